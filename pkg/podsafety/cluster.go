@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -57,7 +57,7 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (podhold
 	defer cancel()
 	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("pods"), name):
 		return podhold.Pod{}, false, nil
 	case err != nil:
 		return podhold.Pod{}, false, fmt.Errorf("read pod %q: %w", namespace+"/"+name, err)
@@ -70,7 +70,7 @@ func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts
 	defer cancel()
 	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("nodes"), name):
 		return podhold.NodeFacts{}, nil
 	case err != nil:
 		return podhold.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
@@ -83,7 +83,7 @@ func (a apiServer) readLease(ctx context.Context, node string) (podhold.LeaseFac
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, coordinationv1.Resource("leases"), node):
 		return podhold.LeaseFacts{}, nil
 	case err != nil:
 		return podhold.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
@@ -157,7 +157,7 @@ func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (pv 
 	defer cancel()
 	c, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), claim):
 		return "", false, nil
 	case err != nil:
 		return "", false, fmt.Errorf("read claim %q: %w", namespace+"/"+claim, err)
@@ -166,7 +166,7 @@ func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (pv 
 	}
 	o, err := a.clients.Core.PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumes"), c.Spec.VolumeName):
 		return "", false, nil
 	case err != nil:
 		return "", false, fmt.Errorf("read PV %q: %w", c.Spec.VolumeName, err)

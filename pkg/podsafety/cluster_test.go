@@ -1,0 +1,68 @@
+package podsafety
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
+func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
+	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
+	status := func(w http.ResponseWriter, r *http.Request) {
+		path := strings.Split(r.URL.Path, "/")
+		group := ""
+		if strings.HasPrefix(r.URL.Path, "/apis/") {
+			group = path[2]
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+			Details: &metav1.StatusDetails{Group: group, Kind: path[len(path)-2], Name: path[len(path)-1]}})
+	}
+	reads := map[string]func(apiServer) (found bool, err error){
+		"pod": func(a apiServer) (bool, error) {
+			_, found, err := a.readPod(t.Context(), "ns", "db-0")
+			return found, err
+		},
+		"node": func(a apiServer) (bool, error) {
+			node, err := a.readNode(t.Context(), "node-1")
+			return node.Found, err
+		},
+		"Lease": func(a apiServer) (bool, error) {
+			lease, err := a.readLease(t.Context(), "node-1")
+			return lease.Found, err
+		},
+		"volume of a claim": func(a apiServer) (bool, error) {
+			pv, _, err := a.readVolume(t.Context(), "ns", "data")
+			return pv != "", err
+		},
+	}
+	for what, read := range reads {
+		for by, c := range map[string]struct {
+			answer http.HandlerFunc
+			fails  bool
+		}{"an API server": {status, false}, "a proxy": {page, true}} {
+			t.Run(fmt.Sprintf("%s by %s", what, by), func(t *testing.T) {
+				server := httptest.NewServer(c.answer)
+				defer server.Close()
+				clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found, err := read(apiServer{clients, apiTimeout}); found || (err != nil) != c.fails {
+					t.Errorf("found %v, error %v", found, err)
+				}
+			})
+		}
+	}
+}
