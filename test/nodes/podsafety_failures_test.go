@@ -82,6 +82,9 @@ func testOutage(s *safety) {
 	<-away.C
 	s.Must(api.Restart(s.Ctx))
 	s.Must(s.guard.WaitReady(s.WithTimeout()))
+	back := time.Now()
+	s.until("the pod is released", func() bool { return s.released(d.name) != "" })
+	s.T.Logf("released %s after volume-guard was ready", time.Since(back).Round(100*time.Millisecond))
 	d.waitReplaced("Finished")
 	s.waitHeard(node1, node2)
 }
