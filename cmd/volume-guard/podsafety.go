@@ -23,7 +23,8 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 			"for as long as that fails.")
 	fs.BoolVar(&o.deleteOrphans, "delete-orphaned-pods", false,
 		"Delete held pods whose Node no longer exists, once the Lease of the node was not renewed for 40s. Only for "+
-			"clusters whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which does that.")
+			"clusters whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which "+
+			"does that.")
 	fs.BoolVar(&o.volumeLocks, "volume-locks", true,
 		"While a held pod is terminating on a node that is not Ready, create a VolumeLock for each of its volumes: the "+
 			"policy csi-reclaimer-attach-lock then refuses to attach the volume to another node. Needs "+

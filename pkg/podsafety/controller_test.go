@@ -69,7 +69,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 		t.Fatal(err)
 	}
 	o := w.observer
-	o.pods, o.namespaces, o.nodes = cached[*pod](w.podCache), cached[namespace](w.namespaceCache), cached[node](w.nodeCache)
+	o.pods, o.nodes = cached[*pod](w.podCache), cached[node](w.nodeCache)
+	o.namespaces = cached[namespace](w.namespaceCache)
 	if err := w.run(); err != nil {
 		t.Fatal(err)
 	}

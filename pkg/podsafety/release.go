@@ -44,12 +44,12 @@ type Released struct {
 var ErrRestored = errors.New("another program or an admission policy adds the finalizer: remove it, and run the " +
 	"command again")
 
-// Release removes the finalizer from all pods, whether their processes run or not, and VolumeLocks and conditions. It is
-// the first step of uninstalling volume-guard, after the admission that adds the finalizer was removed: no Controller
-// may run meanwhile, and it is called instead of Run.
+// Release removes the finalizer from all pods, whether their processes run or not, and VolumeLocks and conditions. It
+// is the first step of uninstalling volume-guard, after the admission that adds the finalizer was removed: no
+// Controller may run meanwhile, and it is called instead of Run.
 //
-// It lists the pods until none of them got the finalizer for some seconds. All pods are tried, and the error names those
-// that were not released.
+// It lists the pods until none of them got the finalizer for some seconds. All pods are tried, and the error names
+// those that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out}
 	err = errors.Join(r.pods(ctx), r.locks(ctx))
