@@ -20,8 +20,9 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
 	env.Driver = "kubernetes.io/host-path"
-	env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, "volume-guard-pvc-protection-"+env.Namespace,
-		metav1.DeleteOptions{}))
+	for _, role := range []string{"volume-guard-pvc-protection-", "volume-guard-pod-safety-"} { // both may list pods
+		env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, role+env.Namespace, metav1.DeleteOptions{}))
+	}
 	g := env.launchVolumeGuard(protecting()...)
 	const lacking = `may not list pods: no claim loses its finalizer, for it is unknown whether a pod uses it. ` +
 		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
