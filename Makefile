@@ -78,10 +78,10 @@ test-sanity: ## Run csi-sanity in full against the mock driver
 # Suites run one after the other: each has a control plane of its own, and its tests use all processors.
 SIDE ?= 5
 test-e2e: controlplane ## Run the programs against a real control plane and a real driver; FULL=1 with thousands of volumes
-	$(GO) test -race -timeout $(TIMEOUT) -p 1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
+	$(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
 
 test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for tests that say why not
-	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -parallel $(SIDE) ./test/e2e/...
+	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/...
 
 NODES ?= required
 test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins
