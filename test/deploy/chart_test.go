@@ -454,8 +454,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
 		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
 		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
-			"; get,list,watch namespaces" +
-			"; list,watch,create,delete volumelocks.csi-reclaimer.io" +
+			"; list,watch namespaces" +
+			"; list,create,delete volumelocks.csi-reclaimer.io" +
 			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
 			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"

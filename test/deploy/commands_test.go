@@ -85,7 +85,11 @@ func (s *shell) plays(t *testing.T) map[string]play {
 
 		"kubectl reclaim explain pod/db-0 -n shop": {scene: s.makePod, want: "Pod shop/db-0 is pending"},
 		"kubectl reclaim explain namespace/shop":   {scene: s.makeHome, want: "Namespace shop is not terminating"},
-		"kubectl reclaim pods -A":                  {},
+		"kubectl reclaim explain pod/NAME -n NAMESPACE": {scene: s.makePod, with: of("db-0"),
+			want: "Pod shop/db-0 is pending"},
+		"kubectl reclaim delete-pod NAME -n NAMESPACE --force": {scene: s.makePod, with: of("db-0"), also: "--yes",
+			want: "Pod shop/db-0 was confirmed and force-deleted, and is gone"},
+		"kubectl reclaim pods -A": {},
 		"kubectl reclaim delete-pod NAME": {scene: s.makePod, with: of("db-0"), also: "-n " + docsHome,
 			want: "Pod shop/db-0 was deleted, and is gone"},
 		"kubectl reclaim delete-pod db-0 -n shop --force": {scene: s.makePod, also: "--yes",
