@@ -86,7 +86,7 @@ test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for test
 NODES ?= required
 test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins
 	@if why=$$($(GO) run ./test/framework/nodes/cmd/supported); then \
-		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 ./test/framework/nodes ./test/nodes; \
+		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 ./test/framework/nodes ./test/nodes; \
 	elif [ '$(NODES)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
 

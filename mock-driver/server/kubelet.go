@@ -79,7 +79,7 @@ func closeAll(endpoints []endpoint) error {
 	return err
 }
 
-// registrar tells a kubelet where the driver is (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
+// registrar registers the driver with a kubelet (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	name, service string

@@ -100,10 +100,10 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of s
 			"of the kubelet on node %s", pod.Node)
 		return true
 	case podhold.ReasonEndNotReported:
-		s.Advise("If it takes long, look at the log of the kubelet on node %s", pod.Node)
+		s.Advise("If it takes long, look at status.reason of the pod and at the log of the kubelet on node %s", pod.Node)
 	case podhold.ReasonOutOfServiceNodeReady:
 		s.Advise("If the machine runs: kubectl taint nodes %s %s-", pod.Node, v1.TaintNodeOutOfService)
-		s.Advise("If it is to go: shut it down. The taint counts once the node is not Ready")
+		s.Advise("To remove the machine: shut it down. The taint counts once the node is not Ready")
 		return true
 	case podhold.ReasonConfirmationMismatch:
 		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)

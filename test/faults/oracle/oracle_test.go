@@ -189,7 +189,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.pvDeleted(sidecar)
 			h.released(sidecar)
 		}, nil},
-		"WRONG DELETE: the claim lives, whoever watches it": {func(h *history) {
+		"WRONG DELETE: the claim exists, and claims are watched": {func(h *history) {
 			h.ClaimsWatched = true
 			h.pv.Phase = "Released"
 			h.write(manager, "update", h.pv)

@@ -87,7 +87,7 @@ func (n *Node) boot(ctx context.Context) error {
 }
 
 // machineScript is the first process of a node. It mounts what a machine has of its own, and reaps: /run as empty as
-// after each boot, and directories that programs write to whatever they are told. The kubelet finds the kernel set as
+// after each boot, and directories that programs write to whatever their flags say. The kubelet finds the kernel set as
 // it wants it, or would set that of this machine.
 const machineScript = `set -e
 node="$0"
