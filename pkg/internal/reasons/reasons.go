@@ -48,6 +48,8 @@ type About struct {
 	// OnClaim: the Events of a PV are recorded on its claim too, because the user of the data watches the
 	// claim.
 	OnClaim bool
+	// OnSet: the Events of a claim are recorded on its StatefulSet too, because the owner of the workload watches that.
+	OnSet bool
 }
 
 // Reason is the word for why a decision is what it is.

@@ -55,7 +55,7 @@ func TestSeverity(t *testing.T) {
 func TestATableHasItsRowsInOrder(t *testing.T) {
 	table := NewTable([]Row[word]{
 		{Reason: other, Severity: Warning, Sentence: "Another one.", OnClaim: true},
-		{Reason: lost, Sentence: "It is lost."},
+		{Reason: lost, Sentence: "It is lost.", OnSet: true},
 	})
 	all := table.Reasons()
 	if !slices.Equal(all, []word{other, lost}) {
@@ -65,7 +65,8 @@ func TestATableHasItsRowsInOrder(t *testing.T) {
 		t.Error("the caller changed the table")
 	}
 	for reason, want := range map[word]About{
-		other: {Severity: Warning, Sentence: "Another one.", OnClaim: true}, lost: {Sentence: "It is lost."}, "None": {},
+		other: {Severity: Warning, Sentence: "Another one.", OnClaim: true}, lost: {Sentence: "It is lost.", OnSet: true},
+		"None": {},
 	} {
 		if got := table.About(reason); got != want {
 			t.Errorf("%s: %+v, want %+v", reason, got, want)

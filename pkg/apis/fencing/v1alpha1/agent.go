@@ -1,0 +1,125 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Agent fences a node, and says so. Exactly one of job, remediation, networkFence and manual is set.
+//
+// +kubebuilder:validation:ExactlyOneOf=job;remediation;networkFence;manual
+// +kubebuilder:validation:XValidation:rule="has(self.networkFence) == (self.covers == 'Volumes')",message="networkFence covers Volumes, and nothing else does"
+// +kubebuilder:validation:XValidation:rule="!has(self.manual) || self.covers == 'UntilUnfenced'",message="manual covers UntilUnfenced: that is what a person confirms"
+type Agent struct {
+	// name names the agent in its NodeFence. It is not "confirmation", which is the name of a person's word.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self != 'confirmation'",message="confirmation is the name of a person's word"
+	Name string `json:"name"`
+
+	// covers is what it proves that the agent has succeeded. Nothing checks this: an agent that says more than it does
+	// lets two writers at one volume.
+	// +required
+	Covers Coverage `json:"covers"`
+
+	// timeout is how long the agent has. After it the agent is stopped, and the next one is tried.
+	// +optional
+	// +default="5m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be between 1s and 24h"
+	Timeout metav1.Duration `json:"timeout,omitzero"`
+
+	// job runs a Job.
+	// +optional
+	Job *JobAgent `json:"job,omitempty"`
+	// remediation creates a custom resource of a remediation template, as those of medik8s.
+	// +optional
+	Remediation *RemediationAgent `json:"remediation,omitempty"`
+	// networkFence creates a NetworkFence of csi-addons.
+	// +optional
+	NetworkFence *NetworkFenceAgent `json:"networkFence,omitempty"`
+	// manual waits for spec.confirmation.
+	// +optional
+	Manual *ManualAgent `json:"manual,omitempty"`
+}
+
+// Coverage is what a fence proves.
+// +kubebuilder:validation:Enum=UntilUnfenced;Reboot;Volumes
+type Coverage string
+
+const (
+	// CoversUntilUnfenced: no process runs on the node until the agent undoes the fence, as when it is powered off.
+	CoversUntilUnfenced Coverage = "UntilUnfenced"
+	// CoversReboot: the node was rebooted. Its kubelet may start pods again, except those that were terminating before.
+	CoversReboot Coverage = "Reboot"
+	// CoversVolumes: the node does not reach the volumes of one driver. Its processes run.
+	CoversVolumes Coverage = "Volumes"
+)
+
+// JobAgent runs a Job in one namespace, of a PodTemplate there. The pods get the environment variables FENCE_ACTION
+// ("fence" or "unfence"), FENCE_NODE, FENCE_NODE_UID, FENCE_NODE_PROVIDER_ID and FENCE_ATTEMPT. The node is fenced when
+// the Job is complete: its program must exit with 0 only once it knows that the node is. It may run more than once.
+type JobAgent struct {
+	// namespace has the PodTemplate and the Jobs.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// podTemplateName is the PodTemplate that fences.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	PodTemplateName string `json:"podTemplateName"`
+	// undo: the agent has to undo the fence, by a Job with FENCE_ACTION=unfence.
+	// +optional
+	// +default=false
+	Undo bool `json:"undo,omitempty"`
+}
+
+// RemediationAgent creates a custom resource of a template, whose kind is that of the template without its last word
+// "Template", and whose name is the node's. The node is fenced when its condition Succeeded is True. It is deleted to
+// undo the fence.
+type RemediationAgent struct {
+	// apiVersion is that of the template.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+	// kind is that of the template.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*Template$`
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// namespace is that of the template. The custom resource is created in it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// name is that of the template.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// NetworkFenceAgent creates a csiaddons.openshift.io/v1alpha1 NetworkFence of the node's addresses.
+type NetworkFenceAgent struct {
+	// driver is the CSI driver whose volumes the node is cut off from.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Driver string `json:"driver"`
+	// networkFenceClassName names the NetworkFenceClass, which has the driver's parameters and Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NetworkFenceClassName string `json:"networkFenceClassName"`
+}
+
+// ManualAgent waits for a person. It has no time limit of its own beyond the agent's.
+type ManualAgent struct {
+	// instructions say to that person what to do before they confirm.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Instructions string `json:"instructions,omitempty"`
+}

@@ -1,0 +1,326 @@
+package fencing
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Decision is the next step for one NodeFence, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// After, if not zero, is how long this wait lasts at most.
+	After time.Duration
+	// Status is what WriteStatus writes.
+	Status *v1alpha1.NodeFenceStatus
+	// Run is what ReadRun, StartRun and StopRun are about.
+	Run Run
+}
+
+// Run is one run of one agent. The zero value is none.
+type Run struct {
+	// Attempt is the number of the attempt.
+	Attempt int32
+	// Agent is the name of the agent.
+	Agent string
+	// Undo: the agent undoes the fence.
+	Undo bool
+}
+
+func wait(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
+func step(a Action, why Reason) Decision            { return Decision{Action: a, Reason: why} }
+func runStep(a Action, why Reason, run Run) Decision {
+	return Decision{Action: a, Reason: why, Run: run}
+}
+
+// Decide returns what to do next about one NodeFence: carrying out a step adds to what is known, and Decide is called
+// again with that. It releases nothing whenever a fact is unknown.
+//
+// now is the time by which reads are judged too old, and time limits over.
+func Decide(f Facts, now time.Time) Decision {
+	fence := f.Fence
+	switch {
+	case fence.UID == "" && f.TaintSeen:
+		return leftover(f, now)
+	case fence.UID == "", fence.Terminating && !fence.Finalized:
+		return wait(ReasonNoFence, 0)
+	case fence.returned():
+		return returned(f, now)
+	case !fence.Finalized:
+		return step(AddFinalizer, ReasonRequested)
+	case !f.FenceRead.Fresh(now):
+		return step(ReadFence, fence.reason())
+	case fence.attempt() != nil:
+		return attempting(f, now)
+	case fence.ended():
+		return end(f, ReasonEnded, now)
+	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced):
+		return end(f, ReasonRebooted, now) // it has begun
+	case fence.Status.Proof != nil:
+		return proven(f, now)
+	}
+	return requested(f, now)
+}
+
+// leftover handles a node that has the taint of this project and no NodeFence: somebody has removed its finalizer, or a
+// request of a former leader was carried out after the end of the fence.
+func leftover(f Facts, now time.Time) Decision {
+	switch {
+	case !f.FenceRead.Fresh(now):
+		return step(ReadFence, ReasonTaintRemains)
+	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, ReasonTaintRemains)
+	case f.Node.Tainted:
+		return step(RemoveTaint, ReasonTaintRemains)
+	}
+	return wait(ReasonNoFence, 0)
+}
+
+// returned handles a fence that has come to its end: its object is kept for some time. A request of a former leader may
+// still have tainted the node.
+func returned(f Facts, now time.Time) Decision {
+	switch {
+	case f.TaintSeen && !f.FenceRead.Fresh(now): // another fence of the name may have tainted it
+		return step(ReadFence, ReasonReturned)
+	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, ReasonReturned)
+	case f.TaintSeen && f.Node.Tainted:
+		return step(RemoveTaint, ReasonReturned)
+	case f.Fence.Terminating:
+		return step(RemoveFinalizer, ReasonReturned)
+	}
+	left := f.Rules.keepReturned() - now.Sub(f.Fence.since(v1alpha1.ConditionReturned).Time)
+	switch {
+	case left > 0:
+		return wait(ReasonReturned, left)
+	case !f.FenceRead.Fresh(now):
+		return step(ReadFence, ReasonReturned)
+	}
+	return step(DeleteFence, ReasonReturned)
+}
+
+// requested handles a fence without a proof and without an agent at work. The next attempt is written down, with what
+// the node is like before its agent starts.
+func requested(f Facts, now time.Time) Decision {
+	agent, pause := f.Fence.next(now)
+	why := ReasonRequested
+	if pause > 0 {
+		why = ReasonAllAgentsFailed
+	}
+	node := f.Node
+	switch {
+	case !node.Read.Fresh(now):
+		return step(ReadNode, why)
+	case node.Tainted:
+		return step(RemoveTaint, ReasonContradicted)
+	case f.Fence.is(v1alpha1.ConditionReleased):
+		return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {
+			set(s, now, v1alpha1.ConditionReleased, false, ReasonContradicted)
+		})
+	case f.Fence.Spec.PolicyName != "" && !node.Found:
+		return end(f, ReasonNodeGone, now)
+	case f.Fence.Spec.PolicyName != "" && !node.NotReady:
+		return end(f, ReasonNodeReady, now)
+	case !node.Found:
+		return wait(ReasonNodeNotFound, nodePoll)
+	case node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
+		return wait(ReasonControlPlane, 0)
+	case pause > 0, agent == "":
+		return wait(why, pause)
+	case !f.Remaining.Read.Fresh(now):
+		return step(ListRemaining, why)
+	}
+	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// attempting handles a fence with an agent at work.
+func attempting(f Facts, now time.Time) Decision {
+	attempt := f.Fence.attempt()
+	agent := f.Fence.agent(attempt.Agent)
+	if agent == nil { // the spec cannot be changed so
+		return f.end(attempt, v1alpha1.ResultFailed, "The spec has no agent of this name.", now)
+	}
+	if agent.Manual != nil {
+		return byHand(f, attempt, agent, now)
+	}
+	run := Run{Attempt: attempt.Number, Agent: attempt.Agent}
+	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
+		return runStep(ReadRun, ReasonFencing, run)
+	}
+	return f.running(attempt, agent, now)
+}
+
+// running handles an attempt whose agent was asked for its result.
+func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
+	run := f.Run.Of
+	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
+	over := f.over(left)
+	state := f.Run.State
+	switch {
+	case state == RunSucceeded && over != v1alpha1.ResultCanceled:
+		return f.prove(attempt, agent, f.Run.Message, now)
+	case state == RunFailed:
+		return f.end(attempt, v1alpha1.ResultFailed, f.Run.Message, now)
+	case state == RunAbsent && over == "":
+		return f.start(attempt, run, now)
+	case state == Running && over == "":
+		return wait(ReasonFencing, min(left, agentPoll))
+	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
+		return f.end(attempt, over, f.words(), now)
+	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // one at work is stopped, however late that is
+		return f.end(attempt, over, f.words(), now)
+	case state == Running:
+		return runStep(StopRun, reasonOf(over), run)
+	}
+	return wait(state.reason(), agentPoll)
+}
+
+// start starts an agent. What a policy has asked for needs a node that is not Ready: it may have come back since the
+// attempt was written down.
+func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
+	switch {
+	case f.Fence.Spec.PolicyName == "":
+	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, ReasonFencing)
+	case !f.Node.NotReady:
+		return f.end(attempt, v1alpha1.ResultCanceled, ReasonNodeReady.Sentence(), now)
+	}
+	return runStep(StartRun, ReasonFencing, run)
+}
+
+// hurried reports whether an agent that does not end, or cannot be asked, is not waited for: a person says that the
+// node is fenced, or that nothing is to be undone.
+func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.Fence.confirmed() }
+
+// reason is the reason to wait for an agent without a result.
+func (s RunState) reason() Reason {
+	if s == RunStopping {
+		return ReasonAgentStopping
+	}
+	return ReasonAgentUnusable
+}
+
+// over returns why an agent is to be stopped, empty for nothing.
+func (f Facts) over(left time.Duration) v1alpha1.Result {
+	switch {
+	case f.Fence.ended(), f.Fence.confirmed():
+		return v1alpha1.ResultCanceled
+	case left <= 0:
+		return v1alpha1.ResultTimedOut
+	}
+	return ""
+}
+
+// byHand handles an attempt that waits for a person's word.
+func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
+	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
+	switch {
+	case f.Fence.ended():
+		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
+	case f.Fence.confirmed():
+		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)
+	case left <= 0:
+		return f.end(attempt, v1alpha1.ResultTimedOut, "", now)
+	}
+	return wait(ReasonWaitsForConfirmation, left)
+}
+
+// prove writes down a proof, with what the node is like after it.
+func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message string, now time.Time) Decision {
+	after := f.Run.Read
+	if agent.Manual != nil {
+		after = f.FenceRead
+	}
+	switch {
+	case !f.Node.Read.FreshAfter(after, now):
+		return step(ReadNode, ReasonFenced)
+	case !f.Lease.Read.FreshAfter(after, now):
+		return step(ReadLease, ReasonFenced)
+	case agent.Covers == v1alpha1.CoversUntilUnfenced && agent.Manual == nil && f.Node.Found &&
+		f.Node.BootID != attempt.BootID: // it may have booted after its agent has powered it off
+		return f.end(attempt, v1alpha1.ResultFailed, "The node was rebooted while its agent was at work.", now)
+	}
+	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
+		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
+		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
+			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, LeaseVersion: f.Lease.Version}
+		// The node may have booted before its agent has said so, and its Node may be gone.
+		if agent.Covers == v1alpha1.CoversReboot || !f.Node.Found {
+			s.Proof.BootID = attempt.BootID
+		}
+		if agent.NetworkFence != nil {
+			s.Proof.Driver = agent.NetworkFence.Driver
+		}
+		set(s, now, v1alpha1.ConditionFenced, true, ReasonFenced)
+	})
+}
+
+// end writes down that an attempt has ended without a proof.
+func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message string, now time.Time) Decision {
+	return f.write(reasonOf(result), func(s *v1alpha1.NodeFenceStatus) {
+		conclude(s, attempt.Number, result, message, now)
+		set(s, now, v1alpha1.ConditionFenced, false, reasonOf(result), "Agent "+attempt.Agent+": "+message)
+	})
+}
+
+// proven handles a fence in force.
+func proven(f Facts, now time.Time) Decision {
+	switch {
+	case !f.Node.Read.FreshAfter(f.FenceRead, now): // and so after the proof
+		return step(ReadNode, ReasonFenced)
+	case !f.Lease.Read.FreshAfter(f.Node.Read, now):
+		return step(ReadLease, ReasonFenced)
+	case f.runsOn(now):
+		return contradicted(f, now)
+	case f.rebooted() && f.Node.Tainted: // at once: what runs there again would lose its volumes once it is not Ready
+		return step(RemoveTaint, ReasonRebooted)
+	case f.back():
+		return leave(f, ReasonRebooted, now)
+	case !f.Node.Found && f.Fence.toUndo() == nil:
+		return leave(f, ReasonNodeGone, now)
+	case !f.Node.Found:
+		return wait(ReasonNodeDeleted, nodePoll)
+	case f.Fence.Status.Proof.Covers == v1alpha1.CoversVolumes && f.renewed() && !f.silent(now):
+		return wait(ReasonNeedsReboot, nodePoll)
+	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
+		return wait(ReasonFenced, nodePoll)
+	}
+	return release(f, now)
+}
+
+// release taints the node that does not run, so that Kubernetes deletes its pods and detaches its volumes. On a node
+// that is Ready it would detach them under running processes: the condition Ready is True for some time after a node
+// has ended.
+func release(f Facts, now time.Time) Decision {
+	switch {
+	case !f.Node.Tainted && !f.Node.NotReady:
+		return wait(ReasonNodeStillReady, nodePoll)
+	case !f.Node.Tainted:
+		return step(AddTaint, ReasonReleased)
+	case !f.Fence.is(v1alpha1.ConditionReleased):
+		return f.write(ReasonReleased, func(s *v1alpha1.NodeFenceStatus) {
+			set(s, now, v1alpha1.ConditionReleased, true, ReasonReleased)
+		})
+	case f.Fence.Spec.Unfence != v1alpha1.UnfenceWhenReleased:
+		return wait(ReasonReleased, nodePoll)
+	}
+	return leave(f, ReasonReleased, now)
+}
+
+// contradicted handles a proof that the node contradicts: it has renewed its Lease again and again since, and was not
+// rebooted. A node that boots renews its Lease some seconds before it writes its new boot ID, and may be cut off before
+// that, so the renewals have to go on for as long as a node may be silent.
+func contradicted(f Facts, now time.Time) Decision {
+	if f.Sight.RunsSince.IsZero() || f.Sight.LeaseSince.Sub(f.Sight.RunsSince) < SilentAfter {
+		return wait(ReasonNodeRuns, nodePoll)
+	}
+	return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {
+		attempt := find(s, s.Proof.Attempt)
+		attempt.Result, attempt.TerminatingPods = v1alpha1.ResultContradicted, nil
+		s.Proof = nil
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonContradicted)
+	})
+}

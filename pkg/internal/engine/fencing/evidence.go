@@ -1,0 +1,46 @@
+package fencing
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Shown is what a fence shows about one pod on its node. The zero value: nothing.
+type Shown struct {
+	// InForce: the fence is proven, nobody has begun to end it, and nothing contradicts the proof.
+	InForce bool
+	Covers  v1alpha1.Coverage
+	// Driver is the CSI driver that a fence of volumes is about.
+	Driver string
+	// TerminatingBefore: the pod was terminating before the agent was started.
+	TerminatingBefore bool
+	// BootID is the boot ID of the Node that the fence has ended.
+	BootID string
+}
+
+// EndsPod reports whether the fence shows that no process of the pod runs. bootID is that of the Node, which a live
+// read after that of the NodeFence has found, and found not Ready. A node that was powered on by hand while the fence
+// is in force may run pods again, but not those that were terminating before.
+func (s Shown) EndsPod(bootID string) bool {
+	switch {
+	case !s.InForce:
+		return false
+	case s.Covers == v1alpha1.CoversUntilUnfenced:
+		return s.TerminatingBefore || bootID != "" && bootID == s.BootID
+	}
+	return s.Covers == v1alpha1.CoversReboot && s.TerminatingBefore
+}
+
+// Evidence returns what a fence shows about a pod.
+func Evidence(f Fence, pod types.UID) Shown {
+	p := f.Status.Proof
+	if p == nil || f.ended() || !f.is(v1alpha1.ConditionFenced) {
+		return Shown{}
+	}
+	attempt := find(&f.Status, p.Attempt)
+	return Shown{InForce: true, Covers: p.Covers, Driver: p.Driver, BootID: p.BootID,
+		TerminatingBefore: slices.Contains(attempt.TerminatingPods, pod)}
+}

@@ -1,0 +1,293 @@
+package fencing
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// policy is one with the defaults of the API, and a cluster of ten nodes in two zones, of which the first has been
+// unreachable for an hour while a pod waits for it.
+func policy(alter ...func(*PolicyFacts)) PolicyFacts {
+	f := PolicyFacts{Name: "policy", View: true, Spec: v1alpha1.FencePolicySpec{
+		UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, MaxFences: intstr.FromInt32(1), MaxFencesPerZone: 1,
+		HaltAbove: 40}}
+	for i := range 10 {
+		f.Nodes = append(f.Nodes, NodeView{Name: fmt.Sprintf("node-%d", i), Zone: []string{"a", "b"}[i%2], Selected: true})
+	}
+	lost(0, time.Hour)(&f)
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+// lost is a node that has been unreachable for so long, while a pod waits for it.
+func lost(i int, d time.Duration) func(*PolicyFacts) {
+	return func(f *PolicyFacts) {
+		n := &f.Nodes[i]
+		n.Unreachable, n.Since, n.Waiting = true, ago(d), 1
+	}
+}
+
+func node(i int, alter func(*NodeView)) func(*PolicyFacts) {
+	return func(f *PolicyFacts) { alter(&f.Nodes[i]) }
+}
+
+func fenced(n *NodeView) { n.Fenced = true }
+
+func maxFences(s string) func(*PolicyFacts) {
+	return func(f *PolicyFacts) { f.Spec.MaxFences = intstr.Parse(s) }
+}
+
+// lostAll is that all of these nodes are unreachable.
+func lostAll(nodes ...int) func(*PolicyFacts) {
+	return func(f *PolicyFacts) {
+		for _, i := range nodes {
+			lost(i, time.Hour)(f)
+		}
+	}
+}
+
+func budgeted(n *NodeView) { n.Budgeted = true }
+
+func TestWhatAPolicyDoesAboutANode(t *testing.T) {
+	tolerating := node(0, func(n *NodeView) { n.Tolerating = 1 })
+	patience := func(d time.Duration) func(*PolicyFacts) {
+		return func(f *PolicyFacts) { f.Spec.BudgetPatience.Duration = d }
+	}
+	for name, c := range map[string]struct {
+		facts  PolicyFacts
+		reason Reason
+		after  time.Duration
+	}{
+		"it is fenced": {policy(), ReasonUnreachable, 0},
+		"it was lost just as long ago as it is waited for": {policy(lost(0, 5*time.Minute)), ReasonUnreachable, 0},
+		"it was just lost": {policy(lost(0, time.Minute)), ReasonPatience, 4 * time.Minute},
+		"nobody knows since when": {
+			policy(node(0, func(n *NodeView) { n.Since = time.Time{} })), ReasonPatience, 5 * time.Minute},
+		"there is no patience": {
+			policy(lost(0, 0), func(f *PolicyFacts) { f.Spec.UnreachableAfter.Duration = 0 }), ReasonPatience, SilentAfter},
+		"a budget that is healthy": {
+			policy(lost(0, 5*time.Minute), node(0, budgeted), patience(time.Minute)), ReasonPatience, time.Minute},
+		"a budget that is healthy for too long": {
+			policy(lost(0, 6*time.Minute), node(0, budgeted), patience(time.Minute)), ReasonUnreachable, 0},
+		"a budget that makes impatient": {
+			policy(lost(0, time.Minute), node(0, budgeted), patience(-time.Hour)), ReasonPatience, 4 * time.Minute},
+		"no budget":            {policy(lost(0, 5*time.Minute), patience(time.Minute)), ReasonUnreachable, 0},
+		"its pods tolerate it": {policy(tolerating), ReasonTolerated, 0},
+		"its pods tolerate it, and the policy waits": {
+			policy(tolerating, func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(true) }), ReasonTolerated, 0},
+		"its pods tolerate it, and the policy does not wait": {
+			policy(tolerating, func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(false) }), ReasonUnreachable, 0},
+		"nothing waits":                      {policy(node(0, func(n *NodeView) { n.Waiting = 0 })), ReasonNothingWaits, 0},
+		"it is fenced already":               {policy(node(0, fenced)), ReasonFenceExists, 0},
+		"another is fenced":                  {policy(node(1, fenced)), ReasonLimitReached, 0},
+		"a node that is gone is fenced":      {policy(func(f *PolicyFacts) { f.Others = 1 }), ReasonLimitReached, 0},
+		"two may be fenced, in another zone": {policy(maxFences("2"), node(1, fenced)), ReasonUnreachable, 0},
+		"two may be fenced, and a node that is gone is": {
+			policy(maxFences("2"), func(f *PolicyFacts) { f.Others = 1 }), ReasonUnreachable, 0},
+		"two may be fenced, not in one zone": {policy(maxFences("2"), node(2, fenced)), ReasonZoneLimitReached, 0},
+		"two may be fenced in one zone": {
+			policy(maxFences("2"), node(2, fenced), func(f *PolicyFacts) { f.Spec.MaxFencesPerZone = 2 }), ReasonUnreachable, 0},
+		"no limit for a zone is one": {
+			policy(maxFences("2"), node(2, fenced), func(f *PolicyFacts) { f.Spec.MaxFencesPerZone = 0 }),
+			ReasonZoneLimitReached, 0},
+		"a node without zone": {
+			policy(maxFences("3"), node(2, fenced), node(4, fenced), node(0, func(n *NodeView) { n.Zone = "" })),
+			ReasonUnreachable, 0},
+		"a dry run": {policy(func(f *PolicyFacts) { f.Spec.DryRun = true }), ReasonWouldFence, 0},
+		"a dry run at the limit": {
+			policy(node(1, fenced), func(f *PolicyFacts) { f.Spec.DryRun = true }), ReasonLimitReached, 0},
+		"cut off": {policy(func(f *PolicyFacts) { f.View = false }), ReasonViewLost, 0},
+		"cut off and just lost": {
+			policy(lost(0, time.Minute), func(f *PolicyFacts) { f.View = false }), ReasonPatience, 4 * time.Minute},
+		"as many as allowed are lost": {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
+		"more than allowed are lost":  {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
+		"a zone is lost": {
+			policy(func(f *PolicyFacts) { f.Spec.HaltAbove = 60 }, lostAll(2, 4, 6, 8)), ReasonZoneUnreachable, 0},
+		"a zone of one node is lost":  {policy(node(0, func(n *NodeView) { n.Zone = "c" })), ReasonUnreachable, 0},
+		"a share that is none":        {policy(maxFences("0%")), ReasonLimitReached, 0},
+		"a share of a part of a node": {policy(maxFences("5%")), ReasonUnreachable, 0},
+		"a share of two nodes":        {policy(maxFences("29%"), node(1, fenced)), ReasonUnreachable, 0},
+		"a share of not quite two":    {policy(maxFences("19%"), node(1, fenced)), ReasonLimitReached, 0},
+		"a share of the selected nodes": {
+			policy(maxFences("29%"), node(1, fenced), node(3, func(n *NodeView) { n.Selected = false })), ReasonUnreachable, 0},
+		"a share of fewer selected nodes": {
+			policy(maxFences("25%"), node(1, fenced), node(3, func(n *NodeView) { n.Selected = false }),
+				node(5, func(n *NodeView) { n.Selected = false }), node(7, func(n *NodeView) { n.Selected = false })),
+			ReasonLimitReached, 0},
+		"a limit that cannot be read": {policy(maxFences("many")), ReasonLimitReached, 0},
+		"a limit below zero":          {policy(maxFences("-1")), ReasonLimitReached, 0},
+		"no limit": {
+			policy(func(f *PolicyFacts) { f.Spec.MaxFences = intstr.IntOrString{} }), ReasonLimitReached, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := DecidePolicy(c.facts, now())
+			i := 0
+			for i < len(d.Nodes) && d.Nodes[i].Node != "node-0" {
+				i++
+			}
+			if i == len(d.Nodes) {
+				t.Fatalf("%+v", d)
+			}
+			if j := d.Nodes[i]; j.Reason != c.reason || j.After != c.after {
+				t.Errorf("%s after %s, want %s after %s", j.Reason, j.After, c.reason, c.after)
+			}
+			if (d.Fence == "node-0") != (c.reason == ReasonUnreachable) {
+				t.Errorf("fences %q", d.Fence)
+			}
+		})
+	}
+}
+
+// The node that has been unreachable for the longest time is the first, and counts for the next ones.
+func TestAPolicyFencesOneNodeAfterTheOther(t *testing.T) {
+	f := policy(maxFences("2"), lost(1, 3*time.Hour), lost(2, 2*time.Hour), lost(3, 2*time.Hour))
+	nodes := append([]NodeView(nil), f.Nodes...)
+	d := DecidePolicy(f, now())
+	want := []Judgement{{Node: "node-1", Reason: ReasonUnreachable}, {Node: "node-2", Reason: ReasonUnreachable},
+		{Node: "node-3", Reason: ReasonZoneLimitReached}, {Node: "node-0", Reason: ReasonUnreachable}}
+	if d.Fence != "node-1" || d.Halted != "" || fmt.Sprint(d.Nodes) != fmt.Sprint(want) {
+		t.Errorf("%+v", d)
+	}
+	if fmt.Sprint(nodes) != fmt.Sprint(f.Nodes) {
+		t.Error("the facts were changed")
+	}
+	f.Spec.MaxFences = intstr.FromInt32(1)
+	for i, j := range DecidePolicy(f, now()).Nodes {
+		if want := []Reason{ReasonUnreachable, ReasonLimitReached}[min(i, 1)]; j.Reason != want {
+			t.Errorf("%s: %s", j.Node, j.Reason)
+		}
+	}
+	f = policy(node(0, func(n *NodeView) { n.Selected = false }), lost(2, time.Hour), lost(4, time.Hour))
+	if d := DecidePolicy(f, now()); len(d.Nodes) != 2 || d.Fence != "node-2" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAPolicyOfWhichNothingIsKnownFencesNothing(t *testing.T) {
+	for name, f := range map[string]PolicyFacts{
+		"nothing":      {},
+		"only nodes":   {Nodes: policy().Nodes},
+		"only a view":  {View: true},
+		"no spec":      {View: true, Nodes: policy().Nodes},
+		"no haltAbove": policy(func(f *PolicyFacts) { f.Spec.HaltAbove = 0 }),
+	} {
+		if d := DecidePolicy(f, now()); d.Fence != "" {
+			t.Errorf("%s: fences %s", name, d.Fence)
+		}
+	}
+}
+
+// everyCluster visits each cluster of four nodes, two in each of two zones or in none, where each node is well, lost,
+// fenced, or both, long ago or just now, and each policy.
+func everyCluster(visit func(PolicyFacts)) {
+	states := []NodeView{
+		{}, {Unreachable: true, Since: ago(time.Hour), Waiting: 1}, {Unreachable: true, Since: ago(time.Minute), Waiting: 1},
+		{Unreachable: true, Since: ago(2 * time.Hour)}, {Fenced: true}, {Unreachable: true, Since: ago(time.Hour),
+			Fenced: true},
+		{Unreachable: true, Since: ago(3 * time.Hour), Waiting: 2, Tolerating: 1, Budgeted: true},
+	}
+	for bits := range 1 << 3 {
+		for _, limit := range []string{"0", "1", "2", "50%"} {
+			for perZone := int32(1); perZone <= 2; perZone++ {
+				for _, haltAbove := range []int32{0, 50, 100} {
+					f := policy(maxFences(limit))
+					f.Spec.MaxFencesPerZone, f.Spec.HaltAbove, f.Others = perZone, haltAbove, bits&1
+					f.Nodes = f.Nodes[:4]
+					for code := range 7 * 7 * 7 * 7 {
+						for i := range f.Nodes {
+							f.Nodes[i] = states[code%7]
+							code /= 7
+							f.Nodes[i].Name, f.Nodes[i].Selected = []string{"0", "1", "2", "3"}[i], i > 0 || bits&2 == 0
+							if bits&4 == 0 {
+								f.Nodes[i].Zone = []string{"a", "b"}[i%2]
+							}
+						}
+						visit(f)
+					}
+				}
+			}
+		}
+	}
+}
+
+// wrong returns what a policy breaks that fences this node, written apart from the code that keeps the promise.
+func wrong(f PolicyFacts, name string) string {
+	zones, lostIn := map[string]int{}, map[string]int{}
+	fences, inZone, lost := f.Others, map[string]int{}, 0
+	var n NodeView
+	for _, other := range f.Nodes {
+		if other.Name == name {
+			n = other
+		}
+		zones[other.Zone]++
+		if other.Unreachable {
+			lost++
+			lostIn[other.Zone]++
+		}
+		if other.Fenced {
+			fences++
+			inZone[other.Zone]++
+		}
+	}
+	limit := map[string]int{"0": 0, "1": 1, "2": 2, "50%": 2}[f.Spec.MaxFences.String()]
+	if f.Spec.MaxFences.Type == intstr.String && !f.Nodes[0].Selected {
+		limit = 1 // of three
+	}
+	switch {
+	case !n.Selected || !n.Unreachable || n.Fenced || n.Waiting == 0 || n.Tolerating > 0:
+		return "the node is not to be fenced"
+	case now().Sub(n.Since) < 5*time.Minute:
+		return "it was lost a short time ago"
+	case fences+1 > limit:
+		return "too many are fenced"
+	case n.Zone != "" && inZone[n.Zone]+1 > max(1, int(f.Spec.MaxFencesPerZone)):
+		return "too many of the zone are fenced"
+	case lost*100/len(f.Nodes) > int(f.Spec.HaltAbove):
+		return "too many are lost"
+	}
+	for zone, all := range zones {
+		if zone != "" && all > 1 && lostIn[zone] == all {
+			return "a zone is lost"
+		}
+	}
+	return ""
+}
+
+func TestNoClusterHasMoreFencesThanThePolicyAllows(t *testing.T) {
+	t.Parallel()
+	visited, chosen := 0, 0
+	everyCluster(func(f PolicyFacts) {
+		visited++
+		d := DecidePolicy(f, now())
+		for _, f.View = range []bool{false, true} {
+			if f.Spec.DryRun = f.View; DecidePolicy(f, now()).Fence != "" {
+				t.Fatalf("a node is fenced by a dry run, or although the view is lost: %+v", f)
+			}
+		}
+		f.View, f.Spec.DryRun = true, false
+		if d.Fence == "" {
+			for _, n := range f.Nodes {
+				if wrong(f, n.Name) == "" {
+					t.Fatalf("node %s is not fenced: %+v of %+v", n.Name, d, f)
+				}
+			}
+			return
+		}
+		chosen++
+		if broken := wrong(f, d.Fence); broken != "" || d.Halted != "" {
+			t.Fatalf("fences %s: %s: %+v", d.Fence, broken, f)
+		}
+	})
+	if want := 8 * 4 * 2 * 3 * 7 * 7 * 7 * 7; visited != want || chosen == 0 {
+		t.Errorf("visited %d clusters, want %d, of which %d have a node fenced", visited, want, chosen)
+	}
+}

@@ -1,0 +1,235 @@
+package fencing
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+)
+
+func TestDecideOnAFenceInForce(t *testing.T) {
+	in := proved(power)
+	inForce := func(alter ...func(*Facts)) Facts { return facts(append([]func(*Facts){in}, alter...)...) }
+	before := func(f *Facts) { f.FenceRead = read(5) }
+	checkDecisions(t, map[string]decision{
+		"it was not read":          {inForce(unread), ReadFence, ReasonFenced, 0},
+		"the node was not read":    {inForce(), ReadNode, ReasonFenced, 0},
+		"the node was read before": {inForce(down(), before), ReadNode, ReasonFenced, 0},
+		"the Lease was read before": {
+			inForce(down(), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(2) }), ReadLease, ReasonFenced, 0},
+		"the node is down":              {inForce(down()), AddTaint, ReasonReleased, 0},
+		"the node is Ready":             {inForce(down(ready)), Wait, ReasonNodeStillReady, nodePoll},
+		"the node has no condition":     {inForce(down(noCondition)), Wait, ReasonNodeStillReady, nodePoll},
+		"the node is tainted":           {inForce(down(tainted)), WriteStatus, ReasonReleased, 0},
+		"the node is tainted and Ready": {inForce(down(tainted, ready)), WriteStatus, ReasonReleased, 0},
+		"there is nothing to undo":      {facts(agents(bmc), proved(bmc), down()), AddTaint, ReasonReleased, 0},
+		"it is released":                {inForce(down(tainted), released), Wait, ReasonReleased, nodePoll},
+		"somebody has removed the taint": {
+			inForce(down(), released), AddTaint, ReasonReleased, 0},
+		"the taint was removed, and the node is Ready": {
+			inForce(down(ready), released), Wait, ReasonNodeStillReady, nodePoll},
+
+		"the node runs": {inForce(down(), renewedFor(0)), Wait, ReasonNodeRuns, nodePoll},
+		"it was not seen running before": {
+			inForce(down(), renewedFor(0), func(f *Facts) { f.Sight.RunsSince = time.Time{} }), Wait, ReasonNodeRuns, nodePoll},
+		"it runs for long": {inForce(down(), renewedFor(SilentAfter)), WriteStatus, ReasonContradicted, 0},
+		"it runs not long": {
+			inForce(down(), renewedFor(SilentAfter-time.Nanosecond)), Wait, ReasonNodeRuns, nodePoll},
+		"it ran and is silent since": {
+			inForce(down(), renewedFor(SilentAfter), silent), AddTaint, ReasonReleased, 0},
+		"it has no Lease": {
+			inForce(down(), func(f *Facts) { f.Lease.Version = "" }), AddTaint, ReasonReleased, 0},
+
+		"it was rebooted, and is tainted": {
+			inForce(down(rebooted, tainted), released, renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
+		"it is tainted, and has another boot ID": {
+			inForce(down(rebooted, tainted), released), RemoveTaint, ReasonRebooted, 0},
+		"it was rebooted": {inForce(down(rebooted), released, renewedFor(0)), ListRemaining, ReasonRebooted, 0},
+		"it was rebooted, listed before": {
+			inForce(down(rebooted), released, renewedFor(0), emptied,
+				func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonRebooted, 0},
+		"it was rebooted, and a pod is held": {
+			inForce(down(rebooted), renewedFor(0), remaining(Remains{Pods: 1}, Remains{})), Wait, ReasonRemainsOnNode, nodePoll},
+		"it was rebooted, and a volume is attached": {
+			inForce(down(rebooted), renewedFor(0), remaining(Remains{VolumeAttachments: 1}, Remains{})), Wait,
+			ReasonRemainsOnNode, nodePoll},
+		"it was rebooted, and runs pods anew": {
+			inForce(down(rebooted), renewedFor(0), remaining(Remains{}, Remains{2, 2})), WriteStatus, ReasonUnfencing, 0},
+		"its boot ID is not known": {
+			inForce(down(func(n *NodeFacts) { n.BootID = "" }), renewedFor(0)), Wait, ReasonFenced, nodePoll},
+		"it never had a boot ID": {
+			inForce(func(f *Facts) { f.Fence.Status.Proof.BootID = "" }, down(func(n *NodeFacts) { n.BootID = "" })), AddTaint,
+			ReasonReleased, 0},
+		"it has another boot ID, and has not renewed its Lease": {
+			inForce(down(rebooted)), Wait, ReasonFenced, nodePoll},
+
+		"its Node is gone, with something to undo": {inForce(nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+	})
+}
+
+// WhenReleased has the agents undo the fence before the node is back.
+func TestDecideOnAFenceUntilItIsReleased(t *testing.T) {
+	in := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased))
+	over := all(in, released, down(tainted))
+	checkDecisions(t, map[string]decision{
+		"it is not tainted":  {facts(in, down(), emptied), AddTaint, ReasonReleased, 0},
+		"it is not released": {facts(in, down(tainted), emptied), WriteStatus, ReasonReleased, 0},
+		"nobody has listed":  {facts(over), ListRemaining, ReasonReleased, 0},
+		"a pod is not deleted yet": {
+			facts(over, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
+		"a volume is not detached yet": {
+			facts(over, remaining(Remains{}, Remains{VolumeAttachments: 1})), Wait, ReasonRemainsOnNode, nodePoll},
+		"nothing remains":   {facts(over, emptied), WriteStatus, ReasonUnfencing, 0},
+		"its end has begun": {facts(over, ending), ReadRun, ReasonUnfencing, 0},
+		"it is undone":      {facts(over, ending, allUndone), Wait, ReasonAwaitsReturn, nodePoll},
+		"it is back": {
+			facts(over, ending, allUndone, down(tainted, rebooted), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
+		"it has another boot ID": {facts(over, ending, allUndone, down(tainted, rebooted)), RemoveTaint, ReasonRebooted, 0},
+		"it was never down":      {facts(over, ending, allUndone, renewedFor(0)), Wait, ReasonNodeRuns, nodePoll},
+		"somebody wants no more": {facts(over, ending, allUndone, terminating), RemoveTaint, ReasonEnded, 0},
+		"its Node is gone":       {facts(over, ending, allUndone, nodeGone), WriteStatus, ReasonNodeGone, 0},
+	})
+}
+
+func allUndone(f *Facts) {
+	for i := range f.Fence.Status.Attempts {
+		undone(&f.Fence.Status.Attempts[i])
+	}
+}
+
+func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
+	reboot, volumes := all(agents(medik8s), proved(medik8s)), all(agents(storage), proved(storage))
+	checkDecisions(t, map[string]decision{
+		"reboot: the node is down":    {facts(reboot, down()), Wait, ReasonFenced, nodePoll},
+		"reboot: the node is Ready":   {facts(reboot, down(ready)), Wait, ReasonFenced, nodePoll},
+		"reboot: it was not rebooted": {facts(reboot, down(), renewedFor(SilentAfter)), WriteStatus, ReasonContradicted, 0},
+		"reboot: the node is back": {
+			facts(reboot, down(rebooted, ready), renewedFor(0), emptied), WriteStatus, ReasonUnfencing, 0},
+		"volumes: the node is down": {facts(volumes, down()), Wait, ReasonFenced, nodePoll},
+		"volumes: the node runs":    {facts(volumes, down(ready), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
+		"volumes: the node was just lost": {
+			facts(volumes, down(), func(f *Facts) { f.Sight.LeaseSince = now() }), Wait, ReasonFenced, nodePoll},
+		"volumes: the node ran": {facts(volumes, down(), renewedFor(time.Hour), silent), Wait, ReasonFenced, nodePoll},
+		"volumes: the node was rebooted": {
+			facts(volumes, down(rebooted, ready), renewedFor(0), emptied), WriteStatus, ReasonUnfencing, 0},
+		"volumes: released is not meant": {
+			facts(volumes, down(), emptied, unfence(v1alpha1.UnfenceWhenReleased)), Wait, ReasonFenced, nodePoll},
+	})
+}
+
+func TestDecideOnAFenceWhoseNodeIsGone(t *testing.T) {
+	in := all(agents(bmc), proved(bmc), nodeGone)
+	checkDecisions(t, map[string]decision{
+		"nobody has listed": {facts(in), ListRemaining, ReasonNodeGone, 0},
+		"a pod remains": {
+			facts(in, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
+		"nothing remains":   {facts(in, emptied), WriteStatus, ReasonUnfencing, 0},
+		"its end has begun": {facts(in, ending), WriteStatus, ReasonNodeGone, 0},
+	})
+}
+
+func TestDecideOnTheEndOfAFence(t *testing.T) {
+	in := proved(power)
+	over := all(in, ending)
+	gone := all(over, allUndone)
+	for name, say := range map[string]func(*Facts){"deleted": terminating, "ended": unfence(v1alpha1.UnfenceNow)} {
+		t.Run(name, func(t *testing.T) {
+			checkDecisions(t, map[string]decision{
+				"it was not read":      {facts(say, in, unread), ReadFence, ReasonUnfencing, 0},
+				"it is in force":       {facts(say, in), WriteStatus, ReasonUnfencing, 0},
+				"it is to be undone":   {facts(say, over), ReadRun, ReasonUnfencing, 0},
+				"the run was read":     {facts(say, over, ran(RunAbsent)), ReadRun, ReasonUnfencing, 0},
+				"the undoing was read": {facts(say, over, ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
+				"it was read long ago": {
+					facts(say, over, ran(RunAbsent, undo, func(r *RunFacts) { r.Read = old(2) })), ReadRun, ReasonUnfencing, 0},
+				"its taint was seen": {facts(say, over, taintSeen, ran(RunAbsent, undo)), ReadNode, ReasonEnded, 0},
+				"it is tainted":      {facts(say, over, taintSeen, down(tainted)), ReadRun, ReasonUnfencing, 0},
+				"it was rebooted, and is tainted": {
+					facts(say, over, taintSeen, down(rebooted, tainted), ran(RunAbsent, undo)), RemoveTaint, ReasonEnded, 0},
+				"it is being undone":    {facts(say, over, ran(Running, undo)), Wait, ReasonUnfencing, agentPoll},
+				"the undoing is ending": {facts(say, over, ran(RunStopping, undo)), Wait, ReasonUnfencing, agentPoll},
+				"it takes too long": {
+					facts(say, over, endedLongAgo, ran(Running, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+				"it does not end": {
+					facts(say, over, endedLongAgo, ran(RunStopping, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+				"nobody can ask": {facts(say, over, ran(RunUnknown, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+				"it was undone":  {facts(say, over, ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
+				"it failed just now": {
+					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(20 * time.Second) })), Wait,
+					ReasonUnfenceFailed, 40 * time.Second},
+				"it failed by a clock that is ahead": {
+					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = now().Add(time.Hour) })), Wait,
+					ReasonUnfenceFailed, retryUndo},
+				"it failed a minute ago": {
+					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })), StopRun,
+					ReasonUnfenceFailed, 0},
+				"all is undone": {facts(say, gone), ReadNode, ReasonEnded, 0},
+				"the node was read before": {
+					facts(say, gone, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonEnded, 0},
+				"the node was read": {
+					facts(say, gone, down(), func(f *Facts) { f.Lease.Read = session.Read{} }), ReadLease, ReasonEnded, 0},
+				"all was read":        {facts(say, gone, down()), WriteStatus, ReasonEnded, 0},
+				"the node is tainted": {facts(say, gone, down(tainted)), RemoveTaint, ReasonEnded, 0},
+				"the node runs, and is tainted": {
+					facts(say, gone, down(tainted), renewedFor(0)), RemoveTaint, ReasonEnded, 0},
+				"its Node is gone":     {facts(say, gone, nodeGone), WriteStatus, ReasonEnded, 0},
+				"no agent was started": {facts(say, down()), WriteStatus, ReasonEnded, 0},
+				"an agent that proved nothing": {
+					facts(say, attempted(power, v1alpha1.ResultTimedOut)), ReadRun, ReasonUnfencing, 0},
+			})
+		})
+	}
+	abandoned := unfence(v1alpha1.UnfenceAbandon)
+	checkDecisions(t, map[string]decision{
+		"abandoned in force":       {facts(abandoned, in), WriteStatus, ReasonUnfencing, 0},
+		"abandoned, and all read":  {facts(abandoned, over, down()), WriteStatus, ReasonEnded, 0},
+		"abandoned with its taint": {facts(abandoned, over, down(tainted)), RemoveTaint, ReasonEnded, 0},
+
+		"rebooted": {facts(over, allUndone, down(rebooted), renewedFor(0)), WriteStatus, ReasonRebooted, 0},
+	})
+}
+
+func TestDecideOnAFenceThatHasEnded(t *testing.T) {
+	over := returnedAgo(10 * time.Minute)
+	checkDecisions(t, map[string]decision{
+		"it is kept": {facts(over), Wait, ReasonReturned, 50 * time.Minute},
+		"it is kept as long as it is said": {
+			facts(over, func(f *Facts) { f.Rules.KeepReturned = 11 * time.Minute }), Wait, ReasonReturned, time.Minute},
+		"it is kept, and was not read":   {facts(over, unread), Wait, ReasonReturned, 50 * time.Minute},
+		"the watch shows no taint":       {facts(over, down(tainted)), Wait, ReasonReturned, 50 * time.Minute},
+		"it was kept long enough":        {facts(returnedAgo(time.Hour)), DeleteFence, ReasonReturned, 0},
+		"it was kept, and was not read":  {facts(returnedAgo(time.Hour), unread), ReadFence, ReasonReturned, 0},
+		"it is terminating":              {facts(over, terminating), RemoveFinalizer, ReasonReturned, 0},
+		"the watch shows its taint":      {facts(over, terminating, taintSeen), ReadNode, ReasonReturned, 0},
+		"the taint, and it was not read": {facts(over, terminating, taintSeen, unread), ReadFence, ReasonReturned, 0},
+		"the taint, and the node was read before": {
+			facts(over, taintSeen, down(tainted), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonReturned, 0},
+		"the node is tainted":     {facts(over, terminating, taintSeen, down(tainted)), RemoveTaint, ReasonReturned, 0},
+		"the node is not tainted": {facts(over, terminating, taintSeen, down()), RemoveFinalizer, ReasonReturned, 0},
+	})
+}
+
+// endedLongAgo: the end of the fence began longer ago than an agent may take.
+func endedLongAgo(f *Facts) {
+	for i := range f.Fence.Status.Conditions {
+		f.Fence.Status.Conditions[i].LastTransitionTime = metav1.NewTime(ago(time.Hour))
+	}
+}
+
+func taintSeen(f *Facts) { f.TaintSeen = true }
+
+func TestDecideOnATaintWithoutFence(t *testing.T) {
+	alone := func(f *Facts) { f.Fence, f.TaintSeen = Fence{Name: "node-1"}, true }
+	checkDecisions(t, map[string]decision{
+		"the watch shows it": {facts(alone, unread), ReadFence, ReasonTaintRemains, 0},
+		"there is no fence":  {facts(alone), ReadNode, ReasonTaintRemains, 0},
+		"the node was read before": {
+			facts(alone, down(tainted), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonTaintRemains, 0},
+		"the node is tainted":     {facts(alone, down(tainted)), RemoveTaint, ReasonTaintRemains, 0},
+		"the node is not tainted": {facts(alone, down()), Wait, ReasonNoFence, 0},
+		"the node is gone":        {facts(alone, nodeGone), Wait, ReasonNoFence, 0},
+	})
+}

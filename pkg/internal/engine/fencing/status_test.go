@@ -1,0 +1,379 @@
+package fencing
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// written returns the status that is written on these facts.
+func written(t *testing.T, f Facts) *v1alpha1.NodeFenceStatus {
+	t.Helper()
+	before := f.Fence.Status.DeepCopy()
+	d := Decide(f, now())
+	if d.Action != WriteStatus {
+		t.Fatalf("%v because %s", d.Action, d.Reason)
+	}
+	if !reflect.DeepEqual(before, &f.Fence.Status) {
+		t.Error("the facts were changed")
+	}
+	return d.Status
+}
+
+func last(s *v1alpha1.NodeFenceStatus) v1alpha1.Attempt { return s.Attempts[len(s.Attempts)-1] }
+
+func is(s *v1alpha1.NodeFenceStatus, kind string) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, kind)
+}
+
+func TestAnAttemptIsWrittenDownWithWhatTheNodeIsLike(t *testing.T) {
+	f := facts(agents(power, bmc), down(func(n *NodeFacts) { n.BootID = "boot1" }), emptied,
+		attempted(power, v1alpha1.ResultFailed))
+	f.Remaining.Terminating = []types.UID{"a", "b"}
+	s := written(t, f)
+	a := last(s)
+	if a.Number != 2 || a.Agent != bmc || a.BootID != "boot1" || !a.StartedAt.Time.Equal(now()) || a.EndedAt != nil ||
+		!slices.Equal(a.TerminatingPods, []types.UID{"a", "b"}) || s.Phase != v1alpha1.PhaseFencing ||
+		is(s, v1alpha1.ConditionFenced) {
+		t.Errorf("%+v, phase %s", a, s.Phase)
+	}
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
+	if c == nil || c.Reason != string(ReasonFencing) {
+		t.Errorf("%+v", s.Conditions)
+	}
+	f.Fence.Status.Attempts, f.Remaining.Terminating = nil, make([]types.UID, maxPods+1)
+	if a := last(written(t, f)); a.Number != 1 || a.Agent != power || len(a.TerminatingPods) != maxPods {
+		t.Errorf("attempt %d of %s with %d pods", a.Number, a.Agent, len(a.TerminatingPods))
+	}
+}
+
+// The pause between two rounds doubles up to its bound, and each agent has its turn.
+func TestWhichAgentIsTriedNextAndWhen(t *testing.T) {
+	f := facts(agents(power, bmc), down(), emptied)
+	at := metav1.NewTime(ago(0))
+	var order []string
+	var pauses []time.Duration
+	for range 14 {
+		agent, pause := f.Fence.next(now())
+		order, pauses = append(order, agent), append(pauses, pause)
+		f.begin(&f.Fence.Status, agent, now())
+		conclude(&f.Fence.Status, last(&f.Fence.Status).Number, v1alpha1.ResultFailed, "", now())
+		f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1].EndedAt = &at
+	}
+	for i, agent := range order {
+		want, pause := []string{power, bmc}[i%2], time.Duration(0)
+		if i > 0 && i%2 == 0 {
+			pause = min(retryChainFirst<<(i/2-1), retryChainMax)
+		}
+		if agent != want || pauses[i] != pause {
+			t.Errorf("attempt %d is of %s after %s, want %s after %s", i+1, agent, pauses[i], want, pause)
+		}
+	}
+	if pauses[13-1] != retryChainMax {
+		t.Errorf("the pauses are %v", pauses)
+	}
+}
+
+// A person's word does not count as a turn of an agent.
+func TestConfirmationsAreNoTurnsOfTheChain(t *testing.T) {
+	f := facts(agents(power, bmc), attempted(power, v1alpha1.ResultFailed),
+		attempted(confirmation, v1alpha1.ResultContradicted)).Fence
+	if agent, pause := f.next(now()); agent != bmc || pause != 0 {
+		t.Errorf("%s after %s", agent, pause)
+	}
+	f = facts(agents(power), attempted(confirmation, v1alpha1.ResultContradicted)).Fence
+	if agent, pause := f.next(now()); agent != power || pause != 0 {
+		t.Errorf("%s after %s", agent, pause)
+	}
+	if n := (Fence{}).tried(); n != 0 {
+		t.Errorf("tried %d", n)
+	}
+}
+
+// The last attempt of each agent is kept: it says what is to be undone.
+func TestWhichAttemptsAreKept(t *testing.T) {
+	f := facts(agents(storage, power, bmc), attempted(storage, v1alpha1.ResultTimedOut), attempted(power,
+		v1alpha1.ResultFailed))
+	for range maxAttempts - 2 {
+		attempted(bmc, v1alpha1.ResultFailed)(&f)
+	}
+	f.begin(&f.Fence.Status, power, now())
+	s := f.Fence.Status
+	if len(s.Attempts) != maxAttempts || s.Attempts[0].Agent != storage || s.Attempts[1].Agent != bmc ||
+		s.Attempts[1].Number != 3 || last(&s).Agent != power || last(&s).Number != maxAttempts+1 {
+		t.Errorf("%+v", s.Attempts)
+	}
+	for i := range s.Attempts { // somebody has changed the status
+		s.Attempts[i].Agent = fmt.Sprint(i)
+	}
+	f.Fence.Status = s
+	if f.begin(&f.Fence.Status, power, now()); len(f.Fence.Status.Attempts) != maxAttempts {
+		t.Errorf("%d attempts", len(f.Fence.Status.Attempts))
+	}
+}
+
+func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
+	same := func(f *Facts) {
+		down()(f)
+		f.Node.Read, f.Lease = read(3), LeaseFacts{read(4), "8"}
+	}
+	after := func(f *Facts) { same(f); f.Node.BootID = "boot2" }
+	gone := func(f *Facts) { f.Node, f.Lease = NodeFacts{Read: read(3)}, LeaseFacts{Read: read(4)} }
+	for name, c := range map[string]struct {
+		facts Facts
+		want  v1alpha1.Proof
+	}{
+		power: {facts(attempted(power, ""), ran(RunSucceeded), same),
+			v1alpha1.Proof{Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot", LeaseVersion: "8"}},
+		medik8s: {facts(agents(medik8s), attempted(medik8s, ""), ran(RunSucceeded), after),
+			v1alpha1.Proof{Covers: v1alpha1.CoversReboot, BootID: "boot", LeaseVersion: "8"}},
+		storage: {facts(agents(storage), attempted(storage, ""), ran(RunSucceeded), after),
+			v1alpha1.Proof{Covers: v1alpha1.CoversVolumes, Driver: "driver", BootID: "boot2", LeaseVersion: "8"}},
+		byHandAgent: {facts(agents(byHandAgent), attempted(byHandAgent, ""), confirm("words"), after),
+			v1alpha1.Proof{Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot2", LeaseVersion: "8"}},
+		confirmation: {facts(attempted(confirmation, ""), confirm("words"), after),
+			v1alpha1.Proof{Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot2", LeaseVersion: "8"}},
+		bmc: {facts(agents(bmc), attempted(bmc, ""), ran(RunSucceeded), gone),
+			v1alpha1.Proof{Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := written(t, c.facts)
+			c.want.Attempt, c.want.Agent, c.want.ProvenAt = 1, name, metav1.NewTime(now())
+			a := last(s)
+			if *s.Proof != c.want || a.Result != v1alpha1.ResultProven || !a.EndedAt.Time.Equal(now()) ||
+				a.Message != "words" || !slices.Equal(a.TerminatingPods, []types.UID{"pod"}) {
+				t.Errorf("%+v of %+v", s.Proof, a)
+			}
+			if !is(s, v1alpha1.ConditionFenced) || s.Phase != v1alpha1.PhaseFenced {
+				t.Errorf("phase %s, %+v", s.Phase, s.Conditions)
+			}
+		})
+	}
+}
+
+// What an agent says is in the status, and nobody needs the pods of an attempt that has proven nothing.
+func TestAnAttemptEndsWithItsWords(t *testing.T) {
+	long := strings.Repeat("x", 2*maxMessage)
+	for name, c := range map[string]struct {
+		facts  Facts
+		result v1alpha1.Result
+		reason Reason
+		words  string
+	}{
+		"failed": {facts(attempted(power, ""), ran(RunFailed)), v1alpha1.ResultFailed, ReasonAgentFailed, "words"},
+		"failed with many words": {
+			facts(attempted(power, ""), ran(RunFailed, func(r *RunFacts) { r.Message = long })), v1alpha1.ResultFailed,
+			ReasonAgentFailed, "xxx"},
+		"could not be started": {
+			facts(attempted(power, "", startedAgo(time.Hour)), ran(RunAbsent, silence), refusedRun(1)), v1alpha1.ResultTimedOut,
+			ReasonAgentTimedOut, "no PodTemplate"},
+		"an earlier one could not be started": {
+			facts(attempted(power, "", startedAgo(time.Hour)), ran(RunAbsent, silence), refusedRun(2)), v1alpha1.ResultTimedOut,
+			ReasonAgentTimedOut, ""},
+		"could not be asked": {
+			facts(attempted(power, "", startedAgo(time.Hour)), ran(RunUnknown), refusedRun(1)), v1alpha1.ResultTimedOut,
+			ReasonAgentTimedOut, "words"},
+		"rebooted meanwhile": {
+			facts(attempted(power, ""), ran(RunSucceeded), down(rebooted), func(f *Facts) {
+				f.Node.Read, f.Lease.Read = read(3), read(4)
+			}), v1alpha1.ResultFailed, ReasonAgentFailed, "The node was rebooted while its agent was at work."},
+		"canceled": {
+			facts(attempted(power, ""), ran(RunSucceeded), terminating), v1alpha1.ResultCanceled, ReasonAgentCanceled, "words"},
+		"the node of a policy came back": {
+			facts(byPolicy, attempted(power, ""), ran(RunAbsent), down(ready)), v1alpha1.ResultCanceled, ReasonAgentCanceled,
+			ReasonNodeReady.Sentence()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := written(t, c.facts)
+			a := last(s)
+			if a.Result != c.result || !strings.HasPrefix(a.Message, c.words) || c.words == "" && a.Message != "" ||
+				len(a.Message) > maxMessage || a.EndedAt == nil || a.TerminatingPods != nil {
+				t.Errorf("%+v", a)
+			}
+			fenced := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
+			if fenced.Status != metav1.ConditionFalse || fenced.Reason != string(c.reason) || len(fenced.Message) > maxMessage ||
+				!strings.Contains(fenced.Message, "Agent power: "+c.words) || s.Proof != nil || s.Phase != v1alpha1.PhaseFailed {
+				t.Errorf("%+v, phase %s", fenced, s.Phase)
+			}
+		})
+	}
+}
+
+func refusedRun(attempt int32) func(*Facts) {
+	return func(f *Facts) {
+		f.Sight.Refused, f.Sight.RefusedBy = Run{Attempt: attempt, Agent: power}, "no PodTemplate"
+	}
+}
+
+func TestAProofThatIsContradictedIsWithdrawn(t *testing.T) {
+	f := facts(attempted(power, v1alpha1.ResultFailed), proved(power), released, down(), renewedFor(SilentAfter))
+	s := written(t, f)
+	a := last(s)
+	if s.Proof != nil || a.Result != v1alpha1.ResultContradicted || a.TerminatingPods != nil ||
+		s.Attempts[0].Result != v1alpha1.ResultFailed || is(s, v1alpha1.ConditionFenced) ||
+		!is(s, v1alpha1.ConditionReleased) {
+		t.Errorf("%+v", s)
+	}
+	f.Fence.Status.Attempts = nil // somebody has changed the status
+	if s := written(t, f); s.Proof != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestTheTaintThatWasRemovedIsNotReleased(t *testing.T) {
+	s := written(t, facts(released, down(), emptied))
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReleased); c.Status != metav1.ConditionFalse ||
+		c.Reason != string(ReasonContradicted) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAFenceIsReleasedOnceItsNodeIsTainted(t *testing.T) {
+	s := written(t, facts(proved(power), down(tainted)))
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReleased)
+	if c.Status != metav1.ConditionTrue || s.Phase != v1alpha1.PhaseReleased || !c.LastTransitionTime.Time.Equal(now()) {
+		t.Errorf("%+v, phase %s", c, s.Phase)
+	}
+	if !is(s, v1alpha1.ConditionFenced) || s.Proof == nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// From the first write of its end on, a fence proves nothing.
+func TestTheEndOfAFenceIsWrittenDownStepByStep(t *testing.T) {
+	long := metav1.NewTime(ago(time.Hour))
+	f := facts(agents(power, medik8s), attempted(power, v1alpha1.ResultTimedOut),
+		attempted(medik8s, v1alpha1.ResultFailed), attempted(power, v1alpha1.ResultFailed, func(a *v1alpha1.Attempt) {
+			a.UndoneAt = &long
+		}), proved(power), released, terminating)
+	s := written(t, f)
+	if is(s, v1alpha1.ConditionFenced) || s.Proof == nil || s.Phase != v1alpha1.PhaseUnfencing ||
+		!is(s, v1alpha1.ConditionReleased) {
+		t.Fatalf("%+v", s)
+	}
+	f.Fence.Status = *s
+	down(tainted)(&f)
+	undoneBy(t, &f, 4, power)
+	if a := f.Fence.Status.Attempts; a[0].UndoneAt == nil || a[1].UndoneAt != nil || !a[2].UndoneAt.Equal(&long) ||
+		!a[3].UndoneAt.Time.Equal(now()) {
+		t.Fatalf("%+v", a)
+	}
+	undoneBy(t, &f, 2, medik8s)
+	down()(&f)
+	s = written(t, f)
+	if !is(s, v1alpha1.ConditionReturned) || is(s, v1alpha1.ConditionReleased) || is(s, v1alpha1.ConditionFenced) ||
+		s.Phase != v1alpha1.PhaseReturned || s.Proof == nil {
+		t.Errorf("%+v", s)
+	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReturned); c.Reason != string(ReasonEnded) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A fence that nobody wants before an agent was started says so.
+func TestTheEndOfAFenceThatHasNotBegun(t *testing.T) {
+	s := written(t, facts(terminating, down()))
+	for _, kind := range []string{v1alpha1.ConditionFenced, v1alpha1.ConditionReleased} {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != string(ReasonEnded) {
+			t.Errorf("%s: %+v", kind, c)
+		}
+	}
+}
+
+// undoneBy checks that this attempt of an agent is undone next, and has it undone.
+func undoneBy(t *testing.T, f *Facts, attempt int32, agent string) {
+	t.Helper()
+	run := Run{Attempt: attempt, Agent: agent, Undo: true}
+	if d := Decide(*f, now()); d.Action != ReadRun || d.Run != run {
+		t.Fatalf("%v of %+v", d.Action, d.Run)
+	}
+	f.Run = RunFacts{Read: read(2), Of: run, State: RunSucceeded}
+	f.Fence.Status = *written(t, *f)
+}
+
+func TestWhatIsUndone(t *testing.T) {
+	for name, c := range map[string]struct {
+		fence Fence
+		want  int32
+	}{
+		"nothing":              {facts().Fence, 0},
+		"one that has an undo": {facts(attempted(power, "")).Fence, 1},
+		"one that has none":    {facts(agents(bmc), attempted(bmc, "")).Fence, 0},
+		"a custom resource":    {facts(agents(medik8s), attempted(medik8s, "")).Fence, 1},
+		"a NetworkFence":       {facts(agents(storage), attempted(storage, "")).Fence, 1},
+		"a person's word": {
+			facts(agents(byHandAgent), attempted(byHandAgent, ""), attempted(confirmation, "")).Fence, 0},
+		"one of no agent":    {facts(attempted("other", "")).Fence, 0},
+		"the last one":       {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "")).Fence, 2},
+		"one before it":      {facts(agents(power, bmc), attempted(power, ""), attempted(bmc, "")).Fence, 1},
+		"one that is undone": {facts(attempted(power, "", undone)).Fence, 0},
+		"one before an undone one": {
+			facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "", undone)).Fence, 1},
+		"abandoned": {facts(attempted(power, ""), unfence(v1alpha1.UnfenceAbandon)).Fence, 0},
+	} {
+		var got int32
+		if a := c.fence.toUndo(); a != nil {
+			got = a.Number
+		}
+		if got != c.want {
+			t.Errorf("%s: attempt %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestPhases(t *testing.T) {
+	for want, f := range map[v1alpha1.Phase]Facts{
+		v1alpha1.PhaseRequested: facts(),
+		v1alpha1.PhaseFencing:   facts(attempted(power, "")),
+		v1alpha1.PhaseFailed:    facts(attempted(power, v1alpha1.ResultFailed)),
+		v1alpha1.PhaseFenced:    facts(proved(power)),
+		v1alpha1.PhaseReleased:  facts(proved(power), released),
+		v1alpha1.PhaseUnfencing: facts(proved(power), released, ending),
+		v1alpha1.PhaseReturned:  facts(proved(power), ending, returnedAgo(0)),
+	} {
+		if got := phaseOf(&f.Fence.Status); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// A condition keeps the time at which it took its status.
+func TestConditionsKeepTheirTime(t *testing.T) {
+	var s v1alpha1.NodeFenceStatus
+	set(&s, ago(time.Minute), v1alpha1.ConditionFenced, false, ReasonFencing)
+	set(&s, now(), v1alpha1.ConditionFenced, false, ReasonAgentFailed, "words")
+	c := s.Conditions[0]
+	if !c.LastTransitionTime.Time.Equal(ago(time.Minute)) || c.Reason != string(ReasonAgentFailed) ||
+		c.Message != ReasonAgentFailed.Sentence()+" words" {
+		t.Errorf("%+v", c)
+	}
+	set(&s, now(), v1alpha1.ConditionFenced, true, ReasonFenced)
+	if c := s.Conditions[0]; len(s.Conditions) != 1 || !c.LastTransitionTime.Time.Equal(now()) {
+		t.Errorf("%+v", s.Conditions)
+	}
+	if at := (Fence{}).since(v1alpha1.ConditionFenced); !at.IsZero() {
+		t.Errorf("since %s", at)
+	}
+}
+
+func TestReasonsOfResults(t *testing.T) {
+	for result, want := range map[v1alpha1.Result]Reason{
+		v1alpha1.ResultProven: ReasonFenced, v1alpha1.ResultTimedOut: ReasonAgentTimedOut,
+		v1alpha1.ResultCanceled: ReasonAgentCanceled, v1alpha1.ResultContradicted: ReasonContradicted,
+		v1alpha1.ResultFailed: ReasonAgentFailed, "Other": ReasonAgentFailed,
+	} {
+		if got := reasonOf(result); got != want {
+			t.Errorf("%s: %s", result, got)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package fencing
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// leave begins the end of the fence once nothing remains on the node of what ran there before. A node that was rebooted
+// may run pods anew: of it, only what is terminating counts.
+func leave(f Facts, why Reason, now time.Time) Decision {
+	remains := f.Remaining.All
+	if why == ReasonRebooted {
+		remains = f.Remaining.Leaving
+	}
+	switch {
+	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+		return step(ListRemaining, why)
+	case !remains.none():
+		return wait(ReasonRemainsOnNode, nodePoll)
+	}
+	return end(f, why, now)
+}
+
+// end ends the fence. It proves nothing from the first write on. Then the agents undo what they did, the last one
+// first, also those that have proven nothing: one that was stopped may have done it. The taint goes last, but at once
+// where the node runs again.
+func end(f Facts, why Reason, now time.Time) Decision {
+	if f.Fence.is(v1alpha1.ConditionFenced) {
+		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
+			set(s, now, v1alpha1.ConditionFenced, false, ReasonUnfencing)
+		})
+	}
+	switch { // not after the agents, which may take long: what runs again on the node would lose its volumes
+	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, why)
+	case f.TaintSeen && f.rebooted() && f.Node.Tainted:
+		return step(RemoveTaint, why)
+	}
+	if attempt := f.Fence.toUndo(); attempt != nil {
+		return f.undo(attempt, now)
+	}
+	return finish(f, why, now)
+}
+
+// finish ends a fence that is undone.
+func finish(f Facts, why Reason, now time.Time) Decision {
+	awaits := f.Fence.Status.Proof != nil && !f.Fence.ended() && f.Node.Found && !f.back()
+	switch {
+	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, why)
+	case !f.Lease.Read.FreshAfter(f.FenceRead, now):
+		return step(ReadLease, why)
+	case f.rebooted() && f.Node.Tainted: // by a request of a former leader
+		return step(RemoveTaint, why)
+	case awaits && f.runsOn(now):
+		return wait(ReasonNodeRuns, nodePoll)
+	case awaits:
+		return wait(ReasonAwaitsReturn, nodePoll)
+	case f.Node.Tainted:
+		return step(RemoveTaint, why)
+	case why == ReasonRebooted && !f.Node.Found:
+		why = ReasonNodeGone
+	}
+	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
+		set(s, now, v1alpha1.ConditionFenced, false, why)
+		set(s, now, v1alpha1.ConditionReleased, false, why)
+		set(s, now, v1alpha1.ConditionReturned, true, why)
+	})
+}
+
+// undo has one agent undo what it did.
+func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
+	run := Run{Attempt: attempt.Number, Agent: attempt.Agent, Undo: true}
+	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
+		return runStep(ReadRun, ReasonUnfencing, run)
+	}
+	switch f.Run.State {
+	case RunAbsent:
+		return runStep(StartRun, ReasonUnfencing, run)
+	case RunSucceeded:
+		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
+			for i := range s.Attempts {
+				if a := &s.Attempts[i]; a.Agent == run.Agent && a.UndoneAt == nil {
+					at := metav1.NewTime(now)
+					a.UndoneAt = &at
+				}
+			}
+		})
+	case RunFailed:
+		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
+			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the two clocks may differ
+		}
+		return runStep(StopRun, ReasonUnfenceFailed, run)
+	case RunUnknown:
+		return wait(ReasonUnfenceFailed, agentPoll)
+	case Running, RunStopping:
+		since := f.Fence.since(v1alpha1.ConditionFenced).Time
+		if agent := f.Fence.agent(run.Agent); now.Sub(since) > agent.Timeout.Duration {
+			return wait(ReasonUnfenceFailed, agentPoll)
+		}
+	}
+	return wait(ReasonUnfencing, agentPoll)
+}

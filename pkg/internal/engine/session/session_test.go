@@ -1,0 +1,93 @@
+package session
+
+import (
+	"testing"
+	"time"
+)
+
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	first, second := Read{Sent: now, Order: 1}, Read{Sent: now, Order: 2}
+	for name, c := range map[string]struct{ got, want bool }{
+		"none was made":         {Read{Sent: now}.Fresh(now), false},
+		"just made":             {first.Fresh(now), true},
+		"as old as counts":      {first.Fresh(now.Add(LiveFor)), true},
+		"too old":               {first.Fresh(now.Add(LiveFor + 1)), false},
+		"after another":         {second.FreshAfter(first, now), true},
+		"after none":            {first.FreshAfter(Read{}, now), true},
+		"before another":        {first.FreshAfter(second, now), false},
+		"not after itself":      {first.FreshAfter(first, now), false},
+		"after, and too old":    {second.FreshAfter(first, now.Add(LiveFor+1)), false},
+		"none, after none":      {Read{}.FreshAfter(Read{}, now), false},
+		"of a clock set back":   {first.Fresh(now.Add(-time.Hour)), true},
+		"sent, and not counted": {Read{Sent: now.Add(time.Hour)}.Fresh(now), false},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+}
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		steps  int
+		next   Kind
+		dryRun bool
+		want   End
+	}{
+		"a wait":                   {0, Waits, false, Waiting},
+		"a wait after the limit":   {3, Waits, false, Waiting},
+		"a wait of a dry run":      {0, Waits, true, Waiting},
+		"a read":                   {0, Reads, false, NotEnded},
+		"a read of a dry run":      {0, Reads, true, NotEnded},
+		"the last read":            {2, Reads, false, NotEnded},
+		"a read after the limit":   {3, Reads, false, TooSlow},
+		"a write":                  {0, Writes, false, NotEnded},
+		"a write of a dry run":     {0, Writes, true, Skipped},
+		"a write after the limit":  {3, Writes, true, TooSlow},
+		"a word that is no action": {0, Writes + 1, false, NotEnded},
+	} {
+		p := Progress{Steps: c.steps}
+		p.Step(c.next, c.dryRun, 3)
+		if p.End != c.want || p.Steps != c.steps+1 {
+			t.Errorf("%s: %+v, want %v", name, p, c.want)
+		}
+	}
+}
+
+func TestTook(t *testing.T) {
+	t.Parallel()
+	for o, want := range map[Outcome]End{Succeeded: NotEnded, Conflict: Conflicted, Gone: ObjectGone,
+		Unanswered: CallFailed, Gone + 1: CallFailed} {
+		var p Progress
+		if ok := p.Took(o); p.Ended() != want || ok != (o == Succeeded) {
+			t.Errorf("%v: %+v %v, want %v", o, p, ok, want)
+		}
+	}
+}
+
+func TestLive(t *testing.T) {
+	t.Parallel()
+	var p Progress
+	sent := time.Unix(1, 0)
+	if a, b := p.Live(sent), p.Live(sent); a != (Read{sent, 1}) || b != (Read{sent, 2}) || p.ReadCount != 2 {
+		t.Errorf("%+v %+v of %+v", a, b, p)
+	}
+}
+
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	for end, want := range map[End]Requeue{
+		Waiting: RequeueAfter, Skipped: RequeueAfter, Written: RequeueAfter, ObjectGone: RequeueAfter,
+		Conflicted: RequeueSoon, CallFailed: RequeueRetry, TooSlow: RequeueRetry,
+	} {
+		if got := (Progress{End: end}).Requeue(time.Second); got != want {
+			t.Errorf("%v: %v, want %v", end, got, want)
+		}
+	}
+	if got := (Progress{End: Waiting}).Requeue(0); got != RequeueNever {
+		t.Errorf("a wait without an end: %v", got)
+	}
+}
