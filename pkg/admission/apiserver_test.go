@@ -89,7 +89,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	// Also in a clean-up, when the test's own context has ended.
 	ctx := context.WithoutCancel(t.Context())
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -278,8 +278,9 @@ func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *
 	must(t, err)
 	keeper, err = certs.New(admin, certs.Config{
 		Namespace: metav1.NamespaceDefault, Secret: "webhooks", Names: []string{"localhost"},
-		Webhooks:     []string{WebhooksName},
-		PollInterval: 500 * time.Millisecond, PropagationDelay: 4 * time.Second, Lifetime: time.Hour,
+		Webhooks: []string{WebhooksName},
+		// An API server that is kept waiting for as long does not know the next certificate when it is presented.
+		PollInterval: 500 * time.Millisecond, PropagationDelay: 15 * time.Second, Lifetime: time.Hour,
 		RenewBefore: time.Hour - time.Second,
 	})
 	must(t, err)
@@ -325,11 +326,15 @@ func TestTheWebhooks(t *testing.T) {
 	_, err := admission.MutatingWebhookConfigurations().Create(ctx, pvHooks,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	must(t, err)
+	// The longest time that there is: a write that the webhook is too late for is not refused, and not changed.
+	longest := ptr.To[int32](30)
 	for i := range pvHooks.Webhooks {
 		at(&pvHooks.Webhooks[i].ClientConfig)
+		pvHooks.Webhooks[i].TimeoutSeconds = longest
 	}
 	for i := range podHooks.Webhooks {
 		at(&podHooks.Webhooks[i].ClientConfig)
+		podHooks.Webhooks[i].TimeoutSeconds = longest
 	}
 	_, err = admission.MutatingWebhookConfigurations().Create(ctx, pvHooks, metav1.CreateOptions{})
 	must(t, err)

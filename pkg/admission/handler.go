@@ -30,13 +30,14 @@ type Reader interface {
 // readTimeout bounds all reads for one answer, so that it comes before the API server stops waiting.
 const readTimeout = (timeoutSeconds - 1) * time.Second
 
-// Handler returns the webhooks, at PathPVs, PathPods and PathPodHold. It keeps no state and is safe for concurrent
-// use.
+// Handler returns the webhooks, at PathPVs, PathPods, PathPodHold and PathPodGate. It keeps no state and is safe for
+// concurrent use.
 func Handler(drivers DriversFunc, reader Reader) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(PathPVs, review(mutatePVs(drivers)))
 	mux.Handle(PathPods, review(validatePods(reader)))
-	mux.Handle(PathPodHold, review(holdPod))
+	mux.Handle(PathPodHold, review(changePod(podhold.HoldOf)))
+	mux.Handle(PathPodGate, review(changePod(podhold.GateOf)))
 	return mux
 }
 
@@ -65,12 +66,17 @@ type operation struct {
 }
 
 // addFinalizers returns the operations that append finalizers to the existing ones.
-func addFinalizers(there, missing []string) (all []operation) {
-	if len(there) == 0 && len(missing) > 0 {
-		return []operation{{"add", "/metadata/finalizers", missing}}
+func addFinalizers(there, missing []string) []operation {
+	return appends("/metadata/finalizers", len(there) > 0, missing)
+}
+
+// appends returns the operations that append to the list at a path, which exists or not.
+func appends[E any](path string, exists bool, missing []E) (all []operation) {
+	if !exists && len(missing) > 0 {
+		return []operation{{"add", path, missing}}
 	}
-	for _, finalizer := range missing {
-		all = append(all, operation{"add", "/metadata/finalizers/-", finalizer})
+	for _, one := range missing {
+		all = append(all, operation{"add", path + "/-", one})
 	}
 	return all
 }
@@ -90,26 +96,34 @@ func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 	return response, nil
 }
 
-// holdPod changes a pod that is being created as [podhold.ChangesOf] says. The API server selects the namespaces.
-func holdPod(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
-		request.SubResource != "" || request.Operation != admissionv1.Create {
-		return allowed(), nil
+// changePod changes a pod that is being created as a function says. The API server selects the namespaces.
+func changePod(changesOf func(*v1.Pod) podhold.Changes) reviewFunc {
+	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
+			request.SubResource != "" || request.Operation != admissionv1.Create {
+			return allowed(), nil
+		}
+		var pod v1.Pod
+		if err := decode(request.Object.Raw, &pod); err != nil {
+			return nil, err
+		}
+		return patched(operationsOf(&pod, changesOf(&pod)))
 	}
-	var pod v1.Pod
-	if err := decode(request.Object.Raw, &pod); err != nil {
-		return nil, err
-	}
-	var operations []operation
-	changes := podhold.ChangesOf(&pod)
+}
+
+// operationsOf returns the operations that make the changes of a pod.
+func operationsOf(pod *v1.Pod, changes podhold.Changes) (all []operation) {
 	if changes.Hold {
-		operations = addFinalizers(pod.Finalizers, []string{podhold.Finalizer})
+		all = addFinalizers(pod.Finalizers, []string{podhold.Finalizer})
 	}
 	if changes.Grace {
-		operations = append(operations,
-			operation{"replace", "/spec/terminationGracePeriodSeconds", podhold.MinGracePeriodSeconds})
+		all = append(all, operation{"replace", "/spec/terminationGracePeriodSeconds", podhold.MinGracePeriodSeconds})
 	}
-	return patched(operations)
+	if changes.Gate {
+		all = append(all, appends("/spec/schedulingGates", len(pod.Spec.SchedulingGates) > 0,
+			[]v1.PodSchedulingGate{{Name: podhold.Gate}})...)
+	}
+	return all
 }
 
 // validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be

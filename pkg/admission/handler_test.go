@@ -137,43 +137,46 @@ func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
 	}
 }
 
-func TestTheWebhookHoldsNewPods(t *testing.T) {
+func TestTheWebhooksOfNewPods(t *testing.T) {
 	h := handler(cluster{})
 	claim := []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
 	seconds := func(n int64) v1.PodSpec { return v1.PodSpec{TerminationGracePeriodSeconds: &n} }
 	without := seconds(0)
 	without.Volumes = claim
 	const (
-		first = `{"op":"add","path":"/metadata/finalizers","value":["csi-reclaimer.io/running"]}`
-		more  = `{"op":"add","path":"/metadata/finalizers/-","value":"csi-reclaimer.io/running"}`
-		grace = `{"op":"replace","path":"/spec/terminationGracePeriodSeconds","value":1}`
+		first    = `{"op":"add","path":"/metadata/finalizers","value":["csi-reclaimer.io/running"]}`
+		more     = `{"op":"add","path":"/metadata/finalizers/-","value":"csi-reclaimer.io/running"}`
+		grace    = `{"op":"replace","path":"/spec/terminationGracePeriodSeconds","value":1}`
+		gate     = `{"op":"add","path":"/spec/schedulingGates","value":[{"name":"csi-reclaimer.io/volume"}]}`
+		moreGate = `{"op":"add","path":"/spec/schedulingGates/-","value":{"name":"csi-reclaimer.io/volume"}}`
 	)
 	for sentence, c := range map[string]struct {
-		pod  v1.Pod
-		want string
+		pod        v1.Pod
+		hold, gate string
 	}{
-		"with a claim":    {v1.Pod{Spec: v1.PodSpec{Volumes: claim}}, "[" + first + "]"},
-		"without a claim": {v1.Pod{Spec: seconds(30)}, ""},
+		"with a claim":    {v1.Pod{Spec: v1.PodSpec{Volumes: claim}}, "[" + first + "]", "[" + gate + "]"},
+		"without a claim": {v1.Pod{Spec: seconds(30)}, "", ""},
 		"with a claim and a finalizer": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"other"}},
-			Spec: v1.PodSpec{Volumes: claim}}, "[" + more + "]"},
-		"without grace":              {v1.Pod{Spec: seconds(0)}, "[" + grace + "]"},
-		"with a claim without grace": {v1.Pod{Spec: without}, "[" + first + "," + grace + "]"},
+			Spec: v1.PodSpec{Volumes: claim}}, "[" + more + "]", "[" + gate + "]"},
+		"with a claim and a gate": {v1.Pod{Spec: v1.PodSpec{Volumes: claim,
+			SchedulingGates: []v1.PodSchedulingGate{{Name: "other"}}}}, "[" + first + "]", "[" + moreGate + "]"},
+		"with a claim and a node":    {v1.Pod{Spec: v1.PodSpec{Volumes: claim, NodeName: "a"}}, "[" + first + "]", ""},
+		"without grace":              {v1.Pod{Spec: seconds(0)}, "[" + grace + "]", ""},
+		"with a claim without grace": {v1.Pod{Spec: without}, "[" + first + "," + grace + "]", "[" + gate + "]"},
 	} {
 		asked := request("pods", "", c.pod)
 		asked.Operation = admissionv1.Create
-		got := send(t, h, PathPodHold, asked)
-		if !got.Allowed || string(got.Patch) != c.want || (got.PatchType != nil) != (c.want != "") {
-			t.Errorf("%s: allowed %v, patch %s, want %s", sentence, got.Allowed, got.Patch, c.want)
+		for path, want := range map[string]string{PathPodHold: c.hold, PathPodGate: c.gate} {
+			got := send(t, h, path, asked)
+			if !got.Allowed || string(got.Patch) != want || (got.PatchType != nil) != (want != "") {
+				t.Errorf("%s at %s: allowed %v, patch %s, want %s", sentence, path, got.Allowed, got.Patch, want)
+			}
 		}
 	}
-	held := v1.Pod{Spec: without}
-	update, status, other := request("pods", "", held), request("pods", "status", held), request("secrets", "", held)
+	changed := v1.Pod{Spec: without}
+	update, status := request("pods", "", changed), request("pods", "status", changed)
+	other := request("secrets", "", changed)
 	update.Operation, status.Operation, other.Operation = admissionv1.Update, admissionv1.Create, admissionv1.Create
-	for _, asked := range []*admissionv1.AdmissionRequest{update, status, other} {
-		if got := send(t, h, PathPodHold, asked); !got.Allowed || got.Patch != nil {
-			t.Errorf("%s of %s %s: %+v", asked.Operation, asked.Resource.Resource, asked.SubResource, got)
-		}
-	}
 	broken := request("pods", "", "no pod")
 	broken.Operation = admissionv1.Create
 	body, err := json.Marshal(admissionv1.AdmissionReview{
@@ -182,9 +185,16 @@ func TestTheWebhookHoldsNewPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, _ := post(h, http.MethodPost, PathPodHold, "application/json", bytes.NewReader(body))
-	if code != http.StatusBadRequest {
-		t.Errorf("what is no pod: answered %d", code)
+	for _, path := range []string{PathPodHold, PathPodGate} {
+		for _, asked := range []*admissionv1.AdmissionRequest{update, status, other} {
+			if got := send(t, h, path, asked); !got.Allowed || got.Patch != nil {
+				t.Errorf("%s of %s %s at %s: %+v", asked.Operation, asked.Resource.Resource, asked.SubResource, path, got)
+			}
+		}
+		code, _ := post(h, http.MethodPost, path, "application/json", bytes.NewReader(body))
+		if code != http.StatusBadRequest {
+			t.Errorf("what is no pod at %s: answered %d", path, code)
+		}
 	}
 }
 
@@ -324,7 +334,7 @@ func FuzzReview(f *testing.F) {
 	h := handler(cluster{pods: map[string]*v1.Pod{"ns/web-0": pod()},
 		claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")}})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, path := range []string{PathPVs, PathPods} {
+		for _, path := range []string{PathPVs, PathPods, PathPodHold, PathPodGate} {
 			code, answer := post(h, http.MethodPost, path, "application/json", bytes.NewReader(body))
 			var review admissionv1.AdmissionReview
 			if code == http.StatusOK && (json.Unmarshal(answer, &review) != nil || review.Response == nil ||

@@ -8,7 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// WebhooksName is the name of the webhook configurations of PVs and of bindings. [podhold.Name] is that of new pods.
+// WebhooksName is the name of the webhook configurations of PVs and of bindings. [podhold.Name] and [podhold.GateName]
+// are those of new pods.
 const WebhooksName = "csi-reclaimer"
 
 // Paths of the webhooks.
@@ -16,6 +17,7 @@ const (
 	PathPVs     = "/admit/persistentvolumes"
 	PathPods    = "/admit/pods"
 	PathPodHold = "/admit/pod-hold"
+	PathPodGate = "/admit/pod-gate"
 )
 
 // timeoutSeconds is how long the API server waits for an answer, so how much a webhook that hangs costs each

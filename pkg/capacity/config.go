@@ -1,12 +1,13 @@
 package capacity
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Config holds the settings of a Controller. Namespace is required, the rest has defaults: those of
@@ -46,42 +47,22 @@ type OwnedBy struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.ManagedBy == "" {
-		c.ManagedBy = "external-provisioner"
-	}
-	if c.PollInterval == 0 {
-		c.PollInterval = time.Minute
-	}
-	if c.Workers == 0 {
-		c.Workers = 1
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.ManagedBy = cmp.Or(c.ManagedBy, "external-provisioner")
+	c.PollInterval = cmp.Or(c.PollInterval, time.Minute)
+	c.Workers = cmp.Or(c.Workers, 1)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	full := c.withDefaults()
-	add(c.Namespace == "", "namespace: none is given for the objects")
-	add(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0),
+	var wrong settings.Wrong
+	wrong.If(c.Namespace == "", "namespace: none is given for the objects")
+	wrong.If(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0),
 		"owner: want a pod and the steps up from it, not %+v", c.Owner)
-	add(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)
-	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
-		full.RetryStart, full.RetryMax)
-	return errors.Join(wrong...)
+	wrong.If(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)
+	wrong.Workers(c.Workers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
+	return wrong.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
@@ -111,6 +112,9 @@ func TestExplainClaim(t *testing.T) {
 			[]string{"is stuck: no program removes " + finalizers.Legacy + ", because driver " + driver + " is gone",
 				"kubectl patch pvc -n ns data"},
 		},
+		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
+			[]string{"Waits for    finalizer " + singlenode.Finalizer +
+				", which volume-guard (single-node) removes when the pod"}},
 		"being deleted, held by somebody": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
 			[]string{"the owner of finalizer example.com/keep to remove it"}},
 	}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -79,7 +80,7 @@ func (d Decision) undecided(needsClaim bool) Decision {
 // (reclaiming.History, reclaiming.Done) is not in it. Secrets are not read here: the
 // decision is the one after they were.
 func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) reclaiming.Facts {
-	read := func(order int) reclaiming.Read { return reclaiming.Read{Sent: w.Now, Order: order} }
+	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
 	s := reclaiming.Facts{
 		Leading: true, // what the leader does
@@ -101,7 +102,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 		s.Siblings = append(s.Siblings, other.PV)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
-			s.SiblingsRead = reclaiming.Read{}
+			s.SiblingsRead = session.Read{}
 		case reclaiming.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value)):
 			s.SiblingNeeded = other.Name
 		}
@@ -151,7 +152,7 @@ func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 const volumeGuard = "volume-guard"
 
 // inTreeClaim returns what a read of the claim of a PV of an in-tree plugin found, nil for none.
-func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read twins.Read) twins.ClaimFacts {
+func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) twins.ClaimFacts {
 	if claim == nil {
 		return twins.ClaimFacts{Read: read, Of: of}
 	}
@@ -160,7 +161,7 @@ func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read twins
 
 // inTreeFacts is what volume-guard would know of a volume of an in-tree plugin, as far as live reads show it.
 func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) twins.Facts {
-	read := func(order int) twins.Read { return twins.Read{Sent: w.Now, Order: order} }
+	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
 	s := twins.Facts{Other: twins.OtherAbsent, PV: *pv.Tree, PVRead: read(4), SiblingsRead: read(3)}
 	if pv.Tree.Writer == twins.WriterOther {
 		s.Other = twins.OtherPresent
@@ -175,7 +176,7 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 		s.Siblings = append(s.Siblings, *other.Tree)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
-			s.SiblingsRead = twins.Read{}
+			s.SiblingsRead = session.Read{}
 		case twins.Needed(*other.Tree, inTreeClaim(other.Claim, its.Value, read(3))):
 			s.SiblingNeeded = other.Name
 		}

@@ -38,6 +38,9 @@ type Explanation struct {
 	Unread []string `json:"unread,omitempty"`
 	// PV explains the claim's PV, nil for none.
 	PV *Explanation `json:"pv,omitempty"`
+	// Holder explains the pod that a claim, or a pod that is not scheduled, waits for, where that pod is terminating; nil
+	// for none.
+	Holder *Explanation `json:"holder,omitempty"`
 }
 
 // Missing is one kind of evidence, and why it does not count.
@@ -178,9 +181,11 @@ func (s Explanation) Text(wide bool) string {
 	lines("You can", s.Advice)
 	lines("Events", s.Events)
 	lines("Not read", s.Unread)
-	if s.PV != nil {
-		fmt.Fprintln(&b)
-		fmt.Fprint(&b, s.PV.Text(wide))
+	for _, other := range []*Explanation{s.PV, s.Holder} {
+		if other != nil {
+			fmt.Fprintln(&b)
+			fmt.Fprint(&b, other.Text(wide))
+		}
 	}
 	return b.String()
 }

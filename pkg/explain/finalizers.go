@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -68,6 +70,9 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	case finalizers.Cloning:
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
+	case singlenode.Finalizer:
+		return Finalizer{Owner: volumeGuard + " (single-node)",
+			When: "when the pod that has the lock of the claim cannot write any more"}
 	case snapshotFinalizer:
 		return Finalizer{Owner: "snapshot-controller", When: "when no snapshot of the claim is being taken"}
 	case foregroundDeletion, orphanDependents:
@@ -135,6 +140,25 @@ func AddedBy(o metav1.Object, finalizer string) string {
 		}
 	}
 	return ""
+}
+
+// AnnotatedAt returns when the field manager of an annotation last wrote to the object, from managedFields; the zero
+// time where the API server does not know it.
+func AnnotatedAt(o metav1.Object, annotation string) time.Time {
+	for _, entry := range o.GetManagedFields() {
+		var set struct {
+			Metadata struct {
+				Annotations map[string]json.RawMessage `json:"f:annotations"`
+			} `json:"f:metadata"`
+		}
+		if entry.FieldsV1 == nil || entry.Time == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set) != nil {
+			continue
+		}
+		if _, has := set.Metadata.Annotations["f:"+annotation]; has {
+			return entry.Time.Time
+		}
+	}
+	return time.Time{}
 }
 
 // removedPlugin reports which in-tree plugin a PV needs that Kubernetes no longer has, empty for none that is

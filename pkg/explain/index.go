@@ -11,6 +11,7 @@ type clusterIndex struct {
 	attachments map[string][]storagev1.VolumeAttachment // by PV
 	volumes     map[volumeID][]PV
 	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
+	named       map[string]int  // PVs by name, in the list; of Indexed alone
 }
 
 // volumeID is what PVs of one volume have in common.
@@ -29,7 +30,8 @@ func volumeOf(pv PV) (v volumeID, known bool) {
 
 // indexed returns the same ClusterFacts with an index.
 func (w ClusterFacts) indexed() ClusterFacts {
-	by := &clusterIndex{map[string][]storagev1.VolumeAttachment{}, map[volumeID][]PV{}, map[string]bool{}}
+	by := &clusterIndex{attachments: map[string][]storagev1.VolumeAttachment{}, volumes: map[volumeID][]PV{},
+		companions: map[string]bool{}}
 	for _, a := range w.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
 			by.attachments[*name] = append(by.attachments[*name], a)
@@ -64,4 +66,9 @@ func (w ClusterFacts) siblingsOf(pv PV) (siblings []PV) {
 		}
 	}
 	return siblings
+}
+
+// detached returns the index as it is when nothing is attached.
+func (i *clusterIndex) detached() *clusterIndex {
+	return &clusterIndex{volumes: i.volumes, companions: i.companions, named: i.named}
 }

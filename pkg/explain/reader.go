@@ -133,7 +133,7 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	if pv.Value != nil {
 		leases = leasesFor(PVOf(pv.Value))
 	} else if driver := f.provisioner(); driver != "" {
-		leases = leaseNames(driver)
+		leases = append(leases, leaseNames(driver)...)
 	}
 	f.ClusterFacts = r.cluster(ctx, leases)
 	if pv.Value != nil {

@@ -37,7 +37,7 @@ type server struct {
 func TestAgainstRealAPIServers(t *testing.T) {
 	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.V1_36} {
 		t.Run(string(version), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			cp, err := controlplane.Start(ctx, version, controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
 			if err != nil {
@@ -253,7 +253,7 @@ func (s server) free(name string) {
 
 func (s server) until(what string, is func() bool) {
 	s.Helper()
-	err := poll.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, time.Minute, true,
+	err := poll.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		s.Fatalf("wait until %s: %v", what, err)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -52,7 +53,7 @@ func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
 		ask.Call, uid, version = call, "", ""
 		c := calls{cluster: serverOf(client)}
 		reply, err := c.make(t.Context(), ask)
-		if err != nil || reply.Outcome != twins.Succeeded || uid != "pv-uid" || version != "10" {
+		if err != nil || reply.Outcome != session.Succeeded || uid != "pv-uid" || version != "10" {
 			t.Errorf("call %d: bound to %q and %q: %+v, %v", call, uid, version, reply, err)
 		}
 		if call != twins.DeletePV && reply.PV.ResourceVersion != "11" {
@@ -129,7 +130,7 @@ func TestATwinIsOfThePV(t *testing.T) {
 		{Call: twins.GetPV, Action: twins.ReadSiblings, Name: other.Name},
 		{Call: twins.CreatePV, Action: twins.CreateTwin},
 	} {
-		if reply, err := c.make(t.Context(), ask); err != nil || reply.Outcome != twins.Succeeded {
+		if reply, err := c.make(t.Context(), ask); err != nil || reply.Outcome != session.Succeeded {
 			t.Fatalf("%+v: %+v, %v", ask, reply, err)
 		}
 	}

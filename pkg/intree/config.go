@@ -1,8 +1,7 @@
 package intree
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Config holds the settings of a Controller. The zero value is usable.
@@ -32,21 +31,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Workers == 0 {
-		c.Workers = 10
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
-	if c.Events == nil || c.DryRun {
-		c.Events = events.Discard{} // an Event is a write
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Workers = cmp.Or(c.Workers, 10)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
+	c.Events = settings.Events(c.Events, c.DryRun)
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
@@ -57,13 +45,8 @@ func (c Config) rules() twins.Rules {
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	full := c.withDefaults()
-	if c.Workers < 0 {
-		wrong = append(wrong, fmt.Errorf("workers: %d is negative", c.Workers))
-	}
-	if full.RetryStart < 0 || full.RetryMax < full.RetryStart {
-		wrong = append(wrong, fmt.Errorf("retries: from %v to %v is not a growing delay", full.RetryStart, full.RetryMax))
-	}
-	return errors.Join(wrong...)
+	var wrong settings.Wrong
+	wrong.Workers(c.Workers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
+	return wrong.Err()
 }

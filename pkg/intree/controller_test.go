@@ -283,6 +283,11 @@ func TestReadsThatAreAlwaysTooOld(t *testing.T) {
 		t.Errorf("reported %v:\n%s", w.c.recorder.Waiting(), strings.Join(w.diary, "\n"))
 	}
 	w.expectKept("a")
+	facts, _ := w.c.observer.observe("a", w.clock.Now())
+	session := twins.Begin(facts, w.c.cfg.rules(), w.clock.Now())
+	if err := w.c.carryOut(t.Context(), &session); err == nil || !strings.Contains(err.Error(), `PV "a": reads take`) {
+		t.Errorf("the error is %v", err)
+	}
 }
 
 func TestWhatOthersKnowOfTakesNoMemory(t *testing.T) {

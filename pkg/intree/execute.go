@@ -2,7 +2,6 @@ package intree
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,14 +9,11 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
-
-// errSlow: every read is too old when the next is answered.
-var errSlow = fmt.Errorf("reads take longer than %v, so that each is too old when the next is answered", twins.LiveFor)
 
 // reconcile works on the PV of a name.
 func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
@@ -32,37 +28,33 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 		return controller.Done()
 	}
 	c.report(ctx, &s, err)
-	return c.requeue(&s)
+	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Requeue(s.Requeue(), s.Decision.After)
 }
 
-// carryOut makes the calls that a session asks for until it has ended. The error is why it ended with CallFailed or
-// TooSlow. The loop of steps is the session's own, not controller.Reconcile: the session is a value that the model
-// checker copies between any two calls.
+// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *twins.Session) error {
 	calls := calls{cluster: c.cluster}
-	for s.End == twins.NotEnded {
-		ask, why := s.Ask(), s.Decision.Reason
-		klog.FromContext(ctx).V(5).Info("Decided", "action", ask.Action, "reason", why)
-		if why == twins.ReasonTooLateToKeep {
-			c.recorder.ReportAside(ctx, object(s.Facts.PV), why, "")
-		}
-		sent := c.cfg.Clock.Now()
-		reply, err := calls.make(ctx, ask)
-		c.observer.answer(s, reply, sent, c.cfg.Clock.Now())
-		if s.End == twins.CallFailed {
-			return err
-		}
-		if reply.Outcome == twins.Succeeded && !ask.Action.Reads() {
-			klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "on", ask.Name, "reason", why)
-		}
+	err := controller.Calls[*twins.Session, twins.Ask, twins.Reply]{
+		Clock: c.cfg.Clock, Answer: c.observer.answer, Wrote: c.wrote,
+		Call: func(ctx context.Context, ask twins.Ask) (twins.Reply, error) {
+			if s.Decision.Reason == twins.ReasonTooLateToKeep {
+				c.recorder.ReportAside(ctx, object(s.Facts.PV), s.Decision.Reason, "")
+			}
+			return calls.make(ctx, ask)
+		},
+	}.CarryOut(ctx, s)
+	if s.End == session.TooSlow {
+		return fmt.Errorf("prepare the deletion of the volume of PV %q: %w", s.Subject().Name, err)
 	}
-	switch {
-	case s.End == twins.TooSlow:
-		return fmt.Errorf("prepare the deletion of the volume of PV %q: %w", s.Subject().Name, errSlow)
-	case s.End == twins.Written && s.Decision.Action == twins.RemoveFinalizerByUID:
+	return err
+}
+
+// wrote logs and counts a write.
+func (c *Controller) wrote(ctx context.Context, _ *twins.Session, ask twins.Ask, why string) {
+	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "on", ask.Name, "reason", why)
+	if ask.Action == twins.RemoveFinalizerByUID {
 		c.metrics.deleted.Inc()
 	}
-	return nil
 }
 
 // report reports why a session has ended.
@@ -70,7 +62,7 @@ func (c *Controller) report(ctx context.Context, s *twins.Session, err error) {
 	pv, reason := object(s.Subject()), s.Reason()
 	switch {
 	case reason == "":
-	case s.End == twins.Skipped:
+	case s.End == session.Skipped:
 		c.recorder.ReportEach(ctx, pv, reason, "Would do "+s.Decision.Action.String()+": "+s.Decision.Reason.Sentence())
 	case err != nil:
 		c.recorder.ReportFailure(ctx, pv, reason, err, false)
@@ -96,20 +88,6 @@ func detail(f twins.Facts, reason Reason) string {
 	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, "+
 		"delete the claim.",
 		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaiming.BindCommand(f.PV.Name, f.Claim.UID))
-}
-
-// requeue returns when there is to be another session.
-func (c *Controller) requeue(s *twins.Session) controller.Result {
-	switch s.Requeue() {
-	case twins.RequeueSoon:
-		return controller.Soon()
-	case twins.RequeueRetry:
-		return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Retry()
-	case twins.RequeueAfter:
-		return controller.After(s.Decision.After)
-	case twins.RequeueNever:
-	}
-	return controller.Done()
 }
 
 // calls makes the calls of one session.
@@ -145,7 +123,7 @@ func (c *calls) make(ctx context.Context, ask twins.Ask) (reply twins.Reply, err
 	if o != nil {
 		reply.PV = twins.Of(o)
 	}
-	reply.Outcome = outcomeOf(err)
+	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err
 }
 
@@ -154,16 +132,4 @@ func policyOf(ask twins.Ask) v1.PersistentVolumeReclaimPolicy {
 		return v1.PersistentVolumeReclaimDelete
 	}
 	return v1.PersistentVolumeReclaimRetain
-}
-
-func outcomeOf(err error) twins.Outcome {
-	switch {
-	case err == nil:
-		return twins.Succeeded
-	case errors.Is(err, kube.ErrGone):
-		return twins.Gone
-	case errors.Is(err, kube.ErrChanged):
-		return twins.Conflict
-	}
-	return twins.Failed
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -75,19 +75,17 @@ func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 		errs []error
 	)
 	for _, names := range [][]string{originals, second} {
-		var workers errgroup.Group
-		workers.SetLimit(c.cfg.Workers)
+		workers := controller.NewWorkers(c.cfg.Workers)
 		for _, name := range names {
 			workers.Go(func() error {
 				one, err := c.releaseOne(ctx, name)
 				mu.Lock()
 				defer mu.Unlock()
 				out.add(one)
-				errs = append(errs, err)
-				return nil
+				return err
 			})
 		}
-		_ = workers.Wait() // the errors are in errs
+		errs = append(errs, workers.Wait())
 	}
 	slices.Sort(out.Abandoned)
 	slices.Sort(out.Left)
@@ -113,7 +111,7 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 		if s.Facts.Twin.Terminating && !facts.Twin.Terminating {
 			out.Twins++
 		}
-		if s.End == twins.Conflicted || s.End == twins.Written && s.Decision.Action == twins.RemoveTwinFinalizer {
+		if s.End == session.Conflicted || s.End == session.Written && s.Decision.Action == twins.RemoveTwinFinalizer {
 			continue
 		}
 		out.record(name, facts.PV, s.End, err)
@@ -123,14 +121,14 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 }
 
 // record counts how the session of a PV ended; pv is the PV before the session, err the session's error.
-func (r *Released) record(name string, pv twins.PV, end twins.End, err error) {
+func (r *Released) record(name string, pv twins.PV, end session.End, err error) {
 	switch {
-	case end == twins.Written:
+	case end == session.Written:
 		r.PVs = 1
 		if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
 			r.Abandoned = []string{name}
 		}
-	case err == nil && end != twins.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
+	case err == nil && end != session.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
 		r.Left = []string{name}
 	}
 }

@@ -286,7 +286,7 @@ func TestPVs(t *testing.T) {
 func TestWhereOthersDoTheWork(t *testing.T) {
 	b, config := newBench(t)
 	cfg := full()
-	cfg.Patience = 20 * time.Second // far above what the other takes, also on a slow machine
+	cfg.Patience = 2 * time.Minute // far above what the other takes, also on a machine that keeps it waiting
 	p, err := pvc.New(config, pvc.Config{Config: cfg})
 	b.run(p, err)
 	b.must(p.WaitSynced(t.Context()))

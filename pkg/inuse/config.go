@@ -1,15 +1,14 @@
 package inuse
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Mode says whether a cluster is served. The zero value is not.
@@ -59,40 +58,20 @@ type Config struct {
 
 // WithDefaults returns the settings with their defaults filled in.
 func (c Config) WithDefaults() Config {
-	if c.Patience == 0 {
-		c.Patience = 30 * time.Second
-	}
-	if c.Workers == 0 {
-		c.Workers = 20
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
-	if c.Events == nil || c.DryRun {
-		c.Events = events.Discard{} // an Event is a write
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Patience = cmp.Or(c.Patience, 30*time.Second)
+	c.Workers = cmp.Or(c.Workers, 20)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
+	c.Events = settings.Events(c.Events, c.DryRun)
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	full := c.WithDefaults()
-	add(c.Mode > ModeFull, "mode: %d is none", c.Mode)
-	add(c.Patience < 0, "patience: %v is negative", c.Patience)
-	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
-		full.RetryStart, full.RetryMax)
-	return errors.Join(wrong...)
+	var wrong settings.Wrong
+	wrong.If(c.Mode > ModeFull, "mode: %d is none", c.Mode)
+	wrong.If(c.Patience < 0, "patience: %v is negative", c.Patience)
+	wrong.Workers(c.Workers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
+	return wrong.Err()
 }

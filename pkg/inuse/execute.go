@@ -122,20 +122,16 @@ func (g *Guard) patch(ctx context.Context, o Object, a Action) error {
 	defer cancel()
 	after, err := g.kind.Patch(ctx, o, a)
 	if err == nil && after.Protected != (a == AddFinalizer) {
-		err = fmt.Errorf("%s of %s %q: %w", a, g.name, o.Key(), errUndone)
+		err = fmt.Errorf("%s of %s %q: %w", a, g.name, o.Key(), kube.ErrUndone)
 	}
 	return err
 }
-
-// errUndone: an admission policy or webhook undoes the write in itself.
-var errUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or " +
-	"webhook that does")
 
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
 		return accepted
-	case errors.Is(err, kube.ErrGone), errors.Is(err, kube.ErrChanged), errors.Is(err, errUndone):
+	case errors.Is(err, kube.ErrGone), errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrUndone):
 		return refused
 	}
 	return lost

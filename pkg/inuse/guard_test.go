@@ -160,7 +160,7 @@ func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	for deadline := time.Now().Add(10 * time.Second); !g.control.Working() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !g.control.Working() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
@@ -178,7 +178,7 @@ func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
 	g.reconcile(t.Context(), "ns/a")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w.wrote = func(o Object) {
 		if o.Name == "b" {

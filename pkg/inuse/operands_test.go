@@ -116,7 +116,7 @@ func TestOnlyAdditionsAreCounted(t *testing.T) {
 }
 
 func TestWhichErrorsRefuseAWrite(t *testing.T) {
-	for _, err := range []error{kube.ErrGone, kube.ErrChanged, errUndone} {
+	for _, err := range []error{kube.ErrGone, kube.ErrChanged, kube.ErrUndone} {
 		if got := outcomeOf(fmt.Errorf("patch: %w", err)); got != refused {
 			t.Errorf("%v: outcome %d", err, got)
 		}

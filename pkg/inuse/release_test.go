@@ -185,7 +185,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		s, _ := newStock(t, named("a", false, true), named("b", false, true))
 		used(s)
 		s.undo = true
-		if got, err := s.g.Release(t.Context()); !errors.Is(err, errUndone) || got.Objects != 0 {
+		if got, err := s.g.Release(t.Context()); !errors.Is(err, kube.ErrUndone) || got.Objects != 0 {
 			t.Errorf("released %+v, %v", got, err)
 		}
 		s.expect(t, "RemoveFinalizer b")

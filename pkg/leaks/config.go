@@ -1,8 +1,7 @@
 package leaks
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -50,19 +50,11 @@ type Volumes interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Sightings == 0 {
-		c.Sightings = 3
-	}
-	if c.Grace == 0 {
-		c.Grace = time.Hour
-	}
-	if c.PageSize == 0 {
-		c.PageSize = 500
-	}
+	c.Sightings = cmp.Or(c.Sightings, 3)
+	c.Grace = cmp.Or(c.Grace, time.Hour)
+	c.PageSize = cmp.Or(c.PageSize, 500)
 	c.Grace, c.PageSize = max(0, c.Grace), max(0, c.PageSize)
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
@@ -71,18 +63,13 @@ const maxPageSize = 1<<31 - 1
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	add(c.Interval <= 0, "interval: %v is no time between two leak checks", c.Interval)
-	add(c.Sightings != 0 && c.Sightings < leastSightings,
+	var wrong settings.Wrong
+	wrong.If(c.Interval <= 0, "interval: %v is no time between two leak checks", c.Interval)
+	wrong.If(c.Sightings != 0 && c.Sightings < leastSightings,
 		"sightings: %d are too few, a volume may be deleted while one leak check is made; want at least %d", c.Sightings,
 		leastSightings)
-	add(c.PageSize > maxPageSize, "page size: %d is above %d", c.PageSize, maxPageSize)
-	return errors.Join(wrong...)
+	wrong.If(c.PageSize > maxPageSize, "page size: %d is above %d", c.PageSize, maxPageSize)
+	return wrong.Err()
 }
 
 func (c Config) rules() Rules { return Rules{Sightings: c.Sightings, Grace: c.Grace} }

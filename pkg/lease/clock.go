@@ -142,7 +142,9 @@ func (o observed) write(record resourcelock.LeaderElectionRecord, send func() er
 	if err := send(); err != nil {
 		return err
 	}
-	// The others go by what the Lease says, in whole seconds.
-	o.clock.renew(sent, time.Duration(record.LeaseDurationSeconds)*time.Second)
+	// The others go by what the Lease says, in whole seconds, and compare it so, too (client-go reads renewTime into a
+	// metav1.Time): a second renewal within one second is none to them, so that both end with the first.
+	late := time.Duration(record.RenewTime.Nanosecond())
+	o.clock.renew(sent, time.Duration(record.LeaseDurationSeconds)*time.Second-late)
 	return nil
 }

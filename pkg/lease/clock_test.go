@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -41,7 +42,7 @@ func newReplicas(t *testing.T, names ...string) []*replica {
 // leaderRecord is what a replica of this name writes when it holds a Lease of 15 seconds; without a name, when it
 // releases it.
 func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
-	now := metav1.Now()
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now,
 		RenewTime: now}
 }
@@ -77,6 +78,36 @@ func TestWhatIsLeftCountsFromTheRequestOfTheLastRenewal(t *testing.T) {
 	a.left(t, 15*time.Second)
 	a.time += 20 * time.Second
 	a.left(t, -5*time.Second)
+}
+
+// A second renewal within a second of the wall clock leaves the record as it is, as others compare it.
+func TestRenewalsWithinOneSecondEndTogether(t *testing.T) {
+	replicas := newReplicas(t, "a", "b")
+	a, b := replicas[0], replicas[1]
+	renew := leaderRecord("a")
+	var seen [][]byte
+	for n, late := range []time.Duration{100 * time.Millisecond, 900 * time.Millisecond} {
+		record := renew
+		record.RenewTime = metav1.NewTime(renew.RenewTime.Add(late))
+		a.time = time.Hour + late
+		write := a.lock.Create
+		if n > 0 {
+			write = a.lock.Update
+		}
+		if err := write(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		_, raw, err := b.lock.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, raw)
+	}
+	if !bytes.Equal(seen[0], seen[1]) {
+		t.Errorf("others see the second renewal: %s, then %s", seen[0], seen[1])
+	}
+	a.time = time.Hour + 15*time.Second
+	a.left(t, 0)
 }
 
 // slow is a lock whose answers take a while.

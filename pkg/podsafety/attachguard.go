@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // attachGuard knows the VolumeLocks that exist: those that were listed, and those that this process has created since.
@@ -136,6 +137,7 @@ func (c *Controller) lock(ctx context.Context, podKey string) controller.Result 
 	facts := podhold.LockFacts{}
 	if p != nil {
 		facts.Pod, facts.NodeSeen = p.facts(), c.observer.nodeSeen(p.node)
+		facts.FenceSeen = c.observer.fenceSeen(p.node)
 	}
 	var errs []error
 	for _, l := range c.guard.of(podKey) {
@@ -151,17 +153,54 @@ func (c *Controller) lock(ctx context.Context, podKey string) controller.Result 
 	return c.failed(ctx, "Keep the volumes of a pod from other nodes", err, "pod", podKey)
 }
 
-// removeUnneeded removes a lock unless its pod is held.
-func (c *Controller) removeUnneeded(ctx context.Context, l volumeLock, f podhold.LockFacts) error {
+// decideLock returns what to do next about the lock of one volume, after a read of the fence if it depends on that.
+func (c *Controller) decideLock(ctx context.Context, f *podhold.LockFacts) (podhold.LockAction, error) {
+	action := podhold.DecideLock(*f, c.cfg.Clock.Now())
+	if action != podhold.ReadLockFence {
+		return action, nil
+	}
+	sent := c.cfg.Clock.Now()
+	fence, err := c.cluster.readFence(ctx, f.Pod.Node, f.Pod.UID)
+	if err != nil {
+		return podhold.KeepLock, err
+	}
+	f.Fence, f.Fence.Read = fence, session.Read{Sent: sent, Order: 1}
+	return podhold.DecideLock(*f, c.cfg.Clock.Now()), nil
+}
+
+// driverOf returns the CSI driver of a volume of a pod, empty for none.
+func (c *Controller) driverOf(ctx context.Context, p podhold.Pod, name string) (string, error) {
+	for _, claim := range p.Claims {
+		v, err := c.cluster.readVolume(ctx, p.Namespace, claim)
+		if err != nil {
+			return "", err
+		}
+		if v.name == name {
+			return v.driver, nil
+		}
+	}
+	return "", nil
+}
+
+// removeUnneeded removes a lock unless its pod is held, or if a fence keeps the node from the volume.
+func (c *Controller) removeUnneeded(ctx context.Context, l volumeLock, f podhold.LockFacts) (err error) {
 	f.Holder, f.Locked = l.holder, true
-	action := podhold.DecideLock(f, c.cfg.Clock.Now())
+	if f.FenceSeen && f.Pod.UID == l.holder && f.Pod.Node == l.node {
+		if f.Driver, err = c.driverOf(ctx, f.Pod, l.volume); err != nil {
+			return err
+		}
+	}
+	action, err := c.decideLock(ctx, &f)
+	if err != nil {
+		return err
+	}
 	if action == podhold.ReadHolder {
 		sent := c.cfg.Clock.Now()
 		p, _, err := c.cluster.readPod(ctx, l.namespace, l.pod)
 		if err != nil {
 			return err
 		}
-		f.Pod, f.PodRead = p, podhold.Read{Sent: sent, Order: 1}
+		f.Pod, f.PodRead = p, session.Read{Sent: sent, Order: 1}
 		action = podhold.DecideLock(f, c.cfg.Clock.Now())
 	}
 	if action != podhold.RemoveLock {
@@ -182,25 +221,36 @@ func (c *Controller) createNeeded(ctx context.Context, f podhold.LockFacts) erro
 		return nil
 	}
 	var names []string
+	complete := true
 	for _, claim := range f.Pod.Claims {
-		volume, shared, err := c.cluster.readVolume(ctx, f.Pod.Namespace, claim)
+		v, err := c.cluster.readVolume(ctx, f.Pod.Namespace, claim)
 		if err != nil {
 			return err
 		}
-		f.Shared = shared
-		if volume == "" || podhold.DecideLock(f, c.cfg.Clock.Now()) != podhold.CreateLock {
+		f.Shared, f.Driver = v.shared, v.driver
+		if v.name == "" || v.shared {
 			continue
 		}
-		l := volumeLock{name: lockName(f.Holder, volume), volume: volume, node: f.Pod.Node, namespace: f.Pod.Namespace,
+		action, err := c.decideLock(ctx, &f)
+		if err != nil {
+			return err
+		}
+		if action != podhold.CreateLock {
+			complete = false // it may need one when the fence ends
+			continue
+		}
+		l := volumeLock{name: lockName(f.Holder, v.name), volume: v.name, node: f.Pod.Node, namespace: f.Pod.Namespace,
 			pod: f.Pod.Name, holder: f.Holder}
 		if err := c.guard.create(ctx, l); err != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The volume may be attached to no other node", "PV", volume, "node", l.node, "pod",
+		klog.FromContext(ctx).Info("The volume may be attached to no other node", "PV", v.name, "node", l.node, "pod",
 			l.podKey())
 		names = append(names, l.name)
 	}
-	c.guard.finish(f.Holder, names)
+	if complete {
+		c.guard.finish(f.Holder, names)
+	}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package podsafety
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,9 +10,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
@@ -22,6 +24,8 @@ type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p podhold.Pod, found bool, err error)
 	readNode(ctx context.Context, name string) (podhold.NodeFacts, error)
 	readLease(ctx context.Context, node string) (podhold.LeaseFacts, error)
+	// readFence returns what the NodeFence of a node shows about a pod.
+	readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error)
 	// patchFinalizers changes the finalizers of the pod of an Ask.
 	patchFinalizers(ctx context.Context, ask podhold.Ask) error
 	// forceDelete deletes the pod of an Ask with a grace period of 0.
@@ -30,8 +34,14 @@ type cluster interface {
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
 	// patchCondition changes a condition of a pod.
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
-	// readVolume returns the PV that a claim is bound to, "" for none, and whether it may be attached to several nodes.
-	readVolume(ctx context.Context, namespace, claim string) (pv string, shared bool, err error)
+	// readVolume returns the PV that a claim is bound to, the zero value for none.
+	readVolume(ctx context.Context, namespace, claim string) (volume, error)
+}
+
+// volume is what is read of a PV. Shared: it may be attached to several nodes. driver is that of a CSI volume.
+type volume struct {
+	name, driver string
+	shared       bool
 }
 
 const (
@@ -44,6 +54,8 @@ const (
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
+	// fences reads NodeFences.
+	fences *client.Client
 	// timeout bounds each call, so that a server that hangs does not hold a worker.
 	timeout time.Duration
 }
@@ -68,14 +80,7 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (podhold
 func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("nodes"), name):
-		return podhold.NodeFacts{}, nil
-	case err != nil:
-		return podhold.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
-	}
-	return podhold.NodeOf(o), nil
+	return nodefence.ReadNode(ctx, a.clients.Core, name)
 }
 
 func (a apiServer) readLease(ctx context.Context, node string) (podhold.LeaseFacts, error) {
@@ -91,10 +96,6 @@ func (a apiServer) readLease(ctx context.Context, node string) (podhold.LeaseFac
 	return podhold.LeaseFacts{Found: true, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// errUndone: an admission policy or webhook undoes the write in itself.
-var errUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or " +
-	"webhook that does")
-
 // patchFinalizers relies on what the answer shows: an admission policy that changes a finalizer back makes the write a
 // success that changed nothing.
 func (a apiServer) patchFinalizers(ctx context.Context, ask podhold.Ask) error {
@@ -108,12 +109,12 @@ func (a apiServer) patchFinalizers(ctx context.Context, ask podhold.Ask) error {
 	}
 	for _, f := range ask.Add {
 		if !slices.Contains(after.Finalizers, f) {
-			return fmt.Errorf("add finalizer %s to pod %q: %w", f, ask.Name, errUndone)
+			return fmt.Errorf("add finalizer %s to pod %q: %w", f, ask.Name, kube.ErrUndone)
 		}
 	}
 	for _, f := range ask.Remove {
 		if slices.Contains(after.Finalizers, f) {
-			return fmt.Errorf("remove finalizer %s from pod %q: %w", f, ask.Name, errUndone)
+			return fmt.Errorf("remove finalizer %s from pod %q: %w", f, ask.Name, kube.ErrUndone)
 		}
 	}
 	return nil
@@ -152,26 +153,33 @@ func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.
 	return kube.PatchPodCondition(ctx, a.clients.Core.Pods(namespace), p)
 }
 
-func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (pv string, shared bool, err error) {
+func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (volume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	c, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), claim):
-		return "", false, nil
+		return volume{}, nil
 	case err != nil:
-		return "", false, fmt.Errorf("read claim %q: %w", namespace+"/"+claim, err)
+		return volume{}, fmt.Errorf("read claim %q: %w", namespace+"/"+claim, err)
 	case c.Spec.VolumeName == "":
-		return "", false, nil
+		return volume{}, nil
 	}
 	o, err := a.clients.Core.PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("persistentvolumes"), c.Spec.VolumeName):
-		return "", false, nil
+		return volume{}, nil
 	case err != nil:
-		return "", false, fmt.Errorf("read PV %q: %w", c.Spec.VolumeName, err)
+		return volume{}, fmt.Errorf("read PV %q: %w", c.Spec.VolumeName, err)
 	}
-	return o.Name, slices.ContainsFunc(o.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
-		return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
-	}), nil
+	return volumeOf(o), nil
+}
+
+func volumeOf(o *v1.PersistentVolume) volume {
+	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
+	out := volume{name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
+	if o.Spec.CSI != nil {
+		out.driver = o.Spec.CSI.Driver
+	}
+	return out
 }

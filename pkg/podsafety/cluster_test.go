@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -43,8 +44,12 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 			return lease.Found, err
 		},
 		"volume of a claim": func(a apiServer) (bool, error) {
-			pv, _, err := a.readVolume(t.Context(), "ns", "data")
-			return pv != "", err
+			v, err := a.readVolume(t.Context(), "ns", "data")
+			return v.name != "", err
+		},
+		"NodeFence": func(a apiServer) (bool, error) {
+			fence, err := a.readFence(t.Context(), "node-1", "uid-1")
+			return fence.InForce, err
 		},
 	}
 	for what, read := range reads {
@@ -59,7 +64,11 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if found, err := read(apiServer{clients, apiTimeout}); found || (err != nil) != c.fails {
+				fences, err := client.New(&rest.Config{Host: server.URL})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if found, err := read(apiServer{clients, fences, apiTimeout}); found || (err != nil) != c.fails {
 					t.Errorf("found %v, error %v", found, err)
 				}
 			})

@@ -1,8 +1,7 @@
 package podsafety
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Config holds the settings of a Controller. The zero value is usable: it holds pods, and does nothing else.
@@ -26,6 +25,10 @@ type Config struct {
 	// not Ready. It needs the kind VolumeLock and the policy that reads it (deploy/manifests/pod-safety-*.yaml).
 	// Default off.
 	VolumeLocks bool
+	// Fences has pods released by the evidence of NodeFences that are in force, and volumes that a fence keeps a node from
+	// attached to others. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence
+	// is read.
+	Fences bool
 	// NodeCondition sets the condition NodeUnreachable of pods, and removes it when the node is back. Default off.
 	NodeCondition bool
 	// DryRun decides and reports everything, and writes nothing.
@@ -44,21 +47,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Workers == 0 {
-		c.Workers = 10
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
-	if c.Events == nil || c.DryRun {
-		c.Events = events.Discard{} // an Event is a write
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Workers = cmp.Or(c.Workers, 10)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
+	c.Events = settings.Events(c.Events, c.DryRun)
+	c.Clock = settings.Clock(c.Clock)
 	if c.DryRun {
 		c.VolumeLocks, c.NodeCondition = false, false // they only write
 	}
@@ -76,16 +68,9 @@ func (c Config) retries() controller.Backoff {
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	full := c.withDefaults()
-	add(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
-	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
-		full.RetryStart, full.RetryMax)
-	return errors.Join(wrong...)
+	var wrong settings.Wrong
+	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
+	wrong.Workers(c.Workers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
+	return wrong.Err()
 }

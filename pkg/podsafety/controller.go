@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -49,12 +50,18 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newController(cfg, apiServer{clients, apiTimeout}, locks)
+	var fences *client.Client
+	if cfg.Fences {
+		if fences, err = client.New(config); err != nil {
+			return nil, err
+		}
+	}
+	c, err := newController(cfg, apiServer{clients, fences, apiTimeout}, locks)
 	if err != nil {
 		return nil, err
 	}
 	c.authorization = clients.Authorization
-	return c, c.run(c.observer.follow(clients)...)
+	return c, c.run(c.observer.follow(clients, fences)...)
 }
 
 // newController returns a Controller without caches.

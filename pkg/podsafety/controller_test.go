@@ -18,9 +18,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // world is a cluster in memory: what the watches show, and what live reads and writes find.
@@ -37,6 +39,7 @@ type world struct {
 	live   map[string]*v1.Pod
 	nodes  map[string]podhold.NodeFacts
 	leases map[string]podhold.LeaseFacts
+	fences map[string]*v1alpha1.NodeFence
 	pvs    map[string]bool // shared
 	locked map[string]volumeLock
 	calls  []string
@@ -60,8 +63,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podhold.ModeEnforce}},
 		nodeCache: map[string]node{"a": {name: "a", seen: podhold.NodeReady}}, live: map[string]*v1.Pod{},
 		nodes:  map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}},
-		leases: map[string]podhold.LeaseFacts{},
-		pvs:    map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
+		leases: map[string]podhold.LeaseFacts{}, fences: map[string]*v1alpha1.NodeFence{},
+		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
 		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
@@ -171,12 +174,19 @@ func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPat
 	return nil
 }
 
-func (w *world) readVolume(_ context.Context, _, claim string) (string, bool, error) {
+func (w *world) readVolume(_ context.Context, _, claim string) (volume, error) {
 	shared, found := w.pvs["pv-"+claim]
 	if err := w.call("get volume"); err != nil || !found {
-		return "", false, err
+		return volume{}, err
 	}
-	return "pv-" + claim, shared, nil
+	return volume{name: "pv-" + claim, shared: shared, driver: "disk.csi.example.com"}, nil
+}
+
+func (w *world) readFence(_ context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
+		return podhold.FenceFacts{}, err
+	}
+	return nodefence.Facts(w.fences[node], pod), nil
 }
 
 func (w *world) list(context.Context) ([]volumeLock, error) {
@@ -256,7 +266,7 @@ func (w *world) watch(o *v1.Pod) {
 // away has node a be unreachable.
 func (w *world) away() {
 	const name = "a"
-	w.nodes[name] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown}
+	w.nodes[name] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown, BootID: "boot"}
 	w.nodeCache[name] = node{name: name, seen: podhold.NodeNotReady, unreachable: true}
 }
 
@@ -470,211 +480,5 @@ func TestTheUnmountIsSeenInPassing(t *testing.T) {
 	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
 	if len(w.observer.tracker.Sights) != 0 {
 		t.Error("a pod that is gone is remembered")
-	}
-}
-
-func TestMarks(t *testing.T) {
-	w := newWorld(t, Config{NodeCondition: true})
-	w.namespaceCache["warns"] = namespace{"warns", podhold.ModeWarn}
-	in := func(namespace, name string) func(*v1.Pod) {
-		return func(o *v1.Pod) { o.Namespace, o.Name, o.UID = namespace, name, types.UID(name) }
-	}
-	for _, o := range []*v1.Pod{held(), held(unheld, in("warns", "warned")), held(unheld, in("silent", "silent")),
-		held(in("silent", "held")), held(in("ns", "elsewhere"), func(o *v1.Pod) { o.Spec.NodeName = "b" })} {
-		w.show(o)
-	}
-	w.mark(t.Context(), "a")
-	w.expectCalls()
-	w.away()
-	w.mark(t.Context(), "a")
-	w.expectCalls("list pods", "condition db remove=false", "condition held remove=false",
-		"condition warned remove=false")
-	for _, o := range w.live {
-		w.watch(o)
-	}
-	w.mark(t.Context(), "a")
-	w.expectCalls("list pods")
-	delete(w.nodeCache, "a")
-	w.mark(t.Context(), "a")
-	w.expectCalls()
-	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
-	w.mark(t.Context(), "a")
-	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
-}
-
-func TestLocks(t *testing.T) {
-	w := newWorld(t, Config{VolumeLocks: true})
-	w.pvs["pv-data"] = false
-	o := held(terminating)
-	w.show(o)
-	key := "ns/db"
-	lock := func() { w.lock(t.Context(), key) }
-	lock()
-	w.expectCalls() // its node is there
-	w.away()
-	lock()
-	w.expectCalls("get volume", "create lock")
-	lock()
-	w.expectCalls() // once
-	name := lockName("uid", "pv-data")
-	if l := w.locked[name]; l.node != "a" || l.volume != "pv-data" || l.holder != "uid" || l.podKey() != key {
-		t.Errorf("the lock is %+v", l)
-	}
-	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
-	lock()
-	w.expectCalls() // it stays until the pod is released
-
-	// The watch shows the pod's end; a live read does not.
-	delete(w.podCache, key)
-	lock()
-	w.expectCalls("get pod")
-	w.fail["get pod"] = errors.New("refused")
-	lock()
-	w.expectCalls("get pod")
-	if value(w.metrics.lockErrors) != 1 {
-		t.Error("the failure is not counted")
-	}
-	w.fail = nil
-	delete(w.live, key)
-	lock()
-	w.expectCalls("get pod", "delete lock")
-	if len(w.locked) != 0 || w.guard.count() != 0 {
-		t.Errorf("locks %v", w.locked)
-	}
-}
-
-func TestVolumesWithoutLocks(t *testing.T) {
-	for sentence, alter := range map[string]func(w *world){
-		"one that several nodes may attach": func(w *world) { w.pvs["pv-data"] = true },
-		"a claim that is not bound":         func(*world) {},
-	} {
-		w := newWorld(t, Config{VolumeLocks: true})
-		w.show(held(terminating))
-		w.away()
-		alter(w)
-		w.lock(t.Context(), "ns/db")
-		w.lock(t.Context(), "ns/db")
-		if !slices.Equal(w.calls, []string{"get volume"}) {
-			t.Errorf("%s: %q", sentence, w.calls)
-		}
-		podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
-		if len(w.guard.complete) != 0 {
-			t.Errorf("%s: a pod that is gone is remembered", sentence)
-		}
-	}
-}
-
-func TestALockThatFailedIsTriedAgain(t *testing.T) {
-	for _, call := range []string{"get volume", "create lock"} {
-		w := newWorld(t, Config{VolumeLocks: true})
-		w.pvs["pv-data"] = false
-		w.show(held(terminating))
-		w.away()
-		w.fail[call] = errors.New("refused")
-		if got := w.lock(t.Context(), "ns/db"); got == controller.Done() {
-			t.Errorf("%s: nobody tries again", call)
-		}
-		w.fail = nil
-		w.lock(t.Context(), "ns/db")
-		if len(w.locked) != 1 {
-			t.Errorf("%s: %d locks", call, len(w.locked))
-		}
-	}
-}
-
-func TestASweepFindsWhatIsMissing(t *testing.T) {
-	g := newAttachGuard(nil)
-	l := volumeLock{name: "l", namespace: "ns", pod: "db", holder: "uid"}
-	g.locks["l"] = l
-	g.finish("uid", []string{"l"})
-	if keys := g.refresh([]volumeLock{l}, g.names()); !slices.Equal(keys, []string{"ns/db"}) || !g.finished("uid") {
-		t.Errorf("keys %q", keys)
-	}
-	g.refresh(nil, map[string]bool{}) // it was created during the list
-	if g.count() != 1 || !g.finished("uid") {
-		t.Error("a lock that was created during the list is forgotten")
-	}
-	g.refresh(nil, g.names())
-	if g.count() != 0 || g.finished("uid") {
-		t.Error("a lock that somebody deleted is not missed")
-	}
-}
-
-func TestReleaseRemovesAll(t *testing.T) {
-	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true})
-	w.live["ns/db"] = held(marked)
-	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
-	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
-	w.locked["l"] = volumeLock{name: "l"}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		out, err := w.Release(t.Context())
-		if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
-			!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
-			t.Errorf("%+v, %v", out, err)
-		}
-	}()
-	for ended := false; !ended; {
-		select {
-		case <-done:
-			ended = true
-		case <-time.After(time.Millisecond):
-			w.clock.Step(time.Second)
-		}
-	}
-	if len(w.live) != 2 || len(w.locked) != 0 || w.live["ns/db"].Finalizers != nil || isMarked(w.live["ns/db"]) {
-		t.Errorf("left: %v, %v", w.live, w.locked)
-	}
-}
-
-func TestAReleaseThatFailsNamesThePod(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.live["ns/db"] = held()
-	w.fail[removed] = errUndone
-	out, err := w.Release(t.Context())
-	if !errors.Is(err, errUndone) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
-		t.Errorf("%+v, %v", out, err)
-	}
-}
-
-func TestInventory(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	w := newWorld(t, Config{Metrics: registry})
-	w.show(held())
-	w.show(held(terminating, func(o *v1.Pod) {
-		o.Name, o.UID = "old", "2"
-		then := metav1.NewTime(w.clock.Now().Add(-time.Hour))
-		o.DeletionTimestamp = &then
-	}))
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if g := m.GetGauge(); g != nil {
-				got[f.GetName()] += g.GetValue()
-			}
-		}
-	}
-	if got["csi_reclaimer_pod_safety_held_pods"] != 2 ||
-		got["csi_reclaimer_pod_safety_oldest_waiting_pod_seconds"] != 3600 {
-		t.Errorf("gauges %v", got)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	if err := (Config{}).Validate(); err != nil {
-		t.Error(err)
-	}
-	for _, wrong := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: time.Hour, RetryMax: time.Minute}} {
-		if wrong.Validate() == nil {
-			t.Errorf("%+v is taken", wrong)
-		}
-	}
-	if _, err := New(nil, Config{}); err == nil {
-		t.Error("no cluster is taken")
 	}
 }

@@ -6,9 +6,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // lister is what is read of a watch cache.
@@ -39,6 +41,7 @@ type observer struct {
 	pods       lister[*pod]
 	namespaces lister[namespace]
 	nodes      lister[node]
+	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
 	// tracker and candidates are guarded by mu.
@@ -48,19 +51,25 @@ type observer struct {
 }
 
 func newObserver(rules podhold.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
-	return &observer{rules: rules, clock: clock, wake: wake, tracker: podhold.NewTracker(),
+	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podhold.NewTracker(),
 		candidates: map[string]podhold.Pod{}}
 }
 
-// follow makes the caches, which do not run yet.
-func (o *observer) follow(clients kube.Clients) []controller.Cache {
+// follow makes the caches, which do not run yet. Without a client no NodeFence is read.
+func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podhold.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, recordNamespace, namespaceChanges{o})
 	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
 	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
-	return []controller.Cache{namespaces, nodes, pods}
+	caches := []controller.Cache{namespaces, nodes, pods}
+	if fences != nil {
+		fenced := nodefence.NewCache(fences, fenceChanges{o})
+		o.fences = fenced
+		caches = append(caches, fenced)
+	}
+	return caches
 }
 
 // modeOf returns what a namespace asks for.
@@ -100,7 +109,7 @@ func (o *observer) observe(key string) (podhold.Facts, bool) {
 			return f, false
 		}
 	}
-	f.Mode, f.NodeSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node)
+	f.Mode, f.NodeSeen, f.FenceSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node), o.fenceSeen(f.Pod.Node)
 	return f, true
 }
 

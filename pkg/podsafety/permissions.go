@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
@@ -26,6 +28,13 @@ func (c Config) Permissions() []access.Permission {
 			Without: "no held pod is released because its node is gone"},
 		{Resource: "namespaces", Verb: "list", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
 		{Resource: "namespaces", Verb: "watch", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
+	}
+	if c.Fences {
+		const unfenced = "held pods of nodes that are fenced stay"
+		for _, verb := range []string{"get", "list", "watch"} {
+			permissions = append(permissions, access.Permission{Group: v1alpha1.GroupVersion.Group,
+				Resource: client.FenceResource, Verb: verb, Without: unfenced, Unsafe: verb != "get"})
+		}
 	}
 	return append(permissions, c.writes()...)
 }

@@ -8,24 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-)
-
-const (
-	// quietFor is how long no pod may get the finalizer until a release ends: API servers observe within seconds that
-	// an admission policy is gone.
-	quietFor = 5 * time.Second
-	// listEvery is how often a release lists the pods meanwhile.
-	listEvery = time.Second
-	// releaseTries is how often a release lists pods that keep the finalizer.
-	releaseTries = 30
 )
 
 // Released is what Release did.
@@ -51,8 +41,8 @@ var ErrRestored = errors.New("another program or an admission policy adds the fi
 // It lists the pods until none of them got the finalizer for some seconds. All pods are tried, and the error names
 // those that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
-	r := &releaser{Controller: c, out: &out}
-	err = errors.Join(r.pods(ctx), r.locks(ctx))
+	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
+	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass), r.locks(ctx))
 	slices.Sort(out.Unproven)
 	slices.Sort(out.Left)
 	if err != nil {
@@ -64,64 +54,24 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 // releaser is one release.
 type releaser struct {
 	*Controller
-	mu  sync.Mutex
-	out *Released
-	// last is when progress was logged last.
-	last time.Time
-}
-
-func (r *releaser) pods(ctx context.Context) error {
-	quiet := r.cfg.Clock.Now()
-	for try := 0; ; try++ {
-		found, err := r.pass(ctx)
-		now := r.cfg.Clock.Now()
-		switch {
-		case err != nil:
-			return err
-		case found:
-			quiet = now
-		case now.Sub(quiet) >= quietFor:
-			return nil
-		}
-		if found && try >= releaseTries {
-			return ErrRestored
-		}
-		timer := r.cfg.Clock.NewTimer(listEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C():
-		}
-	}
+	mu       sync.Mutex
+	out      *Released
+	progress controller.Progress
 }
 
 // pass lists all pods once, and reports whether one has the finalizer.
 func (r *releaser) pass(ctx context.Context) (found bool, err error) {
-	var (
-		workers errgroup.Group
-		mu      sync.Mutex
-		errs    []error
-	)
-	workers.SetLimit(r.cfg.Workers)
+	workers := controller.NewWorkers(r.cfg.Workers)
 	r.out.Left = nil
 	err = r.cluster.eachPod(ctx, metav1.NamespaceAll, "", func(o *v1.Pod) {
 		p := podhold.PodOf(o)
 		marked := r.cfg.NodeCondition && isMarked(o)
 		found = found || p.Held
-		if !p.Held && !marked {
-			return
+		if p.Held || marked {
+			workers.Go(func() error { return r.one(ctx, p, marked) })
 		}
-		workers.Go(func() error {
-			err := r.one(ctx, p, marked)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-			return nil
-		})
 	})
-	_ = workers.Wait() // the errors are in errs
-	return found, errors.Join(append(errs, err)...)
+	return found, errors.Join(workers.Wait(), err)
 }
 
 // one releases one pod.
@@ -139,44 +89,33 @@ func (r *releaser) one(ctx context.Context, p podhold.Pod, marked bool) error {
 	}
 	rules := r.cfg.rules()
 	rules.RemovingFinalizers = true
-	tracker := unshared{podhold.NewTracker()}
-	s := podhold.Begin(tracker.Tracker, podhold.Facts{Rules: rules, Pod: p}, r.cfg.Clock.Now())
-	err = errors.Join(err, r.carryOut(ctx, &s, tracker))
+	tracker := podhold.NewTracker()
+	s := podhold.Begin(tracker, podhold.Facts{Rules: rules, Pod: p}, r.cfg.Clock.Now())
+	err = errors.Join(err, r.carryOut(ctx, &s, func(s *podhold.Session, reply podhold.Reply, sent, now time.Time) {
+		s.Answer(tracker, reply, sent, now)
+	}))
 	name := cache.NewObjectName(p.Namespace, p.Name).String()
 	switch s.End {
-	case podhold.Written:
+	case session.Written:
 		r.count(ctx, func(out *Released) {
 			out.Pods++
 			if p.Terminating && !p.Finished() && p.Node != "" {
 				out.Unproven = append(out.Unproven, name+" on node "+p.Node)
 			}
 		})
-	case podhold.CallFailed, podhold.Conflicted:
+	case session.CallFailed, session.Conflicted:
 		r.count(ctx, func(out *Released) { out.Left = append(out.Left, name) })
 	default:
 	}
 	return err
 }
 
-// unshared is the tracker of one session.
-type unshared struct{ *podhold.Tracker }
-
-func (u unshared) answer(s *podhold.Session, reply podhold.Reply, sent, now time.Time) {
-	s.Answer(u.Tracker, reply, sent, now)
-}
-
-// progressEvery is how often a release logs how far it is.
-const progressEvery = 5 * time.Second
-
 // count changes the result, and logs now and then how far the release is.
 func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(r.out)
-	if now := r.cfg.Clock.Now(); now.Sub(r.last) >= progressEvery {
-		r.last = now
-		klog.FromContext(ctx).Info("Releasing pods", "released", r.out.Pods)
-	}
+	r.progress.Log(ctx, "Releasing pods", "released", r.out.Pods)
 }
 
 // locks deletes all VolumeLocks.

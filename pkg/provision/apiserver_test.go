@@ -27,7 +27,7 @@ import (
 // TestAgainstARealAPIServer tries what only a real one can answer: patches of finalizers, the node's annotation, a PV
 // that exists already, and which answers to a CREATE are final.
 func TestAgainstARealAPIServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{NoControllerManager: true,
 		Progress: os.Stderr})

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -80,24 +82,11 @@ type ClaimFollower interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Workers == 0 {
-		c.Workers = 100
-	}
-	if c.FinishWorkers == 0 {
-		c.FinishWorkers = 10
-	}
-	if c.Quiet == 0 {
-		c.Quiet = 2 * time.Minute
-	}
-	if c.CloneWorkers == 0 {
-		c.CloneWorkers = 1
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
+	c.Workers = cmp.Or(c.Workers, 100)
+	c.FinishWorkers = cmp.Or(c.FinishWorkers, 10)
+	c.Quiet = cmp.Or(c.Quiet, 2*time.Minute)
+	c.CloneWorkers = cmp.Or(c.CloneWorkers, 1)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	if c.Changed == nil {
 		c.Changed = func(string, []map[string]string) {}
 	}
@@ -105,35 +94,27 @@ func (c Config) withDefaults() Config {
 		local := c.Local.withDefaults()
 		c.Local = &local
 	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	full := c.withDefaults()
-	add(c.Log == nil, "log: no in-flight log is given")
-	add(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
-	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
-	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
-		full.RetryStart, full.RetryMax)
+	var wrong settings.Wrong
+	wrong.If(c.Log == nil, "log: no in-flight log is given")
+	wrong.If(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
+	wrong.Workers(c.Workers)
+	wrong.If(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
+	wrong.If(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
 	if c.Local != nil {
-		wrong = append(wrong, c.Local.validate())
+		err := c.Local.validate()
+		wrong.If(err != nil, "%w", err)
 	}
 	for _, name := range c.AlsoKnownAs {
-		add(name == "", "also known as: a name is empty")
+		wrong.If(name == "", "also known as: a name is empty")
 	}
-	return errors.Join(wrong...)
+	return wrong.Err()
 }
 
 // legacyFinalizer is the finalizer of earlier versions that this process removes.

@@ -86,9 +86,9 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	}
 	w.wait("nothing is in flight", w.settled)
 	if !w.knownVolumes() {
-		t.Errorf("LEAK: %v, diary %q", w.onDisk(), w.told())
+		t.Errorf("LEAK: %v, records %q", w.onDisk(), w.recorded())
 	}
 	if pv := w.pv(); pv != nil && len(w.onDisk()) == 0 || w.count("delete volume") > 0 {
-		t.Errorf("WRONG DELETE: the PV has no volume: %q", w.told())
+		t.Errorf("WRONG DELETE: the PV has no volume: %q", w.recorded())
 	}
 }

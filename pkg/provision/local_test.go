@@ -68,7 +68,7 @@ func TestOneNodeOfAllSelectsItself(t *testing.T) {
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
 	if n := w.count("create volume"); n != 1 {
-		t.Errorf("%d CreateVolume calls: %q", n, w.told())
+		t.Errorf("%d CreateVolume calls: %q", n, w.recorded())
 	}
 }
 
@@ -82,7 +82,7 @@ func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
 	two.start()
 	w.wait("the PV is stored", func() bool { return w.pv() != nil })
 	if w.count("select n1") > 0 {
-		t.Errorf("diary %q", w.told())
+		t.Errorf("records %q", w.recorded())
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 			again.start()
 			w.wait("the first node's volume has its PV", func() bool { return len(w.onDisk()) == 2 && w.knownVolumes() })
 			if w.count("delete volume") > 0 || w.pv().Spec.CSI.VolumeHandle != "vol-n2pvc-u1" {
-				t.Errorf("diary %q, PV %+v", w.told(), w.pv())
+				t.Errorf("records %q, PV %+v", w.recorded(), w.pv())
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	}
 	w.wait("every volume has its PV", w.knownVolumes)
 	if w.count("delete volume") > 0 {
-		t.Errorf("diary %q", w.told())
+		t.Errorf("records %q", w.recorded())
 	}
 }
 

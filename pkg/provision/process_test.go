@@ -101,7 +101,7 @@ func (p *process) do(what string, effect func() error) error {
 		return errDead
 	}
 	p.world.mu.Lock()
-	p.diary = append(p.diary, what)
+	p.records = append(p.records, what)
 	p.n++
 	n, each := p.n, p.each
 	p.world.mu.Unlock()

@@ -82,8 +82,8 @@ func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("it was refused again and again", func() bool { return refused.Load() > 5 })
-	if len(w.told()) > 0 {
-		t.Errorf("diary: %q", w.told())
+	if len(w.recorded()) > 0 {
+		t.Errorf("records: %q", w.recorded())
 	}
 	end()
 	w.wait("it is provisioned", w.provisioned)
@@ -98,8 +98,8 @@ func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
-	if len(w.told()) > 0 || len(events.Events) > 0 {
-		t.Errorf("diary: %q, %d events", w.told(), len(events.Events))
+	if len(w.recorded()) > 0 || len(events.Events) > 0 {
+		t.Errorf("records: %q, %d events", w.recorded(), len(events.Events))
 	}
 }
 
@@ -127,8 +127,8 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 		!strings.Contains(told, `Backup "monday"`) {
 		t.Errorf("told %q", told)
 	}
-	if len(w.told()) > 0 || len(events.Events) > 0 {
-		t.Errorf("diary: %q, %d more events", w.told(), len(events.Events))
+	if len(w.recorded()) > 0 || len(events.Events) > 0 {
+		t.Errorf("records: %q, %d more events", w.recorded(), len(events.Events))
 	}
 }
 
@@ -145,7 +145,7 @@ func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 		return !selected
 	})
 	if w.count("create volume") > 0 {
-		t.Errorf("diary: %q", w.told())
+		t.Errorf("records: %q", w.recorded())
 	}
 }
 
@@ -189,7 +189,7 @@ func TestTwoClaimsWithOneName(t *testing.T) {
 		return err != nil
 	})
 	if w.count("delete volume") > 0 || len(w.onDisk()) != 1 {
-		t.Errorf("WRONG DELETE: volumes %v, diary %q", w.onDisk(), w.told())
+		t.Errorf("WRONG DELETE: volumes %v, records %q", w.onDisk(), w.recorded())
 	}
 }
 
@@ -207,7 +207,7 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 		w.wait("one of them has the PV", func() bool { return w.pv() != nil })
 		w.wait("nothing is in flight", w.settled)
 		if len(w.onDisk()) != 1 {
-			t.Fatalf("WRONG DELETE: volumes %v, diary %q", w.onDisk(), w.told())
+			t.Fatalf("WRONG DELETE: volumes %v, records %q", w.onDisk(), w.recorded())
 		}
 		p.stop()
 	}

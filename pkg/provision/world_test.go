@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,7 +38,7 @@ type world struct {
 
 	mu      sync.Mutex
 	volumes map[string]string // names by id
-	diary   []string
+	records []string
 	// fail answers calls of the driver, by name of the call, as long as it returns an error; with
 	// late the work is done first.
 	fail map[string]func() error
@@ -92,7 +94,7 @@ func newWorld(t *testing.T) *world {
 			return e, true
 		}), nil
 	})
-	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions.
+	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions of updates.
 	var versions atomic.Int64
 	versions.Store(1) // which claims begin with
 	w.client.PrependReactor("delete", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -123,9 +125,17 @@ func newWorld(t *testing.T) *world {
 	})
 	w.client.PrependReactor("update", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		update, _ := a.(k8stesting.UpdateAction)
-		if claim, ok := update.GetObject().(*v1.PersistentVolumeClaim); ok {
-			claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
+		claim, ok := update.GetObject().(*v1.PersistentVolumeClaim)
+		if !ok {
+			return false, nil, nil
 		}
+		// The fake runs one reaction at a time, up to the end of the write.
+		now, err := w.client.Tracker().Get(claims, a.GetNamespace(), claim.Name)
+		if stored, found := now.(*v1.PersistentVolumeClaim); err == nil && found && claim.ResourceVersion != "" &&
+			claim.ResourceVersion != stored.ResourceVersion {
+			return true, nil, apierrors.NewConflict(claims.GroupResource(), claim.Name, errors.New("it changed"))
+		}
+		claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
 		return false, nil, nil
 	})
 	w.client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -237,8 +247,8 @@ func (w *world) wait(what string, reached func() bool) {
 	for !reached() {
 		select {
 		case <-ctx.Done():
-			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, diary %q", what, w.claim().GetAnnotations(),
-				w.pv() != nil, w.onDisk(), w.inFlight(), w.told())
+			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, records %q", what, w.claim().GetAnnotations(),
+				w.pv() != nil, w.onDisk(), w.inFlight(), w.recorded())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -250,15 +260,15 @@ func (w *world) onDisk() []string {
 	return slices.Sorted(maps.Keys(w.volumes))
 }
 
-func (w *world) told() []string {
+func (w *world) recorded() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.diary)
+	return slices.Clone(w.records)
 }
 
 func (w *world) count(what string) int {
 	n := 0
-	for _, did := range w.told() {
+	for _, did := range w.recorded() {
 		if did == what {
 			n++
 		}

@@ -1,9 +1,8 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -121,73 +121,48 @@ type InFlight interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Role == volume.RoleUnknown {
-		c.Role = volume.RoleOwner
-	}
+	c.Role = cmp.Or(c.Role, volume.RoleOwner)
 	if c.ReclaimUnprotected == nil {
 		reclaims := c.Role != volume.RoleObserver
 		c.ReclaimUnprotected = &reclaims
 	}
-	if c.Brake.Window == 0 {
-		c.Brake.Window = time.Minute
-	}
-	if c.TakeoverPeriod == 0 {
-		c.TakeoverPeriod = 15 * time.Second
-	}
-	if c.Workers == 0 {
-		c.Workers = 100
-	}
-	if c.ProtectWorkers == 0 {
-		c.ProtectWorkers = 8
-	}
-	if c.RetryStart == 0 {
-		c.RetryStart = time.Second
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Minute
-	}
+	c.Brake.Window = cmp.Or(c.Brake.Window, time.Minute)
+	c.TakeoverPeriod = cmp.Or(c.TakeoverPeriod, 15*time.Second)
+	c.Workers = cmp.Or(c.Workers, 100)
+	c.ProtectWorkers = cmp.Or(c.ProtectWorkers, 8)
+	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	if c.Deleted == nil {
 		c.Deleted = func(string, []map[string]string) {}
 	}
 	if c.Progress == nil {
 		c.Progress = func(int, int, int) {}
 	}
-	if c.Events == nil || c.DryRun {
-		c.Events = events.Discard{} // an Event is a write
-	}
+	c.Events = settings.Events(c.Events, c.DryRun)
 	if c.DryRun {
 		c.TracerProvider = nil // nothing would ever end
 	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	full := c.withDefaults()
-	add(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
-	add(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
-	add(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
-	add(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to remove")
-	add(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0), "node: its name or its segments are not given")
-	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
-	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
-	add(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
+	var wrong settings.Wrong
+	wrong.If(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
+	wrong.If(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
+	wrong.If(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
+	wrong.If(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to remove")
+	wrong.If(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0),
+		"node: its name or its segments are not given")
+	wrong.If(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
+	wrong.If(c.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
+	wrong.If(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
 		"brake: no Lease is named that says whether it is on")
-	add(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
-	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
-		full.RetryStart, full.RetryMax)
-	return errors.Join(wrong...)
+	wrong.If(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
+	wrong.Workers(c.Workers)
+	wrong.If(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
+	wrong.Retries(c.RetryStart, c.RetryMax)
+	return wrong.Err()
 }
 
 // Rules are the settings that decisions depend on. c has its defaults.

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // plane: both orders of deletion, and a volume that is to be kept.
 func TestTheExamplesReclaim(t *testing.T) {
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cluster, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{ControllerManagerQPS: 5000,
 		Progress: os.Stderr})

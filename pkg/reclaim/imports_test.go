@@ -22,7 +22,7 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
 			own + "csidriver/migration", own + "csidriver/errclass", own + "internal/engine/reclaiming", own + "lease",
 			own + "internal/events", own + "internal/text", own + "internal/kube", own + "internal/controller",
-			own + "access", own + "volume",
+			own + "access", own + "volume", own + "internal/settings",
 			own + "internal/migration", own + "internal/secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",

@@ -3,21 +3,17 @@ package reclaim
 import (
 	"errors"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -96,33 +92,6 @@ func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, want...)
 		})
-	}
-}
-
-// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
-// volume's deletion, and without those that find the PV gone or changed.
-func TestFailedDeletionsAreCounted(t *testing.T) {
-	broken := errors.New("broken")
-	for _, c := range []struct {
-		step string
-		err  error
-		want float64
-	}{
-		{"read pv", broken, 0}, {"delete volume", broken, 1}, {"delete PV", broken, 1}, {"release", broken, 1},
-		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
-	} {
-		w, r := newWorld(t)
-		w.pv.StorageClass = "fast"
-		w.store(r, w.pv)
-		w.fail[c.step] = c.err
-		r.reconcile(t.Context(), "pv")
-		var failed dto.Metric
-		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
-			t.Fatal(err)
-		}
-		if got := failed.GetCounter().GetValue(); got != c.want {
-			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
-		}
 	}
 }
 
@@ -415,31 +384,7 @@ func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
 	w.expect(t, "protect") // decided again: no finalizer any more
 }
 
-func TestADryRunChangesNothing(t *testing.T) {
-	cases := map[string]func(*volume.PV){
-		"a volume is due":          func(*volume.PV) {},
-		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
-		"a finalizer is to be off": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-	}
-	for name, change := range cases {
-		t.Run(name, func(t *testing.T) {
-			w, r := newWorldWith(t, Config{DryRun: true})
-			change(&w.pv)
-			w.store(r, w.pv)
-			r.reconcile(t.Context(), "pv")
-			for _, what := range w.diary {
-				if what != "read claim" && what != "read pv" {
-					t.Errorf("did %q", what)
-				}
-			}
-			if r.recorder.Waiting()[reclaiming.ReasonDryRun] != 1 {
-				t.Errorf("waiting: %v", r.recorder.Waiting())
-			}
-		})
-	}
-}
-
-func TestNotFoundIsTakenForDeletedWhereToldSo(t *testing.T) {
+func TestNotFoundCountsAsDeletedWhereConfigured(t *testing.T) {
 	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
 	w.fail["delete volume"] = errclass.Mark(errclass.Refused, errors.New("x"))
 	r.reconcile(t.Context(), "pv")
@@ -476,125 +421,6 @@ func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhichSecretADeletionNeeds(t *testing.T) {
-	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
-	cases := map[string]struct {
-		pv    func(*volume.PV)
-		class map[string]string
-		want  []string // what is read before the claim, or nil if the driver must not be called
-	}{
-		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
-			[]string{}},
-		"no annotation, no class: none": {func(*volume.PV) {}, nil, []string{}},
-		"the annotations name it": {func(pv *volume.PV) {
-			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
-		}, nil, []string{"read secret"}},
-		"one annotation is empty: unclear": {func(pv *volume.PV) {
-			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: ""}
-		}, nil, nil},
-		"the class is gone: none": {func(pv *volume.PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
-		"the class names none": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{},
-			[]string{"read class"}},
-		"the class names it by templates": {func(pv *volume.PV) { pv.StorageClass = "class" },
-			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"},
-			[]string{"read class", "read secret"}},
-		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
-			map[string]string{name: "s"}, nil},
-		"the class asks for the claim's annotations, and the claim is gone: unclear": {
-			func(pv *volume.PV) { pv.StorageClass = "class" },
-			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
-	}
-	for title, c := range cases {
-		t.Run(title, func(t *testing.T) {
-			w, r := newWorld(t)
-			c.pv(&w.pv)
-			w.class = c.class
-			w.store(r, w.pv)
-			next := r.reconcile(t.Context(), "pv")
-			if c.want == nil {
-				if slices.Contains(w.diary, "delete volume") || next.Backoff.Max == 0 {
-					t.Errorf("diary %q, back-off %+v: want no call, and another look", w.diary, next.Backoff)
-				}
-				return
-			}
-			w.expect(t, append(c.want, "read claim", "read pv", "delete volume", "delete PV", "release")...)
-		})
-	}
-}
-
-func TestSecretOfClass(t *testing.T) {
-	pv := released().PV
-	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}",
-		"csiProvisionerSecretNamespace": "${pvc.namespace}"}))
-	if want := (volume.SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
-		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
-	}
-}
-
-// csiClass is a class that needs no translation.
-func csiClass(parameters map[string]string) *storagev1.StorageClass {
-	return &storagev1.StorageClass{Provisioner: "disk.csi.example.com", Parameters: parameters}
-}
-
-// TestSecretOfAnInTreeClass reads PVs and classes of in-tree plugins by the real translation library.
-func TestSecretOfAnInTreeClass(t *testing.T) {
-	const (
-		portworx, portworxDriver = "kubernetes.io/portworx-volume", "pxd.portworx.com"
-		name, namespace          = "openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace"
-		csi                      = "csi.storage.k8s.io/"
-	)
-	inTree := map[string]string{"repl": "2", name: "of-${pvc.name}", namespace: "${pvc.namespace}"}
-	cases := map[string]struct {
-		source      v1.PersistentVolumeSource
-		provisioner string
-		parameters  map[string]string
-		want        volume.SecretRef
-		unclear     bool
-	}{
-		"of the plugin": {px(), portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"},
-			false},
-		"of the plugin, in other letters": {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a",
-			"OpenStorage.io/Auth-Secret-Namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
-		"of the plugin, which names none": {px(), portworx, map[string]string{"repl": "2"}, volume.SecretRef{}, false},
-		"of the plugin, half of the name": {px(), portworx, map[string]string{name: "a"}, volume.SecretRef{}, true},
-		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a",
-			csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
-		"of the driver, the plugin's keys": {px(), portworxDriver, inTree, volume.SecretRef{}, false},
-		"of another plugin":                {px(), "kubernetes.io/aws-ebs", inTree, volume.SecretRef{}, false},
-		"of a plugin whose topologies have no translation": {
-			v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, "kubernetes.io/gce-pd",
-			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"},
-			volume.SecretRef{Namespace: "b", Name: "a"}, false},
-		"of the plugin, the PV has the form of CSI": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx,
-			inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
-		"of the plugin, the PV is of another driver": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}},
-			portworx, inTree, volume.SecretRef{}, false},
-	}
-	for title, c := range cases {
-		t.Run(title, func(t *testing.T) {
-			pv := volume.Of(&v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: "pv"},
-				Spec: v1.PersistentVolumeSpec{
-					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns",
-						Name: "claim", UID: "u"},
-				},
-			})
-			// Topologies that have no translation beside a zone are no reason to keep a volume.
-			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters,
-				AllowedTopologies: []v1.TopologySelectorTerm{{}}})
-			if ref != c.want || errors.Is(err, errSecretUnclear) != c.unclear || (err != nil) != c.unclear {
-				t.Errorf("secretOfClass = %+v, %v, want %+v", ref, err, c.want)
-			}
-		})
-	}
-}
-
-func px() v1.PersistentVolumeSource {
-	return v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: "px-1"}}
-}
-
 func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = volume.PhaseBound, false, true
@@ -604,81 +430,4 @@ func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 	if want := []string{volume.Finalizer, volume.CompanionFinalizer}; !slices.Equal(w.patched, want) {
 		t.Errorf("patched %q, want %q", w.patched, want)
 	}
-}
-
-// reported keeps what is recorded as Events, by the object's kind and the reason.
-type reported struct {
-	events.Discard
-	events []string
-}
-
-func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
-	on := ""
-	if ref, ok := o.(*v1.ObjectReference); ok {
-		on = ref.Kind
-	}
-	r.events = append(r.events, kind+" "+reason+" on "+on)
-}
-
-func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
-	cases := map[string]func(*volume.PV){
-		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-		"it is claimed anew": func(pv *volume.PV) {
-			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
-		},
-	}
-	for name, change := range cases {
-		t.Run(name, func(t *testing.T) {
-			heard := &reported{}
-			w, r := newWorldWith(t, Config{Events: heard})
-			w.fail["delete PV"] = errors.New("not now")
-			r.reconcile(t.Context(), "pv")
-			delete(w.fail, "delete PV")
-			change(&w.pv)
-			w.store(r, w.pv)
-			heard.events, w.diary = nil, nil
-			r.reconcile(t.Context(), "pv")
-			w.expect(t, "delete PV", "release")
-			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
-			if !slices.Equal(heard.events, want) {
-				t.Errorf("reported %q, want %q", heard.events, want)
-			}
-		})
-	}
-}
-
-func TestExplainSaysWhatDecideDecides(t *testing.T) {
-	w, r := newWorld(t)
-	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets,
-		Reason: reclaiming.ReasonReclaim}) {
-		t.Errorf("Explain = %+v, %v", e, found)
-	}
-	w.pv.Held, w.pv.HeldBecause = true, "evidence"
-	w.store(r, w.pv)
-	e, found := r.Explain("pv")
-	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
-		!strings.Contains(e.Text, volume.HoldAnnotation) {
-		t.Errorf("Explain = %+v, %v", e, found)
-	}
-	if _, found := r.Explain("another"); found {
-		t.Error("explains a PV that is not there")
-	}
-	w.expect(t) // nothing was asked for
-}
-
-func FuzzSecretOfClass(f *testing.F) {
-	f.Add("${pvc.name}", "${pvc.namespace}")
-	f.Add("${pv.name", "}${")
-	f.Add("$${pv.name}", "")
-	f.Fuzz(func(t *testing.T, name, namespace string) {
-		ref, err := secretOfClass(released().PV, csiClass(map[string]string{
-			"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-		}))
-		if err == nil && (ref.Name == "") != (name == "") {
-			t.Errorf("secretOfClass(%q, %q) = %v", name, namespace, ref)
-		}
-		if err != nil && !errors.Is(err, errSecretUnclear) {
-			t.Errorf("secretOfClass(%q, %q): %v", name, namespace, err)
-		}
-	})
 }

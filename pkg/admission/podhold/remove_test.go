@@ -1,6 +1,7 @@
 package podhold
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -10,48 +11,63 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestRemoveAdmissionBeginsWithWhatAddsTheFinalizer, and ends with the first error.
-func TestRemoveAdmissionBeginsWithWhatAddsTheFinalizer(t *testing.T) {
+// TestRemovalIsInOrder, and ends with the first error.
+func TestRemovalIsInOrder(t *testing.T) {
 	const (
-		policy  = "mutatingadmissionpolicybindings/" + Name
-		webhook = "mutatingwebhookconfigurations/" + Name
-		stays   = "validatingadmissionpolicybindings/" + StaysName
+		policy, webhook, binding = "mutatingadmissionpolicybinding", "mutatingwebhookconfiguration",
+			"validatingadmissionpolicybinding"
 	)
-	for sentence, c := range map[string]struct {
-		// status is what the API server answers, 200 by default.
-		status        map[string]int
-		asked         []string
-		deleted       string
-		errorContains string
+	of := map[string]struct {
+		remove func(context.Context, *rest.Config) ([]string, error)
+		all    []string
 	}{
-		"all exist": {asked: []string{policy, webhook, stays},
-			deleted: "mutatingadmissionpolicybinding/" + Name + " mutatingwebhookconfiguration/" + Name +
-				" validatingadmissionpolicybinding/" + StaysName},
-		"none exists": {status: map[string]int{policy: 404, webhook: 404, stays: 404},
-			asked: []string{policy, webhook, stays}},
-		"one may not be deleted": {status: map[string]int{webhook: 403}, asked: []string{policy, webhook},
-			deleted: "mutatingadmissionpolicybinding/" + Name, errorContains: "delete mutatingwebhookconfiguration/" + Name},
-	} {
-		var asked []string
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			what := strings.TrimPrefix(r.URL.Path, "/apis/admissionregistration.k8s.io/v1/")
-			if r.Method != http.MethodDelete {
-				t.Errorf("%s %s", r.Method, what)
+		"the hold": {RemoveAdmission, []string{policy + "/" + Name, webhook + "/" + Name, binding + "/" + StaysName}},
+		"the gate": {RemoveGateAdmission, []string{binding + "/" + GateRequiredName, policy + "/" + GateName,
+			webhook + "/" + GateName, binding + "/" + GateStaysName, binding + "/" + LockStaysName}},
+	}
+	for what, c := range of {
+		for sentence, status := range map[string]int{"exists": 200, "does not exist": 404, "may not be deleted": 403} {
+			for n, name := range c.all {
+				asked, deleted, err := removeWith(t, c.remove, name, status)
+				wantAsked, wantDeleted := c.all, c.all
+				switch status {
+				case http.StatusNotFound:
+					wantDeleted = slices.Concat(c.all[:n], c.all[n+1:])
+				case http.StatusForbidden:
+					wantAsked, wantDeleted = c.all[:n+1], c.all[:n]
+				}
+				if !slices.Equal(asked, wantAsked) || !slices.Equal(deleted, wantDeleted) {
+					t.Errorf("%s, %s %s: deleted %q after %q, want %q after %q", what, name, sentence, deleted, asked, wantDeleted,
+						wantAsked)
+				}
+				if (err == nil) != (status != http.StatusForbidden) ||
+					err != nil && !strings.Contains(err.Error(), "delete "+name) {
+					t.Errorf("%s, %s %s: %v", what, name, sentence, err)
+				}
 			}
-			asked = append(asked, what)
-			w.Header().Set("Content-Type", "application/json")
-			if status := c.status[what]; status != 0 {
-				w.WriteHeader(status)
-			}
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1"}`))
-		}))
-		deleted, err := RemoveAdmission(t.Context(), &rest.Config{Host: server.URL})
-		server.Close()
-		if (err == nil) != (c.errorContains == "") || err != nil && !strings.Contains(err.Error(), c.errorContains) {
-			t.Errorf("%s: %v", sentence, err)
-		}
-		if got := strings.Join(deleted, " "); got != c.deleted || !slices.Equal(asked, c.asked) {
-			t.Errorf("%s: deleted %q after %q, want %q after %q", sentence, got, asked, c.deleted, c.asked)
 		}
 	}
+}
+
+// removeWith returns what an API server was asked to delete and what was deleted, where it answers with a status for
+// one of the objects.
+func removeWith(t *testing.T, remove func(context.Context, *rest.Config) ([]string, error), name string,
+	status int) (asked, deleted []string, err error) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind, object, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/admissionregistration.k8s.io/v1/"), "/")
+		what := strings.TrimSuffix(kind, "s") + "/" + object
+		if r.Method != http.MethodDelete {
+			t.Errorf("%s %s", r.Method, what)
+		}
+		asked = append(asked, what)
+		w.Header().Set("Content-Type", "application/json")
+		if what == name {
+			w.WriteHeader(status)
+		}
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1"}`))
+	}))
+	defer server.Close()
+	deleted, err = remove(t.Context(), &rest.Config{Host: server.URL})
+	return asked, deleted, err
 }

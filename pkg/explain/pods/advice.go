@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // addWaits adds what has to happen before the pod is gone.
@@ -29,7 +30,7 @@ func addWaits(s *explain.Explanation, pod Pod, hold podhold.Facts, e podhold.Exp
 
 // heldWaitsFor is what a pod waits for that is terminating and held, to be read after "waits for".
 func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
-	if d.Action.Reads() {
+	if d.Action.Kind() == session.Reads {
 		return "not known: not all could be read"
 	}
 	node := "node " + f.Pod.Node
@@ -75,7 +76,7 @@ func unheldWaitsFor(pod Pod, nodeDown bool) string {
 func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podhold.Explanation) {
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
 	held := pod.Held && pod.Terminating
-	if held && f.Guards.OK() && !led(f.Guards.Value, f.Now) {
+	if held && f.Guards.OK() && !Led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard: without it, held pods stay, whatever the evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
@@ -124,6 +125,12 @@ func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 		return
 	}
 	s.Advise("Bring node %s back: its kubelet ends the pods that were deleted, and work continues by itself", node)
+	switch fence := f.Fence.Value; {
+	case fence != nil && !explain.FenceEnded(fence):
+		s.Advise("See what its fence waits for: kubectl reclaim explain node/%s", node)
+	case f.Fence.OK():
+		s.Advise("See who can fence it, so that it is proven that nothing runs there: kubectl reclaim explain node/%s", node)
+	}
 	s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 		"%s=nodeshutdown:NoExecute", node, v1.TaintNodeOutOfService)
 	s.Advise("If its machine does not exist any more: kubectl delete node %s", node)

@@ -8,8 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
 // ConfirmAnnotation on a pod confirms that its processes cannot run, so that its force deletion is admitted and the pod
@@ -24,11 +28,24 @@ type Pod struct {
 	Finalizers []string
 	// TerminatingSince is when the deletion was asked for, zero for a pod that nobody has deleted.
 	TerminatingSince time.Time
+	// Gated: it has the scheduling gate of volume-guard. Ephemeral are the names of the claims of its generic ephemeral
+	// volumes; they are among Claims.
+	Gated     bool
+	Ephemeral []string
+	// Created is when it was created, and Scheduled when it was bound to a node, zero for one that was not.
+	Created, Scheduled time.Time
 }
 
 // PodOf reads what is needed of a Pod, without keeping a reference to it.
 func PodOf(o *v1.Pod) Pod {
-	p := Pod{Pod: podhold.PodOf(o), Phase: o.Status.Phase}
+	of := singlenode.PodOf(o)
+	p := Pod{Pod: of.Pod, Gated: of.Gated, Ephemeral: of.Ephemeral, Phase: o.Status.Phase,
+		Created: o.CreationTimestamp.Time}
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
+			p.Scheduled = c.LastTransitionTime.Time
+		}
+	}
 	for _, name := range o.Finalizers {
 		if name != podhold.Finalizer {
 			p.Finalizers = append(p.Finalizers, name)
@@ -60,6 +77,8 @@ type Facts struct {
 	// exist. None is read for a pod without a node.
 	Node  explain.Read[*v1.Node]
 	Lease explain.Read[*coordinationv1.Lease]
+	// Fence is the NodeFence of the pod's node, read after the pod.
+	Fence explain.Read[*v1alpha1.NodeFence]
 	// Guards are the Leases by which the replicas of volume-guard elect a leader.
 	Guards explain.Read[[]coordinationv1.Lease]
 	// Claims are those that the pod names, by their names, nil for one that does not exist.
@@ -85,31 +104,65 @@ func (f Facts) ForceDeletionRefused() bool {
 	return !f.Namespace.OK() || f.mode() == podhold.ModeEnforce
 }
 
+// on returns what was read of the pod's node.
+func (f Facts) on() OnNode { return OnNode{Node: f.Node, Lease: f.Lease, Fence: f.Fence} }
+
 func (f Facts) hold() podhold.Facts {
-	return holdFacts(podhold.PodOf(f.Pod), f.mode(), f.Node, f.Lease, f.Now)
+	return holdFacts(podhold.PodOf(f.Pod), f.mode(), f.on(), f.Now)
 }
 
-// holdFacts is what a volume-guard that has just started would know, after it has read pod, node and Lease in that
-// order.
-func holdFacts(pod podhold.Pod, mode podhold.Mode, node explain.Read[*v1.Node],
-	lease explain.Read[*coordinationv1.Lease], now time.Time) podhold.Facts {
-	read := func(order int) podhold.Read { return podhold.Read{Sent: now, Order: order} }
+// OnNode is what was read of a node after its pods. The zero value of each field is not known.
+type OnNode struct {
+	// Node, Lease and Fence are the Node, the Lease of its kubelet and its NodeFence, nil for one that does not exist.
+	Node  explain.Read[*v1.Node]
+	Lease explain.Read[*coordinationv1.Lease]
+	Fence explain.Read[*v1alpha1.NodeFence]
+}
+
+// Judge returns what volume-guard decides on a pod, and why. It is a pure function; now is when the reads were made.
+func Judge(pod Pod, on OnNode, now time.Time) podhold.Explanation {
+	return podhold.Explain(holdFacts(pod.Pod, podhold.ModeOff, on, now), now)
+}
+
+// holdFacts is what a volume-guard that has just started would know, after it has read pod, Node, Lease and NodeFence,
+// in that order.
+func holdFacts(pod podhold.Pod, mode podhold.Mode, on OnNode, now time.Time) podhold.Facts {
+	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
 	f := podhold.Facts{Mode: mode, Pod: pod, PodRead: read(1), Sight: podhold.NewTracker().Saw(pod, now)}
 	if pod.Node == "" {
 		return f
 	}
-	if node.OK() {
-		if node.Value != nil {
-			f.Node = podhold.NodeOf(node.Value)
+	if on.Node.OK() {
+		if on.Node.Value != nil {
+			f.Node = podhold.NodeOf(on.Node.Value)
 		}
 		f.Node.Read, f.NodeSeen = read(2), f.Node.Seen()
 	}
-	if lease.OK() {
-		f.Lease = podhold.LeaseFacts{Read: read(3), Found: lease.Value != nil}
-		if lease.Value != nil {
-			f.Lease.ResourceVersion = lease.Value.ResourceVersion
+	if on.Lease.OK() {
+		f.Lease = podhold.LeaseFacts{Read: read(3), Found: on.Lease.Value != nil}
+		if on.Lease.Value != nil {
+			f.Lease.ResourceVersion = on.Lease.Value.ResourceVersion
 		}
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, now
+	}
+	if on.Fence.OK() && on.Fence.Value != nil {
+		f.FenceSeen, f.Fence = true, fenceFacts(fencing.Evidence(fencing.FenceOf(on.Fence.Value), pod.UID))
+		f.Fence.Read = read(4)
+	}
+	return f
+}
+
+// fenceFacts is what a fence shows about a pod, as decisions on pods need it.
+func fenceFacts(shown fencing.Shown) podhold.FenceFacts {
+	f := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, BootID: shown.BootID,
+		Driver: shown.Driver}
+	switch shown.Covers {
+	case v1alpha1.CoversUntilUnfenced:
+		f.Coverage = podhold.CoversUntilUnfenced
+	case v1alpha1.CoversReboot:
+		f.Coverage = podhold.CoversReboot
+	case v1alpha1.CoversVolumes:
+		f.Coverage = podhold.CoversVolumes
 	}
 	return f
 }

@@ -11,8 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // ListFacts is what was read of the pods of a namespace, or of all. The zero value of each field is not known.
@@ -24,8 +26,16 @@ type ListFacts struct {
 	Nodes explain.Read[map[string]*v1.Node]
 	// Leases are those of the kubelets of nodes that do not exist and have held pods, by node; nil for one that does
 	// not exist.
-	Leases map[string]explain.Read[*coordinationv1.Lease]
+	Leases Leases
+	// Fences are all of the cluster, by the names of their nodes. They are read only where a held pod is terminating.
+	Fences Fences
 }
+
+// Leases are those of kubelets by node, and Fences the NodeFences by node.
+type (
+	Leases = map[string]explain.Read[*coordinationv1.Lease]
+	Fences = explain.Read[map[string]*v1alpha1.NodeFence]
+)
 
 // List is the pods that want attention: those that are terminating and held, and those on nodes that are down.
 type List struct {
@@ -72,7 +82,7 @@ const (
 func ListOf(f ListFacts, running bool) List {
 	l := List{Pods: []Row{}}
 	for _, pod := range f.Pods.Value {
-		row := f.row(pod)
+		row := f.RowOf(pod)
 		switch {
 		case row.nodeDown && (pod.Held || !pod.ended()), pod.Held && pod.Terminating:
 			l.Pods = append(l.Pods, row)
@@ -96,6 +106,9 @@ func (f ListFacts) unread() []string {
 	for _, node := range slices.Sorted(maps.Keys(f.Leases)) {
 		explain.NoteUnread(&s, f.Leases[node], "Lease "+v1.NamespaceNodeLease+"/"+node, "whether its kubelet is alive")
 	}
+	if !explain.NoFencing(f.Fences) {
+		explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are fenced")
+	}
 	return s.Unread
 }
 
@@ -107,9 +120,21 @@ func (f ListFacts) node(name string) explain.Read[*v1.Node] {
 	return explain.Found(f.Nodes.Value[name])
 }
 
-func (f ListFacts) row(pod Pod) Row {
+// fence returns what was read of the NodeFence of a node, nil in it for one that does not exist.
+func (f ListFacts) fence(node string) explain.Read[*v1alpha1.NodeFence] {
+	return explain.Read[*v1alpha1.NodeFence]{Made: f.Fences.Made, Value: f.Fences.Value[node], Err: f.Fences.Err}
+}
+
+// Hold returns what is known of a pod of the list and of its node.
+func (f ListFacts) Hold(pod Pod) podhold.Facts {
+	on := OnNode{Node: f.node(pod.Node), Lease: f.Leases[pod.Node], Fence: f.fence(pod.Node)}
+	return holdFacts(pod.Pod, podhold.ModeOff, on, f.Now)
+}
+
+// RowOf returns one pod as a row of a List, whether it wants attention or not.
+func (f ListFacts) RowOf(pod Pod) Row {
 	node := f.node(pod.Node)
-	hold := holdFacts(pod.Pod, podhold.ModeOff, node, f.Leases[pod.Node], f.Now)
+	hold := f.Hold(pod)
 	e := podhold.Explain(hold, f.Now)
 	row := Row{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Node: pod.Node, Held: pod.Held,
@@ -130,7 +155,7 @@ func (f ListFacts) row(pod Pod) Row {
 	switch {
 	case pod.Held:
 		row.Reason = string(e.Decision.Reason)
-		if e.Decision.Action.Reads() {
+		if e.Decision.Action.Kind() == session.Reads {
 			row.Reason = string(podhold.ReasonAPIReadFailed)
 		}
 		if pod.Terminating {

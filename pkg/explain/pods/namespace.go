@@ -40,7 +40,7 @@ func ExplainNamespace(f NamespaceFacts) explain.Explanation {
 	}
 	addRows(&s, rows, deleted != nil)
 	f.addClaims(&s)
-	addGuards(&s, f.Guards, f.Now)
+	AddGuards(&s, f.Guards, f.Now)
 	explain.NoteUnread(&s, f.Pods, "Pods", "which are left")
 	s.Unread = append(s.Unread, f.unread()...)
 	for _, row := range rows {
@@ -61,7 +61,7 @@ func (f NamespaceFacts) rows() (rows []Row) {
 		return ListOf(f.ListFacts, false).Pods
 	}
 	for _, pod := range f.Pods.Value {
-		rows = append(rows, f.row(pod))
+		rows = append(rows, f.RowOf(pod))
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Name, b.Name) })
 	return rows

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // Explain explains a pod. It is a pure function.
@@ -24,7 +25,7 @@ func Explain(f Facts) explain.Explanation {
 	addPod(&s, f, pod)
 	addNode(&s, f, pod)
 	addClaims(&s, f, pod)
-	addGuards(&s, f.Guards, f.Now)
+	AddGuards(&s, f.Guards, f.Now)
 	s.Finalizers = f.finalizers()
 	for _, m := range e.Missing {
 		s.Missing = append(s.Missing, explain.Missing{Evidence: string(m.Evidence), Text: m.Text})
@@ -46,9 +47,9 @@ func (f Facts) decision(e podhold.Explanation) explain.Decision {
 	d := explain.Decision{By: volumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
 		Text: e.Text}
 	switch {
-	case e.Decision.Action.Reads():
+	case e.Decision.Action.Kind() == session.Reads:
 		d.Action, d.Reason, d.Text = "", string(podhold.ReasonAPIReadFailed), undecided
-	case e.Decision.Action != podhold.Wait && f.Guards.OK() && !led(f.Guards.Value, f.Now):
+	case e.Decision.Action != podhold.Wait && f.Guards.OK() && !Led(f.Guards.Value, f.Now):
 		d.Text += " This needs volume-guard to run: no replica holds its Lease."
 	}
 	return d
@@ -157,10 +158,17 @@ func addNode(s *explain.Explanation, f Facts, pod Pod) {
 		s.AddFact("Node", "none: the pod was never bound to a node")
 		return
 	}
-	explain.NoteUnread(s, f.Node, "Node "+pod.Node, "whether it is Ready, tainted or gone")
-	explain.NoteUnread(s, f.Lease, "Lease "+v1.NamespaceNodeLease+"/"+pod.Node, "whether its kubelet is alive")
-	s.AddFact("Node", "%s, %s", pod.Node, nodeState(f.Node, f.Now))
-	if node := f.Node.Value; node != nil {
+	AddNode(s, pod.Node, f.Node, f.Lease, f.Now)
+	addFence(s, f, pod)
+}
+
+// AddNode reports how a node is, its taints, and when its kubelet has renewed its Lease.
+func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
+	heartbeat explain.Read[*coordinationv1.Lease], now time.Time) {
+	explain.NoteUnread(s, read, "Node "+name, "whether it is Ready, tainted or gone")
+	explain.NoteUnread(s, heartbeat, "Lease "+v1.NamespaceNodeLease+"/"+name, "whether its kubelet is alive")
+	s.AddFact("Node", "%s, %s", name, nodeState(read, now))
+	if node := read.Value; node != nil {
 		var taints []string
 		for _, t := range node.Spec.Taints {
 			if strings.HasPrefix(t.Key, "node.kubernetes.io/") {
@@ -171,15 +179,25 @@ func addNode(s *explain.Explanation, f Facts, pod Pod) {
 			s.AddFact("Taints", "%s", strings.Join(taints, ", "))
 		}
 	}
-	switch lease := f.Lease.Value; {
-	case !f.Lease.OK():
+	switch lease := heartbeat.Value; {
+	case !heartbeat.OK():
 	case lease == nil:
-		s.AddFact("Heartbeat", "no Lease %s/%s", v1.NamespaceNodeLease, pod.Node)
+		s.AddFact("Heartbeat", "no Lease %s/%s", v1.NamespaceNodeLease, name)
 	case lease.Spec.RenewTime == nil:
-		s.AddFact("Heartbeat", "never (Lease %s/%s)", v1.NamespaceNodeLease, pod.Node)
+		s.AddFact("Heartbeat", "never (Lease %s/%s)", v1.NamespaceNodeLease, name)
 	default:
 		s.AddFact("Heartbeat", "%s ago by the node's clock (Lease %s/%s)",
-			explain.Age(f.Now, lease.Spec.RenewTime.Time), v1.NamespaceNodeLease, pod.Node)
+			explain.Age(now, lease.Spec.RenewTime.Time), v1.NamespaceNodeLease, name)
+	}
+}
+
+// addFence reports how far the fence of the node is, which is evidence while it is in force.
+func addFence(s *explain.Explanation, f Facts, pod Pod) {
+	if !explain.NoFencing(f.Fence) {
+		explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
+	}
+	if fence := f.Fence.Value; fence != nil && !explain.FenceEnded(fence) {
+		s.AddFact("Fence", "%s (kubectl reclaim explain node/%s)", explain.FenceWords(fence, f.Now), pod.Node)
 	}
 }
 
@@ -209,8 +227,8 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	return text + ")"
 }
 
-// addGuards reports whether a volume-guard runs.
-func addGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Lease], now time.Time) {
+// AddGuards reports whether a volume-guard runs. guards are the Leases of its name.
+func AddGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Lease], now time.Time) {
 	explain.NoteUnread(s, guards, "Leases", "whether volume-guard runs")
 	switch leader := leaderOf(guards.Value, now); {
 	case !guards.OK():
@@ -221,8 +239,8 @@ func addGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Leas
 	}
 }
 
-// led reports whether a replica of volume-guard leads.
-func led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
+// Led reports whether a replica of volume-guard leads. guards are the Leases of its name.
+func Led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
 
 func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	for i := range guards {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
 var errForbidden = errors.New("forbidden")
@@ -57,7 +58,7 @@ func held() Facts {
 func node(name string, ready v1.ConditionStatus) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
 		Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute),
-		Message: "Kubelet stopped posting node status."}}}}
+		Message: "Kubelet stopped posting node status."}}, NodeInfo: v1.NodeSystemInfo{BootID: "boot"}}}
 }
 
 // lease was renewed so many seconds ago.
@@ -72,6 +73,11 @@ func (f *Facts) attach(name, to string) {
 	f.Attachments = explain.Found(append(f.Attachments.Value, storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: to,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-0")}}}))
+}
+
+// lock sets the lock of the claim.
+func (f *Facts) lock(value string) {
+	f.Claims["data-0"].Value.Annotations = map[string]string{singlenode.LockAnnotation: value}
 }
 
 // terminate has the pod be deleted an hour ago, with a grace of 30 seconds.
@@ -187,9 +193,14 @@ func TestExplainPod(t *testing.T) {
 			f.Pods.Value = append(f.Pods.Value, other(func(*Pod) {}),
 				other(func(p *Pod) { p.Name, p.Phase = "ended", v1.PodSucceeded }),
 				other(func(p *Pod) { p.Name, p.Node = "waiting", "" }),
+				other(func(p *Pod) { p.Name, p.Node, p.Gated = "gated", "", true }),
 				other(func(p *Pod) { p.Name, p.Claims = "apart", []string{"x"} }))
 		}, []string{"Pod other uses claim data-0 too, and is on node n2.",
+			"Pod gated uses claim data-0 too, and may be scheduled once this pod is gone.",
 			"Pod waiting uses claim data-0 too, and waits for a node.", "!Pod ended", "!Pod apart", "!Pod db-0 uses"}},
+		"it has the lock of its claim": {func(f *Facts) { f.lock("u db-0") }, []string{", locked by this pod\n"}},
+		"another has the lock":         {func(f *Facts) { f.lock("x other") }, []string{", locked by pod other\n"}},
+		"the lock is damaged":          {func(f *Facts) { f.lock("x") }, []string{", with a lock that names no pod\n"}},
 		"its volume is attached elsewhere": {func(f *Facts) { f.down(); f.attach("csi-2", "n2") }, []string{
 			"attached to node n1, n2", "The volume of claim data-0 is attached to node n2 too (VolumeAttachment csi-2).",
 			"!attached to node n1 too"}},

@@ -14,7 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -31,6 +33,7 @@ type Config struct {
 type Reader struct {
 	cfg     Config
 	clients kube.Clients
+	fencing *client.Client
 }
 
 // New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
@@ -45,7 +48,11 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{cfg: cfg, clients: clients}, nil
+	fences, err := client.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{cfg: cfg, clients: clients, fencing: fences}, nil
 }
 
 // Pod reads the facts about a pod. An error means that the pod itself does not exist or could not be read; every other
@@ -60,6 +67,8 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error)
 	if node := pod.Spec.NodeName; node != "" {
 		f.Node = explain.Optional(core.Nodes().Get(ctx, node, metav1.GetOptions{}))
 		f.Lease = r.kubeletLease(ctx, node)
+		fence, err := r.fencing.Fences.Get(ctx, node, metav1.GetOptions{})
+		f.Fence = explain.FenceRead(fence, err, node)
 	}
 	f.Namespace = explain.Optional(core.Namespaces().Get(ctx, namespace, metav1.GetOptions{}))
 	for _, claim := range PodOf(pod).Claims {
@@ -71,7 +80,7 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error)
 			func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
 		f.Attachments = readOf(attachments, err)
 	}
-	f.Guards = r.guards(ctx)
+	f.Guards = r.Guards(ctx)
 	events, err := kube.ListAll(ctx, core.Events(namespace).List, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(),
 	}, func(o *v1.Event) v1.Event { return *o })
@@ -107,7 +116,7 @@ func (r *Reader) Namespace(ctx context.Context, name string) (NamespaceFacts, er
 	claims, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumeClaims(name).List, metav1.ListOptions{},
 		func(o *v1.PersistentVolumeClaim) string { return o.Name })
 	f.Claims = readOf(claims, err)
-	f.Guards = r.guards(ctx)
+	f.Guards = r.Guards(ctx)
 	f.Now = r.cfg.Clock.Now()
 	return f, nil
 }
@@ -138,13 +147,31 @@ func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 			f.Leases[pod.Node] = r.kubeletLease(ctx, pod.Node)
 		}
 	}
+	if slices.ContainsFunc(f.Pods.Value, func(p Pod) bool { return p.Held && p.Terminating }) {
+		f.Fences = r.fences(ctx)
+	}
+}
+
+// fences reads all NodeFences, by the names of their nodes.
+func (r *Reader) fences(ctx context.Context) explain.Read[map[string]*v1alpha1.NodeFence] {
+	all, err := kube.ListAll(ctx, r.fencing.Fences.List, metav1.ListOptions{},
+		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
+	if err != nil {
+		return explain.Failed[map[string]*v1alpha1.NodeFence](explain.FencingError(err))
+	}
+	byNode := map[string]*v1alpha1.NodeFence{}
+	for _, fence := range all {
+		byNode[fence.Name] = fence
+	}
+	return explain.Found(byNode)
 }
 
 func (r *Reader) kubeletLease(ctx context.Context, node string) explain.Read[*coordinationv1.Lease] {
 	return explain.Optional(r.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{}))
 }
 
-func (r *Reader) guards(ctx context.Context) explain.Read[[]coordinationv1.Lease] {
+// Guards reads the Leases by which the replicas of volume-guard elect a leader.
+func (r *Reader) Guards(ctx context.Context) explain.Read[[]coordinationv1.Lease] {
 	return readOf(kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, volumeGuard).String(),
 	}, func(o *coordinationv1.Lease) coordinationv1.Lease { return *o }))

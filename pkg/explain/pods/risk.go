@@ -11,13 +11,14 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
 // addClaims reports the claims of the pod: how they may be used, by whom else, and where their volumes are attached.
 func addClaims(s *explain.Explanation, f Facts, pod Pod) {
 	for _, name := range names(pod.Claims) {
 		explain.NoteUnread(s, f.Claims[name], "Claim "+name, "which volume it has, and how that may be used")
-		s.AddFact("Claim", "%s", f.claimState(name))
+		s.AddFact("Claim", "%s", f.claimState(name)+f.lockState(pod, name))
 	}
 	if len(pod.Claims) > 0 {
 		explain.NoteUnread(s, f.Pods, "Pods", "which other pods use the claims")
@@ -57,6 +58,24 @@ func (f Facts) claimState(name string) string {
 		return text + ", no VolumeAttachment"
 	}
 	return text + ", attached to node " + strings.Join(nodes, ", ")
+}
+
+// lockState is which pod has the lock of a claim, empty for none and for one that is not known.
+func (f Facts) lockState(pod Pod, claim string) string {
+	read := f.Claims[claim]
+	if read.Value == nil {
+		return ""
+	}
+	switch c := singlenode.ClaimOf(read.Value); {
+	case !c.Locked:
+		return ""
+	case c.Lock.UID == pod.UID:
+		return ", locked by this pod"
+	case c.Lock.Name == "":
+		return ", with a lock that names no pod"
+	default:
+		return ", locked by pod " + c.Lock.Name
+	}
 }
 
 func accessModes(claim *v1.PersistentVolumeClaim) (modes []string) {
@@ -104,7 +123,10 @@ func (f Facts) claimRisks(pod Pod, name string) (risks []string) {
 			continue
 		}
 		where := "waits for a node"
-		if other.Node != "" {
+		switch {
+		case other.Gated:
+			where = "may be scheduled once this pod is gone"
+		case other.Node != "":
 			where = "is on node " + other.Node
 		}
 		risks = append(risks, fmt.Sprintf("Pod %s uses claim %s too, and %s.", other.Name, name, where))

@@ -4,5 +4,7 @@
 //
 // It decides nothing. A [Controller] owns the caches and the queues; a [Queue] calls its
 // [Reconciler] for one key at a time, which returns when the key is due again; [Reconcile] runs
-// the steps of one [Session] until nothing is left to do now.
+// the steps of one [Session] until nothing is left to do now. [Calls] does so for a session of an
+// engine (package engine/session), which is a value. [UntilQuiet], [Workers] and [Progress] are for
+// releases, which run instead of a Controller.
 package controller

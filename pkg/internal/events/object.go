@@ -11,6 +11,20 @@ type Object struct {
 	v1.ObjectReference
 	// Claim is that of a PV, the zero value for none.
 	Claim v1.ObjectReference
+	// Set is the StatefulSet of a claim, the zero value for none.
+	Set v1.ObjectReference
+	// Node is that of a NodeFence or a FencePolicy, the zero value for none. Each Event is recorded on it, too.
+	Node v1.ObjectReference
+	// Key distinguishes what is reported on one object by what else it is about. Default its UID.
+	Key types.UID
+}
+
+// key is under what reports are remembered.
+func (o Object) key() types.UID {
+	if o.Key != "" {
+		return o.Key
+	}
+	return o.UID
 }
 
 // Claim returns a reference to a PersistentVolumeClaim.
@@ -25,6 +39,16 @@ func PV(name string, uid types.UID, resourceVersion string, claim v1.ObjectRefer
 			ResourceVersion: resourceVersion},
 		Claim: claim,
 	}
+}
+
+// Set returns a reference to a StatefulSet.
+func Set(namespace, name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name, UID: uid}
+}
+
+// Node returns a reference to a Node. As in the Events of kubelets, its UID is the name: kubectl describe finds both.
+func Node(name string) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
 // Lease returns the Object of a Lease, for what concerns no object of its own.

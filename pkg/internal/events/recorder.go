@@ -73,13 +73,13 @@ func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err
 
 // ReportAside reports what is true besides the reason, once until Forget.
 func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detail string) {
-	if r.leads() && r.reports.Aside(o.UID, reason) {
+	if r.leads() && r.reports.Aside(o.key(), reason) {
 		r.Event(ctx, o, reason, detail)
 	}
 }
 
 func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
-	if r.leads() && r.reports.Now(o.UID, reason, same, reason.About().Severity.Waits()) {
+	if r.leads() && r.reports.Now(o.key(), reason, same, reason.About().Severity.Waits()) {
 		r.Event(ctx, o, reason, detail)
 	}
 }
@@ -107,6 +107,12 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	r.cfg.Events.Event(&o.ObjectReference, kind, string(reason), message)
 	if about.OnClaim && o.Claim.Name != "" {
 		r.cfg.Events.Event(&o.Claim, kind, string(reason), message)
+	}
+	if o.Node.Name != "" {
+		r.cfg.Events.Event(&o.Node, kind, string(reason), message)
+	}
+	if about.OnSet && o.Set.Name != "" {
+		r.cfg.Events.Event(&o.Set, kind, string(reason), text.Truncate("Claim "+o.Name+": "+message, MaxMessage))
 	}
 }
 

@@ -24,6 +24,7 @@ func (w word) About() reasons.About {
 		"Quiet": {Severity: reasons.Counted, Sentence: "It waits."},
 		"InUse": {Severity: reasons.Normal, Sentence: "It is in use."},
 		"Lost":  {Severity: reasons.Warning, Sentence: "It is lost.", OnClaim: true},
+		"Freed": {Severity: reasons.Normal, Sentence: "It is deleted.", OnSet: true},
 	}
 	return about[w]
 }
@@ -69,6 +70,22 @@ func TestAReasonHasOneEventUntilItChanges(t *testing.T) {
 	s.want(t, "PersistentVolume/pv-1 Normal InUse It is in use.")
 	r.Event(t.Context(), pv, "InUse", "")
 	s.want(t, "PersistentVolume/pv-1 Normal InUse It is in use.")
+}
+
+func TestAReasonOfAClaimIsReportedOnItsSetToo(t *testing.T) {
+	s := &seen{}
+	r := NewRecorder(Config[word]{Events: s})
+	claim := Object{ObjectReference: Claim("ns", "data-db-1", "c1"), Set: Set("ns", "db", "s1")}
+	for range 2 {
+		r.Report(t.Context(), claim, "Freed", "It is ordinal 1.")
+	}
+	s.want(t, "PersistentVolumeClaim/data-db-1 Normal Freed It is deleted. It is ordinal 1.",
+		"StatefulSet/db Normal Freed Claim data-db-1: It is deleted. It is ordinal 1.")
+	r.Report(t.Context(), claim, "InUse", "")
+	s.want(t, "PersistentVolumeClaim/data-db-1 Normal InUse It is in use.")
+	claim.Set = v1.ObjectReference{}
+	r.Report(t.Context(), claim, "Freed", "")
+	s.want(t, "PersistentVolumeClaim/data-db-1 Normal Freed It is deleted.")
 }
 
 func TestNewDetailsAreReportedWhereTheyMatter(t *testing.T) {

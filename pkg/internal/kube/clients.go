@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -13,6 +14,7 @@ import (
 // Clients holds the typed clients that the controllers use; they share one connection.
 type Clients struct {
 	Core          corev1.CoreV1Interface
+	Apps          appsv1.AppsV1Interface
 	Storage       storagev1.StorageV1Interface
 	Coordination  coordinationv1.CoordinationV1Interface
 	Authorization authorizationv1.AuthorizationV1Interface
@@ -40,6 +42,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("create a client for core/v1: %w", err)
 	}
+	apps, err := appsv1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("create a client for apps/v1: %w", err)
+	}
 	storage, err := storagev1.NewForConfigAndClient(c, http)
 	if err != nil {
 		return Clients{}, fmt.Errorf("create a client for storage.k8s.io/v1: %w", err)
@@ -52,5 +58,6 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("create a client for authorization.k8s.io/v1: %w", err)
 	}
-	return Clients{Core: core, Storage: storage, Coordination: coordination, Authorization: authorization}, nil
+	return Clients{Core: core, Apps: apps, Storage: storage, Coordination: coordination,
+		Authorization: authorization}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,9 @@ var (
 	ErrGone = errors.New("object is gone")
 	// ErrChanged: the object is not as it was when the write was decided. Decide again.
 	ErrChanged = errors.New("object changed")
+	// ErrUndone: an admission policy or webhook undid the write in itself.
+	ErrUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or " +
+		"webhook that does")
 )
 
 // FinalizerPatch is a write to the list of finalizers of an object that leaves the entries of others
@@ -33,6 +37,8 @@ type FinalizerPatch struct {
 	// Add and Remove are the finalizers to add and remove, in one write. At least one of
 	// them is set.
 	Add, Remove []string
+	// Annotations are set to these values in the same write; nil removes one. Others stay.
+	Annotations map[string]*string
 	// FieldManager, if set, is the name under which the API server notes who wrote. Default: the
 	// program's name.
 	FieldManager string
@@ -45,6 +51,9 @@ func (p FinalizerPatch) body() ([]byte, error) {
 	metadata := map[string]any{"uid": p.UID}
 	if p.ResourceVersion != "" {
 		metadata["resourceVersion"] = p.ResourceVersion
+	}
+	if len(p.Annotations) > 0 {
+		metadata["annotations"] = p.Annotations
 	}
 	if len(p.Add) > 0 {
 		metadata["finalizers"] = p.Add
@@ -88,8 +97,19 @@ func noun(object any) string {
 		return "claim"
 	case *v1.Pod:
 		return "pod"
+	case *appsv1.StatefulSet:
+		return "StatefulSet"
 	}
 	return "object"
+}
+
+// Meaning classifies the API server's answer to a write that is bound to a UID or a resourceVersion, as PatchFinalizers
+// does. nil stays nil.
+func Meaning(err error) error {
+	if err == nil {
+		return nil
+	}
+	return meaning(err)
 }
 
 // meaning classifies the API server's answers to a patch.
@@ -127,22 +147,25 @@ type PolicyPatch struct {
 	FieldManager string
 }
 
-// PatchPolicy carries out p and returns the PV as it is afterwards. Errors are those of
-// PatchFinalizers.
-func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (*v1.PersistentVolume,
-	error) {
+func (p PolicyPatch) body() ([]byte, error) {
 	if p.UID == "" || p.ResourceVersion == "" || p.Policy == "" {
-		return nil, fmt.Errorf("patch reclaim policy of PV %q: want a UID, a resourceVersion and a policy", p.Name)
+		return nil, errors.New("want a UID, a resourceVersion and a policy")
 	}
-	body, err := json.Marshal(map[string]any{
+	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
 		"spec":     map[string]any{"persistentVolumeReclaimPolicy": p.Policy},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, err)
+}
+
+// PatchPolicy carries out p and returns the PV as it is afterwards. Errors are those of
+// PatchFinalizers.
+func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (pv *v1.PersistentVolume,
+	err error) {
+	body, err := p.body()
+	if err == nil {
+		pv, err = pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{FieldManager: p.FieldManager})
 	}
-	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
-		metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err))
 	}
@@ -157,6 +180,19 @@ func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name st
 	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
 	if err != nil {
 		return fmt.Errorf("delete PV %q: %w", name, meaningOfDeletion(err))
+	}
+	return nil
+}
+
+// DeleteClaim asks the API server to delete the claim with that UID and resourceVersion. Errors are those of DeletePV.
+func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, name string, uid types.UID,
+	version string) error {
+	if uid == "" || version == "" {
+		return fmt.Errorf("delete claim %q: want a UID and a resourceVersion", name)
+	}
+	err := claims.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
+	if err != nil {
+		return fmt.Errorf("delete claim %q: %w", name, meaningOfDeletion(err))
 	}
 	return nil
 }

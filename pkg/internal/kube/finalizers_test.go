@@ -11,8 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // answering returns a client of an API server that answers every call so, and the bodies that it was sent.
@@ -53,6 +55,12 @@ var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 		FinalizerPatch{Name: "a", UID: "u", Add: []string{"x"}, Remove: []string{"y"}}),
 	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"uid":"u"}}`: patchClaim(
 		FinalizerPatch{Name: "a", UID: "u", Remove: []string{"x"}}),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"annotations":{"k":"v"},"finalizers":["x"],"resourceVersion":"7","uid":"u"}}`: patchClaim(
+		FinalizerPatch{Name: "a", UID: "u", ResourceVersion: "7", Add: []string{"x"},
+			Annotations: map[string]*string{"k": ptr.To("v")}}),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"annotations":{"k":null},"uid":"u"}}`: patchClaim(
+		FinalizerPatch{Name: "a", UID: "u", Remove: []string{"x"}, Annotations: map[string]*string{"k": nil}}),
+	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"uid":"u"},"spec":{"schedulingGates":[{"$patch":"delete","name":"g"}]}}`: removeGate,
 	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"resourceVersion":"7","uid":"u"}}`: patchPod(
 		FinalizerPatch{Name: "a", UID: "u", ResourceVersion: "7", Remove: []string{"x"}}),
 	`PATCH /api/v1/namespaces/ns/pods/a/status {"metadata":{"uid":"u"},"status":{"conditions":[{"type":"T","status":"True","lastProbeTime":null,"lastTransitionTime":null}]}}`: patchCondition(
@@ -63,8 +71,17 @@ var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 	`DELETE /api/v1/namespaces/ns/pods/a {"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u","resourceVersion":"7"}}`: forceDeletePod("7"),
 	`PATCH /api/v1/persistentvolumes/a {"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`: patchPolicy(
 		PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7", Policy: v1.PersistentVolumeReclaimDelete}),
-	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`:                       deletePV(""),
-	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}`: deletePV("7"),
+	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`:                                          deletePV(""),
+	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}`:                    deletePV("7"),
+	`DELETE /api/v1/namespaces/ns/persistentvolumeclaims/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}`: deleteClaim("u", "7"),
+	`DELETE /api/v1/namespaces/ns/pods/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`:                                         deletePod("u"),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"annotations":{"b":null,"x":"y"},"uid":"u"}}`: patchMetadata(
+		MetadataPatch{Name: "a", UID: "u", Annotations: map[string]*string{"x": ptr.To("y"), "b": nil}}),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"q"}],"resourceVersion":"7","uid":"u"}}`: patchMetadata(
+		MetadataPatch{Name: "a", UID: "u", ResourceVersion: "7",
+			Owners: &[]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "q"}}}),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"ownerReferences":null,"resourceVersion":"7","uid":"u"}}`: patchMetadata(
+		MetadataPatch{Name: "a", UID: "u", ResourceVersion: "7", Owners: new([]metav1.OwnerReference)}),
 }
 
 func patchPV(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {
@@ -94,6 +111,11 @@ func patchCondition(p ConditionPatch) func(context.Context, corev1.CoreV1Interfa
 	}
 }
 
+func removeGate(ctx context.Context, c corev1.CoreV1Interface) error {
+	_, err := RemovePodGate(ctx, c.Pods("ns"), "a", "u", "g")
+	return err
+}
+
 func forceDeletePod(version string) func(context.Context, corev1.CoreV1Interface) error {
 	return func(ctx context.Context, c corev1.CoreV1Interface) error {
 		return ForceDeletePod(ctx, c.Pods("ns"), "a", "u", version)
@@ -104,6 +126,25 @@ func patchPolicy(p PolicyPatch) func(context.Context, corev1.CoreV1Interface) er
 	return func(ctx context.Context, c corev1.CoreV1Interface) error {
 		_, err := PatchPolicy(ctx, c.PersistentVolumes(), p)
 		return err
+	}
+}
+
+func patchMetadata(p MetadataPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		_, err := PatchMetadata(ctx, c.PersistentVolumeClaims("ns"), p)
+		return err
+	}
+}
+
+func deleteClaim(uid types.UID, version string) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		return DeleteClaim(ctx, c.PersistentVolumeClaims("ns"), "a", uid, version)
+	}
+}
+
+func deletePod(uid types.UID) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		return DeletePod(ctx, c.Pods("ns"), "a", uid)
 	}
 }
 
@@ -133,7 +174,15 @@ func TestAWriteThatIsBoundToNothingIsNotSent(t *testing.T) {
 		"no finalizer of a claim":          patchClaim(FinalizerPatch{Name: "a", UID: "u"}),
 		"a policy without UID":             patchPolicy(PolicyPatch{Name: "a", ResourceVersion: "7", Policy: "Delete"}),
 		"a policy, whatever has changed":   patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
-		"no policy":                        patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
+		"annotations without UID": patchMetadata(MetadataPatch{Name: "a",
+			Annotations: map[string]*string{"x": nil}}),
+		"no annotations": patchMetadata(MetadataPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
+		"owners, whatever has changed": patchMetadata(MetadataPatch{Name: "a", UID: "u",
+			Owners: new([]metav1.OwnerReference)}),
+		"deletion of a claim without UID":           deleteClaim("", "7"),
+		"deletion of a claim, whatever has changed": deleteClaim("u", ""),
+		"deletion of a pod without UID":             deletePod(""),
+		"no policy":                                 patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
 	} {
 		client, sent := answering(t, metav1.Status{})
 		if err := write(t.Context(), client); err == nil || len(*sent) > 0 {

@@ -213,6 +213,9 @@ func TestPatchPolicy(t *testing.T) {
 	}
 }
 
+// patience bounds each wait, far above what it takes on a busy machine.
+const patience = 2 * time.Minute
+
 // slim is a record of what a test reads.
 type slim struct {
 	Name string
@@ -237,7 +240,7 @@ func (j *journal) Deleted(l *slim, f bool) { j.write("deleted %s, final %v", l.N
 
 func (j *journal) await(t *testing.T, entry string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		j.mu.Lock()
 		found := slices.Contains(j.entries, entry)
 		j.mu.Unlock()
@@ -280,8 +283,11 @@ func TestCache(t *testing.T) {
 
 	later := newPV(t, ours)
 	reported.await(t, "added "+later.Name)
-	if !cache.Reached(later.ResourceVersion) {
-		t.Errorf("has shown version %s and does not say so", later.ResourceVersion)
+	// The cache says so once its handler has returned.
+	for deadline := time.Now().Add(patience); !cache.Reached(later.ResourceVersion); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("has shown version %s and does not say so", later.ResourceVersion)
+		}
 	}
 	for _, never := range []string{"", "not-a-version", "99999999999999"} {
 		if cache.Reached(never) {

@@ -24,6 +24,18 @@ func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, 
 	return nil
 }
 
+// DeletePod asks the API server to delete the pod with that UID, with the grace period of the pod. Errors are those of
+// DeletePV.
+func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID) error {
+	if uid == "" {
+		return fmt.Errorf("delete pod %q: want a UID", name)
+	}
+	if err := pods.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, "")}); err != nil {
+		return fmt.Errorf("delete pod %q: %w", name, meaningOfDeletion(err))
+	}
+	return nil
+}
+
 // ConditionPatch is a write of one condition of a pod that leaves all others alone.
 type ConditionPatch struct {
 	// Name and UID name the pod. Required.
@@ -58,4 +70,26 @@ func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p Conditio
 		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, meaning(err))
 	}
 	return nil
+}
+
+// RemovePodGate removes a scheduling gate from the pod with that UID, and leaves those of others alone. It returns the
+// pod as it is afterwards; to remove a gate that the pod does not have changes nothing. Errors are those of
+// PatchFinalizers.
+func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID,
+	gate string) (after *v1.Pod, err error) {
+	if uid == "" || gate == "" {
+		return nil, fmt.Errorf("remove scheduling gate of pod %q: want a UID and a gate", name)
+	}
+	// A strategic merge patch, which merges gates by their name.
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": uid},
+		"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gate}}},
+	})
+	if err == nil {
+		after, err = pods.Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("remove scheduling gate %s of pod %q: %w", gate, name, meaning(err))
+	}
+	return after, nil
 }

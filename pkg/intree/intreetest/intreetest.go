@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 )
 
@@ -28,7 +29,7 @@ type (
 	// Other says whether another program manages the finalizer.
 	Other = twins.Other
 	// Read is a live read.
-	Read = twins.Read
+	Read = session.Read
 	// ClaimFacts, AttachmentFacts and OriginalFacts are what live reads found.
 	ClaimFacts      = twins.ClaimFacts
 	AttachmentFacts = twins.AttachmentFacts
@@ -58,7 +59,7 @@ type (
 	// Reply is the answer to an Ask.
 	Reply = twins.Reply
 	// Outcome is how a call ended.
-	Outcome = twins.Outcome
+	Outcome = session.Outcome
 )
 
 // Who added the finalizer to a PV.
@@ -101,24 +102,24 @@ const (
 
 // How a call ended.
 const (
-	Succeeded = twins.Succeeded
-	Conflict  = twins.Conflict
-	Gone      = twins.Gone
-	Failed    = twins.Failed
+	Unanswered = session.Unanswered
+	Succeeded  = session.Succeeded
+	Conflict   = session.Conflict
+	Gone       = session.Gone
 )
 
 // The ends and the beginning of a session.
 const (
 	// NotEnded: the session waits for the answer to its Ask.
-	NotEnded = twins.NotEnded
+	NotEnded = session.NotEnded
 	// RequeueNever: an event begins the next session.
-	RequeueNever = twins.RequeueNever
+	RequeueNever = session.RequeueNever
 )
 
 // Bounds of time.
 const (
 	// LiveFor is how long a live read counts.
-	LiveFor = twins.LiveFor
+	LiveFor = session.LiveFor
 	// IdleAfter is how long another program may take to do its part for one PV.
 	IdleAfter = twins.IdleAfter
 )

@@ -149,7 +149,7 @@ func (w *world) await(t *testing.T, entry string) {
 // until waits until the diary is as wanted.
 func (w *world) until(t *testing.T, what string, is func(diary []string) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(w.diaryNow()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(w.diaryNow()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %q in %q", what, w.diaryNow())
 		}

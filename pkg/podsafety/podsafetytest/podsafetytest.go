@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // Facts, Tracker, Session and the rest are those that the controller works with.
@@ -22,7 +23,7 @@ type (
 	// Rules are the settings.
 	Rules = podhold.Rules
 	// Read is a live read.
-	Read = podhold.Read
+	Read = session.Read
 	// Sight is since when a process has seen what of a pod.
 	Sight = podhold.Sight
 	// NodeSeen is what the watch shows of a node, NodeFacts what a live read finds.
@@ -44,13 +45,14 @@ type (
 	// Tracker is what a process remembers besides its watch cache.
 	Tracker = podhold.Tracker
 	// Session is the work on one pod.
-	Session = podhold.Session
+	Session  = podhold.Session
+	Progress = session.Progress
 	// Ask is a call that a Session waits for, and Call its kind.
 	Ask  = podhold.Ask
 	Call = podhold.Call
 	// Reply is the answer to an Ask, and Outcome how the call ended.
 	Reply   = podhold.Reply
-	Outcome = podhold.Outcome
+	Outcome = session.Outcome
 	// LockFacts and LockAction are what is known and done about the lock of a volume.
 	LockFacts  = podhold.LockFacts
 	LockAction = podhold.LockAction
@@ -94,19 +96,19 @@ const (
 
 // How a call ended.
 const (
-	Unanswered = podhold.Unanswered
-	Succeeded  = podhold.Succeeded
-	Conflict   = podhold.Conflict
-	Gone       = podhold.Gone
+	Unanswered = session.Unanswered
+	Succeeded  = session.Succeeded
+	Conflict   = session.Conflict
+	Gone       = session.Gone
 )
 
 // The ends and the beginnings of a session.
 const (
-	NotEnded     = podhold.NotEnded
-	RequeueNever = podhold.RequeueNever
-	RequeueSoon  = podhold.RequeueSoon
-	RequeueRetry = podhold.RequeueRetry
-	RequeueAfter = podhold.RequeueAfter
+	NotEnded     = session.NotEnded
+	RequeueNever = session.RequeueNever
+	RequeueSoon  = session.RequeueSoon
+	RequeueRetry = session.RequeueRetry
+	RequeueAfter = session.RequeueAfter
 )
 
 // Evidence.

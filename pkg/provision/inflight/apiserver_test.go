@@ -25,7 +25,7 @@ import (
 // TestAgainstARealAPIServer uses the log as the stock external-provisioner's Role allows, on a real API server, and
 // checks what the package's own store supposes of one.
 func TestAgainstARealAPIServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr,
 		NoControllerManager: true})

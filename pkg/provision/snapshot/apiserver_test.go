@@ -30,7 +30,7 @@ const driverName = "snapshots.csi-reclaimer.io"
 // TestAgainstARealAPIServer reads a snapshot of a real driver from a real API server, before and after it
 // serves snapshots at all.
 func TestAgainstARealAPIServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr})
 	if err != nil {

@@ -4,6 +4,7 @@ package reclaimtest
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // The types are those that a Controller decides from.
@@ -39,7 +40,7 @@ type (
 	// Reason says why.
 	Reason = reclaiming.Reason
 	// Read is a live read.
-	Read = reclaiming.Read
+	Read = session.Read
 	// ClaimFacts is what a live read of a claim found.
 	ClaimFacts = reclaiming.ClaimFacts
 	// History is what a process has seen of a PV.
@@ -72,4 +73,4 @@ const (
 )
 
 // LiveFor is how long a live read counts.
-const LiveFor = reclaiming.LiveFor
+const LiveFor = session.LiveFor

@@ -182,7 +182,7 @@ func (w *writer) session(r *replica, s *intreetest.Session) {
 	idle := !f.YieldedSince.IsZero() && now.Sub(f.YieldedSince) >= intreetest.IdleAfter
 	w.byte(uint8(s.Decision.Action))
 	w.byte(uint8(slices.Index(intreetest.Reasons(), s.Decision.Reason)))
-	w.byte(uint8(f.Other)<<4 | uint8(s.Reads))
+	w.byte(uint8(f.Other)<<4 | uint8(s.ReadCount))
 	w.flags(f.PV.UID != "", f.TwinFound, f.Claim.Found, f.Attachments.Count > 0, f.Original.Gone,
 		f.Tombstone.VolumeDeleted, f.TwinConflict, s.ClaimUnread)
 	w.flags(!f.Failure.Until.IsZero(), f.Failure.Until.After(now), !f.YieldedSince.IsZero(), idle)
@@ -225,7 +225,7 @@ func (r *reader) session(p *replica, slot int) intreetest.Session {
 	f := &s.Facts
 	s.Decision = intreetest.Decision{Action: intreetest.Action(r.byte()), Reason: intreetest.Reasons()[r.byte()]}
 	state := r.byte()
-	f.Other, s.Reads = intreetest.Other(state>>4), int(state&15)
+	f.Other, s.ReadCount = intreetest.Other(state>>4), int(state&15)
 	var there, attached, failed, waits, yielded, idle bool
 	r.flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted,
 		&f.TwinConflict, &s.ClaimUnread)

@@ -120,7 +120,7 @@ func (k *worker) calls(s *state, i, slot int) {
 	broken := func(v verb) {
 		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
 			n.left.API--
-			answer(n, reply{Outcome: intreetest.Failed})
+			answer(n, reply{Outcome: intreetest.Unanswered})
 		})
 	}
 	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
@@ -177,13 +177,13 @@ func (c *scene) read(ask ask) reply {
 	case intreetest.ReadClaim:
 		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
 		if uid == 0 {
-			return reply{}
+			return reply{Outcome: intreetest.Succeeded}
 		}
-		return reply{Claim: uid, Names: c.claims[uid-1].volume}
+		return reply{Outcome: intreetest.Succeeded, Claim: uid, Names: c.claims[uid-1].volume}
 	case intreetest.ReadAttachments:
-		return reply{Attached: c.attached}
+		return reply{Outcome: intreetest.Succeeded, Attached: c.attached}
 	default:
-		return reply{PV: c.pvs[ask.Slot].view}
+		return reply{Outcome: intreetest.Succeeded, PV: c.pvs[ask.Slot].view}
 	}
 }
 
@@ -198,7 +198,7 @@ func (c *scene) carryOut(ask ask) reply {
 		made := pv{view: ask.New}
 		made.Phase = volume.PhasePending
 		c.create(slot, made)
-		return reply{PV: c.pvs[slot].view}
+		return reply{Outcome: intreetest.Succeeded, PV: c.pvs[slot].view}
 	case !now.exists() || now.UID != ask.UID:
 		return reply{Outcome: intreetest.Gone}
 	case ask.Version != 0 && now.Version != ask.Version, ask.Add && now.Terminating:
@@ -207,12 +207,12 @@ func (c *scene) carryOut(ask ask) reply {
 	after := now
 	edit(ask, &after)
 	if after == now {
-		return reply{PV: now.view}
+		return reply{Outcome: intreetest.Succeeded, PV: now.view}
 	}
 	c.judgeWrite(ask)
 	c.write(slot, us, func(p *pv) { *p = after })
 	after.Version = c.versions[slot]
-	return reply{PV: after.view}
+	return reply{Outcome: intreetest.Succeeded, PV: after.view}
 }
 
 // arrivesLate is a call of a process that has ended meanwhile.

@@ -98,7 +98,7 @@ func (c *scene) continues(i, slot int, s *engine.Session) {
 		now, f := &l.sessions[slot], &s.Facts
 		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.Node.Read.Order)
 		now.leaseRead, now.fenceRead = uint8(f.Lease.Read.Order), uint8(f.Fence.Read.Order)
-		now.reads, now.sight = uint8(s.Reads), c.machine.sightOf(f.Sight)
+		now.reads, now.sight = uint8(s.ReadCount), c.machine.sightOf(f.Sight)
 		now.action, now.reason = s.Decision.Action, uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
 		return
 	}

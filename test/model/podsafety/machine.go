@@ -210,13 +210,18 @@ func (m *machine) nodeFacts(there, ready, taint, own bool) engine.NodeFacts {
 	return read
 }
 
+// bootID is that of each Node and fence. A machine that a fence keeps off stays off here: test/model/fencing plays one
+// that somebody powers on.
+const bootID = "boot"
+
 // nodeObject returns a Node as the API server has it.
 func nodeObject(ready, taint, own bool) *v1.Node {
 	status := v1.ConditionUnknown
 	if ready {
 		status = v1.ConditionTrue
 	}
-	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}}}
+	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}},
+		NodeInfo: v1.NodeSystemInfo{BootID: bootID}}}
 	for value, has := range map[string]bool{"nodeshutdown": taint, engine.OwnTaintValue: own} {
 		if has {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
@@ -229,7 +234,7 @@ func fenceFacts(f fence, slot int) engine.FenceFacts {
 	if !f.exists {
 		return engine.FenceFacts{}
 	}
-	out := engine.FenceFacts{InForce: f.inForce, Coverage: engine.CoversUntilUnfenced}
+	out := engine.FenceFacts{InForce: f.inForce, Coverage: engine.CoversUntilUnfenced, BootID: bootID}
 	if f.reboot {
 		out.Coverage = engine.CoversReboot
 	}
@@ -264,7 +269,7 @@ func withFenceRead(f engine.FenceFacts, r engine.Read) engine.FenceFacts {
 // session returns a session under way as the engine has it.
 func (c *scene) session(i, slot int) engine.Session {
 	s := &c.lines[i].sessions[slot]
-	return engine.Session{Facts: c.facts(slot, s), Reads: int(s.reads), Steps: 1,
+	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(slot, s),
 		Decision: engine.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
 }
 

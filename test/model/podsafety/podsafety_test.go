@@ -21,10 +21,7 @@ func TestNoWorldBreaksAPromise(t *testing.T) {
 
 // next makes one of the moves of a state.
 func (k *worker) next(s *state, random *rand.Rand) *state {
-	var all []state
-	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
-	k.moves(s)
-	return modeltest.Any(random, all)
+	return modeltest.Next[state, move](k, s, random)
 }
 
 // What a tracker and a session know comes back from a state as it was put there.
@@ -32,9 +29,9 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
-			first := decode(k.First())
+			first := k.Decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again != *s {
+				if again := k.Decode(k.Encode(s)); again != *s {
 					t.Fatal("a state differs from what was written of it")
 				}
 				for i := range w.Replicas {
@@ -66,7 +63,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 func judged() *scene {
 	w := &World{Name: "one", Pods: 2, Replicas: 1, Attach: true}
 	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.pods[0].terminating = true
 	c.lines[0].sessions[0] = session{on: true, pod: c.pods[0]}
 	return c

@@ -20,6 +20,12 @@ func (c *scene) violates(format string, args ...any) {
 // Break marks that a fault has happened.
 func (c *scene) Break() {}
 
+// Settle does what happens at once after each move.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.settle()
+	return &c.state, c.wrong
+}
+
 // name is the number of a pod's name: one after the other has it, or each its own.
 func (w *World) name(slot int) int {
 	if w.Beside {

@@ -1,83 +1,58 @@
 package podsafety
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
 // script plays moves, one after the other.
 type script struct {
-	t *testing.T
 	*worker
-	now  state
-	told []string
+	modeltest.Script[state, move]
 }
 
 func begin(t *testing.T, w World) *script {
 	w.Pods, w.Replicas = max(w.Pods, 2), 1
 	k := newWorker(&w)
-	return &script{t: t, worker: k, now: decode(k.First())}
+	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
 }
 
 // then makes a move for each verb, of the first pod or the first node. Each must be possible.
 func (s *script) then(verbs ...verb) *script {
-	s.t.Helper()
+	s.T.Helper()
 	for _, v := range verbs {
-		if !s.first(func(m move) bool { return m.verb == v && m.on == 0 }) {
-			s.t.Fatalf("it cannot be that %s, after\n%s", s.describe(move{v, 0, 0}), strings.Join(s.told, "\n"))
-		}
+		s.Then(s.describe(move{v, 0, 0}), func(m move) bool { return m.verb == v && m.on == 0 })
 	}
 	return s
 }
 
-// first makes the first move that is wanted.
-func (s *script) first(wanted func(move) bool) bool {
-	found := false
-	var to state
-	s.s, s.listed = &s.now, func(m move, next *state) {
-		if !found && wanted(m) {
-			found, to = true, *next
-			s.told = append(s.told, s.describe(m))
-		}
-	}
-	s.moves(&s.now)
-	if found {
-		s.now = to
-	}
-	return found
-}
-
 // guardActs has volume-guard do all that it finds to do, with all the time in the world.
 func (s *script) guardActs() *script {
-	for range 200 {
-		if !s.first(func(m move) bool {
-			switch m.verb {
-			case watchShowsNode, watchShowsPod, workerBegins, workerLocks, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
-				return true
-			default:
-			}
-			return m.verb >= callAnswered && m.verb < callFails
-		}) {
-			return s
+	s.All(func(m move) bool {
+		switch m.verb {
+		case watchShowsNode, watchShowsPod, workerBegins, workerLocks, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
+			return true
+		default:
 		}
-	}
-	s.t.Fatalf("there is no end of work\n%s", strings.Join(s.told, "\n"))
+		return m.verb >= callAnswered && m.verb < callFails
+	})
 	return s
 }
 
 // isHeld checks that the pod is held while its processes run.
 func (s *script) isHeld() {
-	s.t.Helper()
-	if p := s.now.pods[0]; !p.exists || !p.held || !s.now.processes[0].runs {
-		s.t.Errorf("the pod is not held, or does not run\n%s", strings.Join(s.told, "\n"))
+	s.T.Helper()
+	if p := s.Now.pods[0]; !p.exists || !p.held || !s.Now.processes[0].runs {
+		s.T.Errorf("the pod is not held, or does not run\n%s", &s.Script)
 	}
 }
 
 // isReleased checks that the pod is gone.
 func (s *script) isReleased() {
-	s.t.Helper()
-	if s.now.pods[0].exists {
-		s.t.Errorf("the pod stays\n%s", strings.Join(s.told, "\n"))
+	s.T.Helper()
+	if s.Now.pods[0].exists {
+		s.T.Errorf("the pod stays\n%s", &s.Script)
 	}
 }
 
@@ -115,13 +90,22 @@ func TestARebootBeforeTheDeletionProvesNothing(t *testing.T) {
 }
 
 func TestARebootAfterTheDeletionIsEvidence(t *testing.T) {
-	begin(t, World{Budget: all()}).then(kubeletIsCutOff, userForcesUnasked, nodeIsRebooted).guardActs().isReleased()
+	begin(t, World{Budget: all()}).then(kubeletIsCutOff, nodeReadyChanges, userForcesUnasked, nodeIsRebooted).guardActs().
+		isReleased()
+}
+
+func TestAFenceOfANodeThatIsReadyProvesNothing(t *testing.T) {
+	s := begin(t, World{Budget: all()}).then(nodeIsFenced, userForcesUnasked).guardActs()
+	if p := s.Now.pods[0]; !p.exists || !p.held {
+		t.Error("the pod is not held")
+	}
+	begin(t, World{Budget: all()}).then(nodeIsFenced, userForcesUnasked, nodeReadyChanges).guardActs().isReleased()
 }
 
 func TestEvidenceFromACacheProvesNothing(t *testing.T) {
 	s := begin(t, World{Budget: all(), Lag: true}).then(kubeletIsCutOff, nodeReadyChanges, userTaints, watchShowsNode,
 		userUntaints, userForcesUnasked, watchShowsPod, workerBegins)
-	for s.first(func(m move) bool { return m.verb >= callAnswered && m.verb < callFails }) {
+	for s.First(func(m move) bool { return m.verb >= callAnswered && m.verb < callFails }) {
 		continue
 	}
 	s.isHeld()
@@ -163,8 +147,8 @@ func TestAGraceOfZeroThatWasThereBeforeDoesNotShowTheUnmount(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userConfirmsOther, userForcesUnasked, kubeletSees, processesEnd,
 		kubeletReportsEnd)
 	s.guardActs()
-	if !s.now.pods[0].exists || !s.now.processes[0].mounted {
-		t.Errorf("the pod is released before its volume is unmounted\n%s", strings.Join(s.told, "\n"))
+	if !s.Now.pods[0].exists || !s.Now.processes[0].mounted {
+		t.Errorf("the pod is released before its volume is unmounted\n%s", &s.Script)
 	}
 	s.then(volumeIsUnmounted).guardActs().isReleased()
 }

@@ -180,13 +180,3 @@ type state struct {
 	unasked       bool
 	detachExcused [maxNodes]bool
 }
-
-func (s *state) encode(b []byte) []byte {
-	var none memory.Knows
-	return memory.Encode(b, s, &none)
-}
-
-func decode(b []byte) (s state) {
-	memory.Decode(b, &s)
-	return s
-}

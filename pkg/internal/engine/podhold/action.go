@@ -1,5 +1,7 @@
 package podhold
 
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+
 // Action is one step. The zero value is to do nothing.
 type Action uint8
 
@@ -36,12 +38,14 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Reads reports whether the action only reads.
-func (a Action) Reads() bool {
+// Kind returns what the action does to the objects. One that is not known may write.
+func (a Action) Kind() session.Kind {
 	switch a {
+	case Wait:
+		return session.Waits
 	case ReadPod, ReadNode, ReadLease, ReadFence:
-		return true
+		return session.Reads
 	default:
-		return false
+		return session.Writes
 	}
 }

@@ -1,6 +1,10 @@
 package podhold
 
-import "time"
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+)
 
 // Decision is the next step for one pod, and why.
 type Decision struct {
@@ -51,7 +55,7 @@ func running(f Facts, now time.Time) Decision {
 		return step(ReadPod, ReasonOrphaned)
 	}
 	switch d := byNodeObject(f, now); {
-	case d.Action.Reads(), d.Reason == ReasonNodeRecentlyGone:
+	case d.Action.Kind() == session.Reads, d.Reason == ReasonNodeRecentlyGone:
 		return d
 	case d.Reason == ReasonNodeGone:
 		return step(ForceDelete, ReasonOrphaned)
@@ -121,7 +125,10 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 		return step(ReadPod, otherwise.Reason)
 	case f.FenceSeen && !f.after(f.Fence.Read, now):
 		return step(ReadFence, otherwise.Reason)
-	case f.after(f.Fence.Read, now) && f.Fence.covers():
+	case !f.after(f.Fence.Read, now) || !f.Fence.covers():
+	case !f.after(f.Node.Read, now):
+		return step(ReadNode, ReasonNodeFenced)
+	case f.Fence.endsPod(f.Node):
 		return step(RemoveFinalizer, ReasonNodeFenced)
 	}
 	d := byNodeObject(f, now)

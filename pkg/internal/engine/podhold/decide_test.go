@@ -3,6 +3,8 @@ package podhold
 import (
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 func now() time.Time { return time.Unix(1_800_000_000, 0) }
@@ -10,10 +12,12 @@ func now() time.Time { return time.Unix(1_800_000_000, 0) }
 func ago(d time.Duration) time.Time { return now().Add(-d) }
 
 // read is a live read that was made just now.
-func read(order int) Read { return Read{Sent: now(), Order: order} }
+func read(order int) session.Read { return session.Read{Sent: now(), Order: order} }
 
 // old is a live read that does not count any more.
-func old(order int) Read { return Read{Sent: ago(LiveFor + time.Second), Order: order} }
+func old(order int) session.Read {
+	return session.Read{Sent: ago(session.LiveFor + time.Second), Order: order}
+}
 
 // terminatingPod is a pod on node a that was deleted ten seconds ago with a grace of thirty, and whose kubelet has seen
 // that.
@@ -73,8 +77,8 @@ func fence(of FenceFacts) func(*Facts) {
 	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
 }
 
-func down() NodeFacts         { return NodeFacts{Found: true, Ready: ReadyUnknown} }
-func ready() NodeFacts        { return NodeFacts{Found: true, Ready: ReadyTrue} }
+func down() NodeFacts         { return NodeFacts{Found: true, Ready: ReadyUnknown, BootID: "boot"} }
+func ready() NodeFacts        { return NodeFacts{Found: true, Ready: ReadyTrue, BootID: "boot"} }
 func outOfService() NodeFacts { return NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true} }
 
 func TestDecide(t *testing.T) {
@@ -168,14 +172,50 @@ func TestDecide(t *testing.T) {
 
 		"a fence, as the watch shows it": {
 			facts(pod(noGrace), live, func(f *Facts) { f.FenceSeen = true }), ReadFence, ReasonProcessesMayRun, 0},
+		"a fence in force, of a node that is not read": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			ReadNode, ReasonNodeFenced, 0},
 		"a fence in force": {
-			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence in force, not Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, BootID: "boot"}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence in force, of a node that is gone": {
+			facts(pod(noGrace), live, node(NodeFacts{}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			ReadLease, ReasonNodeRecentlyGone, 0},
+		"of a node that is gone, and the pod was terminating before": {
+			facts(pod(noGrace), live, node(NodeFacts{}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"of a node that was powered on since": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0"})),
+			Wait, ReasonNodeUnreachable, 0},
+		"of a node that was powered on since, and the pod was terminating before": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0", SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"of a node without a boot ID": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a fence in force, of a node that is Ready": {
+			facts(pod(noGrace), live, node(ready()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			Wait, ReasonProcessesMayRun, 0},
+		"a fence in force, of a node that says nothing": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, BootID: "boot"}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})), Wait, ReasonNodeUnreachable, 0},
 		"a fence of long ago": {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced, SinceTerminating: true})),
 			Wait, ReasonNodeUnreachable, 0},
 		"a reboot after the deletion": {
-			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true})),
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a reboot before the deletion": {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),

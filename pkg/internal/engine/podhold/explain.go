@@ -119,6 +119,11 @@ func (f Facts) whyNotFenced() string {
 	switch {
 	case f.Fence.Read.Order == 0 || !f.Fence.InForce:
 		return "No fence of the node is in force."
+	case f.Fence.covers() && f.Node.mayRun():
+		return "A fence of the node is in force, but its Node is not known to be down."
+	case f.Fence.covers():
+		return "A fence of the node is in force, but its Node has another boot ID than that of the fence, or none: it was " +
+			"powered on since, and may have started the pod again."
 	case f.Fence.Coverage == CoversVolumes:
 		return "The fence keeps the node from volumes; the processes run on."
 	case f.Fence.Coverage == CoversReboot:

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // Facts is all that is known about one pod at one moment. The zero value of every field means that the fact is not
@@ -16,7 +18,7 @@ type Facts struct {
 
 	// Pod is the pod, from the watch cache or, when PodRead is set, from a live read.
 	Pod     Pod
-	PodRead Read
+	PodRead session.Read
 	// Sight is since when this process has seen what of the pod.
 	Sight Sight
 
@@ -53,9 +55,6 @@ const (
 	// kubelet that is not cut off ends a pod that has no grace (nodeLeaseDurationSeconds of the kubelet, and
 	// node-monitor-grace-period before 1.32, are 40 s).
 	LeaseDuration = 40 * time.Second
-	// LiveFor is how long a live read counts. It bounds the time between what was seen and what is done about it; a
-	// read that is older is repeated.
-	LiveFor = 5 * time.Second
 )
 
 func (r Rules) unmountGrace() time.Duration {
@@ -86,20 +85,6 @@ func ModeOf(labels map[string]string) Mode {
 		return ModeWarn
 	}
 	return ModeOff
-}
-
-// Read is a live read of the API server. The zero value: none was made.
-type Read struct {
-	// Sent is when the request was sent; what it shows is at least as new.
-	Sent time.Time
-	// Order numbers the reads of one session from 1. Times alone do not show which read came last where a clock is
-	// coarse.
-	Order int
-}
-
-// Fresh reports whether the read was made and still counts.
-func (r Read) Fresh(now time.Time) bool {
-	return r.Order > 0 && now.Sub(r.Sent) <= LiveFor
 }
 
 // Sight is since when one process has seen what of a pod, by its own clock. The zero value: nothing.
@@ -150,7 +135,7 @@ const (
 
 // NodeFacts is what a live read of a node found. The zero value: it was not read.
 type NodeFacts struct {
-	Read Read
+	Read session.Read
 	// Found: there is a node of that name. Whether it is the one that the pod was bound to does not matter: pods
 	// survive that their Node is deleted and created again.
 	Found bool
@@ -159,11 +144,17 @@ type NodeFacts struct {
 	OutOfService bool
 	// OwnTaint: it has the taint from this project.
 	OwnTaint bool
+	// BootID is status.nodeInfo.bootID.
+	BootID string
 }
+
+// mayRun reports whether a live read of the node does not speak for its end: it exists, and its condition Ready is
+// neither False nor Unknown. A node that is Ready has come back, or its fence proves less than it says.
+func (n NodeFacts) mayRun() bool { return n.Found && n.Ready != ReadyFalse && n.Ready != ReadyUnknown }
 
 // NodeOf reads what is needed of a Node.
 func NodeOf(o *v1.Node) NodeFacts {
-	n := NodeFacts{Found: true}
+	n := NodeFacts{Found: true, BootID: o.Status.NodeInfo.BootID}
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.NodeReady {
 			n.Ready = readyOf(c.Status)
@@ -209,7 +200,7 @@ func (n NodeFacts) Seen() NodeSeen {
 // LeaseFacts is what a live read of the Lease of a node found (namespace kube-node-lease). The zero value: it was not
 // read. Since when it is so: see [Sight].
 type LeaseFacts struct {
-	Read  Read
+	Read  session.Read
 	Found bool
 	// ResourceVersion changes with each renewal. The times in the Lease are by the clock of the node, which can be wrong.
 	ResourceVersion string
@@ -232,21 +223,44 @@ const (
 
 // FenceFacts is what a live read of the fence of a node found. The zero value: there is none, or it was not read.
 type FenceFacts struct {
-	Read Read
+	Read session.Read
 	// InForce: the fence is proven and has not been released.
 	InForce  bool
 	Coverage Coverage
 	// SinceTerminating: the pod was terminating before the fence began, as the order of writes shows.
 	SinceTerminating bool
+	// BootID is the boot ID of the Node that the fence has ended.
+	BootID string
+	// Driver is the CSI driver that a fence of volumes is about.
+	Driver string
 }
 
-// covers reports whether the fence shows that no process of the pod runs.
+// covers reports whether the fence may show that no process of the pod runs.
 func (f FenceFacts) covers() bool {
 	return f.InForce && (f.Coverage == CoversUntilUnfenced || f.Coverage == CoversReboot && f.SinceTerminating)
 }
 
+// endsPod reports whether the fence shows that no process of the pod runs, by a read of the Node after it. A machine
+// that is powered on while its fence is in force has another boot ID, and may run pods again that were not terminating
+// before.
+func (f FenceFacts) endsPod(node NodeFacts) bool {
+	return f.covers() && !node.mayRun() && f.OfRun(node)
+}
+
+// OfRun reports whether the fence is about the run of the node that may have started the pod, by a read of the Node
+// after one that shows the pod terminating: its boot ID is the one that the fence has ended, or the pod was terminating
+// before the fence began, so that no later run starts it.
+func (f FenceFacts) OfRun(node NodeFacts) bool {
+	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
+}
+
+// CoversVolume reports whether the fence keeps the node from the volumes of a CSI driver, which is not empty.
+func (f FenceFacts) CoversVolume(driver string) bool {
+	return f.InForce && f.Coverage == CoversVolumes && f.Driver == driver
+}
+
 // after reports whether a live read counts and was made after the pod was read, which showed its deletion.
-func (f Facts) after(r Read, now time.Time) bool { return r.Fresh(now) && r.Order > f.PodRead.Order }
+func (f Facts) after(r session.Read, now time.Time) bool { return r.FreshAfter(f.PodRead, now) }
 
 // nodeMayProve reports whether a live read of the node may find evidence, as far as the watch shows.
 func (f Facts) nodeMayProve() bool {

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // LockFacts is all that is known about one volume of a pod, and the lock that keeps other nodes from attaching it. The
@@ -15,9 +17,14 @@ type LockFacts struct {
 	// Pod is the pod that has the name of the holder, from the watch cache or, when PodRead is set, from a live read. The
 	// zero value: there is none.
 	Pod     Pod
-	PodRead Read
+	PodRead session.Read
 	// NodeSeen is what the watch shows of the node of the pod.
 	NodeSeen NodeSeen
+	// FenceSeen: the watch shows a fence of the node. Fence is what a live read of it found.
+	FenceSeen bool
+	Fence     FenceFacts
+	// Driver is the CSI driver of the PV, empty for none or where it is not known.
+	Driver string
 	// Shared: the access modes of the PV allow more than one node (ReadWriteMany, ReadOnlyMany).
 	Shared bool
 	// RemovingLocks: all locks are removed, because volume-guard is uninstalled.
@@ -32,6 +39,8 @@ const (
 	KeepLock LockAction = iota
 	// CreateLock has the creation of VolumeAttachments of the volume refused for any other node than the pod's.
 	CreateLock
+	// ReadLockFence reads the fence of the pod's node from the API server: it decides whether the volume needs the lock.
+	ReadLockFence
 	// ReadHolder reads the pod from the API server: it decides whether the lock goes.
 	ReadHolder
 	// RemoveLock deletes the lock, if it still is the one for the holder.
@@ -41,7 +50,8 @@ const (
 // String returns the action as used in logs.
 func (a LockAction) String() string {
 	names := [...]string{
-		KeepLock: "KeepLock", CreateLock: "CreateLock", ReadHolder: "ReadHolder", RemoveLock: "RemoveLock",
+		KeepLock: "KeepLock", CreateLock: "CreateLock", ReadLockFence: "ReadLockFence", ReadHolder: "ReadHolder",
+		RemoveLock: "RemoveLock",
 	}
 	if int(a) < len(names) {
 		return names[a]
@@ -56,19 +66,50 @@ func (a LockAction) String() string {
 // run there or not. So a volume is locked while a pod with it is held and terminating on such a node. The lock stays
 // until the pod is no longer held, also when the node returns: the volume may be detached by then. That the pod is gone
 // is read live; a cache that lags shows it as gone before it has seen it.
+//
+// A volume whose driver refuses the node needs no lock: that is what the fence is for, and a lock would only keep a new
+// pod from it. The fence is read live, too. Which run of the node it is about does not matter: it does not end while a
+// pod that is held is terminating there, but for one that is deleted at that moment, and the volume of that one is not
+// detached for some minutes yet.
 func DecideLock(f LockFacts, now time.Time) LockAction {
-	held := f.Pod.UID == f.Holder && f.Holder != "" && f.Pod.Held
 	switch {
 	case f.Locked && f.RemovingLocks:
 		return RemoveLock
-	case f.Locked && held, f.RemovingLocks:
+	case f.RemovingLocks:
+		return KeepLock
+	case f.mayBeCovered() && !f.Fence.Read.Fresh(now):
+		return ReadLockFence
+	case f.mayBeCovered() && f.Fence.CoversVolume(f.Driver):
+		return f.unneeded()
+	case f.Locked && f.held():
 		return KeepLock
 	case f.Locked && f.PodRead.Fresh(now):
 		return RemoveLock
 	case f.Locked:
 		return ReadHolder
-	case held && f.Pod.Terminating && f.Pod.Node != "" && f.NodeSeen != NodeReady && !f.Shared:
+	case f.wanted():
 		return CreateLock
+	}
+	return KeepLock
+}
+
+// held reports whether the pod that the lock is for is held.
+func (f LockFacts) held() bool { return f.Pod.UID == f.Holder && f.Holder != "" && f.Pod.Held }
+
+// wanted reports whether the volume is to be locked, if no fence covers it.
+func (f LockFacts) wanted() bool {
+	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && f.NodeSeen != NodeReady && !f.Shared
+}
+
+// mayBeCovered reports whether a fence of the node may make the lock unneeded.
+func (f LockFacts) mayBeCovered() bool {
+	return f.held() && f.FenceSeen && f.Driver != "" && (f.Locked || f.wanted())
+}
+
+// unneeded returns what to do about a volume that needs no lock.
+func (f LockFacts) unneeded() LockAction {
+	if f.Locked {
+		return RemoveLock
 	}
 	return KeepLock
 }

@@ -1,6 +1,11 @@
 package podhold
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+)
 
 // locked are the facts of a lock for the pod that is terminating on a node that is away.
 func locked(alter ...func(*LockFacts)) LockFacts {
@@ -14,6 +19,15 @@ func locked(alter ...func(*LockFacts)) LockFacts {
 func none(f *LockFacts)     { f.Locked = false }
 func released(f *LockFacts) { f.Pod.Held = false }
 func readLive(f *LockFacts) { f.PodRead = read(1) }
+
+func ofDriver(f *LockFacts)  { f.Driver = "disk" }
+func fenceSeen(f *LockFacts) { f.FenceSeen = true }
+
+func volumesFenced(r session.Read) func(*LockFacts) {
+	return func(f *LockFacts) {
+		f.Fence = FenceFacts{Read: r, InForce: true, Coverage: CoversVolumes, Driver: "disk"}
+	}
+}
 
 func TestDecideLock(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -46,11 +60,45 @@ func TestDecideLock(t *testing.T) {
 			RemoveLock},
 		"it is held, read live": {locked(readLive), KeepLock},
 
+		"a fence, and nothing is known of its volumes": {locked(none, func(f *LockFacts) { f.FenceSeen = true }), CreateLock},
+		"a fence, as the watch shows it":               {locked(none, ofDriver, fenceSeen), ReadLockFence},
+		"a fence, by an old read": {locked(none, ofDriver, fenceSeen, volumesFenced(old(1))),
+			ReadLockFence},
+		"its driver refuses the node": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1))), KeepLock},
+		"it is locked, and its driver refuses the node": {locked(ofDriver, fenceSeen, volumesFenced(read(1))),
+			RemoveLock},
+		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
+		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
+		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Driver = "other" }), CreateLock},
+		"the fence is not in force": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.InForce = false }), KeepLock},
+		"the fence is not of volumes": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Coverage = CoversReboot }), KeepLock},
+		"a fence, and the pod is released": {locked(ofDriver, fenceSeen, released, readLive), RemoveLock},
+		"a fence, and the node is Ready": {locked(none, ofDriver, fenceSeen, func(f *LockFacts) { f.NodeSeen = NodeReady }),
+			KeepLock},
+
 		"we are uninstalled":          {locked(func(f *LockFacts) { f.RemovingLocks = true }), RemoveLock},
 		"we are uninstalled, no lock": {locked(none, func(f *LockFacts) { f.RemovingLocks = true }), KeepLock},
 	} {
 		if got := DecideLock(c.facts, now()); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestKindsOfActions(t *testing.T) {
+	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
+		want := session.Writes
+		switch {
+		case a == Wait:
+			want = session.Waits
+		case strings.HasPrefix(a.String(), "Read"):
+			want = session.Reads
+		}
+		if a.Kind() != want {
+			t.Errorf("%s: kind %d, want %d", a, a.Kind(), want)
 		}
 	}
 }

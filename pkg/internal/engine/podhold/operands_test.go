@@ -7,23 +7,6 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestWhichReadsCount(t *testing.T) {
-	for name, c := range map[string]struct {
-		read Read
-		want bool
-	}{
-		"none":                {Read{}, false},
-		"one without a place": {Read{Sent: now()}, false},
-		"just now":            {read(1), true},
-		"as long as it may":   {Read{Sent: ago(LiveFor), Order: 1}, true},
-		"longer":              {Read{Sent: ago(LiveFor + time.Nanosecond), Order: 1}, false},
-	} {
-		if got := c.read.Fresh(now()); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 func TestWhichReadsCountAfterThePod(t *testing.T) {
 	f := Facts{PodRead: read(2)}
 	for order, want := range map[int]bool{0: false, 1: false, 2: false, 3: true} {
@@ -69,7 +52,7 @@ func TestWhichFencesCover(t *testing.T) {
 		fence FenceFacts
 		want  bool
 	}{
-		"off":                {FenceFacts{InForce: true, Coverage: CoversUntilUnfenced}, true},
+		"off":                {FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}, true},
 		"off, released":      {FenceFacts{Coverage: CoversUntilUnfenced}, false},
 		"rebooted after":     {FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true}, true},
 		"rebooted before":    {FenceFacts{InForce: true, Coverage: CoversReboot}, false},

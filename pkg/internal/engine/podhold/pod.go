@@ -157,6 +157,12 @@ func hasPhase(fields []byte) bool {
 // pod garbage collector has set to Failed has not finished by that.
 func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && p.kubeletSays() }
 
+// Completed reports whether the kubelet says that the pod has ended, though nobody has deleted it, such as that of a
+// Job. Its volumes may still be mounted for a moment.
+func (p Pod) Completed() bool {
+	return !p.Terminating && p.Ended && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet)
+}
+
 // kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
 //
 // A kubelet writes a final phase only once no container of the pod can run, and starts none after that (mergePodStatus

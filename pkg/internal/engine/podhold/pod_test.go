@@ -148,6 +148,33 @@ func TestFinished(t *testing.T) {
 	}
 }
 
+// What counts as the kubelet's word that a pod that nobody has deleted has ended.
+func TestCompleted(t *testing.T) {
+	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
+	byKubelet := writes("kubelet", "status", phaseField)
+	done := func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		"of a Job":           {apiPod(kept, done), true},
+		"failed":             {apiPod(kept, byKubelet), true},
+		"it is terminating":  {apiPod(done), false},
+		"failed by somebody": {apiPod(kept), false},
+		"a container runs": {apiPod(kept, done,
+			func(o *v1.Pod) { o.Status.ContainerStatuses[0] = runningStatus("one") }), false},
+		"its kubelet refused it": {apiPod(kept, byKubelet, func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},
+		"it runs":                {apiPod(kept, func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
+	} {
+		if got := PodOf(c.pod).Completed(); got != c.want {
+			t.Errorf("%s: completed %t", name, got)
+		}
+	}
+	if (Pod{Succeeded: true, Reported: true}).Completed() {
+		t.Error("a phase that is not final")
+	}
+}
+
 func TestWhoWroteThePhase(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter func(*v1.Pod)

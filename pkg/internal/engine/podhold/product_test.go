@@ -3,6 +3,8 @@ package podhold
 import (
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // The facts of a decision are two groups: what the pod says, and what its node does. Each is visited in every
@@ -42,10 +44,14 @@ func everySight(visit func(Sight)) {
 
 // everyNode visits what the watch and live reads can show of a node, its Lease and its fence.
 func everyNode(visit func(Facts)) {
-	reads := func(order int) []Read { return []Read{{}, old(order), read(order), read(1)} }
-	for bits := range 1 << 6 {
+	reads := func(order int) []session.Read { return []session.Read{{}, old(order), read(order), read(1)} }
+	for bits := range 1 << 7 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		var f Facts
+		f.Fence.BootID = "boot"
+		if bit(0) && bit(6) {
+			f.Node.BootID = "boot"
+		}
 		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
 		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
 		for _, f.Node.Read = range reads(5) {
@@ -68,8 +74,8 @@ func everyNode(visit func(Facts)) {
 
 // evidence reports whether evidence was read live, written apart from the code that keeps the promise.
 func evidence(f Facts, why Reason) bool {
-	fresh := func(r Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
-	then := func(r Read) bool { return fresh(r) && r.Order > f.PodRead.Order }
+	fresh := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	then := func(r session.Read) bool { return fresh(r) && r.Order > f.PodRead.Order }
 	p := f.Pod
 	if !fresh(f.PodRead) || !p.Held {
 		return false
@@ -90,8 +96,10 @@ func evidence(f Facts, why Reason) bool {
 		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
 			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
 	case ReasonNodeFenced:
-		return then(f.Fence.Read) && f.Fence.InForce && (f.Fence.Coverage == CoversUntilUnfenced ||
-			f.Fence.Coverage == CoversReboot && f.Fence.SinceTerminating)
+		down := !f.Node.Found || f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown
+		off := f.Fence.Coverage == CoversUntilUnfenced && f.Node.Found && f.Node.BootID == "boot"
+		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
+		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
 		long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
 		return then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
@@ -132,7 +140,7 @@ func broken(f Facts, d Decision) string {
 			return "a pod is held that is none of ours to hold"
 		}
 	case ReadPod, ReadNode, ReadLease, ReadFence, Wait:
-		if !f.Pod.Held && d.Action.Reads() {
+		if !f.Pod.Held && d.Action.Kind() == session.Reads {
 			return "something is read for a pod that is not held"
 		}
 	}
@@ -170,7 +178,7 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 	visited := 0
 	everyPod(func(p Pod) {
 		everySight(func(s Sight) {
-			for _, read := range []Read{{}, old(1), read(1)} {
+			for _, read := range []session.Read{{}, old(1), read(1)} {
 				for _, n := range []NodeSeen{NodeReady, NodeNotReady, NodeAbsent} {
 					for _, removing := range []bool{false, true} {
 						f := Facts{Pod: p, Sight: s, PodRead: read, NodeSeen: n, Mode: ModeEnforce}
@@ -204,7 +212,7 @@ func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 			}
 		}
 	})
-	if want := 64 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 4 * 2; visited != want {
+	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 4 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

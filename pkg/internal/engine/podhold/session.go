@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // Call is a request to the API server. The zero value is none.
@@ -37,23 +39,9 @@ type Ask struct {
 	Add, Remove []string
 }
 
-// Outcome is how a call ended. The zero value: nothing is known of it.
-type Outcome uint8
-
-const (
-	// Unanswered: the call was refused or not answered. It may have been carried out.
-	Unanswered Outcome = iota
-	// Succeeded: the call did what it was for.
-	Succeeded
-	// Conflict: nothing was done, for the pod is not as it was read.
-	Conflict
-	// Gone: nothing was done, for there is no pod of the UID.
-	Gone
-)
-
 // Reply is the answer to an Ask. Only the fields of its call are set.
 type Reply struct {
-	Outcome Outcome
+	Outcome session.Outcome
 	// Found: GetPod found a pod of the name, and Pod is it.
 	Found bool
 	Pod   Pod
@@ -63,40 +51,16 @@ type Reply struct {
 	Fence FenceFacts
 }
 
-// End is how a session ended. The zero value: it has not.
-type End uint8
-
-const (
-	// NotEnded: the session waits for the answer to its Ask.
-	NotEnded End = iota
-	// Waiting: there is nothing to do now, for the Decision's reason.
-	Waiting
-	// Skipped: the Decision is what a dry run leaves out.
-	Skipped
-	// Written: the last write of the finalizer succeeded.
-	Written
-	// PodGone: the pod does not exist any more.
-	PodGone
-	// Conflicted: what was to be written had changed.
-	Conflicted
-	// CallFailed: the API server refused a call or did not answer it.
-	CallFailed
-	// TooSlow: each read was too old when the next was answered.
-	TooSlow
-)
-
 // maxSteps bounds the steps of one session: at most four reads come before the deletion, and four and a write after it.
 // Only reads that are too old before the next is answered take more.
 const maxSteps = 16
 
 // Session is the work on one pod, from its key to the next wait. It returns one Ask after the other.
 type Session struct {
+	session.Progress
 	Facts Facts
-	// Reads counts the live reads, and Steps the steps.
-	Reads, Steps int
 	// Decision is the step that is carried out, or after End the last one.
 	Decision Decision
-	End      End
 }
 
 // Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the pod is recorded
@@ -111,20 +75,12 @@ func Begin(t *Tracker, f Facts, now time.Time) Session {
 // decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
-	s.Steps++
-	switch {
-	case s.Decision.Action == Wait:
-		s.End = Waiting
-	case s.Steps > maxSteps:
-		s.End = TooSlow
-	case s.Facts.Rules.DryRun && !s.Decision.Action.Reads():
-		s.End = Skipped
-	}
+	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
 }
 
 // Ask returns the call that the session waits for, the zero Ask after its End.
 func (s *Session) Ask() Ask {
-	if s.End != NotEnded {
+	if s.End != session.NotEnded {
 		return Ask{}
 	}
 	pod := s.Facts.Pod
@@ -157,17 +113,10 @@ func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	if s.Decision.Action == ForceDelete {
 		s.Facts.Sight = t.forced(s.Facts.Pod.UID)
 	}
-	switch r.Outcome {
-	case Succeeded:
+	if s.Took(r.Outcome) {
 		s.succeeded(t, r, sent, now)
-	case Conflict:
-		s.End = Conflicted
-	case Gone:
-		s.End = PodGone
-	default:
-		s.End = CallFailed
 	}
-	if s.End == NotEnded {
+	if s.End == session.NotEnded {
 		s.decide(now)
 	}
 }
@@ -177,70 +126,45 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 	switch s.Decision.Action {
 	case ReadPod:
 		if !r.Found || r.Pod.UID != f.Pod.UID {
-			s.End = PodGone
+			s.End = session.ObjectGone
 			return
 		}
-		f.Pod, f.PodRead, f.Sight = r.Pod, s.live(sent), t.Saw(r.Pod, now)
+		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, now)
 	case ReadNode:
 		f.Node = r.Node
-		f.Node.Read = s.live(sent)
+		f.Node.Read = s.Live(sent)
 	case ReadLease:
 		f.Lease = r.Lease
-		f.Lease.Read, f.Sight = s.live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
+		f.Lease.Read, f.Sight = s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
 	case ReadFence:
 		f.Fence = r.Fence
-		f.Fence.Read = s.live(sent)
+		f.Fence.Read = s.Live(sent)
 	case ForceDelete:
 		// The evidence is read again: the patch that removes the finalizer is bound to the pod as it is after this.
-		f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = Read{}, Read{}, Read{}, Read{}
+		f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
 	default:
-		s.End = Written
+		s.End = session.Written
 	}
 }
 
-// live numbers a live read that was sent at this time.
-func (s *Session) live(sent time.Time) Read {
-	s.Reads++
-	return Read{Sent: sent, Order: s.Reads}
+// Next returns the step that the session waits for.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
-
-// Requeue is when another session begins.
-type Requeue uint8
-
-const (
-	// RequeueNever: an event begins it.
-	RequeueNever Requeue = iota
-	// RequeueSoon: in a moment.
-	RequeueSoon
-	// RequeueRetry: after a delay that grows with each try.
-	RequeueRetry
-	// RequeueAfter: after Decision.After.
-	RequeueAfter
-)
 
 // Requeue returns when another session begins after this one has ended.
-func (s *Session) Requeue() Requeue {
-	switch {
-	case s.End == Conflicted:
-		return RequeueSoon
-	case s.End == CallFailed, s.End == TooSlow:
-		return RequeueRetry
-	case s.Decision.After > 0:
-		return RequeueAfter
-	}
-	return RequeueNever
-}
+func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
 
 // Reason returns the reason to report after the session has ended, empty for none.
 func (s *Session) Reason() Reason {
 	switch {
-	case s.End == Skipped:
+	case s.End == session.Skipped:
 		return ReasonDryRun
-	case s.End == TooSlow, s.End == CallFailed && s.Decision.Action.Reads():
+	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
 		return ReasonAPIReadFailed
-	case s.End == CallFailed:
+	case s.End == session.CallFailed:
 		return ReasonAPIWriteFailed
-	case s.End == Waiting, s.End == Written:
+	case s.End == session.Waiting, s.End == session.Written:
 		return s.Decision.Reason
 	}
 	return ""

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // answer is one reply of a server, and how long it takes.
@@ -18,7 +20,7 @@ func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session
 	t.Helper()
 	at = now()
 	s = Begin(tracker, f, at)
-	for i := 0; s.End == NotEnded; i++ {
+	for i := 0; s.End == session.NotEnded; i++ {
 		ask := s.Ask()
 		asked = append(asked, ask)
 		if i == len(answers) {
@@ -35,7 +37,7 @@ func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session
 		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
 	}
 	steps := len(asked)
-	if s.End == Waiting || s.End == Skipped || s.End == TooSlow {
+	if s.End == session.Waiting || s.End == session.Skipped || s.End == session.TooSlow {
 		steps++
 	}
 	if s.Steps != steps {
@@ -52,10 +54,10 @@ func podIs(alter ...func(*Pod)) Reply {
 	for _, a := range alter {
 		a(&p)
 	}
-	return Reply{Outcome: Succeeded, Found: true, Pod: p}
+	return Reply{Outcome: session.Succeeded, Found: true, Pod: p}
 }
 
-func done() Reply { return Reply{Outcome: Succeeded} }
+func done() Reply { return Reply{Outcome: session.Succeeded} }
 
 func version(v string) func(*Pod) { return func(p *Pod) { p.ResourceVersion = v } }
 
@@ -72,7 +74,7 @@ func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
 		!slices.Equal(got.Remove, want.Remove) || got.Add != nil {
 		t.Errorf("asks %+v, want %+v", got, want)
 	}
-	if s.End != Written || s.Reason() != ReasonFinished || s.Requeue() != RequeueNever {
+	if s.End != session.Written || s.Reason() != ReasonFinished || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
 }
@@ -83,7 +85,7 @@ func TestAPodThatRunsIsHeld(t *testing.T) {
 		a.Remove != nil {
 		t.Errorf("asks %+v", a)
 	}
-	if s.End != Written || s.Reason() != ReasonHold {
+	if s.End != session.Written || s.Reason() != ReasonHold {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
 }
@@ -98,7 +100,7 @@ func TestTheFinalizerIsRemovedByUIDForGood(t *testing.T) {
 // Evidence that was read before our own deletion is read again: the patch is bound to the pod after it.
 func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
 	tracker := NewTracker()
-	out := Reply{Outcome: Succeeded, Node: outOfService()}
+	out := Reply{Outcome: session.Succeeded, Node: outOfService()}
 	s, asked, _ := play(t, tracker, facts(seen(NodeTainted)),
 		answer{GetPod, podIs(), 0}, answer{GetNode, out, 0}, answer{DeletePod, done(), 0},
 		answer{GetPod, podIs(noGrace, version("13")), 0}, answer{GetNode, out, 0}, answer{PatchFinalizers, done(), 0})
@@ -112,12 +114,12 @@ func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
 
 func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
 	tracker := NewTracker()
-	gone := Reply{Outcome: Succeeded}
-	lease := Reply{Outcome: Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
+	gone := Reply{Outcome: session.Succeeded}
+	lease := Reply{Outcome: session.Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
 	f := facts(seen(NodeAbsent), pod(noGrace))
 	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace), 0}, answer{GetNode, gone, 0},
 		answer{GetLease, lease, time.Second})
-	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != RequeueAfter ||
+	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
 		s.Decision.After != LeaseDuration+time.Second {
 		t.Errorf("%s, requeue %d after %s", s.Reason(), s.Requeue(), s.Decision.After)
 	}
@@ -140,24 +142,27 @@ func TestHowASessionEnds(t *testing.T) {
 	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = NodeReady })
 	for name, c := range map[string]struct {
 		answers []answer
-		end     End
+		end     session.End
 		reason  Reason
-		requeue Requeue
+		requeue session.Requeue
 	}{
-		"the pod is gone": {[]answer{{GetPod, Reply{Outcome: Succeeded}, 0}}, PodGone, "", RequeueNever},
-		"the pod is not found": {[]answer{{GetPod, Reply{Outcome: Succeeded, Pod: terminatingPod()}, 0}}, PodGone, "",
-			RequeueNever},
-		"another has its name": {[]answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}}, PodGone, "", RequeueNever},
-		"the read fails":       {[]answer{{GetPod, Reply{}, 0}}, CallFailed, ReasonAPIReadFailed, RequeueRetry},
-		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, Waiting,
-			ReasonNothingToHold, RequeueNever},
+		"the pod is gone": {[]answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the pod is not found": {[]answer{{GetPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"another has its name": {[]answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the read fails": {[]answer{{GetPod, Reply{}, 0}},
+			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, session.Waiting,
+			ReasonNothingToHold, session.RequeueNever},
 		"the pod has changed": {
-			[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: Conflict}, 0}},
-			Conflicted, "", RequeueSoon},
-		"the pod went": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: Gone}, 0}},
-			PodGone, "", RequeueNever},
+			[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
+		"the pod went": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Gone}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
 		"the write fails": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{}, 0}},
-			CallFailed, ReasonAPIWriteFailed, RequeueRetry},
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
@@ -173,12 +178,12 @@ func TestHowASessionEnds(t *testing.T) {
 func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
-		answers = append(answers, answer{GetPod, podIs(ended, noGrace), LiveFor + time.Second})
+		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
 	}
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
 	s, _, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), answers...)
-	if s.End != TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != RequeueRetry {
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
 }
@@ -188,7 +193,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
 	s, _, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace), 0})
-	if s.End != Skipped || s.Reason() != ReasonDryRun || s.Requeue() != RequeueNever {
+	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
 }
@@ -204,9 +209,11 @@ func TestADeletionThatIsNotAnsweredCounts(t *testing.T) {
 }
 
 func TestAFenceIsReadLive(t *testing.T) {
-	fenced := Reply{Outcome: Succeeded, Fence: FenceFacts{InForce: true, Coverage: CoversUntilUnfenced}}
+	fenced := Reply{Outcome: session.Succeeded, Fence: FenceFacts{InForce: true, Coverage: CoversUntilUnfenced,
+		BootID: "boot"}}
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
-		answer{GetPod, podIs(noGrace), 0}, answer{GetFence, fenced, 0}, answer{PatchFinalizers, done(), 0})
+		answer{GetPod, podIs(noGrace), 0}, answer{GetFence, fenced, 0},
+		answer{GetNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{PatchFinalizers, done(), 0})
 	if s.Reason() != ReasonNodeFenced {
 		t.Errorf("%s", s.Reason())
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // Facts is all that is known about one volume name at one moment. The zero value of every field means that
@@ -134,10 +136,7 @@ func (p PV) Names(handle string) bool {
 	return p.Exists && p.OfDriver && handle != "" && p.Handle == handle
 }
 
-// liveFor is how long a live read counts. It bounds the time between what was read and what is done because of it.
-const liveFor = 5 * time.Second
-
-func fresh(read, now time.Time) bool { return !read.IsZero() && now.Sub(read) <= liveFor }
+func fresh(read, now time.Time) bool { return !read.IsZero() && now.Sub(read) <= session.LiveFor }
 
 // Fresh reports whether it was read live, and the read still counts.
 func (p PV) Fresh(now time.Time) bool {

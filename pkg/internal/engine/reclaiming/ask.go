@@ -3,6 +3,7 @@ package reclaiming
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -12,7 +13,7 @@ type Ask struct {
 	Decision
 	PV volume.PV
 	// Read is when, and in which order, a step that reads began.
-	Read Read
+	Read session.Read
 	// Siblings are those that ReadSiblings reads.
 	Siblings []volume.PV
 	// Add and Remove are the finalizers that a write changes; with Bound, only while the PV is as it was read.

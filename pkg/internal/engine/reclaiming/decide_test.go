@@ -1,6 +1,7 @@
 package reclaiming
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ const driver = "disk.csi.example.com"
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
 // read is a live read that was sent this long ago.
-func read(order int, age time.Duration) Read { return Read{Sent: now().Add(-age), Order: order} }
+func read(order int, age time.Duration) session.Read {
+	return session.Read{Sent: now().Add(-age), Order: order}
+}
 
 // owner are the rules of role owner with their defaults.
 func owner() Rules { return Rules{Driver: driver, Role: volume.RoleOwner, ReclaimUnprotected: true} }
@@ -176,7 +179,7 @@ func TestDecide(t *testing.T) {
 		"claim not read: reads it": {
 			with(func(s *Facts) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
 		"a sibling read too long ago: reads it again": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, LiveFor+1) }),
+			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, session.LiveFor+1) }),
 			do(ReadSiblings, ReasonReclaim)},
 		"the watch has shown the claim's end: reads none": {
 			with(func(s *Facts) { s.Claim, s.ClaimEnded = ClaimFacts{}, true }), do(DeleteVolume, ReasonReclaim)},
@@ -185,7 +188,7 @@ func TestDecide(t *testing.T) {
 				s.ClaimEnded, s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, true, "newer", "pv"
 			}), looking(ReasonClaimNamesPV)},
 		"claim read too long ago: reads it again": {
-			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
+			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"another claim was read than the PV now names: reads again": {
 			with(func(s *Facts) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
 		"claim found under its UID: keeps, looks again by the clock": {
@@ -270,9 +273,9 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
 		"secrets not looked for: looks": {with(func(s *Facts) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
 		"the PV known from the cache alone: reads it": {
-			with(func(s *Facts) { s.PVRead = Read{} }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Facts) { s.PVRead = session.Read{} }), do(ReadPV, ReasonReclaim)},
 		"the PV read too long ago: reads it again": {
-			with(func(s *Facts) { s.PVRead.Sent = now().Add(-LiveFor - 1) }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Facts) { s.PVRead.Sent = now().Add(-session.LiveFor - 1) }), do(ReadPV, ReasonReclaim)},
 		"the PV read before the claim: reads it again, it comes last": {
 			with(func(s *Facts) { s.Claim.Read.Order = 4 }), do(ReadPV, ReasonReclaim)},
 		"no handle: nothing to ask for": {

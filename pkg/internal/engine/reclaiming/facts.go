@@ -3,6 +3,7 @@ package reclaiming
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -20,7 +21,7 @@ type Facts struct {
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
 	// says that it is gone it is the last that was seen of it.
 	PV     volume.PV
-	PVRead Read
+	PVRead session.Read
 	End    End
 
 	// History is what this process has seen of the PV.
@@ -49,17 +50,17 @@ type Facts struct {
 	Siblings []volume.PV
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
-	SiblingsRead Read
+	SiblingsRead session.Read
 	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose
 	// claim existed when they were read, or was one that names it. Empty: none.
 	SiblingNeeded string
 	// PVsListed is a live read which showed that Siblings are all there are. Only a PV that
 	// is gone needs it: nothing prevents another from taking over its volume.
-	PVsListed Read
+	PVsListed session.Read
 
 	// NodesListed is a live read of the nodes with the topology segments of this one, and OnlyNode reports that
 	// it found this one and no other. Only where the rules say Local are they needed.
-	NodesListed Read
+	NodesListed session.Read
 	OnlyNode    bool
 
 	// Log is what the in-flight log has for the volume of this PV. It counts where the rules say Logged.
@@ -83,24 +84,6 @@ const (
 	// LogSettled: it has none.
 	LogSettled
 )
-
-// Read is a live read of the API server. The zero value: none was made.
-type Read struct {
-	// Sent is when the request was sent; what it shows is at least as new.
-	Sent time.Time
-	// Order numbers the reads of one run from 1. Where a clock is coarse, times alone do not
-	// show which read came last.
-	Order int
-}
-
-// Fresh reports whether the read was made and still counts.
-func (r Read) Fresh(now time.Time) bool {
-	return r.Order > 0 && now.Sub(r.Sent) <= LiveFor
-}
-
-// LiveFor is how long a live read counts. It bounds the time between what was seen and
-// the driver's call; a read that is older is repeated.
-const LiveFor = 5 * time.Second
 
 // End is what is known of a PV that is gone from the API server. The zero value: it is there.
 type End struct {
@@ -140,7 +123,7 @@ const (
 
 // ClaimFacts is what a live read of a claim found. The zero value: it was not read.
 type ClaimFacts struct {
-	Read Read
+	Read session.Read
 	// Of is the claimRef the read was made for.
 	Of volume.ClaimRef
 	// Found: there is a claim of that name. UID and VolumeName are its own.
@@ -257,7 +240,7 @@ func (s Facts) claimState(now time.Time) claimState {
 // exists, or another one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it
 // too.
 func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
-	claim.Read = Read{Order: 1}
+	claim.Read = session.Read{Order: 1}
 	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,8 @@ func (d *draw) yes() bool { return d.of(2) == 1 }
 func (d *draw) text(of ...string) string { return of[d.of(len(of))] }
 
 // read is, in most cases, one that counts.
-func (d *draw) read() Read {
-	return []Read{read(1, 0), read(2, time.Second), read(3, 5*time.Second), read(9, 6*time.Second), read(4, 0),
+func (d *draw) read() session.Read {
+	return []session.Read{read(1, 0), read(2, time.Second), read(3, 5*time.Second), read(9, 6*time.Second), read(4, 0),
 		{}}[d.of(6)]
 }
 
@@ -124,7 +125,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	ours := slices.Contains(o.Finalizers, volume.Finalizer) && s.Rules.Role != volume.RoleCompanion ||
 		slices.Contains(o.Finalizers, volume.CompanionFinalizer)
 	terminating := o.DeletionTimestamp != nil
-	live := func(r Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
+	live := func(r session.Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
 	boundElsewhere := provisioner != "" && s.Claim.VolumeName != "" && s.Claim.VolumeName != o.Name
 	ref := o.Spec.ClaimRef
 	readClaim := ref != nil && live(s.Claim.Read) &&

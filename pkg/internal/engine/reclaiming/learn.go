@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -89,7 +90,7 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 	case ListAttachments:
 		s.Listed, f.AttachmentsCurrent = reply.Attached, true
 		// It may have been the PV's own read that showed that the list is needed; the PV is read last.
-		f.PVRead = Read{}
+		f.PVRead = session.Read{}
 	case ReadSecrets:
 		f.SecretsRead = true
 		if reply.Missing != "" {

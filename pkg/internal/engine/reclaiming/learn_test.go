@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -56,7 +57,7 @@ func TestWhatFollowsFromAStepThatFails(t *testing.T) {
 // asking is a session on a PV that is released, which waits for the answer to this step.
 func asking(a Action) *Session {
 	s := &Session{Facts: released()}
-	s.Facts.PVRead = Read{}
+	s.Facts.PVRead = session.Read{}
 	s.Ask = Ask{Decision: do(a, ReasonReclaim), PV: s.Facts.PV, Read: read(4, 0)}
 	return s
 }
@@ -73,7 +74,7 @@ func TestALiveReadThatFindsAnotherPVEndsTheSession(t *testing.T) {
 		s := asking(ReadPV)
 		over, _ := s.read(reply)
 		itself := reply.Found && reply.PV.UID == s.Ask.PV.UID
-		if over == itself || (s.Facts.PVRead != Read{}) != itself {
+		if over == itself || (s.Facts.PVRead != session.Read{}) != itself {
 			t.Errorf("%s: over %t, read %+v", name, over, s.Facts.PVRead)
 		}
 	}

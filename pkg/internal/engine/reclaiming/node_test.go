@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -47,9 +48,9 @@ func TestDecideOnANode(t *testing.T) {
 			do(RemoveFinalizer, ReasonFinalizersRemoved)},
 		"the finalizers go: not those of others": {all(elsewhere, func(s *Facts) { s.Rules.Mode = ModeRelease }),
 			waiting(ReasonOtherNode)},
-		"the nodes were not looked at: looks": {all(func(s *Facts) { s.NodesListed = Read{} }),
+		"the nodes were not looked at: looks": {all(func(s *Facts) { s.NodesListed = session.Read{} }),
 			do(ListNodes, ReasonReclaim)},
-		"looked at too long ago: looks again": {all(func(s *Facts) { s.NodesListed = read(1, LiveFor+1) }),
+		"looked at too long ago: looks again": {all(func(s *Facts) { s.NodesListed = read(1, session.LiveFor+1) }),
 			do(ListNodes, ReasonReclaim)},
 		"another node in its place: not deleted": {all(func(s *Facts) { s.OnlyNode = false }),
 			looking(ReasonTopologyNotUnique)},

@@ -224,13 +224,6 @@ func TestAnAnswerEndsItsOwnWriteAlone(t *testing.T) {
 	}
 }
 
-// A read that was not made is none, whatever the clock says.
-func TestAReadThatWasNotMadeIsNotFresh(t *testing.T) {
-	if (Read{Sent: now()}).Fresh(now()) || !read(1, 0).Fresh(now()) {
-		t.Error("a read counts by when it was sent alone")
-	}
-}
-
 // A program that works on volumes waits for those that are to be deleted, up to the end of the PV.
 func TestWhichVolumesAreUnderWay(t *testing.T) {
 	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -85,16 +86,16 @@ func everyProof(s Facts, visit func(Facts)) {
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
-	reads := []Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
+	reads := []session.Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
 	keeper, twin := sibling(), sibling()
 	keeper.Phase = volume.PhaseBound
 	twin.Phase, twin.TwinOf = volume.PhaseBound, s.PV.UID
 	families := []struct {
 		pvs    []volume.PV
-		read   Read
+		read   session.Read
 		needed string
 	}{
-		{}, {[]volume.PV{sibling()}, Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""},
+		{}, {[]volume.PV{sibling()}, session.Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""},
 		{[]volume.PV{sibling()}, read(3, 0), "other"},
 		{[]volume.PV{sibling(), keeper}, read(3, 0), ""}, {[]volume.PV{twin}, read(3, 0), ""},
 	}
@@ -114,7 +115,7 @@ func everyProof(s Facts, visit func(Facts)) {
 			for _, s.PVRead = range reads {
 				for _, family := range families {
 					s.Siblings, s.SiblingsRead, s.SiblingNeeded = family.pvs, family.read, family.needed
-					for _, s.PVsListed = range []Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
+					for _, s.PVsListed = range []session.Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
 						for _, n := range everyNodes(s) {
 							s.OnlyNode, s.NodesListed = n.alone, n.read
 							visit(s)
@@ -129,7 +130,7 @@ func everyProof(s Facts, visit func(Facts)) {
 // looked is what a look at the nodes showed.
 type looked struct {
 	alone bool
-	read  Read
+	read  session.Read
 }
 
 // everyNodes returns what a look at the nodes can have shown, where it matters.
@@ -140,7 +141,7 @@ func everyNodes(s Facts) []looked {
 	case s.Attachments > 0 || s.PV.Handle == "" || s.Rules.NeverAttached:
 		return []looked{{true, read(1, 0)}}
 	}
-	return []looked{{true, read(1, 0)}, {false, read(1, 0)}, {true, Read{}}, {true, read(1, time.Hour)},
+	return []looked{{true, read(1, 0)}, {false, read(1, 0)}, {true, session.Read{}}, {true, read(1, time.Hour)},
 		{true, read(5, 0)}}
 }
 
@@ -190,7 +191,7 @@ func mayGo(s Facts) bool {
 // isProven reports whether the proofs are given: P2 and P2b.
 func isProven(s Facts) bool {
 	age := func(t time.Time) time.Duration { return now().Sub(t) }
-	live := func(r Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
+	live := func(r session.Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
 	pv, claim := s.PV, s.Claim
 	claimGone := live(claim.Read) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
@@ -338,9 +339,9 @@ func TestRandomFacts(t *testing.T) {
 	coin := func() bool { return dice.IntN(2) == 0 }
 	// Reads and other facts mostly speak for the deletion, or hardly any draw would.
 	mostly := func() bool { return dice.IntN(6) > 0 }
-	aRead := func() Read {
+	aRead := func() session.Read {
 		if !mostly() {
-			return Read{}
+			return session.Read{}
 		}
 		return read(1+dice.IntN(4), time.Duration(dice.IntN(7))*time.Second)
 	}

@@ -1,6 +1,7 @@
 package reclaiming
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 )
@@ -209,7 +210,7 @@ func TestDecideAboutAContest(t *testing.T) {
 // vanished is a PV that is gone, was never protected, and whose volume is to be deleted.
 func vanished(change func(*Facts)) Facts {
 	s := proven()
-	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead, s.AttachmentsCurrent = false, true, Read{}, true
+	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead, s.AttachmentsCurrent = false, true, session.Read{}, true
 	s.End, s.History = End{Gone: true, Final: true}, History{SeenAlive: true}
 	change(&s)
 	return s
@@ -251,10 +252,10 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 			looking(ReasonAttached)},
 		"no handle of this driver": {vanished(func(s *Facts) { s.PV.Handle = "" }),
 			ended(ReasonVolumeLeftBehind)},
-		"other PVs not looked for: looks": {vanished(func(s *Facts) { s.PVsListed = Read{} }),
+		"other PVs not looked for: looks": {vanished(func(s *Facts) { s.PVsListed = session.Read{} }),
 			do(ListPVs, ReasonReclaim)},
 		"other PVs looked for too long ago: looks again": {
-			vanished(func(s *Facts) { s.PVsListed.Sent = now().Add(-LiveFor - 1) }), do(ListPVs, ReasonReclaim)},
+			vanished(func(s *Facts) { s.PVsListed.Sent = now().Add(-session.LiveFor - 1) }), do(ListPVs, ReasonReclaim)},
 		"the claim was read before the other PVs: reads it again": {
 			vanished(func(s *Facts) { s.PVsListed.Order = 3 }), do(ReadClaim, ReasonReclaim)},
 		"the claim lives: keeps, looks again by the clock": {
@@ -273,7 +274,7 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 		"beside a peer, protected at the end: nothing": {
 			vanished(func(s *Facts) { s.Rules.Role, s.PV.HasFinalizer = volume.RoleObserver, true }), ended(ReasonGone)},
 		"the claim was read too long ago: reads it again": {
-			vanished(func(s *Facts) { s.Claim.Read.Sent = now().Add(-LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
+			vanished(func(s *Facts) { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"the claim was not read: reads it": {
 			vanished(func(s *Facts) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
 		"released by hand of an operator: nothing": {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -151,7 +152,7 @@ func (e *Engine) next(s *Session, at Moment) Step {
 	case s.Steps == MaxSteps:
 		step.Result, step.Report = Retry, Report{Failed, ReasonAPIReadFailed,
 			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is "+
-				"answered", s.Facts.PV.Name, LiveFor)}
+				"answered", s.Facts.PV.Name, session.LiveFor)}
 		return step
 	case d.Action == DeleteVolume && e.isDeleting(s.Facts.PV.Handle):
 		step.Result, step.Report = Soon, Report{Failed, ReasonVolumeBusy, "the volume is being deleted already"}
@@ -216,9 +217,9 @@ func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 }
 
 // nextRead numbers a live read.
-func (s *Session) nextRead(now time.Time) Read {
+func (s *Session) nextRead(now time.Time) session.Read {
 	s.Reads++
-	return Read{Sent: now, Order: s.Reads}
+	return session.Read{Sent: now, Order: s.Reads}
 }
 
 // observe brings in what the watches have shown since, and keeps what live reads of this session have shown. It
@@ -247,8 +248,8 @@ func (e *Engine) observePV(s *Session) (known bool) {
 		memory.DriverContested
 	f.ClaimEnded = memory.ClaimEnded
 	now := e.siblingsOf(s)
-	if f.SiblingsRead == (Read{}) || hasUnread(now, f.Siblings) {
-		f.Siblings, f.SiblingsRead = now, Read{}
+	if f.SiblingsRead == (session.Read{}) || hasUnread(now, f.Siblings) {
+		f.Siblings, f.SiblingsRead = now, session.Read{}
 	}
 	return known
 }

@@ -1,5 +1,7 @@
 package twins
 
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+
 // Action is one step. The zero value is to do nothing.
 type Action uint8
 
@@ -55,12 +57,14 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Reads reports whether the action only reads.
-func (a Action) Reads() bool {
+// Kind returns what the action does to the objects. One that is not known may write.
+func (a Action) Kind() session.Kind {
 	switch a {
+	case Wait:
+		return session.Waits
 	case ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
-		return true
+		return session.Reads
 	default:
-		return false
+		return session.Writes
 	}
 }

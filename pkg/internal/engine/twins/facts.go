@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -23,7 +24,7 @@ type Facts struct {
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. Without a UID there is none, and
 	// Twin is decided on alone.
 	PV     PV
-	PVRead Read
+	PVRead session.Read
 
 	// Twin is the PV that has the name of PV's twin, if TwinFound. Whether it is the twin is another question.
 	Twin      PV
@@ -43,7 +44,7 @@ type Facts struct {
 	Siblings []PV
 	// SiblingsRead is the oldest of the live reads of Siblings, and of the claims of those that are to be deleted too.
 	// Zero: at least one of them is from the cache.
-	SiblingsRead Read
+	SiblingsRead session.Read
 	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose claim, as
 	// read live, keeps the volume. Empty: there is none.
 	SiblingNeeded string
@@ -67,27 +68,9 @@ const (
 	OtherPresent
 )
 
-// Read is a live read of the API server. The zero value: none was made.
-type Read struct {
-	// Sent is when the request was sent; what it shows is at least as new.
-	Sent time.Time
-	// Order numbers the reads of one session from 1. Times alone do not show which read came last where a clock is
-	// coarse.
-	Order int
-}
-
-// Fresh reports whether the read was made and still counts.
-func (r Read) Fresh(now time.Time) bool {
-	return r.Order > 0 && now.Sub(r.Sent) <= LiveFor
-}
-
-// LiveFor is how long a live read counts. It bounds the time between what was seen and what is done about it; a read
-// that is older is repeated.
-const LiveFor = 5 * time.Second
-
 // ClaimFacts is what a live read of a claim found. The zero value: it was not read.
 type ClaimFacts struct {
-	Read Read
+	Read session.Read
 	// Of is the claimRef the read was made for.
 	Of volume.ClaimRef
 	// Found: there is a claim of that name. UID and VolumeName are its own.
@@ -98,14 +81,14 @@ type ClaimFacts struct {
 
 // AttachmentFacts is what a live list of VolumeAttachments showed. The zero value: none was made.
 type AttachmentFacts struct {
-	Read Read
+	Read session.Read
 	// Count is how many name the PV or another PV of its volume.
 	Count int
 }
 
 // OriginalFacts is what a live read of a twin's original found. The zero value: it was not read.
 type OriginalFacts struct {
-	Read Read
+	Read session.Read
 	// Gone: no PV has the name, or it belongs to a PV of another UID.
 	Gone bool
 }

@@ -2,9 +2,11 @@ package twins
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -52,9 +54,18 @@ func TestWhichClaimsNeedAVolume(t *testing.T) {
 	}
 }
 
-func TestAReadThatWasNotMadeIsNotFresh(t *testing.T) {
-	if (Read{Sent: now()}).Fresh(now()) || !read(1, 0).Fresh(now()) {
-		t.Error("a read counts by when it was sent alone")
+func TestKindsOfActions(t *testing.T) {
+	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
+		want := session.Writes
+		switch {
+		case a == Wait:
+			want = session.Waits
+		case strings.HasPrefix(a.String(), "Read"):
+			want = session.Reads
+		}
+		if a.Kind() != want {
+			t.Errorf("%s: kind %d, want %d", a, a.Kind(), want)
+		}
 	}
 }
 

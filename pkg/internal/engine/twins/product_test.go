@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -62,7 +63,7 @@ func everyTwin(visit func(twin PV, found bool)) {
 
 // everyProof visits every combination of the proofs of a deletion.
 func everyProof(s Facts, visit func(Facts)) {
-	reads := []Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
+	reads := []session.Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
 	claims := []ClaimFacts{
 		{}, {Read: read(1, time.Hour)}, {Read: read(1, 0)}, {Read: read(6, 0)},
 		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name},
@@ -82,7 +83,7 @@ func everyProof(s Facts, visit func(Facts)) {
 					for _, family := range families {
 						s.Siblings, s.SiblingNeeded = family.Siblings, family.SiblingNeeded
 						for _, s.SiblingsRead = range reads {
-							for _, s.PVRead = range []Read{{}, read(4, time.Hour), read(4, 0), read(9, 0)} {
+							for _, s.PVRead = range []session.Read{{}, read(4, time.Hour), read(4, 0), read(9, 0)} {
 								visit(s)
 							}
 						}
@@ -116,8 +117,8 @@ func acts(s Facts) bool {
 // shown reports whether live reads have shown, in the right order and not too long ago, that nobody needs
 // the volume.
 func shown(s Facts) bool {
-	live := func(r Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
-	last := func(r Read) bool { return s.PVRead.Order > r.Order }
+	live := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	last := func(r session.Read) bool { return s.PVRead.Order > r.Order }
 	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim &&
 		(!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
 	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0

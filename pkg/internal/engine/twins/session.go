@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -60,23 +61,9 @@ type Ask struct {
 	Policy volume.Policy
 }
 
-// Outcome is how a call ended. The zero value: it did what it was for.
-type Outcome uint8
-
-const (
-	// Succeeded: the call did what it was for.
-	Succeeded Outcome = iota
-	// Conflict: nothing was done, for the object is not as it was read, or exists already.
-	Conflict
-	// Gone: nothing was done, for the object does not exist any more.
-	Gone
-	// Failed: the call was refused or not answered. It may have been carried out.
-	Failed
-)
-
 // Reply is the answer to an Ask.
 type Reply struct {
-	Outcome Outcome
+	Outcome session.Outcome
 	// Found: GetPV or GetClaim found one.
 	Found bool
 	// PV is what GetPV found, or the PV after a write.
@@ -88,48 +75,24 @@ type Reply struct {
 	Attachments int
 }
 
-// End is how a session ended. The zero value: it has not.
-type End uint8
-
-const (
-	// NotEnded: the session waits for the answer to its Ask.
-	NotEnded End = iota
-	// Waiting: there is nothing to do now, for the Decision's reason.
-	Waiting
-	// Skipped: the Decision is what a dry run leaves out.
-	Skipped
-	// Written: the last write succeeded, and its own event begins the next session.
-	Written
-	// ObjectGone: what the session is about does not exist any more.
-	ObjectGone
-	// Conflicted: what was to be written had changed.
-	Conflicted
-	// CallFailed: the API server refused a call or did not answer it.
-	CallFailed
-	// TooSlow: each read was too old when the next was answered.
-	TooSlow
-)
-
 // maxSteps bounds the steps of one session: at most six come before a write and two after it. Only reads that are too
 // old before the next is answered take more.
 const maxSteps = 16
 
 // Session is the work on one PV, from its key to the next wait. It returns one Ask after the other.
 type Session struct {
+	session.Progress
 	Rules Rules
 	Facts Facts
-	// Reads counts the live reads, and Steps the steps.
-	Reads, Steps int
 	// Decision is the step that is carried out, or after End the last one.
 	Decision Decision
 	// Siblings, SiblingsRead and SiblingNeeded are what the step ReadSiblings has read so far, and Unread how many are
 	// left. ClaimUnread: the claim of the last of Siblings is read next.
 	Siblings      []PV
-	SiblingsRead  Read
+	SiblingsRead  session.Read
 	SiblingNeeded string
 	Unread        int
 	ClaimUnread   bool
-	End           End
 }
 
 // Begin returns a session on these facts, up to its first Ask or its End.
@@ -142,25 +105,17 @@ func Begin(f Facts, rules Rules, now time.Time) Session {
 // decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
-	s.Steps++
-	switch {
-	case s.Decision.Action == Wait:
-		s.End = Waiting
-	case s.Steps > maxSteps:
-		s.End = TooSlow
-	case s.Rules.DryRun && !s.Decision.Action.Reads():
-		s.End = Skipped
-	default:
-		s.Siblings, s.SiblingsRead, s.SiblingNeeded, s.Unread = nil, Read{}, "", len(s.Facts.Siblings)
+	if s.Step(s.Decision.Action.Kind(), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
+		s.Siblings, s.SiblingsRead, s.SiblingNeeded, s.Unread = nil, session.Read{}, "", len(s.Facts.Siblings)
 	}
 }
 
 // Ask returns the call that the session waits for, the zero Ask after its End.
 func (s *Session) Ask() Ask {
 	switch a := s.Decision.Action; {
-	case s.End != NotEnded:
+	case s.End != session.NotEnded:
 		return Ask{}
-	case a.Reads():
+	case a.Kind() == session.Reads:
 		return s.askRead(a)
 	default:
 		return s.askWrite(a)
@@ -238,18 +193,12 @@ func (f Facts) names() []string {
 // End. The PV after a write is recorded in t.
 func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	switch {
-	case r.Outcome == Succeeded:
-		s.succeeded(t, pvs, r, sent, now)
-	case r.Outcome == Conflict && s.Decision.Action == CreateTwin:
+	case r.Outcome == session.Conflict && s.Decision.Action == CreateTwin:
 		s.Facts.TwinConflict = true
-	case r.Outcome == Conflict:
-		s.End = Conflicted
-	case r.Outcome == Gone:
-		s.End = ObjectGone
-	default:
-		s.End = CallFailed
+	case s.Took(r.Outcome):
+		s.succeeded(t, pvs, r, sent, now)
 	}
-	if s.End == NotEnded && (s.Decision.Action != ReadSiblings || s.siblingsRead()) {
+	if s.End == session.NotEnded && (s.Decision.Action != ReadSiblings || s.siblingsRead()) {
 		s.decide(now)
 	}
 }
@@ -262,20 +211,14 @@ func (s *Session) succeeded(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 		s.twinIs(t, pvs, r.PV)
 	case RemoveTwinFinalizer:
 		s.twinIs(t, pvs, r.PV)
-		s.End = Written
+		s.End = session.Written
 	case DeleteTwin:
 		s.twinDeleted(t, now)
 	case AddFinalizer, RemoveFinalizer, RemoveFinalizerByUID:
 		t.expect(r.PV, pvs)
-		s.End = Written
+		s.End = session.Written
 	case Wait:
 	}
-}
-
-// live numbers a live read that was sent at this time.
-func (s *Session) live(sent time.Time) Read {
-	s.Reads++
-	return Read{Sent: sent, Order: s.Reads}
 }
 
 // read adds what a live read found.
@@ -283,28 +226,28 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 	f := &s.Facts
 	switch s.Decision.Action {
 	case ReadClaim:
-		f.Claim = ClaimFacts{Read: s.live(sent), Of: f.PV.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
+		f.Claim = ClaimFacts{Read: s.Live(sent), Of: f.PV.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
 	case ReadAttachments:
-		f.Attachments = AttachmentFacts{Read: s.live(sent), Count: r.Attachments}
+		f.Attachments = AttachmentFacts{Read: s.Live(sent), Count: r.Attachments}
 	case ReadSiblings:
 		s.readSibling(r, sent)
 	case ReadOriginal:
-		f.Original = OriginalFacts{Read: s.live(sent), Gone: !r.Found || r.PV.UID != f.Twin.TwinOf}
+		f.Original = OriginalFacts{Read: s.Live(sent), Gone: !r.Found || r.PV.UID != f.Twin.TwinOf}
 	case ReadTwin:
 		if !r.Found {
-			s.End = Conflicted
+			s.End = session.Conflicted
 			return
 		}
 		// It is judged next; before its policy is set to Delete, all is read a second time, as with any other.
-		f.Claim, f.Attachments, f.SiblingsRead, f.PVRead, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, Read{}, Read{},
-			false
+		f.Claim, f.Attachments, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, false
+		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
 		s.twinIs(t, pvs, r.PV)
 	default:
 		if !r.Found || r.PV.UID != f.PV.UID {
-			s.End = ObjectGone
+			s.End = session.ObjectGone
 			return
 		}
-		f.PV, f.PVRead = r.PV, s.live(sent)
+		f.PV, f.PVRead = r.PV, s.Live(sent)
 	}
 }
 
@@ -312,7 +255,7 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 // restored from a backup keeps the volume. A PV that is gone needs the volume no more.
 func (s *Session) readSibling(r Reply, sent time.Time) {
 	if s.SiblingsRead.Order == 0 {
-		s.SiblingsRead = s.live(sent)
+		s.SiblingsRead = s.Live(sent)
 	}
 	switch {
 	case s.ClaimUnread:
@@ -367,44 +310,30 @@ func (s *Session) Subject() PV {
 	return s.Facts.PV
 }
 
-// Requeue is when another session begins.
-type Requeue uint8
-
-const (
-	// RequeueNever: an event begins it.
-	RequeueNever Requeue = iota
-	// RequeueSoon: in a moment. The change's own event begins it too; the delay is for the case that the event came
-	// before the answer.
-	RequeueSoon
-	// RequeueRetry: after a delay that grows with each try.
-	RequeueRetry
-	// RequeueAfter: after Decision.After.
-	RequeueAfter
-)
+// Next returns the step that the session waits for.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
+}
 
 // Requeue returns when another session begins after this one has ended.
-func (s *Session) Requeue() Requeue {
-	switch {
-	case s.End == Conflicted:
-		return RequeueSoon
-	case s.End == CallFailed, s.End == TooSlow, s.Decision.Timed:
-		return RequeueRetry
-	case s.Decision.After > 0:
-		return RequeueAfter
+func (s *Session) Requeue() session.Requeue {
+	r := s.Progress.Requeue(s.Decision.After)
+	if s.Decision.Timed && r != session.RequeueSoon {
+		return session.RequeueRetry
 	}
-	return RequeueNever
+	return r
 }
 
 // Reason returns the reason to report after the session has ended, empty for none.
 func (s *Session) Reason() Reason {
 	switch {
-	case s.End == Skipped:
+	case s.End == session.Skipped:
 		return ReasonDryRun
-	case s.End == TooSlow, s.End == CallFailed && s.Decision.Action.Reads():
+	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
 		return ReasonAPIReadFailed
-	case s.End == CallFailed:
+	case s.End == session.CallFailed:
 		return ReasonAPIWriteFailed
-	case s.End != Waiting:
+	case s.End != session.Waiting:
 		return ""
 	}
 	switch s.Decision.Reason {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -12,7 +13,7 @@ func rules() Rules { return Rules{RetryStart: time.Second, RetryMax: 5 * time.Mi
 
 // play answers each call of a session with what reply returns, and returns the steps.
 func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Action) {
-	for s.End == NotEnded {
+	for s.End == session.NotEnded {
 		ask := s.Ask()
 		steps = append(steps, ask.Action)
 		s.Answer(t, cache, reply(ask), now(), now())
@@ -20,17 +21,23 @@ func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Act
 	return steps
 }
 
+// ok is a reply that says that the call did what it was for.
+func ok(r Reply) Reply {
+	r.Outcome = session.Succeeded
+	return r
+}
+
 // server answers as an API server on which nothing stands against a deletion.
 func server(ask Ask) Reply {
 	switch ask.Call {
 	case GetPV:
-		return Reply{Found: true, PV: due()}
+		return ok(Reply{Found: true, PV: due()})
 	case CreatePV:
-		return Reply{PV: made()}
+		return ok(Reply{PV: made()})
 	case PatchPolicy, PatchFinalizers:
-		return Reply{PV: PV{Name: ask.Name, UID: ask.UID, ResourceVersion: "30", Policy: ask.Policy}}
+		return ok(Reply{PV: PV{Name: ask.Name, UID: ask.UID, ResourceVersion: "30", Policy: ask.Policy}})
 	default:
-		return Reply{}
+		return ok(Reply{})
 	}
 }
 
@@ -42,7 +49,8 @@ func TestASessionAsksForOneCallAfterTheOther(t *testing.T) {
 	if want := []Action{ReadClaim, ReadAttachments, ReadPV, CreateTwin}; !found || !slices.Equal(steps, want) {
 		t.Errorf("steps %v, want %v", steps, want)
 	}
-	if s.End != Waiting || s.Reason() != ReasonTwinNotReleased || s.Requeue() != RequeueNever || s.Ask().Call != NoCall {
+	if s.End != session.Waiting || s.Reason() != ReasonTwinNotReleased || s.Requeue() != session.RequeueNever ||
+		s.Ask().Call != NoCall {
 		t.Errorf("ended as %v: %v, %v", s.End, s.Reason(), s.Requeue())
 	}
 	if got, _ := tracker.Observe(due().Name, cache, now()); !got.TwinFound {
@@ -54,7 +62,7 @@ func TestACopyOfASessionIsASession(t *testing.T) {
 	cache, tracker := holding(due(), sibling())
 	facts, _ := tracker.Observe(due().Name, cache, now())
 	s := Begin(facts, rules(), now())
-	s.Answer(tracker, cache, Reply{}, now(), now())
+	s.Answer(tracker, cache, ok(Reply{}), now(), now())
 	copied := s
 	first := play(&s, tracker, cache, server)
 	if second := play(&copied, tracker, cache, server); !slices.Equal(first, second) || len(first) == 0 {
@@ -63,7 +71,7 @@ func TestACopyOfASessionIsASession(t *testing.T) {
 }
 
 func TestHowASessionEnds(t *testing.T) {
-	at := func(action Action, outcome Outcome) func(Ask) Reply {
+	at := func(action Action, outcome session.Outcome) func(Ask) Reply {
 		return func(ask Ask) Reply {
 			if ask.Action == action {
 				return Reply{Outcome: outcome}
@@ -83,38 +91,41 @@ func TestHowASessionEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts   Facts
 		reply   func(Ask) Reply
-		end     End
+		end     session.End
 		reason  Reason
-		requeue Requeue
+		requeue session.Requeue
 	}{
-		"a read fails": {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, Failed), CallFailed,
-			ReasonAPIReadFailed, RequeueRetry},
-		"a write fails": {with(), at(CreateTwin, Failed), CallFailed, ReasonAPIWriteFailed, RequeueRetry},
-		"the twin changed": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Conflict), Conflicted, "",
-			RequeueSoon},
-		"the twin is gone": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Gone), ObjectGone, "",
-			RequeueNever},
-		"the PV is gone": {with(func(f *Facts) { f.PVRead = Read{} }), func(Ask) Reply { return Reply{} },
-			ObjectGone, "", RequeueNever},
-		"another PV has its name":    {with(func(f *Facts) { f.PVRead = Read{} }), another, ObjectGone, "", RequeueNever},
-		"a finalizer is added":       {Facts{Other: OtherAbsent, PV: unprotected}, server, Written, "", RequeueNever},
-		"the finalizers are removed": {with(deleted), server, Written, "", RequeueNever},
-		"nothing is to be done": {Facts{Other: OtherAbsent, PV: bound()}, server, Waiting, ReasonProtected,
-			RequeueNever},
-		"attached": {with(func(f *Facts) { f.Attachments.Count = 1 }), server, Waiting, ReasonAttached,
-			RequeueRetry},
-		"a try failed a moment ago": {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server, Waiting,
-			ReasonVolumeFailedDelete, RequeueAfter},
-		"the next try is under way": {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, Waiting,
-			ReasonVolumeFailedDelete, RequeueNever},
+		"a read fails": {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, session.Unanswered),
+			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"a write fails": {with(), at(CreateTwin, session.Unanswered),
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		"the twin changed": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict),
+			session.Conflicted, "", session.RequeueSoon},
+		"the twin is gone": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone),
+			session.ObjectGone, "", session.RequeueNever},
+		"the PV is gone": {with(func(f *Facts) { f.PVRead = session.Read{} }), func(Ask) Reply { return ok(Reply{}) },
+			session.ObjectGone, "", session.RequeueNever},
+		"another PV has its name": {with(func(f *Facts) { f.PVRead = session.Read{} }), another,
+			session.ObjectGone, "", session.RequeueNever},
+		"a finalizer is added": {Facts{Other: OtherAbsent, PV: unprotected}, server,
+			session.Written, "", session.RequeueNever},
+		"the finalizers are removed": {with(deleted), server, session.Written, "", session.RequeueNever},
+		"nothing is to be done": {Facts{Other: OtherAbsent, PV: bound()}, server,
+			session.Waiting, ReasonProtected, session.RequeueNever},
+		"attached": {with(func(f *Facts) { f.Attachments.Count = 1 }), server,
+			session.Waiting, ReasonAttached, session.RequeueRetry},
+		"a try failed a moment ago": {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server,
+			session.Waiting, ReasonVolumeFailedDelete, session.RequeueAfter},
+		"the next try is under way": {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server,
+			session.Waiting, ReasonVolumeFailedDelete, session.RequeueNever},
 		"the twin's name is taken, and is freed": {with(), func(ask Ask) Reply {
 			if ask.Action == ReadTwin {
-				return Reply{}
+				return ok(Reply{})
 			}
-			return at(CreateTwin, Conflict)(ask)
-		}, Conflicted, "", RequeueSoon},
+			return at(CreateTwin, session.Conflict)(ask)
+		}, session.Conflicted, "", session.RequeueSoon},
 		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
-			server, Written, "", RequeueNever},
+			server, session.Written, "", session.RequeueNever},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, tracker := holding()
@@ -136,16 +147,16 @@ func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
 		sibling PV
 		want    Reason
 	}{
-		"its claim is gone": {Reply{}, other, ReasonTwinNotReleased},
-		"its claim exists": {Reply{Found: true, ClaimUID: other.Claim.UID}, other,
+		"its claim is gone": {ok(Reply{}), other, ReasonTwinNotReleased},
+		"its claim exists": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}), other,
 			ReasonSharedSource},
-		"another claim of the name names it": {Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}, other,
+		"another claim of the name names it": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}), other,
 			ReasonSharedSource},
-		"another claim of the name names this PV": {Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}, other,
+		"another claim of the name names this PV": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}), other,
 			ReasonTwinNotReleased},
-		"it names another volume now": {Reply{Found: true, ClaimUID: other.Claim.UID},
+		"it names another volume now": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}),
 			PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
-		"it was turned to Retain since it was seen": {Reply{},
+		"it was turned to Retain since it was seen": {ok(Reply{}),
 			func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,13 +166,13 @@ func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
 			play(&s, tracker, cache, func(ask Ask) Reply {
 				switch {
 				case ask.Call == GetPV && ask.Name == other.Name:
-					return Reply{Found: true, PV: c.sibling}
+					return ok(Reply{Found: true, PV: c.sibling})
 				case ask.Call == GetClaim && ask.Claim == other.Claim:
 					return c.claim
 				}
 				return server(ask)
 			})
-			if s.End != Waiting || s.Reason() != c.want {
+			if s.End != session.Waiting || s.Reason() != c.want {
 				t.Errorf("ended as %d for %q, want %q", s.End, s.Reason(), c.want)
 			}
 		})
@@ -172,7 +183,7 @@ func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
 	cache, tracker := holding()
 	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
 	steps := play(&s, tracker, cache, server)
-	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != Skipped ||
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != session.Skipped ||
 		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun || s.Ask().Call != NoCall {
 		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
 	}
@@ -183,15 +194,15 @@ func TestReadsThatAreTooOldEndASession(t *testing.T) {
 	cache, tracker := holding()
 	at := now()
 	s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), at)
-	for s.End == NotEnded {
-		if ask := s.Ask(); !ask.Action.Reads() {
+	for s.End == session.NotEnded {
+		if ask := s.Ask(); ask.Action.Kind() == session.Writes {
 			t.Fatalf("%v after reads that are too old", ask.Action)
 		}
 		sent := at
 		at = at.Add(6 * time.Second)
 		s.Answer(tracker, cache, server(s.Ask()), sent, at)
 	}
-	if s.End != TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != RequeueRetry {
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
 		t.Errorf("ended as %v for %q", s.End, s.Reason())
 	}
 }
@@ -245,7 +256,7 @@ func TestWhatASessionLearnsOfATwin(t *testing.T) {
 		}
 		twin := after(c.facts.Twin, c.change)
 		twin.ResourceVersion = "30"
-		s.Answer(tracker, cache, Reply{PV: twin}, now(), now())
+		s.Answer(tracker, cache, ok(Reply{PV: twin}), now(), now())
 		if got := tracker.Expectations[twin.Name]; s.Facts.Twin != twin || got != twin {
 			t.Errorf("%s: the session has %+v, the tracker %+v", name, s.Facts.Twin, got)
 		}
@@ -255,7 +266,7 @@ func TestWhatASessionLearnsOfATwin(t *testing.T) {
 	if s.Decision.Action != DeleteTwin {
 		t.Fatalf("a twin that failed: %s", s.Decision.Action)
 	}
-	s.Answer(tracker, cache, Reply{}, now(), now())
+	s.Answer(tracker, cache, ok(Reply{}), now(), now())
 	if _, accepted := tracker.DeletionAccepted[made().UID]; !accepted || !s.Facts.Twin.Terminating ||
 		!tracker.Failures[due().UID].Until.After(now()) || s.Facts.Failure != tracker.Failures[due().UID].Failure {
 		t.Errorf("its deletion: accepted %t, terminating %t, the next try at %v", accepted, s.Facts.Twin.Terminating,
@@ -267,13 +278,13 @@ func TestWhatASessionLearnsOfATwin(t *testing.T) {
 func TestATwinThatIsThereAlready(t *testing.T) {
 	cache, tracker := holding(due())
 	s := Begin(proven(), rules(), now())
-	s.Answer(tracker, cache, Reply{Outcome: Conflict}, now(), now())
-	if s.End != NotEnded || s.Ask().Action != ReadTwin || s.Ask().Name != made().Name {
+	s.Answer(tracker, cache, Reply{Outcome: session.Conflict}, now(), now())
+	if s.End != session.NotEnded || s.Ask().Action != ReadTwin || s.Ask().Name != made().Name {
 		t.Fatalf("ended as %v, asks %+v", s.End, s.Ask())
 	}
 	twin := made()
 	twin.Phase = volume.PhaseReleased
-	s.Answer(tracker, cache, Reply{Found: true, PV: twin}, now(), now())
+	s.Answer(tracker, cache, ok(Reply{Found: true, PV: twin}), now(), now())
 	if s.Ask().Action != ReadClaim || s.Facts.Twin != twin {
 		t.Errorf("after a look at it: %s, want all to be read a second time", s.Ask().Action)
 	}
@@ -287,9 +298,9 @@ func TestATwinWithoutItsOriginal(t *testing.T) {
 		reply Reply
 		want  Action
 	}{
-		"gone":        {Reply{}, DeleteTwin},
-		"a new one":   {Reply{Found: true, PV: namesake}, DeleteTwin},
-		"still there": {Reply{Found: true, PV: original}, Wait},
+		"gone":        {ok(Reply{}), DeleteTwin},
+		"a new one":   {ok(Reply{Found: true, PV: namesake}), DeleteTwin},
+		"still there": {ok(Reply{Found: true, PV: original}), Wait},
 	} {
 		cache, tracker := holding(made())
 		s := Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
@@ -309,13 +320,13 @@ func TestAClaimThatALiveReadFinds(t *testing.T) {
 		reply Reply
 		want  Reason
 	}{
-		"it exists":              {Reply{Found: true, ClaimUID: due().Claim.UID}, ReasonClaimStillExists},
-		"another, naming the PV": {Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}, ReasonClaimNamesPV},
+		"it exists":              {ok(Reply{Found: true, ClaimUID: due().Claim.UID}), ReasonClaimStillExists},
+		"another, naming the PV": {ok(Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}), ReasonClaimNamesPV},
 	} {
 		cache, tracker := holding(due())
 		s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), now())
 		s.Answer(tracker, cache, c.reply, now(), now())
-		if s.End != Waiting || s.Decision.Reason != c.want {
+		if s.End != session.Waiting || s.Decision.Reason != c.want {
 			t.Errorf("%s: %s because %s", name, s.Decision.Action, s.Decision.Reason)
 		}
 	}
@@ -341,15 +352,15 @@ func TestAllSiblingsAreRead(t *testing.T) {
 		s := Begin(facts, rules(), now())
 		sent := now()
 		var asks []string
-		for s.Decision.Action == ReadSiblings && s.End == NotEnded {
+		for s.Decision.Action == ReadSiblings && s.End == session.NotEnded {
 			ask := s.Ask()
 			asks = append(asks, ask.Name+ask.Claim.Name)
-			reply := Reply{}
+			reply := ok(Reply{})
 			switch ask.Name {
 			case "other":
-				reply = Reply{Found: true, PV: sibling()}
+				reply = ok(Reply{Found: true, PV: sibling()})
 			case "third":
-				reply = Reply{Found: true, PV: c.third}
+				reply = ok(Reply{Found: true, PV: c.third})
 			}
 			s.Answer(tracker, cache, reply, sent, sent)
 			sent = sent.Add(time.Second)
@@ -366,20 +377,20 @@ func TestAllSiblingsAreRead(t *testing.T) {
 func TestWhatIsNotFoundIsNot(t *testing.T) {
 	cache, tracker := holding()
 	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
-	s := Begin(with(func(f *Facts) { f.PVRead = Read{} }), rules(), now())
-	if play(&s, tracker, cache, none); s.End != ObjectGone {
+	s := Begin(with(func(f *Facts) { f.PVRead = session.Read{} }), rules(), now())
+	if play(&s, tracker, cache, none); s.End != session.ObjectGone {
 		t.Errorf("the PV is gone: ended as %d", s.End)
 	}
 	s = Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
-	s.Answer(tracker, cache, Reply{PV: due()}, now(), now())
+	s.Answer(tracker, cache, ok(Reply{PV: due()}), now(), now())
 	if !s.Facts.Original.Gone || s.Decision.Action != DeleteTwin {
 		t.Errorf("the original is gone: %+v, then %s", s.Facts.Original, s.Decision.Action)
 	}
 	if subject := s.Subject(); subject.UID != made().UID {
 		t.Errorf("the session is about %+v", subject)
 	}
-	s = Begin(with(func(f *Facts) { f.Siblings, f.SiblingsRead = []PV{sibling()}, Read{} }), rules(), now())
-	s.Answer(tracker, cache, Reply{PV: sibling()}, now(), now())
+	s = Begin(with(func(f *Facts) { f.Siblings, f.SiblingsRead = []PV{sibling()}, session.Read{} }), rules(), now())
+	s.Answer(tracker, cache, ok(Reply{PV: sibling()}), now(), now())
 	if len(s.Facts.Siblings) > 0 {
 		t.Errorf("the sibling is gone: %v", s.Facts.Siblings)
 	}
@@ -403,7 +414,7 @@ func TestWhichTwinsDelayTheNext(t *testing.T) {
 		if s.Ask().Call != DeletePV {
 			t.Fatalf("%s: asks %+v", name, s.Ask())
 		}
-		s.Answer(tracker, cache, Reply{}, now(), now())
+		s.Answer(tracker, cache, ok(Reply{}), now(), now())
 		var delay time.Duration
 		for _, f := range tracker.Failures {
 			delay = f.Until.Sub(now())

@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
-// The diagrams of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is
-// carried out in a small world, where people and controllers do one thing at a time. So no arrow is drawn by hand.
+// The tables of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is
+// carried out in a small world, where people and controllers do one thing at a time. So no row is written by hand.
 
 // scene is what the world is like, and what is known of it.
 type scene struct {
@@ -110,7 +111,7 @@ func carryOut(w *scene, d Decision) {
 	case DeletePV:
 		s.Done.PVDeleted, s.PV.Terminating = true, true
 	default:
-		panic(d.Action.String() + " is not drawn")
+		panic(d.Action.String() + " is not told")
 	}
 }
 
@@ -122,7 +123,8 @@ func (w *scene) settle(d Decision) {
 		s.End = End{Gone: true, Final: true}
 	}
 	if d.Action == Wait {
-		s.Claim, s.PVRead, s.PVsListed, s.SecretsRead, s.AttachmentsCurrent = ClaimFacts{}, Read{}, Read{}, false, false
+		s.Claim, s.PVRead, s.PVsListed = ClaimFacts{}, session.Read{}, session.Read{}
+		s.SecretsRead, s.AttachmentsCurrent = false, false
 	}
 }
 
@@ -172,7 +174,7 @@ func explore(first scene, hasty bool, happenings ...happening) diagram {
 			}
 			next := w
 			carryOut(&next, d)
-			follow(next, d.Action.String())
+			follow(next, "`"+d.Action.String()+"`")
 		}
 		for _, h := range happenings {
 			if next := w; (d.Action == Wait || hasty && !w.s.Done.VolumeDeleted) && !w.s.End.Gone && h.do(&next) {
@@ -183,50 +185,45 @@ func explore(first scene, hasty bool, happenings ...happening) diagram {
 	return g
 }
 
-// draw returns it as Mermaid has it.
-func (g diagram) draw() string {
+// table returns it as a table: what is done for each reason, and which reason follows after what.
+func (g diagram) table() string {
 	var text strings.Builder
-	text.WriteString("```mermaid\nstateDiagram-v2\n")
-	for _, reason := range Reasons() {
-		if steps := g.steps[reason]; len(steps) > 0 {
-			names := make([]string, len(steps))
-			for i, step := range steps {
-				names[i] = step.String()
-			}
-			fmt.Fprintf(&text, "    %s: %s<br>%s\n", reason, reason, strings.Join(names, ", "))
-		}
-	}
+	text.WriteString("| reason | steps | what happens | next reason |\n|---|---|---|---|\n")
 	for _, from := range Reasons() {
+		steps := make([]string, len(g.steps[from]))
+		for i, step := range g.steps[from] {
+			steps[i] = "`" + step.String() + "`"
+		}
 		for _, to := range Reasons() {
 			if what := g.edges[[2]Reason{from, to}]; len(what) > 0 {
-				fmt.Fprintf(&text, "    %s --> %s: %s\n", from, to, strings.Join(what, ", or "))
+				fmt.Fprintf(&text, "| `%s` | %s | %s | `%s` |\n", from, strings.Join(steps, ", "), strings.Join(what, ", or "), to)
+				steps = nil
 			}
 		}
 	}
-	text.WriteString("```\n")
 	return text.String()
 }
 
-func TestTheDiagramsAreWhatIsDecided(t *testing.T) {
+func TestTheTablesAreWhatIsDecided(t *testing.T) {
 	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(),
-		deletePV()).draw())
+		deletePV()).table())
 	docs.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
-		retain(), hold(true, "it is held"), hold(false, "it is not held any more"), detach()).draw())
+		retain(), hold(true, "it is held"), hold(false, "it is not held any more"), detach()).table())
 	docs.CheckPart(t, "explanation/concepts.md", "deleted before it was protected",
-		explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
+		explore(made(), true, bindClaim(), deleteClaim(), deletePV()).table())
 }
 
-// TestTheDiagramsAreExplored shows that the arrows follow the code.
-func TestTheDiagramsAreExplored(t *testing.T) {
+// TestTheTablesAreExplored shows that the rows follow the code.
+func TestTheTablesAreExplored(t *testing.T) {
 	g := explore(made(), false, bindClaim(), deleteClaim(), deletePV())
 	for _, edge := range [][2]Reason{{ReasonBound, ReasonTerminatingBound}, {ReasonBound, ReasonReclaim},
 		{ReasonTerminatingBound, ReasonReclaim}, {ReasonVolumeDeleted, ReasonGone}} {
 		if len(g.edges[edge]) == 0 {
-			t.Errorf("no arrow leads from %s to %s", edge[0], edge[1])
+			t.Errorf("no row leads from %s to %s", edge[0], edge[1])
 		}
 	}
 	if steps := g.steps[ReasonReclaim]; !slices.Equal(steps, []Action{ReadSecrets, ReadClaim, ReadPV, DeleteVolume}) {
-		t.Errorf("the steps of a deletion are drawn as %v", steps)
+		t.Errorf("the steps of a deletion are told as %v", steps)
 	}
 	for edge := range g.edges {
 		if edge[1] == ReasonReclaim && edge[0] != ReasonBound && edge[0] != ReasonTerminatingBound {

@@ -1,0 +1,236 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// TestAReleaseThatFailsSaysSo, and begins with nothing that it has not done before.
+func TestAReleaseThatFailsSaysSo(t *testing.T) {
+	broken := errors.New("broken")
+	for _, step := range []string{
+		"get mutatingadmissionpolicies", "get mutatingwebhookconfigurations", "patch mutatingadmissionpolicies",
+		"list persistentvolumes", "patch persistentvolumes",
+	} {
+		client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
+		var did []string
+		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			did = append(did, action.GetVerb()+" "+action.GetResource().Resource)
+			return did[len(did)-1] == step, nil, broken
+		})
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, broken) || did[len(did)-1] != step {
+			t.Errorf("%s fails: %v after %q", step, err, did)
+		}
+	}
+}
+
+// TestAListThatCannotBeReadAgainEndsARelease: it may list the driver still.
+func TestAListThatCannotBeReadAgainEndsARelease(t *testing.T) {
+	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
+	broken, changed := errors.New("broken"), false
+	client.PrependReactor("*", "mutatingadmissionpolicies", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetVerb() == "patch" {
+			changed = true
+			return true, nil, apierrors.NewConflict(schema.GroupResource{}, PolicyName, errors.New("changed"))
+		}
+		return changed, nil, broken
+	})
+	if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, broken) ||
+		!slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+		t.Errorf("released in spite of a policy that may list the driver: %v", err)
+	}
+}
+
+// TestAnAPIServerThatFailsEndsARelease.
+func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/persistentvolumes") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","items":[]}`))
+	}))
+	t.Cleanup(server.Close)
+	for what, config := range map[string]*rest.Config{
+		"refuses": {Host: server.URL}, "has no address": {Host: "http://:x"},
+	} {
+		if _, err := Release(t.Context(), config, []string{driver}); err == nil {
+			t.Errorf("an API server that %s: released", what)
+		}
+		if err := WaitUntilRemoved(t.Context(), config, []string{driver}); err == nil {
+			t.Errorf("an API server that %s: no finalizer comes back", what)
+		}
+	}
+}
+
+// TestAnAPIServerThatDoesNotAnswerEndsARelease.
+func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(ended) })
+	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+	must(t, err)
+	admission, err := admissionclient.NewForConfig(&rest.Config{Host: server.URL})
+	must(t, err)
+	r := newReleaser(clients, admission, clock.RealClock{})
+	if r.timeout != callTimeout || r.lists.timeout != callTimeout {
+		t.Errorf("a call may take %v, or %v", r.timeout, r.lists.timeout)
+	}
+	r.timeout, r.lists.timeout = 50*time.Millisecond, 50*time.Millisecond
+	pv := driversPV("a", driver, nil)
+	for what, call := range map[string]func() error{
+		"a policy":     func() error { _, _, err := r.lists.readPolicy(t.Context(), volume.RoleOwner); return err },
+		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
+		"the list of drivers": func() error {
+			return r.lists.write(t.Context(), driverList{patch: func(ctx context.Context, body []byte) error {
+				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
+					metav1.PatchOptions{})
+				return err
+			}}, []string{driver})
+		},
+		"the list of PVs": func() error { _, err := r.pass(t.Context(), removal{drivers: []string{driver}}); return err },
+		"a PV":            func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },
+	} {
+		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAListThatIsNotOursIsNotChanged: a release that does not know what is listed releases nothing.
+func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
+	foreign := Policy(volume.RoleOwner, driver)
+	foreign.Spec.MatchConditions[4].Expression = "true"
+	hooks := PVWebhooks(Service{}, Drivers{volume.RoleCompanion: {driver}})
+	hooks.Webhooks[0].MatchConditions = nil
+	for _, object := range []runtime.Object{foreign, hooks} {
+		client, r := releasing(object, driversPV("a", driver, nil))
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, errUnknownCondition) {
+			t.Errorf("%T: %v", object, err)
+		}
+		if !slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+			t.Errorf("%T: the finalizer is removed", object)
+		}
+	}
+}
+
+// TestWhatWasUnlistedIsAwaited: a dry run shows whether the finalizer still comes back.
+func TestWhatWasUnlistedIsAwaited(t *testing.T) {
+	last := int(quietPeriod / probeInterval)
+	end := int(propagationTimeout / probeInterval)
+	for sentence, c := range map[string]struct {
+		pvs []runtime.Object
+		// back says at which tries the finalizer comes back.
+		back  func(try int) bool
+		tries int
+		want  error
+	}{
+		"at once": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return false },
+			1 + int(quietPeriod/probeInterval), nil},
+		"after three tries": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try < 3 }, 3 + int(quietPeriod/probeInterval), nil},
+		"and again": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try == 4 }, 5 + int(quietPeriod/probeInterval), nil},
+		"and at the last try": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try == last }, 1 + 2*last, nil},
+		"shortly before the end": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try < end }, end + last, nil},
+		"one that is another by now shows none": {[]runtime.Object{driversPV("changed", driver, nil)},
+			func(int) bool { return true }, 1, nil},
+		"never": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true },
+			1 + int(propagationTimeout/probeInterval), reclaim.ErrFinalizerRestored},
+		"no PV can show it": {[]runtime.Object{driversPV("a", driver,
+			func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
+		"the only PV is another's": {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0,
+			nil},
+		"another driver of the only PV is still listed": {[]runtime.Object{driversPV("a", driver,
+			func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{volume.AnnMigratedTo: "listed"} })},
+			func(int) bool { return true }, 0, nil},
+		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1,
+			nil},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			client := fake.NewClientset(c.pvs...)
+			tries := 0
+			client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				patch, is := action.(clienttesting.PatchActionImpl)
+				if !is || !slices.Equal(patch.PatchOptions.DryRun, []string{metav1.DryRunAll}) {
+					t.Errorf("no dry run: %+v", action)
+				}
+				tries++
+				if patch.Name == "changed" {
+					must(t, client.Tracker().Delete(patch.GetResource(), "", "changed"))
+					return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumes"}, "changed", nil)
+				}
+				if patch.Name == "gone" {
+					must(t, client.Tracker().Delete(patch.GetResource(), "", "gone"))
+					return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumes"}, "gone")
+				}
+				return true, driversPV("a", driver, func(pv *v1.PersistentVolume) {
+					if !c.back(tries - 1) {
+						pv.Finalizers = nil
+					}
+				}), nil
+			})
+			clock := instant{testclock.NewFakeClock(time.Unix(0, 0))}
+			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()},
+				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}}, clock)
+			if !errors.Is(err, c.want) || tries != c.tries {
+				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+			}
+			if took := clock.Now().Sub(time.Unix(0, 0)); tries < 2 && took > 0 {
+				t.Errorf("waited %v for what nothing shows", took)
+			}
+			lists := 0
+			for _, a := range client.Actions() {
+				if a.GetVerb() == "list" {
+					lists++
+				}
+			}
+			if lists > 2 {
+				t.Errorf("listed all PVs %d times", lists)
+			}
+		})
+	}
+}
+
+// TestWhatCannotBeTriedIsNotAwaited: nothing is known of whether the finalizer comes back.
+func TestWhatCannotBeTriedIsNotAwaited(t *testing.T) {
+	broken := errors.New("broken")
+	for _, verb := range []string{"list", "patch"} {
+		client := fake.NewClientset(driversPV("a", driver, nil))
+		client.PrependReactor(verb, "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, broken
+		})
+		err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()}, removal{drivers: []string{driver}},
+			instant{testclock.NewFakeClock(time.Unix(0, 0))})
+		if !errors.Is(err, broken) {
+			t.Errorf("%s fails: %v", verb, err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package explain
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// TestAfterClaim asks what becomes of the volume of a PV that is bound, attached and protected, and not changed before.
+func TestAfterClaim(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(*PVFacts)
+		fate   VolumeFate
+		words  string
+	}{
+		"policy Delete": {func(*PVFacts) {}, VolumeDeleted, "Driver " + driver + " deletes the volume"},
+		"policy Retain": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain },
+			VolumeKept, "The reclaim policy Retain keeps the volume: PV pv stays Released"},
+		"policy Retain, not protected": {func(f *PVFacts) {
+			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
+		}, VolumeKept, "stays Released"},
+		"a policy that nobody knows": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred" },
+			VolumeUnknown, "does not know this reclaim policy"},
+		"held": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" }, VolumeKept,
+			volume.HoldAnnotation + " keeps the volume"},
+		"not protected yet": {func(f *PVFacts) { f.PV.Finalizers = nil }, VolumeDeleted, "deletes the volume"},
+		"beside a companion": {func(f *PVFacts) { f.PV.Finalizers = []string{volume.CompanionFinalizer} }, VolumeDeleted,
+			"deletes the volume"},
+		"beside a companion, held, which external-provisioner does not know": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+		}, VolumeDeleted, "deletes the volume"},
+		"with an observer": {func(f *PVFacts) { f.Role = volume.RoleObserver }, VolumeDeleted, "deletes the volume"},
+		"the brake is on": {func(f *PVFacts) {
+			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "too many")
+		}, VolumeWaits, "Deletions are paused"},
+		"the driver is gone": {func(f *PVFacts) { f.uninstall() },
+			VolumeWaits, driver + ", which deletes the volume, is not"},
+		"the driver is gone, policy Retain": {func(f *PVFacts) {
+			f.uninstall()
+			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}, VolumeKept, "stays Released"},
+		"another PV has the volume, too": {func(f *PVFacts) {
+			f.sibling("other", func(pv *v1.PersistentVolume) { pv.Status.Phase = v1.VolumeBound })
+		}, VolumeWaits, "It is PV other"},
+		"terminating, and not protected": {func(f *PVFacts) { f.PV.Finalizers = nil; f.terminate(0) }, VolumeWaits,
+			"can be gone before its volume is deleted"},
+		"attachments cannot be read": {func(f *PVFacts) {
+			f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden)
+		},
+			VolumeDeleted, "deletes the volume"},
+		"the in-flight log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
+			VolumeDeleted, "deletes the volume"},
+		"an in-tree volume": {func(f *PVFacts) { ofPlugin(f) }, VolumeDeleted, "The in-tree plugin kubernetes.io/"},
+		"an in-tree volume, held, which kube-controller-manager does not know": {func(f *PVFacts) {
+			ofPlugin(f)
+			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+		}, VolumeDeleted, "The in-tree plugin"},
+		"an owner after a companion": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.Role = volume.RoleOwner
+		}, VolumeDeleted, "deletes the volume"},
+		"an in-tree volume with policy Recycle": {func(f *PVFacts) {
+			ofPlugin(f)
+			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
+		}, VolumeDeleted, "deletes the files of the volume"},
+		"an in-tree volume with a policy that nobody knows": {func(f *PVFacts) {
+			ofPlugin(f)
+			f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred"
+		}, VolumeUnknown, "No program is known"},
+		"an in-tree volume with policy Retain": {func(f *PVFacts) {
+			ofPlugin(f)
+			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}, VolumeKept, "stays Released"},
+		"a volume that somebody created by hand": {func(f *PVFacts) {
+			f.PV.Annotations = nil
+			f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
+		}, VolumeUnknown, "No program is known"},
+		"bound to another claim": {func(f *PVFacts) { f.PV.Spec.ClaimRef.UID = "new" }, VolumeUnknown,
+			"not bound to the claim"},
+	} {
+		f := released()
+		f.bound()
+		f.attach(node(v1.ConditionTrue))
+		f.PV.Finalizers = append(f.PV.Finalizers, "external-attacher/disk-csi-example-com")
+		c.change(&f)
+		pvs := []PV{PVOf(f.PV)}
+		f.PVs.Value = append(pvs, f.PVs.Value[1:]...)
+		got := f.Indexed().AfterClaim("pv", "c")
+		if got.Fate != c.fate {
+			t.Errorf("%s: %s, want %s: %+v", sentence, got.Fate, c.fate, got)
+		}
+		expect(t, got.Text, c.words)
+	}
+}
+
+func ofPlugin(f *PVFacts) {
+	f.PV.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/host-path"}
+	f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/tmp/a"}}
+}
+
+func TestAfterClaimWithoutPV(t *testing.T) {
+	f := released().Indexed()
+	for name, want := range map[string]VolumeFate{"": VolumeNone, "gone": VolumeUnknown} {
+		if got := f.AfterClaim(name, "c"); got.Fate != want {
+			t.Errorf("PV %q: %+v, want %s", name, got, want)
+		}
+	}
+	f.PVs = Failed[[]PV](errForbidden)
+	if got := f.AfterClaim("pv", "c"); got.Fate != VolumeUnknown || got.Text != "PVs could not be read." {
+		t.Errorf("PVs are not read: %+v", got)
+	}
+}

@@ -1,0 +1,66 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MetadataPatch is a write of annotations, owner references and finalizers of an object.
+type MetadataPatch struct {
+	// Name and UID name the object. One that was deleted and created again under the same name is not touched. Required.
+	Name string
+	UID  types.UID
+	// ResourceVersion, if set, makes the write fail with ErrChanged when the object is not exactly as it was read.
+	ResourceVersion string
+	// Annotations are set to these values; nil removes one. Others stay.
+	Annotations map[string]*string
+	// Owners, if not nil, replaces all owner references. It needs ResourceVersion: what another program has added since
+	// would be lost.
+	Owners *[]metav1.OwnerReference
+	// Finalizers, if not nil, replaces all finalizers, under the same condition. Only a custom resource needs it, because
+	// the API server takes no strategic merge patch for it; for others see FinalizerPatch.
+	Finalizers *[]string
+}
+
+// body is a JSON merge patch. A strategic merge patch merges owner references by their UID, and needs a directive for
+// each that is removed; the whole list of one resourceVersion says the same in one form.
+func (p MetadataPatch) body() ([]byte, error) {
+	metadata := map[string]any{"uid": p.UID}
+	if p.ResourceVersion != "" {
+		metadata["resourceVersion"] = p.ResourceVersion
+	}
+	if len(p.Annotations) > 0 {
+		metadata["annotations"] = p.Annotations
+	}
+	if p.Owners != nil {
+		metadata["ownerReferences"] = *p.Owners
+	}
+	if p.Finalizers != nil {
+		metadata["finalizers"] = *p.Finalizers
+	}
+	replaces := p.Owners != nil || p.Finalizers != nil
+	switch {
+	case p.UID == "", len(p.Annotations) == 0 && !replaces:
+		return nil, errors.New("want a UID, and annotations, owner references or finalizers")
+	case replaces && p.ResourceVersion == "":
+		return nil, errors.New("want a resourceVersion to replace owner references or finalizers")
+	}
+	return json.Marshal(map[string]any{"metadata": metadata})
+}
+
+// PatchMetadata carries out p and returns the object as it is afterwards. Errors are those of PatchFinalizers.
+func PatchMetadata[T any](ctx context.Context, objects Patcher[T], p MetadataPatch) (after T, err error) {
+	body, err := p.body()
+	if err == nil {
+		after, err = objects.Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return *new(T), fmt.Errorf("patch metadata of %s %q: %w", noun(after), p.Name, meaning(err))
+	}
+	return after, nil
+}

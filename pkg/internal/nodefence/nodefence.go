@@ -1,0 +1,91 @@
+// Package nodefence reads NodeFences, and the Nodes that they are about, for the controllers that take a fence in force
+// as evidence.
+package nodefence
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// Fence is what a watch cache keeps of a NodeFence.
+type Fence struct {
+	Node    string
+	InForce bool
+}
+
+// Record is the kube.Recorder of NodeFences.
+func Record(object runtime.Object, _ bool) (Fence, bool, error) {
+	o, ok := object.(*v1alpha1.NodeFence)
+	if !ok {
+		return Fence{}, false, fmt.Errorf("watch NodeFences: got a %T", object)
+	}
+	return Fence{o.Name, fencing.Evidence(fencing.FenceOf(o), "").InForce}, true, nil
+}
+
+// NewCache returns a watch cache of all NodeFences that is not running.
+func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
+	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, Record, handler)
+}
+
+// None is the cache where NodeFences are not read: it is empty.
+type None struct{}
+
+// Get finds nothing.
+func (None) Get(string) (Fence, bool) { return Fence{}, false }
+
+// Each visits nothing.
+func (None) Each(func(Fence)) {}
+
+// Read returns what a live read of the NodeFence of a node shows about a pod. A node without one is no error.
+func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (podhold.FenceFacts, error) {
+	o, err := fences.Fences.Get(ctx, node, metav1.GetOptions{})
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
+	switch {
+	case kube.Absent(err, resource, node):
+		return podhold.FenceFacts{}, nil
+	case err != nil:
+		return podhold.FenceFacts{}, fmt.Errorf("read NodeFence %q: %w", node, err)
+	}
+	return Facts(o, pod), nil
+}
+
+// ReadNode returns what a live read of a Node finds. That there is none is no error.
+func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podhold.NodeFacts, error) {
+	o, err := nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("nodes"), name):
+		return podhold.NodeFacts{}, nil
+	case err != nil:
+		return podhold.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
+	}
+	return podhold.NodeOf(o), nil
+}
+
+// Facts returns what a NodeFence shows about a pod.
+func Facts(o *v1alpha1.NodeFence, pod types.UID) podhold.FenceFacts {
+	shown := fencing.Evidence(fencing.FenceOf(o), pod)
+	out := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Driver: shown.Driver,
+		BootID: shown.BootID}
+	switch shown.Covers {
+	case v1alpha1.CoversUntilUnfenced:
+		out.Coverage = podhold.CoversUntilUnfenced
+	case v1alpha1.CoversReboot:
+		out.Coverage = podhold.CoversReboot
+	case v1alpha1.CoversVolumes:
+		out.Coverage = podhold.CoversVolumes
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package podsafety
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// fenceSeen reports whether the watch shows that a fence of the node is in force.
+func (o *observer) fenceSeen(node string) bool {
+	f, _ := o.fences.Get(node)
+	return f.InForce
+}
+
+// fenceChanges takes the events of the watch of NodeFences.
+type fenceChanges struct{ *observer }
+
+func (o fenceChanges) Added(now nodefence.Fence) { o.wakeFenced(now) }
+
+func (o fenceChanges) Updated(before, now nodefence.Fence) {
+	if before != now {
+		o.wakeFenced(now)
+	}
+}
+
+func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) { o.wakeFenced(last) }
+
+// wakeFenced has the pods on a node worked on, and so the locks of their volumes.
+func (o *observer) wakeFenced(f nodefence.Fence) {
+	o.pods.Each(func(p *pod) {
+		if p.node == f.Node && o.due(p) {
+			o.wake.pod(p.key())
+		}
+	})
+}
+
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	return nodefence.Read(ctx, a.fences, node, pod)
+}

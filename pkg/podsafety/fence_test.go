@@ -1,0 +1,169 @@
+package podsafety
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// fenced is the NodeFence of node a that proves this.
+func fenced(covers v1alpha1.Coverage, alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence"}}
+	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: []types.UID{"uid"}}}
+	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: covers, Driver: "disk.csi.example.com",
+		BootID: "boot"}
+	o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}
+	for _, change := range alter {
+		change(o)
+	}
+	return o
+}
+
+func ended(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow }
+
+// showFence has the watch show a NodeFence, which exists.
+func (w *world) showFence(o *v1alpha1.NodeFence) {
+	w.Helper()
+	seen, _, err := nodefence.Record(o, false)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.fences[o.Name], w.observer.fences = o, cached[nodefence.Fence]{o.Name: seen}
+}
+
+func TestAFenceInForceReleasesPods(t *testing.T) {
+	const off, reboot, volumes = v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot, v1alpha1.CoversVolumes
+	returned := func(w *world) { w.nodes["a"] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyTrue} }
+	booted := func(w *world) {
+		w.nodes["a"] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown, BootID: "boot-2"}
+	}
+	later := func(o *v1alpha1.NodeFence) { o.Status.Attempts[0].TerminatingPods = nil }
+	for name, c := range map[string]struct {
+		fence *v1alpha1.NodeFence
+		alter func(*world)
+		calls []string
+	}{
+		"until unfenced": {fenced(off), nil,
+			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+		"until unfenced, and the pod was deleted later": {fenced(off, later), nil,
+			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+		"the machine was powered on, and the pod deleted later": {fenced(off, later), booted,
+			[]string{"get pod", "get fence", "get node"}},
+		"a reboot": {fenced(reboot), nil,
+			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+		"a reboot before the deletion": {fenced(reboot, later), nil, []string{"get pod", "get fence", "get node"}},
+		"volumes":                      {fenced(volumes), nil, []string{"get pod", "get fence", "get node"}},
+		"the node is Ready":            {fenced(off), returned, []string{"get pod", "get fence", "get node"}},
+		"ended, as the watch shows it": {fenced(off, ended), nil, nil},
+		"ended, and the watch lags": {fenced(off), func(w *world) { ended(w.fences["a"]) },
+			[]string{"get pod", "get fence", "get node"}},
+		"the API server does not answer": {fenced(off), func(w *world) { w.fail["get fence"] = errNoAnswer },
+			[]string{"get pod", "get fence"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{Fences: true})
+			w.away()
+			w.show(held(terminating))
+			w.showFence(c.fence)
+			if c.alter != nil {
+				c.alter(w)
+			}
+			w.calls = nil
+			w.reconcile(t.Context(), "ns/db")
+			w.expectCalls(c.calls...)
+		})
+	}
+}
+
+func TestAFenceOfVolumesLiftsTheirLock(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+	w.pvs["pv-data"] = false
+	w.away()
+	w.show(held(terminating))
+	w.calls = nil
+	lock := func() { w.lock(t.Context(), "ns/db") }
+	lock()
+	w.expectCalls("get volume", "create lock")
+
+	other := fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) { o.Status.Proof.Driver = "other" })
+	w.showFence(other)
+	lock()
+	w.expectCalls("get volume", "get fence")
+	w.showFence(fenced(v1alpha1.CoversVolumes))
+	w.fail["get fence"] = errNoAnswer
+	lock()
+	w.expectCalls("get volume", "get fence")
+	delete(w.fail, "get fence")
+	lock()
+	w.expectCalls("get volume", "get fence", "delete lock", "get volume", "get fence")
+	lock()
+	w.expectCalls("get volume", "get fence")
+
+	w.showFence(fenced(v1alpha1.CoversVolumes, ended))
+	lock()
+	w.expectCalls("get volume", "create lock")
+	if len(w.locked) != 1 {
+		t.Errorf("%d locks", len(w.locked))
+	}
+}
+
+func TestWhatChangesOfAFenceWakesPods(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	w.away()
+	w.show(held(terminating))
+	w.show(held(func(o *v1.Pod) { o.Name, o.UID = "runs", "other" }))
+	woken := &recording{wake: w.observer.wake}
+	w.observer.wake = woken
+	now, before := nodefence.Fence{Node: "a", InForce: true}, nodefence.Fence{Node: "a"}
+	changes := fenceChanges{w.observer}
+	for _, change := range []func(){
+		func() { changes.Added(now) }, func() { changes.Updated(before, now) }, func() { changes.Deleted(now, true) },
+	} {
+		woken.pods = nil
+		change()
+		if len(woken.pods) != 1 || woken.pods[0] != "ns/db" {
+			t.Errorf("woken: %q", woken.pods)
+		}
+	}
+	woken.pods = nil
+	changes.Updated(now, now)
+	changes.Added(nodefence.Fence{Node: "b", InForce: true})
+	if len(woken.pods) != 0 {
+		t.Errorf("woken: %q", woken.pods)
+	}
+}
+
+// recording takes down which pods are woken.
+type recording struct {
+	wake
+	pods []string
+}
+
+func (r *recording) pod(key string) { r.pods = append(r.pods, key) }
+
+func TestWithoutTheKindNoFenceIsRead(t *testing.T) {
+	for _, fences := range []bool{false, true} {
+		permissions := Config{Fences: fences}.Permissions()
+		asks := slices.ContainsFunc(permissions, func(p access.Permission) bool { return p.Resource == "nodefences" })
+		c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, none := c.observer.fences.(nodefence.None)
+		if asks != fences || none == fences {
+			t.Errorf("fences %t: permissions asked for %t, no cache %t", fences, asks, none)
+		}
+	}
+}

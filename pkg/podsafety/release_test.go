@@ -1,0 +1,50 @@
+package podsafety
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+func TestReleaseRemovesAll(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true})
+	w.live["ns/db"] = held(marked)
+	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
+	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
+	w.locked["l"] = volumeLock{name: "l"}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		out, err := w.Release(t.Context())
+		if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
+			!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(time.Millisecond):
+			w.clock.Step(time.Second)
+		}
+	}
+	if len(w.live) != 2 || len(w.locked) != 0 || w.live["ns/db"].Finalizers != nil || isMarked(w.live["ns/db"]) {
+		t.Errorf("left: %v, %v", w.live, w.locked)
+	}
+}
+
+func TestAReleaseThatFailsNamesThePod(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.live["ns/db"] = held()
+	w.fail[removed] = kube.ErrUndone
+	out, err := w.Release(t.Context())
+	if !errors.Is(err, kube.ErrUndone) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}

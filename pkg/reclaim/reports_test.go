@@ -1,0 +1,129 @@
+package reclaim
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
+// volume's deletion, and without those that find the PV gone or changed.
+func TestFailedDeletionsAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		step string
+		err  error
+		want float64
+	}{
+		{"read pv", broken, 0}, {"delete volume", broken, 1}, {"delete PV", broken, 1}, {"release", broken, 1},
+		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
+	} {
+		w, r := newWorld(t)
+		w.pv.StorageClass = "fast"
+		w.store(r, w.pv)
+		w.fail[c.step] = c.err
+		r.reconcile(t.Context(), "pv")
+		var failed dto.Metric
+		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
+			t.Fatal(err)
+		}
+		if got := failed.GetCounter().GetValue(); got != c.want {
+			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
+		}
+	}
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	cases := map[string]func(*volume.PV){
+		"a volume is due":          func(*volume.PV) {},
+		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
+		"a finalizer is to be off": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, Config{DryRun: true})
+			change(&w.pv)
+			w.store(r, w.pv)
+			r.reconcile(t.Context(), "pv")
+			for _, what := range w.diary {
+				if what != "read claim" && what != "read pv" {
+					t.Errorf("did %q", what)
+				}
+			}
+			if r.recorder.Waiting()[reclaiming.ReasonDryRun] != 1 {
+				t.Errorf("waiting: %v", r.recorder.Waiting())
+			}
+		})
+	}
+}
+
+// reported keeps what is recorded as Events, by the object's kind and the reason.
+type reported struct {
+	events.Discard
+	events []string
+}
+
+func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
+	on := ""
+	if ref, ok := o.(*v1.ObjectReference); ok {
+		on = ref.Kind
+	}
+	r.events = append(r.events, kind+" "+reason+" on "+on)
+}
+
+func TestAVolumeThatIsGoneAndKeptIsReported(t *testing.T) {
+	cases := map[string]func(*volume.PV){
+		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"it is claimed anew": func(pv *volume.PV) {
+			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
+		},
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			heard := &reported{}
+			w, r := newWorldWith(t, Config{Events: heard})
+			w.fail["delete PV"] = errors.New("not now")
+			r.reconcile(t.Context(), "pv")
+			delete(w.fail, "delete PV")
+			change(&w.pv)
+			w.store(r, w.pv)
+			heard.events, w.diary = nil, nil
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, "delete PV", "release")
+			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
+			if !slices.Equal(heard.events, want) {
+				t.Errorf("reported %q, want %q", heard.events, want)
+			}
+		})
+	}
+}
+
+func TestExplainSaysWhatDecideDecides(t *testing.T) {
+	w, r := newWorld(t)
+	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets,
+		Reason: reclaiming.ReasonReclaim}) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	w.pv.Held, w.pv.HeldBecause = true, "evidence"
+	w.store(r, w.pv)
+	e, found := r.Explain("pv")
+	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
+		!strings.Contains(e.Text, volume.HoldAnnotation) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	if _, found := r.Explain("another"); found {
+		t.Error("explains a PV that is not there")
+	}
+	w.expect(t) // nothing was asked for
+}
