@@ -1,0 +1,342 @@
+//go:build controlplane && unix
+
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+)
+
+var admin *rest.Config
+
+// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+			NoControllerManager: true, Progress: os.Stderr,
+			// Nobody creates the service accounts that pods need.
+			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = cp.Stop() }()
+		admin = cp.Admin()
+		admin.QPS = -1
+		return m.Run()
+	}())
+}
+
+// bench is a namespace of a real API server.
+type bench struct {
+	*testing.T
+	client    *kubernetes.Clientset
+	namespace string
+	apiServer
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kube.NewClients(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sets-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{T: t, client: client, namespace: ns.Name, apiServer: apiServer{clients, apiTimeout}}
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// makeClaim creates a claim that nobody protects.
+func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) retention.Claim {
+	b.Helper()
+	o := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+		},
+	}
+	for _, change := range alter {
+		change(o)
+	}
+	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
+	_, err := claims.Create(b.Context(), o, metav1.CreateOptions{})
+	b.must(err)
+	o, err = claims.Patch(b.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
+	b.must(err)
+	return retention.ClaimOf(o)
+}
+
+// makeSet creates a set that deletes claims when it is scaled down.
+func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
+	b.Helper()
+	labels := map[string]string{"app": name}
+	o, err := b.client.AppsV1().StatefulSets(b.namespace).Create(b.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{GraceAnnotation: "200ms"}},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+					Resources: v1.VolumeResourceRequirements{
+						Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
+		},
+	}, metav1.CreateOptions{})
+	b.must(err)
+	return o
+}
+
+// makePod creates a pod of a set, which runs nowhere.
+func (b *bench) makePod(set *appsv1.StatefulSet, ordinal int) *v1.Pod {
+	b.Helper()
+	name := fmt.Sprintf("%s-%d", set.Name, ordinal)
+	o, err := b.client.CoreV1().Pods(b.namespace).Create(b.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}},
+		Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "c", Image: "none"}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}},
+		},
+	}, metav1.CreateOptions{})
+	b.must(err)
+	return o
+}
+
+// until waits for a condition.
+func (b *bench) until(what string, is func() bool) {
+	b.Helper()
+	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (b *bench) claim(name string) (retention.Claim, bool) {
+	b.Helper()
+	c, found, err := b.readClaim(b.Context(), b.namespace, name)
+	b.must(err)
+	return c, found
+}
+
+// TestTheControllerAgainstAnAPIServer plays a set that is scaled down while a pod of it is gone.
+func TestTheControllerAgainstAnAPIServer(t *testing.T) {
+	b := newBench(t)
+	recorder := record.NewFakeRecorder(100)
+	c, err := New(admin, Config{Events: recorder})
+	b.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); b.must(<-ended) })
+
+	b.makeClaim("data-db-0") // before its set
+	set := b.makeSet("db", 3)
+	b.makePod(set, 0)
+	for ordinal := 1; ordinal < 3; ordinal++ {
+		b.makePod(set, ordinal)
+		b.makeClaim(fmt.Sprintf("data-db-%d", ordinal))
+	}
+	b.makeClaim("data-db-7") // it never had a pod
+	for ordinal := range 3 {
+		b.until("the claim is marked", func() bool {
+			c, _ := b.claim(fmt.Sprintf("data-db-%d", ordinal))
+			return c.Mark == retention.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: retention.Delete}
+		})
+	}
+	b.must(b.client.CoreV1().Pods(b.namespace).Delete(ctx, "db-1", metav1.DeleteOptions{}))
+	b.must(b.client.CoreV1().Pods(b.namespace).Delete(ctx, "db-2", metav1.DeleteOptions{}))
+	_, err = b.client.AppsV1().StatefulSets(b.namespace).Patch(ctx, "db", types.MergePatchType,
+		[]byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	b.must(err)
+	for ordinal := 1; ordinal < 3; ordinal++ {
+		b.until("the claim is deleted", func() bool {
+			_, found := b.claim(fmt.Sprintf("data-db-%d", ordinal))
+			return !found
+		})
+	}
+	for _, name := range []string{"data-db-0", "data-db-7"} {
+		if c, found := b.claim(name); !found || c.Terminating {
+			t.Errorf("claim %s is deleted", name)
+		}
+	}
+	for range 4 { // two claims, each on itself and its set
+		b.until("an Event", func() bool {
+			select {
+			case e := <-recorder.Events:
+				return strings.HasPrefix(e, "Normal ScaledDown ")
+			default:
+				return false
+			}
+		})
+	}
+
+	cancel()
+	done, err := c.Release(t.Context())
+	if err != nil || done.Claims < 1 || len(done.Left) > 0 {
+		t.Errorf("released %+v, %v", done, err)
+	}
+	if c, _ := b.claim("data-db-0"); c.Marked {
+		t.Error("a claim is marked after the release")
+	}
+}
+
+// TestWritesAreBoundToWhatWasRead carries out each write on an object that has changed, one that was created again, and
+// one that is gone.
+func TestWritesAreBoundToWhatWasRead(t *testing.T) {
+	b := newBench(t)
+	set := b.makeSet("db", 1)
+	makers := map[string]func(name string, n int) (types.UID, string){
+		"claim": func(name string, _ int) (types.UID, string) {
+			c := b.makeClaim(name)
+			return c.UID, c.ResourceVersion
+		},
+		"pod": func(_ string, n int) (types.UID, string) {
+			p := b.makePod(set, n)
+			return p.UID, p.ResourceVersion
+		},
+	}
+	mark := retention.Mark{Set: "db", UID: "u"}
+	for i, c := range []struct {
+		what, kind string
+		write      func(ctx context.Context, ask retention.Ask) error
+		versioned  bool
+	}{
+		{"patch of a claim", "claim", b.patchClaim, true},
+		{"deletion of a claim", "claim", b.deleteClaim, true},
+		{"deletion of a pod", "pod", b.deletePod, false},
+	} {
+		name := map[string]string{"claim": fmt.Sprintf("data-web-%d", i), "pod": fmt.Sprintf("db-%d", i)}[c.kind]
+		uid, version := makers[c.kind](name, i)
+		ask := retention.Ask{Namespace: b.namespace, Name: name, UID: uid, ResourceVersion: version, Mark: mark}
+		other := ask
+		other.UID = "00000000-0000-0000-0000-000000000000"
+		if err := c.write(t.Context(), other); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+			t.Errorf("%s of another UID: %v", c.what, err)
+		}
+		if c.versioned {
+			stale := ask
+			stale.ResourceVersion = "1"
+			if err := c.write(t.Context(), stale); !errors.Is(err, kube.ErrChanged) {
+				t.Errorf("%s that has changed: %v", c.what, err)
+			}
+		}
+		if err := c.write(t.Context(), ask); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		ask.Name = "gone-0"
+		if err := c.write(t.Context(), ask); !errors.Is(err, kube.ErrGone) {
+			t.Errorf("%s that is gone: %v", c.what, err)
+		}
+	}
+}
+
+// TestAPatchLeavesTheRest: annotations and owner references of others stay.
+func TestAPatchLeavesTheRest(t *testing.T) {
+	b := newBench(t)
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1",
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
+	ours := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "2"}
+	c := b.makeClaim("data-db-0", func(o *v1.PersistentVolumeClaim) {
+		o.Annotations = map[string]string{"theirs": "stays"}
+		o.OwnerReferences = []metav1.OwnerReference{foreign}
+	})
+	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
+	mark := retention.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: retention.Delete}
+	for _, step := range []struct {
+		mark   retention.Mark
+		owners []metav1.OwnerReference
+		want   map[string]string
+	}{
+		{mark, []metav1.OwnerReference{foreign, ours},
+			map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
+		{mark, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
+		{retention.Mark{}, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays"}},
+		{retention.Mark{}, nil, map[string]string{"theirs": "stays"}},
+	} {
+		b.must(b.patchClaim(t.Context(), retention.Ask{Namespace: b.namespace, Name: c.Name, UID: c.UID,
+			ResourceVersion: c.ResourceVersion, Mark: step.mark, Owners: step.owners}))
+		o, err := claims.Get(t.Context(), c.Name, metav1.GetOptions{})
+		b.must(err)
+		same := func(a, b metav1.OwnerReference) bool {
+			return a.UID == b.UID && ptr.Equal(a.Controller, b.Controller) &&
+				ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+		}
+		if !maps.Equal(o.Annotations, step.want) || !slices.EqualFunc(o.OwnerReferences, step.owners, same) {
+			t.Errorf("annotations %v, owners %v, want %v, %v", o.Annotations, o.OwnerReferences, step.want, step.owners)
+		}
+		c = retention.ClaimOf(o)
+	}
+}
+
+func TestTheAnnotationOfASet(t *testing.T) {
+	b := newBench(t)
+	o := b.makeSet("db", 1)
+	s := retention.SetOf(o)
+	woken := func() bool {
+		s, _, err := b.readSet(t.Context(), b.namespace, "db")
+		b.must(err)
+		return s.Woken
+	}
+	b.must(b.patchWoken(t.Context(), s, ptr.To("x")))
+	if !woken() {
+		t.Error("the set does not have the annotation")
+	}
+	b.must(b.patchWoken(t.Context(), s, nil))
+	if after, found, err := b.readSet(t.Context(), b.namespace, "db"); err != nil || !found || after.Woken ||
+		!after.GraceGiven || after.Source != retention.SourceField {
+		t.Errorf("the set is %+v, %v, %v", after, found, err)
+	}
+	s.UID = "another"
+	if err := b.patchWoken(t.Context(), s, nil); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a set of another UID: %v", err)
+	}
+	b.must(b.client.AppsV1().StatefulSets(b.namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	if err := b.patchWoken(t.Context(), s, nil); !errors.Is(err, kube.ErrGone) {
+		t.Errorf("a set that is gone: %v", err)
+	}
+	if _, found, err := b.readSet(t.Context(), b.namespace, "db"); found || err != nil {
+		t.Errorf("a set that is gone: %v, %v", found, err)
+	}
+}

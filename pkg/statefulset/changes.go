@@ -1,0 +1,158 @@
+package statefulset
+
+import (
+	"reflect"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+)
+
+// wakeClaim has a claim worked on, if there may be something to do.
+func (o *observer) wakeClaim(namespace, name string) {
+	key := keyOf(namespace, name)
+	if c, found := o.claims.Get(key); found && o.concerned(c) {
+		o.wake.claim(key)
+	}
+}
+
+// changed records that a set, or what belongs to it, has changed, and has the set worked on.
+func (o *observer) changed(s *retention.Set) {
+	key := keyOf(s.Namespace, s.Name)
+	o.mu.Lock()
+	o.changes[key] = o.clock.Now()
+	o.mu.Unlock()
+	o.wake.set(key)
+}
+
+// claimChanges takes the events of the watch of claims.
+type claimChanges struct{ *observer }
+
+func (o claimChanges) Added(now *claim) {
+	o.index.claim(now, true)
+	o.concern(now)
+}
+
+func (o claimChanges) Updated(before, now *claim) {
+	if before.uid != now.uid {
+		o.forgetClaim(before)
+	}
+	if !before.same(now) {
+		o.concern(now)
+	}
+}
+
+func (o claimChanges) Deleted(last *claim, _ bool) {
+	o.index.claim(last, false)
+	o.forgetClaim(last)
+	o.concern(last)
+}
+
+// concern wakes what the state of a claim concerns.
+func (o *observer) concern(c *claim) {
+	if !o.wake.working() {
+		return
+	}
+	o.wakeClaim(c.namespace, c.name)
+	base, _, _ := retention.SplitClaimName(c.name)
+	for _, s := range o.setsWith(c.namespace, base) {
+		if matters(s) {
+			o.changed(s)
+		}
+	}
+}
+
+// podChanges takes the events of the watch of pods.
+type podChanges struct{ *observer }
+
+func (o podChanges) Added(now *retention.Pod) {
+	o.index.pod(nil, now)
+	o.concernPod(now)
+}
+
+func (o podChanges) Updated(before, now *retention.Pod) {
+	if reflect.DeepEqual(before, now) {
+		return // most changes of a pod are of its status
+	}
+	o.index.pod(before, now)
+	o.concernPod(before)
+	o.concernPod(now)
+}
+
+func (o podChanges) Deleted(last *retention.Pod, _ bool) {
+	o.index.pod(last, nil)
+	o.concernPod(last)
+}
+
+// concernPod wakes what the state of a pod concerns: its claims, those of its ordinal, and its set.
+func (o *observer) concernPod(p *retention.Pod) {
+	if !o.wake.working() {
+		return
+	}
+	for _, name := range p.Claims {
+		o.wakeClaim(p.Namespace, name)
+	}
+	s, ordinal, found := o.podOrdinal(p)
+	if !found {
+		return
+	}
+	for _, template := range s.Templates {
+		o.wakeClaim(p.Namespace, s.ClaimName(template, ordinal))
+	}
+	if matters(s) {
+		o.changed(s)
+	}
+}
+
+// setChanges takes the events of the watch of StatefulSets.
+type setChanges struct{ *observer }
+
+func (o setChanges) Added(now *retention.Set) {
+	o.index.set(nil, now)
+	o.concernSet(nil, now)
+}
+
+func (o setChanges) Updated(before, now *retention.Set) {
+	o.index.set(before, now)
+	if before.UID != now.UID {
+		o.forgetSet(before)
+	}
+	o.concernSet(before, now)
+}
+
+func (o setChanges) Deleted(last *retention.Set, _ bool) {
+	o.index.set(last, nil)
+	o.forgetSet(last)
+	o.concernSet(last, nil)
+}
+
+// concernSet wakes what a change of a set concerns: itself, and if it is more than its status, its claims and the sets
+// that share them. Either state may be nil.
+func (o *observer) concernSet(before, now *retention.Set) {
+	if !o.wake.working() {
+		return
+	}
+	if now != nil && (matters(now) || before != nil && matters(before)) {
+		o.changed(now)
+	}
+	if reflect.DeepEqual(before, now) {
+		return
+	}
+	for _, s := range []*retention.Set{before, now} {
+		if s == nil {
+			continue
+		}
+		for _, name := range o.index.claimsOf(s) {
+			if s.Policy.Keeps() {
+				o.wakeClaim(s.Namespace, name)
+			} else {
+				o.wake.claim(keyOf(s.Namespace, name))
+			}
+		}
+		for _, template := range s.Templates {
+			for _, other := range o.setsWith(s.Namespace, s.ClaimBase(template)) {
+				if matters(other) {
+					o.changed(other)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package statefulset
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// TestOfWhatIsGoneNothingIsKept: names are used again, and the memory of a cluster's life is not to grow.
+func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
+	w := condemned(t, Config{})
+	w.set("db", replicas(3), func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
+	w.claim("data-db-5", marked("db/set-db/5/Delete"))
+	w.use("job", "data-db-5")
+	w.settle()
+	w.live, w.pods, w.sets = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.Pod{}, map[string]*appsv1.StatefulSet{}
+	w.settle()
+	x, known := w.observer.index, w.observer.tracker
+	if len(known.Claims)+len(known.Sets)+len(x.sets)+len(x.claims)+len(x.users)+len(w.observer.changes) > 0 {
+		t.Errorf("left: %v, %v, %v, %v, %v", known.Claims, known.Sets, x.sets, x.claims, x.users)
+	}
+	if claims, sets := w.claimReports.Waiting(), w.setReports.Waiting(); len(claims)+len(sets) > 0 {
+		t.Errorf("waiting %v, %v", claims, sets)
+	}
+}
+
+// TestWorkOnWhatIsGone does nothing, and forgets what it has learned meanwhile.
+func TestWorkOnWhatIsGone(t *testing.T) {
+	w := condemned(t, Config{})
+	w.reconcile(t.Context(), "ns/none")
+	w.reconcileSet(t.Context(), "ns/none")
+	w.expectCalls()
+
+	// The watch shows the end of both while a session works on each.
+	w.hook = func() {
+		if len(w.calls) == 1 { // the claim was read
+			delete(w.live, "ns/data-db-1")
+			w.sync()
+		}
+	}
+	w.reconcileClaim()
+	if left, known := w.observer.tracker.Claims["claim-data-db-1"]; known || len(w.calls) == 0 {
+		t.Errorf("left: %v; calls %q", left, w.calls)
+	}
+	if waiting := w.claimReports.Waiting()[retention.ReasonScaleDownGrace]; waiting != 0 {
+		t.Errorf("a claim that is gone waits")
+	}
+	w = lacking(t, Config{})
+	w.clock.Step(retention.Quiet)
+	w.hook = func() {
+		set := w.sets["ns/db"]
+		delete(w.sets, "ns/db")
+		w.sync()
+		w.sets["ns/db"] = set
+	}
+	w.reconcileDB()
+	if len(w.observer.tracker.Sets) > 0 || len(w.calls) != 1 {
+		t.Errorf("left: %v; calls %q", w.observer.tracker.Sets, w.calls)
+	}
+}
+
+// TestAnotherOfTheName: what was seen of an object says nothing of the next one with its name.
+func TestAnotherOfTheName(t *testing.T) {
+	w := condemned(t, Config{})
+	w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "next" })
+	w.sync()
+	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
+		t.Error("the claim before is remembered")
+	}
+	if got := w.reconcileClaim(); got != controller.After(DefaultGrace) || w.deleted("data-db-1") {
+		t.Errorf("the grace period of the next claim did not begin: due again %+v", got)
+	}
+	facts, _ := w.observer.observe("ns/data-db-1")
+	facts.Claim.UID = "claim-data-db-1"
+	w.observer.begin(facts, w.clock.Now()) // a session of the claim before
+	w.observer.settleClaim("ns/data-db-1", facts.Claim)
+	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
+		t.Error("the claim before is remembered")
+	}
+
+	w = lacking(t, Config{})
+	w.reconcileDB()
+	set, _ := w.observer.observeSet("ns/db")
+	w.set("db", func(o *appsv1.StatefulSet) { o.UID = "next" }, template("logs"))
+	w.sync()
+	if _, known := w.observer.tracker.Sets["set-db"]; known {
+		t.Error("the set before is remembered")
+	}
+	w.observer.sight(set, w.clock.Now())
+	w.observer.settleSet("ns/db", set.Set)
+	if _, known := w.observer.tracker.Sets["set-db"]; known {
+		t.Error("the set before is remembered")
+	}
+	if sets := w.observer.index.setsOf("ns", "data-db"); len(sets) > 0 {
+		t.Errorf("the template of the set before is remembered: %q", sets)
+	}
+}
+
+func TestWhatWasWaitedForEnds(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(w *world)
+		want   string
+	}{
+		"the claim is gone": {func(w *world) { delete(w.live, "ns/data-db-1") }, ""},
+		"the claim changes": {func(w *world) { w.fail["delete claim"] = kube.ErrChanged }, "ScaleDownGrace"},
+		"the policy turns":  {func(w *world) { w.set("db", retains); w.sync() }, ""},
+		"the reads are slow": {func(w *world) { w.hook = func() { w.clock.Step(session.LiveFor + time.Second) } },
+			"APIReadFailed"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := condemned(t, Config{})
+			c.change(w)
+			w.reconcileClaim()
+			var got string
+			for reason := range w.claimReports.Waiting() {
+				got += string(reason)
+			}
+			if got != c.want {
+				t.Errorf("waiting for %q, want %q", got, c.want)
+			}
+			if message := w.messages(); c.want == "APIReadFailed" && (len(message) != 1 ||
+				!strings.Contains(message[0], `read what belongs to claim "ns/data-db-1": reads take longer`)) {
+				t.Errorf("Events %q", message)
+			}
+		})
+	}
+}
+
+func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
+	w := condemned(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	w.fail["get claim"] = context.Canceled
+	w.hook = cancel
+	if got := w.reconcile(ctx, "ns/data-db-1"); got != controller.Done() || len(w.recorded()) > 0 {
+		t.Errorf("due again %+v", got)
+	}
+}
+
+func TestOfWhatEndsMeanwhileNothingIsKept(t *testing.T) {
+	w := condemned(t, Config{})
+	facts, _ := w.observer.observe("ns/data-db-1")
+	delete(w.live, "ns/data-db-1")
+	w.sync()
+	s := w.observer.begin(facts, w.clock.Now()) // a session that began before
+	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; !known {
+		t.Fatal("the session has recorded nothing: this test shows nothing")
+	}
+	w.observer.settleClaim("ns/data-db-1", s.Facts.Claim)
+	if left, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
+		t.Errorf("left: %v", left)
+	}
+	set, _ := w.observer.observeSet("ns/db")
+	set.Gap = retention.GapOpen
+	delete(w.sets, "ns/db")
+	w.sync()
+	w.observer.sight(set, w.clock.Now())
+	if len(w.observer.tracker.Sets) == 0 {
+		t.Fatal("nothing is recorded of the set: this test shows nothing")
+	}
+	w.observer.settleSet("ns/db", set.Set)
+	if len(w.observer.tracker.Sets) > 0 {
+		t.Errorf("left: %v", w.observer.tracker.Sets)
+	}
+}

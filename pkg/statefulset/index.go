@@ -1,0 +1,129 @@
+package statefulset
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+)
+
+// index finds by name what belongs together. It is safe for concurrent use.
+type index struct {
+	mu sync.RWMutex
+	// sets are the names of the sets that have a base, and claims the ordinals of the claims, by the namespace and the
+	// base of their names (retention.Set.ClaimBase).
+	sets   map[types.NamespacedName][]string
+	claims map[types.NamespacedName][]int
+	// users are pods with a claim that does not have their name: with the others it would be as large as the caches.
+	users map[types.NamespacedName][]string
+}
+
+func newIndex() *index {
+	return &index{sets: map[types.NamespacedName][]string{}, claims: map[types.NamespacedName][]int{},
+		users: map[types.NamespacedName][]string{}}
+}
+
+// put adds a value to the list of a key, once: a set may have two templates of one name.
+func put[V comparable](to map[types.NamespacedName][]V, key types.NamespacedName, v V) {
+	if !slices.Contains(to[key], v) {
+		to[key] = append(to[key], v)
+	}
+}
+
+// drop removes a value from the list of a key.
+func drop[V comparable](from map[types.NamespacedName][]V, key types.NamespacedName, v V) {
+	left := slices.DeleteFunc(from[key], func(other V) bool { return other == v })
+	if len(left) == 0 {
+		delete(from, key)
+		return
+	}
+	from[key] = left
+}
+
+func in(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// set replaces what is known of a set; nil is none.
+func (x *index) set(before, now *retention.Set) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if before != nil {
+		for _, template := range before.Templates {
+			drop(x.sets, in(before.Namespace, before.ClaimBase(template)), before.Name)
+		}
+	}
+	if now != nil {
+		for _, template := range now.Templates {
+			put(x.sets, in(now.Namespace, now.ClaimBase(template)), now.Name)
+		}
+	}
+}
+
+// claim adds a claim, or removes it.
+func (x *index) claim(c *claim, exists bool) {
+	base, ordinal, ok := retention.SplitClaimName(c.name)
+	if !ok {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if exists {
+		put(x.claims, in(c.namespace, base), ordinal)
+	} else {
+		drop(x.claims, in(c.namespace, base), ordinal)
+	}
+}
+
+// named reports whether a claim has the name of a pod: "data-db-0" that of "db-0".
+func named(claim, pod string) bool { return strings.HasSuffix(claim, "-"+pod) }
+
+// pod replaces what is known of a pod; nil is none.
+func (x *index) pod(before, now *retention.Pod) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	each := func(p *retention.Pod, change func(map[types.NamespacedName][]string, types.NamespacedName, string)) {
+		if p == nil {
+			return
+		}
+		for _, claim := range p.Claims {
+			if !named(claim, p.Name) {
+				change(x.users, in(p.Namespace, claim), p.Name)
+			}
+		}
+	}
+	each(before, drop[string])
+	each(now, put[string])
+}
+
+// setsOf returns the names of the sets that have a base.
+func (x *index) setsOf(namespace, base string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clone(x.sets[in(namespace, base)])
+}
+
+// claimsOf returns the names of all claims that a set gives a name.
+func (x *index) claimsOf(s *retention.Set) (names []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, template := range s.Templates {
+		for _, ordinal := range x.claims[in(s.Namespace, s.ClaimBase(template))] {
+			names = append(names, s.ClaimName(template, ordinal))
+		}
+	}
+	return names
+}
+
+// userOf returns a pod with a claim that does not have its name, empty for none.
+func (x *index) userOf(namespace, claim string) string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if users := x.users[in(namespace, claim)]; len(users) > 0 {
+		return users[0]
+	}
+	return ""
+}

@@ -1,0 +1,27 @@
+package statefulset
+
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+
+const (
+	// PolicyAnnotation on a StatefulSet is its retention policy where the API server drops the field
+	// spec.persistentVolumeClaimRetentionPolicy.
+	PolicyAnnotation = retention.PolicyAnnotation
+	// GraceAnnotation on a StatefulSet is its Config.Grace.
+	GraceAnnotation = retention.GraceAnnotation
+	// MarkAnnotation on a claim says that it had a pod of a set, and what the policy of the set was then.
+	MarkAnnotation = retention.MarkAnnotation
+	// WokenAnnotation on a set is the time at which the set was woken last.
+	WokenAnnotation = retention.WokenAnnotation
+	// HoldAnnotation on a claim keeps it.
+	HoldAnnotation = retention.HoldAnnotation
+
+	// DefaultGrace is the default of Config.Grace.
+	DefaultGrace = retention.DefaultGrace
+)
+
+// Reason says why something is done about a claim or a set, or nothing. The same word is an Event's reason, a value in
+// the log and a label of the metrics.
+type Reason = retention.Reason
+
+// Reasons returns every reason there is.
+func Reasons() []Reason { return retention.Reasons() }

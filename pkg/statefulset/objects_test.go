@@ -1,0 +1,129 @@
+package statefulset
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// set creates a set with the template "data" that deletes claims when it is scaled down, or changes it.
+func (w *world) set(name string, change ...func(*appsv1.StatefulSet)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.sets["ns/"+name]
+	if found {
+		o = o.DeepCopy()
+	} else {
+		o = &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("set-" + name)},
+			Spec: appsv1.StatefulSetSpec{
+				VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
+				PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+					WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+					WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+				},
+			},
+		}
+	}
+	for _, c := range change {
+		c(o)
+	}
+	o.ResourceVersion = w.version()
+	w.sets["ns/"+name] = o
+}
+
+func replicas(n int32) func(*appsv1.StatefulSet) {
+	return func(o *appsv1.StatefulSet) { o.Spec.Replicas = &n }
+}
+
+// retains has a set keep its claims.
+func retains(o *appsv1.StatefulSet) {
+	o.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+}
+
+// annotated has an API server without the field, and the set this policy.
+func annotated(policy string) func(*appsv1.StatefulSet) {
+	return func(o *appsv1.StatefulSet) {
+		o.Spec.PersistentVolumeClaimRetentionPolicy = nil
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, PolicyAnnotation, policy)
+	}
+}
+
+// pod creates the pod of an ordinal, bound and ready, or changes it.
+func (w *world) pod(set string, ordinal int, change ...func(*v1.Pod)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := fmt.Sprintf("%s-%d", set, ordinal)
+	o, found := w.pods["ns/"+name]
+	if found {
+		o = o.DeepCopy()
+	} else {
+		o = &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name),
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set,
+					UID: types.UID("set-" + set), Controller: ptr.To(true)}}},
+			Spec: v1.PodSpec{NodeName: "a", Volumes: []v1.Volume{uses("data-" + name)}},
+			Status: v1.PodStatus{Phase: v1.PodRunning,
+				Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+		}
+	}
+	for _, c := range change {
+		c(o)
+	}
+	o.ResourceVersion = w.version()
+	w.pods["ns/"+name] = o
+}
+
+// use creates a pod of nobody with these claims.
+func (w *world) use(name string, claims ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name),
+		ResourceVersion: w.version()}}
+	for _, claim := range claims {
+		o.Spec.Volumes = append(o.Spec.Volumes, uses(claim))
+	}
+	w.pods["ns/"+name] = o
+}
+
+func uses(claim string) v1.Volume {
+	return v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+}
+
+func (w *world) endPod(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, "ns/"+name)
+}
+
+// claim creates a claim, or changes it.
+func (w *world) claim(name string, change ...func(*v1.PersistentVolumeClaim)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.live["ns/"+name]
+	if found {
+		o = o.DeepCopy()
+	} else {
+		o = &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			UID: types.UID("claim-" + name), Finalizers: []string{"kubernetes.io/pvc-protection"}},
+			Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name}}
+	}
+	for _, c := range change {
+		c(o)
+	}
+	o.ResourceVersion = w.version()
+	w.live["ns/"+name] = o
+}
+
+func owned(refs ...metav1.OwnerReference) func(*v1.PersistentVolumeClaim) {
+	return func(o *v1.PersistentVolumeClaim) { o.OwnerReferences = refs }
+}
+
+func held(o *v1.PersistentVolumeClaim) {
+	metav1.SetMetaDataAnnotation(&o.ObjectMeta, HoldAnnotation, "mine")
+}

@@ -1,0 +1,265 @@
+package statefulset
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// lister is what is read of a watch cache, by "namespace/name".
+type lister[R any] interface {
+	Get(key string) (R, bool)
+	Each(visit func(R))
+}
+
+// wake has objects worked on; its methods do not block.
+type wake interface {
+	claim(key string)
+	set(key string)
+	// forgetClaim and forgetSet are called when an object is gone.
+	forgetClaim(c *claim)
+	forgetSet(s *retention.Set)
+	// working reports whether anybody works on what is woken.
+	working() bool
+}
+
+// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+type observer struct {
+	rules retention.Rules
+	clock interface{ Now() time.Time }
+	wake  wake
+
+	sets   lister[*retention.Set]
+	pods   lister[*retention.Pod]
+	claims lister[*claim]
+	index  *index
+
+	mu sync.Mutex
+	// tracker and changes are guarded by mu. changes has when a set, or what belongs to it, has changed last, until the
+	// set is worked on: what it lacks takes a look at each of its replicas, and a watch is not to wait for that.
+	tracker *retention.Tracker
+	changes map[string]time.Time
+}
+
+func newObserver(rules retention.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
+	return &observer{rules: rules, clock: clock, wake: wake, index: newIndex(), tracker: retention.NewTracker(),
+		changes: map[string]time.Time{}}
+}
+
+// follow makes the caches, which do not run yet.
+func (o *observer) follow(clients kube.Clients) []controller.Cache {
+	core, apps := clients.Core.RESTClient(), clients.Apps.RESTClient()
+	sets := kube.NewCache(apps, "statefulsets", &appsv1.StatefulSet{}, recordSet, setChanges{o})
+	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod, podChanges{o})
+	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
+	o.sets, o.pods, o.claims = sets, pods, claims
+	return []controller.Cache{sets, pods, claims}
+}
+
+// observe returns what is known about a claim without a live read.
+func (o *observer) observe(key string) (retention.Facts, bool) {
+	c, found := o.claims.Get(key)
+	if !found {
+		return retention.Facts{}, false
+	}
+	f := retention.Facts{Rules: o.rules, Claim: c.facts()}
+	base, ordinal, _ := retention.SplitClaimName(c.name)
+	f.Ordinal = ordinal
+	f.SetName, f.Shared = o.setOf(f.Claim, base)
+	if f.SetName == "" {
+		return f, true
+	}
+	s, found := o.sets.Get(keyOf(c.namespace, f.SetName))
+	f.SetSeen = seen(found)
+	if !found {
+		return f, true
+	}
+	f.Set = *s
+	own := s.PodName(ordinal)
+	p, found := o.pods.Get(keyOf(c.namespace, own))
+	if f.PodSeen = seen(found); found {
+		f.Pod = *p
+	}
+	f.OtherPod = o.otherPod(c, own)
+	return f, true
+}
+
+// seen is what a watch cache shows. Absent there permits nothing without a live read.
+func seen(found bool) retention.Seen {
+	if found {
+		return retention.Found
+	}
+	return retention.Absent
+}
+
+// setOf returns the name of the set of a claim, empty for none: one that gives it its name, preferably the one of its
+// mark, and else the one of its mark. shared: more than one set gives it its name.
+func (o *observer) setOf(c retention.Claim, base string) (name string, shared bool) {
+	sets := o.index.setsOf(c.Namespace, base)
+	if len(sets) == 0 || slices.Contains(sets, c.Mark.Set) {
+		return c.Mark.Set, len(sets) > 1
+	}
+	return sets[0], len(sets) > 1
+}
+
+// otherPod returns the name of a pod with this claim, other than the set's own, empty for none.
+func (o *observer) otherPod(c *claim, own string) string {
+	for _, name, more := strings.Cut(c.name, "-"); more; _, name, more = strings.Cut(name, "-") {
+		p, found := o.pods.Get(keyOf(c.namespace, name))
+		if found && name != own && slices.Contains(p.Claims, c.name) {
+			return name
+		}
+	}
+	return o.index.userOf(c.namespace, c.name)
+}
+
+// observeSet returns what is known about a set.
+func (o *observer) observeSet(key string) (retention.SetFacts, bool) {
+	s, found := o.sets.Get(key)
+	if !found {
+		return retention.SetFacts{}, false
+	}
+	return o.setFacts(s), true
+}
+
+func (o *observer) setFacts(s *retention.Set) retention.SetFacts {
+	f := retention.SetFacts{Rules: o.rules, Set: *s}
+	f.Shared = slices.ContainsFunc(s.Templates, func(template string) bool {
+		return len(o.index.setsOf(s.Namespace, s.ClaimBase(template))) > 1
+	})
+	if s.Policy.WhenScaled == retention.Delete && len(s.Templates) > 0 {
+		f.Gap = retention.FindGap(*s, func(ordinal int) retention.Replica { return o.replica(s, ordinal) })
+	}
+	return f
+}
+
+// replica returns what the watches show of an ordinal of a set.
+func (o *observer) replica(s *retention.Set, ordinal int) retention.Replica {
+	var pod retention.Pod
+	if p, found := o.pods.Get(keyOf(s.Namespace, s.PodName(ordinal))); found {
+		pod = *p
+	}
+	return retention.ReplicaOf(*s, ordinal, pod, func(name string) retention.Claim {
+		if c, found := o.claims.Get(keyOf(s.Namespace, name)); found {
+			return c.facts()
+		}
+		return retention.Claim{}
+	})
+}
+
+// begin returns a session on these facts.
+func (o *observer) begin(f retention.Facts, now time.Time) retention.Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return retention.Begin(o.tracker, f, now)
+}
+
+// answer has a session take a reply.
+func (o *observer) answer(s *retention.Session, reply retention.Reply, sent, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Answer(o.tracker, reply, sent, now)
+}
+
+// sight returns a set's facts with what this process has seen of it.
+func (o *observer) sight(f retention.SetFacts, now time.Time) retention.SetFacts {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := keyOf(f.Set.Namespace, f.Set.Name)
+	if at, changed := o.changes[key]; changed {
+		delete(o.changes, key)
+		o.tracker.SetChanged(f, at)
+	}
+	f.Sight = o.tracker.SetSeen(f, now)
+	return f
+}
+
+// woke records that a set was woken.
+func (o *observer) woke(f retention.SetFacts, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tracker.Woke(f, now)
+}
+
+// settleClaim and settleSet forget what a session has recorded of an object that has gone meanwhile.
+func (o *observer) settleClaim(key string, c retention.Claim) {
+	if now, found := o.claims.Get(key); !found || now.uid != c.UID {
+		o.forgetClaim(&claim{uid: c.UID})
+	}
+}
+
+func (o *observer) settleSet(key string, s retention.Set) {
+	if now, found := o.sets.Get(key); !found || now.UID != s.UID {
+		o.forgetSet(&s)
+	}
+}
+
+func (o *observer) forgetClaim(c *claim) {
+	o.mu.Lock()
+	o.tracker.ForgetClaim(c.uid)
+	o.mu.Unlock()
+	o.wake.forgetClaim(c)
+}
+
+func (o *observer) forgetSet(s *retention.Set) {
+	o.mu.Lock()
+	o.tracker.ForgetSet(s.UID)
+	delete(o.changes, keyOf(s.Namespace, s.Name))
+	o.mu.Unlock()
+	o.wake.forgetSet(s)
+}
+
+// first returns what there may be to do at the start.
+func (o *observer) first() (claims, sets []string) {
+	o.claims.Each(func(c *claim) {
+		if o.concerned(c) {
+			claims = append(claims, c.key())
+		}
+	})
+	o.sets.Each(func(s *retention.Set) {
+		if matters(s) {
+			sets = append(sets, keyOf(s.Namespace, s.Name))
+		}
+	})
+	return claims, sets
+}
+
+// matters reports whether there may be something to do about a set, or to report.
+func matters(s *retention.Set) bool {
+	return !s.Policy.Keeps() || s.Woken || s.Ignored || s.Invalid != ""
+}
+
+// concerned reports whether there may be something to do about a claim: it is marked, or a set with a policy gives it
+// its name. Most claims are neither.
+func (o *observer) concerned(c *claim) bool {
+	if c.marked() {
+		return true
+	}
+	base, _, _ := retention.SplitClaimName(c.name)
+	return slices.ContainsFunc(o.setsWith(c.namespace, base), func(s *retention.Set) bool { return !s.Policy.Keeps() })
+}
+
+// setsWith returns the sets that have a base, which no set has empty.
+func (o *observer) setsWith(namespace, base string) (sets []*retention.Set) {
+	for _, name := range o.index.setsOf(namespace, base) {
+		if s, found := o.sets.Get(keyOf(namespace, name)); found {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+// podOrdinal returns the set that has a pod of this name, and the ordinal.
+func (o *observer) podOrdinal(p *retention.Pod) (s *retention.Set, ordinal int, found bool) {
+	name, ordinal, _ := retention.SplitClaimName(p.Name) // the names of pods are made in the same way
+	s, found = o.sets.Get(keyOf(p.Namespace, name))
+	return s, ordinal, found
+}

@@ -1,0 +1,48 @@
+package statefulset
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// Permissions returns what a Controller with this Config needs.
+func (c Config) Permissions() []access.Permission {
+	c = c.withDefaults()
+	var permissions []access.Permission
+	add := func(group, resource, without string, unsafe bool, verbs ...string) {
+		for _, verb := range verbs {
+			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Verb: verb, Without: without,
+				Unsafe: unsafe})
+		}
+	}
+	const (
+		unknown = "nothing is known of the claims of StatefulSets, so none is deleted"
+		unread  = "no claim is deleted, because that needs a live read"
+		kept    = "claims that the policy of their StatefulSet deletes stay"
+	)
+	for _, of := range []struct{ group, resource string }{
+		{"", "persistentvolumeclaims"}, {"", "pods"}, {"apps", "statefulsets"},
+	} {
+		add(of.group, of.resource, unknown, true, "list", "watch")
+		add(of.group, of.resource, unread, true, "get")
+	}
+	if !c.DryRun {
+		add("", "persistentvolumeclaims", kept, false, "patch", "delete")
+		add("", "pods", "pods stay that were created with a claim that is being deleted, and lose its data when they end",
+			false, "delete")
+		add("apps", "statefulsets", "StatefulSets that were scaled up while a claim was being deleted may stay without a pod",
+			false, "patch")
+	}
+	if _, none := c.Events.(events.Discard); !none {
+		add("", "events", "what is deleted, and what keeps a claim, is reported in the log and the metrics only", false,
+			"create", "patch")
+	}
+	return permissions
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+}

@@ -1,0 +1,105 @@
+package statefulset
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"unique"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+)
+
+// keyOf returns the key of an object in caches and queues.
+func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
+
+// recordSet keeps every StatefulSet: one without a policy may give a claim the name that another gives it.
+func recordSet(object runtime.Object, _ bool) (*retention.Set, bool, error) {
+	o, ok := object.(*appsv1.StatefulSet)
+	if !ok {
+		return nil, false, fmt.Errorf("watch StatefulSets: got a %T", object)
+	}
+	s := retention.SetOf(o)
+	s.Namespace = unique.Make(o.Namespace).Value()
+	return &s, true, nil
+}
+
+// claim is what is kept of a claim: of most it is little, and there may be very many.
+type claim struct {
+	namespace, name, version string
+	uid                      types.UID
+	terminating              bool
+	protected                bool
+	hold                     bool
+	bound                    bool
+	// more is the rest, nil for a claim that has neither a mark nor owners.
+	more *claimMore
+}
+
+type claimMore struct {
+	marked bool
+	mark   retention.Mark
+	owners []metav1.OwnerReference
+}
+
+// recordClaim keeps claims with a name that a set may give, and those that are marked. The set may appear later.
+func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
+	o, ok := object.(*v1.PersistentVolumeClaim)
+	if !ok {
+		return nil, false, fmt.Errorf("watch claims: got a %T", object)
+	}
+	_, _, keep := retention.SplitClaimName(o.Name)
+	all := retention.ClaimOf(o)
+	c := &claim{
+		namespace: unique.Make(o.Namespace).Value(), name: o.Name, version: o.ResourceVersion, uid: o.UID,
+		terminating: all.Terminating, protected: all.Protected, hold: all.Hold, bound: all.Bound,
+	}
+	if all.Marked || len(all.Owners) > 0 {
+		c.more = &claimMore{marked: all.Marked, mark: all.Mark, owners: all.Owners}
+	}
+	return c, keep || all.Marked, nil
+}
+
+func (c *claim) key() string { return keyOf(c.namespace, c.name) }
+
+func (c *claim) marked() bool { return c.more != nil && c.more.marked }
+
+// facts returns what is decided from. Decisions do not depend on which volume the claim has.
+func (c *claim) facts() retention.Claim {
+	f := retention.Claim{Namespace: c.namespace, Name: c.name, UID: c.uid, ResourceVersion: c.version,
+		Terminating: c.terminating, Protected: c.protected, Hold: c.hold, Bound: c.bound}
+	if c.more != nil {
+		f.Marked, f.Mark, f.Owners = c.more.marked, c.more.mark, c.more.owners
+	}
+	return f
+}
+
+// same reports whether nothing that decisions depend on differs.
+func (c *claim) same(other *claim) bool {
+	a, b := *c, *other
+	a.version, b.version = "", ""
+	return reflect.DeepEqual(a, b)
+}
+
+// recordPod keeps pods with a name that a set may give, and those with a claim that one may have made. Of the claims it
+// keeps no others.
+func recordPod(object runtime.Object, _ bool) (*retention.Pod, bool, error) {
+	o, ok := object.(*v1.Pod)
+	if !ok {
+		return nil, false, fmt.Errorf("watch pods: got a %T", object)
+	}
+	p := retention.PodOf(o)
+	p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), unique.Make(p.Controller).Value()
+	p.Claims = slices.Clip(slices.DeleteFunc(p.Claims, func(name string) bool {
+		_, _, shaped := retention.SplitClaimName(name)
+		return !shaped
+	}))
+	_, _, keep := retention.SplitClaimName(o.Name)
+	return &p, keep || len(p.Claims) > 0, nil
+}

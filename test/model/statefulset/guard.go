@@ -1,0 +1,420 @@
+package statefulset
+
+import (
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+)
+
+// watches calls do with each change that the watches of a replica have not shown yet.
+func (c *scene) watches(i int, do func(show func())) {
+	l := &c.lines[i]
+	for name := range c.names() {
+		if !c.sameSets(&l.seen, name) {
+			do(func() { c.showSet(i, name) })
+		}
+		for n := range c.Ordinals {
+			if l.seen.pods[name][n] != c.pods[name][n] {
+				do(func() { c.showPod(i, name, n) })
+			}
+		}
+	}
+	for n := range c.Ordinals {
+		if l.seen.claims[n] != c.claims[n] {
+			do(func() { c.showClaim(i, n) })
+		}
+	}
+}
+
+// guard are the moves of one replica of volume-guard, and of what its calls meet.
+func (k *worker) guard(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		return
+	}
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+		c.left.Crash--
+		c.lines[i] = line{}
+	})
+	for name := range k.names() {
+		k.watchSets(s, i, name)
+	}
+	for n := range k.Ordinals {
+		k.Can(l.seen.claims[n] != s.claims[n], move{watchShowsClaim, i, n}, func(c *scene) { c.showClaim(i, n) })
+		if l.sessions[n].on {
+			k.calls(s, i, n)
+		} else {
+			k.Can(l.woken[n] && l.seen.claims[n].uid > 0, move{workerBegins, i, n}, func(c *scene) { c.begin(i, n) })
+		}
+		k.Can(l.timed[n] && l.sights[n].condemned == young, move{graceEnds, i, n}, func(c *scene) {
+			c.history[n].grace = true
+			c.lines[i].sights[n].condemned = old
+			c.lines[i].timed[n] = false
+			c.wakeIf(i, n, true)
+		})
+	}
+}
+
+// watchSets are the watch of the sets of a name and their pods, and the work on the set.
+func (k *worker) watchSets(s *state, i, name int) {
+	l := &s.lines[i]
+	c := k.scene(s)
+	k.Can(!c.sameSets(&l.seen, name), move{watchShowsSet, i, name}, func(c *scene) { c.showSet(i, name) })
+	for n := range k.Ordinals {
+		k.Can(l.seen.pods[name][n] != s.pods[name][n], move{watchShowsPod, i, name*maxOrdinals + n},
+			func(c *scene) { c.showPod(i, name, n) })
+	}
+	k.Can(l.setWoken[name], move{workerBeginsSet, i, name}, func(c *scene) { c.workOnSet(i, name, true) })
+	k.Breaks(l.setWoken[name], s.left.API, move{setCallFails, i, name}, func(c *scene) {
+		c.left.API--
+		c.workOnSet(i, name, false)
+	})
+	busy := s.manager.woken[name] || s.manager.retries[name] && k.helps(s, name)
+	k.Can(l.setTimed[name] && l.quiet[name] == young && !busy, move{quietEnds, i, name}, func(c *scene) {
+		now := &c.lines[i]
+		now.quiet[name] = old
+		c.decideSet(i, name)
+	})
+}
+
+// start has a replica begin with a list of what the API server has.
+func (c *scene) start(i int) {
+	l := &c.lines[i]
+	*l = line{up: true, seen: c.objects}
+	for name := range c.names() {
+		if slot := c.named(&l.seen, name); slot >= 0 {
+			if c.matters(l.seen.sets[slot]) {
+				c.decideSet(i, name)
+			}
+		}
+	}
+	for n := range c.Ordinals {
+		c.wakeIf(i, n, c.concerned(l, n))
+	}
+}
+
+// wakeIf puts a claim into the queue. Work that asks for nothing is done at once: what changes it puts the claim into
+// the queue again.
+func (c *scene) wakeIf(i, n int, concerned bool) {
+	l := &c.lines[i]
+	if !concerned || l.seen.claims[n].uid == 0 || l.sessions[n].on {
+		l.woken[n] = l.woken[n] || concerned && l.sessions[n].on
+		return
+	}
+	c.begin(i, n)
+	if l.sessions[n].on {
+		l.sessions[n], l.woken[n] = session{}, true
+	}
+}
+
+// matters and concerned report whether there may be something to do, as the controller (pkg/statefulset) finds that.
+func (c *scene) matters(s set) bool { return !s.says().keeps() || s.woken }
+
+func (c *scene) concerned(l *line, n int) bool {
+	at := l.seen.claims[n]
+	if at.uid == 0 {
+		return false
+	}
+	for _, s := range l.seen.sets {
+		if s.exists && !s.says().keeps() {
+			return true
+		}
+	}
+	return at.mark.set > 0
+}
+
+// changed records that the set of a name, or what belongs to it, has changed.
+func (c *scene) changed(i, name int) {
+	l := &c.lines[i]
+	if slot := c.named(&l.seen, name); slot >= 0 && c.matters(l.seen.sets[slot]) {
+		c.changedSet(i, name)
+	}
+}
+
+func (c *scene) changedSet(i, name int) {
+	l := &c.lines[i]
+	if slot := c.named(&l.seen, name); slot >= 0 {
+		f := c.setFacts(i, name, slot)
+		c.withSet(i, name, slot, func(t *engine.Tracker) { t.SetChanged(f, c.machine.now) })
+		c.decideSet(i, name)
+	}
+}
+
+// showSet has the watch of a replica show the sets of a name as they are.
+func (c *scene) showSet(i, name int) {
+	l := &c.lines[i]
+	before := c.named(&l.seen, name)
+	mattered := before >= 0 && c.matters(l.seen.sets[before])
+	concerned := [maxOrdinals]bool{}
+	for n := range c.Ordinals {
+		concerned[n] = c.concerned(l, n)
+	}
+	c.showSets(&l.seen, name)
+	slot := c.named(&l.seen, name)
+	if slot != before || slot < 0 {
+		l.quiet[name], l.setTimed[name] = never, false
+	}
+	if slot >= 0 && (mattered || c.matters(l.seen.sets[slot])) {
+		c.changedSet(i, name)
+	}
+	for n := range c.Ordinals {
+		c.wakeIf(i, n, concerned[n] || c.concerned(l, n))
+	}
+	for other := range c.names() {
+		if other != name {
+			c.changed(i, other)
+		}
+	}
+}
+
+// showPod has the watch of a replica show a pod as it is.
+func (c *scene) showPod(i, name, n int) {
+	l := &c.lines[i]
+	l.seen.pods[name][n] = c.pods[name][n]
+	c.wakeIf(i, n, c.concerned(l, n))
+	c.changed(i, name)
+}
+
+// showClaim has the watch of a replica show a claim as it is.
+func (c *scene) showClaim(i, n int) {
+	l := &c.lines[i]
+	if l.seen.claims[n].uid != c.claims[n].uid {
+		l.sights[n], l.timed[n], l.woken[n] = sight{}, false, false
+	}
+	l.seen.claims[n] = c.claims[n]
+	c.wakeIf(i, n, c.concerned(l, n))
+	for name := range c.names() {
+		c.changed(i, name)
+	}
+}
+
+// begin has a worker take a claim. It continues until something is asked.
+func (c *scene) begin(i, n int) {
+	l := &c.lines[i]
+	l.woken[n], l.timed[n] = false, false
+	s := session{on: true, claim: l.seen.claims[n], shared: c.shared(&l.seen)}
+	found := -1
+	if s.claim.mark.set > 0 {
+		s.name = uint8(c.name(int(s.claim.mark.set - 1)))
+		found = c.named(&l.seen, int(s.name))
+	}
+	for name := 0; found < 0 && name < c.names(); name++ {
+		if found = c.named(&l.seen, name); found >= 0 {
+			s.name = uint8(name)
+		}
+	}
+	if found >= 0 || s.claim.mark.set > 0 {
+		s.setSeen = seenIf(found >= 0)
+		s.set = uint8(found + 1)
+	}
+	if found >= 0 {
+		s.as = l.seen.sets[found]
+		s.as.woken = false
+		s.pod = l.seen.pods[s.name][n]
+		s.podSeen = seenIf(s.pod.uid > 0)
+		s.otherPod = c.Collide && l.seen.pods[1-s.name][n].uid > 0
+	}
+	l.sessions[n] = s
+	c.with(i, n, func(t *engine.Tracker) {
+		s := engine.Begin(t, c.facts(n, &l.sessions[n]), c.machine.now)
+		c.continues(i, n, &s, false)
+	})
+}
+
+func seenIf(found bool) engine.Seen {
+	if found {
+		return engine.Found
+	}
+	return engine.Absent
+}
+
+// continues keeps what an answer has changed of a session, or ends it.
+func (c *scene) continues(i, n int, s *engine.Session, asked bool) {
+	l := &c.lines[i]
+	if s.End == engine.NotEnded {
+		now, f := &l.sessions[n], &s.Facts
+		now.claimRead, now.podRead, now.setRead = uint8(f.ClaimRead.Order), uint8(f.PodRead.Order), uint8(f.SetRead.Order)
+		now.reads, now.sight = uint8(s.ReadCount), c.machine.sightOf(f.Sight)
+		return
+	}
+	l.sessions[n] = session{}
+	woken := l.woken[n]
+	l.woken[n] = false
+	switch s.Requeue() {
+	case engine.RequeueSoon, engine.RequeueRetry:
+		woken = true
+	case engine.RequeueAfter:
+		l.timed[n] = true
+	case engine.RequeueNever:
+	}
+	if asked {
+		c.wakeIf(i, n, woken)
+	}
+}
+
+// calls are what can become of a call.
+func (k *worker) calls(s *state, i, n int) {
+	c := k.scene(s)
+	at := c.session(n, &s.lines[i].sessions[n])
+	action := at.Ask().Action
+	k.Can(true, move{callAnswered + verb(action), i, n}, func(c *scene) { c.answer(i, n, true, true) })
+	k.Breaks(true, s.left.API, move{callFails + verb(action), i, n}, func(c *scene) {
+		c.left.API--
+		c.answer(i, n, false, false)
+	})
+	if action.Kind() == engine.Reads {
+		return
+	}
+	k.Breaks(true, s.left.API, move{answerLost + verb(action), i, n}, func(c *scene) {
+		c.left.API--
+		c.answer(i, n, true, false)
+	})
+	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate + verb(action), i, n}, func(c *scene) {
+		c.left.Late--
+		c.late = late{on: uint8(n), session: c.lines[i].sessions[n]}
+		c.lines[i] = line{}
+	})
+}
+
+// lateCalls are the writes of processes that have ended.
+func (k *worker) lateCalls(s *state) {
+	n := int(s.late.on)
+	k.Can(s.late.session.on, move{lateCallArrives, 0, n}, func(c *scene) {
+		at := c.late.session
+		c.late = late{}
+		e := c.session(n, &at)
+		c.carryOut(n, &at, &e)
+	})
+	k.Can(s.late.session.on, move{lateCallIsLost, 0, n}, func(c *scene) { c.late = late{} })
+}
+
+// answer continues with a session: its call is carried out or not, and answered or not.
+func (c *scene) answer(i, n int, done, answered bool) {
+	l := &c.lines[i]
+	s := c.session(n, &l.sessions[n])
+	var reply engine.Reply
+	if done {
+		reply = c.carryOut(n, &l.sessions[n], &s)
+	}
+	if !answered {
+		reply = engine.Reply{}
+	}
+	c.with(i, n, func(t *engine.Tracker) { s.Answer(t, reply, c.machine.now, c.machine.now) })
+	c.continues(i, n, &s, true)
+}
+
+// carryOut is what the API server does with a call, and answers.
+func (c *scene) carryOut(n int, at *session, s *engine.Session) engine.Reply {
+	ask := s.Ask()
+	switch ask.Action {
+	case engine.PatchClaim, engine.DeleteClaim:
+		return engine.Reply{Outcome: c.writeClaim(n, at, ask)}
+	case engine.DeletePod:
+		p := c.pods[at.name][n]
+		if p.uid == 0 || ask.UID != "" && ask.UID != podUID(int(at.name), n, p.uid) {
+			return engine.Reply{Outcome: engine.Gone}
+		}
+		c.judgePodDeletion(n, at)
+		c.deletePod(int(at.name), n)
+		return engine.Reply{Outcome: engine.Succeeded}
+	default:
+		return c.read(n, at, ask.Action)
+	}
+}
+
+// read answers a live read.
+func (c *scene) read(n int, at *session, action engine.Action) engine.Reply {
+	reply := engine.Reply{Outcome: engine.Succeeded}
+	switch action {
+	case engine.ReadClaim:
+		at.claim, at.claimPermits = c.claims[n], c.goesByPolicy(n)
+		reply.Found, reply.Claim = at.claim.uid > 0, c.machine.claim(n, at.claim)
+	case engine.ReadPod:
+		at.pod = c.pods[at.name][n]
+		at.podSeen, at.podPermits = seenIf(at.pod.uid > 0), c.permitsByPod(n, at)
+		reply.Found, reply.Pod = at.pod.uid > 0, c.machine.pod(int(at.name), n, at.pod)
+	default:
+		slot := c.named(&c.objects, int(at.name))
+		at.setSeen, at.set, at.as = seenIf(slot >= 0), uint8(slot+1), set{}
+		if slot >= 0 {
+			at.as = c.sets[slot]
+			at.as.woken = false // a claim's session does not depend on it, and it changes often
+			reply.Found, reply.Set = true, c.machine.set(slot, at.as)
+		}
+		at.setPermits = c.permitsBySet(n, at)
+	}
+	return reply
+}
+
+// writeClaim carries out a write that is bound to a claim as it was read.
+func (c *scene) writeClaim(n int, at *session, ask engine.Ask) engine.Outcome {
+	live := &c.claims[n]
+	switch {
+	case live.uid == 0 || ask.UID != "" && ask.UID != claimUID(n, live.uid):
+		return engine.Gone
+	case ask.ResourceVersion != "" && *live != at.claim:
+		return engine.Conflict
+	case ask.Action == engine.PatchClaim:
+		patched := live.patched(ask.Mark, ask.Owners)
+		c.judgePatch(n, at, patched)
+		*live = patched
+	default:
+		c.judgeDeletion(n, at)
+		live.terminating = true
+		c.history[n].byPolicy = true
+	}
+	return engine.Succeeded
+}
+
+// setFacts returns what a replica knows of a set.
+func (c *scene) setFacts(i, name, slot int) engine.SetFacts {
+	l, m := &c.lines[i], c.machine
+	f := engine.SetFacts{Rules: engine.Rules{Removing: c.removing}, Set: m.set(slot, l.seen.sets[slot]),
+		Shared: c.shared(&l.seen)}
+	if f.Set.Policy.WhenScaled == engine.Delete {
+		f.Gap = engine.FindGap(f.Set, func(n int) engine.Replica {
+			return engine.ReplicaOf(f.Set, n, m.pod(name, n, l.seen.pods[name][n]), func(string) engine.Claim {
+				return m.claim(n, l.seen.claims[n])
+			})
+		})
+	}
+	return f
+}
+
+// decideSet decides on a set whose name is in the queue, and keeps it there if there is something to write.
+func (c *scene) decideSet(i, name int) (engine.SetFacts, engine.SetDecision) {
+	l := &c.lines[i]
+	l.setWoken[name], l.setTimed[name] = false, false
+	slot := c.named(&l.seen, name)
+	if slot < 0 {
+		return engine.SetFacts{}, engine.SetDecision{}
+	}
+	f := c.setFacts(i, name, slot)
+	c.withSet(i, name, slot, func(t *engine.Tracker) { f.Sight = t.SetSeen(f, c.machine.now) })
+	d := engine.DecideSet(f, c.machine.now)
+	l.setTimed[name], l.setWoken[name] = d.After > 0, d.Action != engine.SetWait
+	return f, d
+}
+
+// workOnSet carries out the next step for a set, or fails to.
+func (c *scene) workOnSet(i, name int, done bool) {
+	f, d := c.decideSet(i, name)
+	if !done || d.Action == engine.SetWait {
+		return
+	}
+	c.lines[i].setWoken[name] = false
+	slot := c.named(&c.lines[i].seen, name)
+	at := &c.sets[slot]
+	switch {
+	case !at.exists:
+	case d.Action == engine.Wake:
+		at.woken, c.manager.woken[name] = true, true // the annotation is the time, so that each write is an event
+		c.withSet(i, name, slot, func(t *engine.Tracker) { t.Woke(f, c.machine.now) })
+		for other := range c.Replicas {
+			if c.lines[other].up {
+				c.changedSet(other, name)
+			}
+		}
+	default:
+		at.woken = false
+	}
+}

@@ -1,0 +1,275 @@
+package statefulset
+
+import (
+	"cmp"
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+)
+
+// permitsBySet reports whether, as the set of a session is, its claim may be deleted because it was scaled away. It is
+// asked when the session reads the set, which it is to do last.
+func (c *scene) permitsBySet(n int, at *session) bool {
+	if at.set == 0 {
+		return false
+	}
+	slot := int(at.set - 1)
+	return c.condemned(n, slot, &c.history[n].scaled) && !c.shared(&c.objects)
+}
+
+// condemned reports whether a set that is there says that a claim is deleted because it was scaled away, now and, by
+// the history, when it had a pod.
+func (c *scene) condemned(n, slot int, said *[maxSets]bool) bool {
+	s := c.sets[slot]
+	return s.exists && !s.terminating && s.says().scaled() && said[slot] && !s.inRange(n)
+}
+
+// permitsByPod is the same of the pod that a session has read: there is none, or volume-guard does what
+// kube-controller-manager does not.
+func (c *scene) permitsByPod(n int, at *session) bool {
+	p := c.pods[at.name][n]
+	return p.uid == 0 || p.terminating && at.as.field == none
+}
+
+// judgeDeletion judges that a session deletes a claim. What binds the call to the claim makes it exact; of set and pod
+// it counts what the session has read.
+func (c *scene) judgeDeletion(n int, at *session) {
+	live, h := c.claims[n], &c.history[n]
+	switch {
+	case live.uid != at.claim.uid:
+		c.violates("S2: claim %d is deleted, which is another than the one that was judged", n)
+	case !at.setPermits:
+		c.violates("S1: claim %d is deleted, and the set that was read last keeps it", n)
+	case !at.podPermits || at.setRead < at.podRead:
+		c.violates("S1: claim %d is deleted, and its pod remains, or was not read before the set", n)
+	case live.hold:
+		c.violates("S1: claim %d is deleted, and somebody holds it", n)
+	case live.foreign != noRef && !c.foreignGone:
+		c.violates("S1: claim %d is deleted, and another owner has it", n)
+	case at.pod.uid == 0 && !h.grace:
+		c.violates("S1: claim %d is deleted without a grace period", n)
+	}
+}
+
+// judgePatch judges the owner references that a session adds. The claim is excused from what follows if the owner has
+// gone since it was read.
+func (c *scene) judgePatch(n int, at *session, patched claim) {
+	live := c.claims[n]
+	for slot, kind := range patched.sets {
+		if kind != noRef && live.sets[slot] == noRef {
+			c.judgeSetOwner(n, slot, at)
+		}
+	}
+	for _, r := range patched.pods {
+		if r.kind != noRef && r != live.pods[0] && r != live.pods[1] {
+			c.judgePodOwner(n, r, at)
+		}
+	}
+}
+
+func (c *scene) judgeSetOwner(n, slot int, at *session) {
+	h := &c.history[n]
+	switch {
+	case !h.had[slot]:
+		c.violates("S1: set %d is to own claim %d, which has not had a pod of it", slot, n)
+	case int(at.set) != slot+1 || at.setRead == 0 || !at.as.says().deleted() || at.as.terminating:
+		c.violates("S1: set %d is to own claim %d, and the set as it was read does not say so", slot, n)
+	}
+	h.late = h.late || !c.sets[slot].exists || c.sets[slot].terminating
+}
+
+func (c *scene) judgePodOwner(n int, r podRef, at *session) {
+	if !at.setPermits || at.podRead == 0 || at.podSeen != engine.Found || at.pod.uid != r.uid {
+		c.violates("S1: a pod is to own claim %d, and pod and set as they were read do not say so", n)
+	}
+	c.history[n].late = c.history[n].late || c.pods[r.name][n].uid != r.uid
+}
+
+// goesByPolicy reports whether a claim is being deleted because it was scaled away, or would be if somebody had not
+// deleted it before.
+func (c *scene) goesByPolicy(n int) bool {
+	at, h := c.claims[n], &c.history[n]
+	ours := slices.ContainsFunc(at.pods[:], func(r podRef) bool { return r.kind == plain })
+	return at.terminating && (h.byPolicy || h.late || ours && c.stalePod(n))
+}
+
+// judgePodDeletion judges that a session deletes a pod: the claim of its predecessor is being deleted by the policy, so
+// that it does not run, or is about to lose its data.
+func (c *scene) judgePodDeletion(n int, at *session) {
+	p := c.pods[at.name][n]
+	switch {
+	case p.uid != at.pod.uid:
+		c.violates("S2: a pod of ordinal %d is deleted, which is another than the one that was read", n)
+	case !at.claimPermits:
+		c.violates("S1: a pod of ordinal %d is deleted, and no policy has deleted its claim", n)
+	case at.setRead == 0 || at.set == 0 || at.as.terminating || !at.as.inRange(n) || at.as.field != none ||
+		!at.as.says().scaled():
+		c.violates("S1: a pod of ordinal %d is deleted, and the set as it was read does not say so", n)
+	}
+}
+
+// judgeCollection judges that the garbage collector deletes a claim, as far as references of this project are what it
+// follows: those without controller=true.
+func (c *scene) judgeCollection(n int) {
+	h := &c.history[n]
+	held := h.held && c.claims[n].hold
+	for _, r := range c.claims[n].pods {
+		h.byPolicy = h.byPolicy || r.kind != noRef
+		switch {
+		case r.kind != plain || h.late:
+		case held:
+			c.violates("S1: claim %d is collected after its pod, and somebody holds it", n)
+		case !h.scaled[0] && !h.scaled[1]:
+			c.violates("S1: claim %d is collected after its pod, and its set keeps it", n)
+		}
+	}
+	for slot, kind := range c.claims[n].sets {
+		if kind == plain && !h.late {
+			c.judgeCollectionWith(n, slot)
+		}
+	}
+}
+
+func (c *scene) judgeCollectionWith(n, slot int) {
+	e := c.ends[slot]
+	if c.sets[slot].exists {
+		e.how, e.says = c.sets[slot].how, c.sets[slot].says()
+	}
+	switch {
+	case e.how == orphan:
+		c.violates("S1: claim %d is collected, and its set was deleted without its dependents", n)
+	case !c.history[n].deleted[slot]:
+		c.violates("S1: claim %d is collected, and its set has never said so since it had a pod", n)
+	case e.atRest && !e.says.deleted():
+		c.violates("S1: claim %d is collected, and its set keeps it", n)
+	case c.history[n].held && c.claims[n].hold:
+		c.violates("S1: claim %d is collected, and somebody holds it", n)
+	}
+}
+
+// idle reports whether volume-guard has nothing under way any more.
+func (k *worker) idle(s *state) bool {
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.seen != s.objects || l.setWoken != [maxSets]bool{} {
+			return false
+		}
+		for n := range k.Ordinals {
+			if l.sessions[n].on || l.woken[n] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unsettled says what is not as it should be when all is at rest, empty if all is.
+func (k *worker) unsettled(s *state) string {
+	c := k.scene(s)
+	if c.shared(&s.objects) {
+		return ""
+	}
+	for n := range k.Ordinals {
+		if at := s.claims[n]; at.uid == 0 || at.terminating {
+			continue
+		}
+		for slot := range s.sets {
+			if wrong := cmp.Or(c.leftBehind(n, slot), c.needless(n, slot)); wrong != "" {
+				return wrong
+			}
+		}
+	}
+	for slot := range s.sets {
+		if wrong := k.incomplete(s, slot); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+// incomplete says what a set lacks, or has of volume-guard that it does not need.
+func (k *worker) incomplete(s *state, slot int) string {
+	at, complete := s.sets[slot], k.scene(s).complete(slot)
+	switch {
+	case !at.exists || at.terminating:
+	case !complete && !s.removing && !k.waitsForever(s, slot):
+		return "L2: a set lacks a pod"
+	case at.woken && (complete || s.removing):
+		return "L3: a set that has its pods is still marked as woken"
+	}
+	return ""
+}
+
+// leftBehind says why a claim should be gone, as far as a set is concerned.
+func (c *scene) leftBehind(n, slot int) string {
+	at, h, e := c.claims[n], &c.history[n], c.ends[slot]
+	switch {
+	case at.hold, at.foreign != noRef && !c.foreignGone, c.usedByOther(n, slot), c.removing, h.late:
+	case c.Skew: // which is reported (ReasonContested)
+	case c.pods[c.name(slot)][n].uid == 0 && c.condemned(n, slot, &h.mustScale):
+		return "L1: a claim is left that was scaled away"
+	case !c.sets[slot].exists && h.mustDelete[slot] && e.says.deleted() && (e.how == background || e.how == foreground):
+		return "L1: a claim is left of a set that was deleted"
+	}
+	return ""
+}
+
+// needless says what a claim has of volume-guard that it does not need, as far as a set is concerned.
+func (c *scene) needless(n, slot int) string {
+	at, s := c.claims[n], c.sets[slot]
+	marked := int(at.mark.set) == slot+1
+	switch {
+	case c.Replicas == 0:
+	case c.removing && (at.mark.set > 0 || at.sets[slot] == plain):
+		return "L3: a claim has what was to be removed"
+	case !s.exists && marked && at.sets[slot] == noRef, s.exists && marked && s.says().keeps():
+		return "L3: a claim has a mark that nothing needs"
+	case !s.exists, s.terminating:
+	case at.sets[slot] == plain && !s.says().deleted():
+		return "L3: a claim has an owner that its set does not want"
+	case s.inRange(n) && slices.Contains(at.pods[:], podRef{plain, uint8(c.name(slot)), c.pods[c.name(slot)][n].uid}):
+		return "L3: a claim is owned by a pod that is in range"
+	}
+	return ""
+}
+
+// usedByOther reports whether a pod of another name uses a claim.
+func (c *scene) usedByOther(n, slot int) bool {
+	return c.Collide && c.pods[1-c.name(slot)][n].uid > 0
+}
+
+// complete reports whether a set has its pods, each with its claim. Where no claims are deleted, a pod without one is
+// the scheduler's to report, which wakes the StatefulSet controller.
+func (c *scene) complete(slot int) bool {
+	s := c.sets[slot]
+	for n := range c.Ordinals {
+		p := c.pods[c.name(slot)][n]
+		if s.inRange(n) && (int(p.owner) != slot+1 || c.claims[n].uid == 0 && s.says().scaled()) {
+			return false
+		}
+	}
+	return true
+}
+
+// waitsForever reports whether a set waits for what a person has to resolve: a pod is bound to a node, and does not
+// start because its claim is being deleted (ReasonPodUsesTerminatingClaim), or a claim that is being deleted is used by
+// a pod that is not the set's (ReasonOldClaimRemains).
+func (k *worker) waitsForever(s *state, slot int) bool {
+	c := k.scene(s)
+	for n := range k.Ordinals {
+		p := s.pods[k.name(slot)][n]
+		switch {
+		case !s.claims[n].terminating:
+		case c.usedByOther(n, slot):
+			return true
+		case p.uid > 0 && p.bound && !k.inOurHands(s, slot, n):
+			return !k.Parallel
+		}
+	}
+	return false
+}
+
+// inOurHands reports whether volume-guard deletes such a pod: where it has the policy carried out.
+func (k *worker) inOurHands(s *state, slot, n int) bool {
+	return s.sets[slot].field == none && s.sets[slot].says().scaled() && s.history[n].byPolicy && !s.removing
+}

@@ -1,0 +1,105 @@
+package statefulset
+
+import (
+	"time"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+)
+
+// facts returns those with which a replica begins, or works in a session.
+func (c *scene) facts(n int, s *session) engine.Facts {
+	m := c.machine
+	f := engine.Facts{
+		Rules: engine.Rules{Removing: c.removing},
+		Claim: m.claim(n, s.claim), ClaimRead: m.readAt(s.claimRead), Ordinal: n,
+		SetSeen: s.setSeen, SetRead: m.readAt(s.setRead), Shared: s.shared,
+		PodSeen: s.podSeen, Pod: m.pod(int(s.name), n, s.pod), PodRead: m.readAt(s.podRead),
+		Sight: m.sight(s.sight),
+	}
+	if s.setSeen != engine.Unknown {
+		f.SetName = c.setName(int(s.name))
+	}
+	if s.set > 0 {
+		f.Set = m.set(int(s.set-1), s.as)
+	}
+	if s.otherPod {
+		f.OtherPod = c.podName(1-int(s.name), n)
+	}
+	return f
+}
+
+// session returns a session under way as the engine has it.
+func (c *scene) session(n int, s *session) engine.Session {
+	f := c.facts(n, s)
+	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
+		Decision: engine.Decide(f, c.machine.now)}
+}
+
+func (m *machine) readAt(order uint8) engine.Read {
+	if order == 0 {
+		return engine.Read{}
+	}
+	return engine.Read{Sent: m.now, Order: int(order)}
+}
+
+// since returns when something began, and ageOf how long ago that is.
+func (m *machine) since(a age) time.Time {
+	switch a {
+	case young:
+		return m.now
+	case old:
+		return m.now.Add(-time.Hour)
+	case never:
+	}
+	return time.Time{}
+}
+
+func (m *machine) ageOf(t time.Time) age {
+	switch {
+	case t.IsZero():
+		return never
+	case t.Equal(m.now):
+		return young
+	}
+	return old
+}
+
+func (m *machine) sight(s sight) engine.Sight {
+	return engine.Sight{CondemnedSince: m.since(s.condemned), Added: textOf(s.added), Additions: int(s.additions)}
+}
+
+func (m *machine) sightOf(s engine.Sight) sight {
+	out := sight{condemned: m.ageOf(s.CondemnedSince)}
+	if m.Counts {
+		out.added, out.additions = hashOf(s.Added), uint8(s.Additions)
+	}
+	return out
+}
+
+// with has the tracker be that of a claim while something is done with it.
+func (c *scene) with(i, n int, do func(t *engine.Tracker)) {
+	m, l := c.machine, &c.lines[i]
+	uid := claimUID(n, l.seen.claims[n].uid)
+	if l.sessions[n].on {
+		uid = claimUID(n, l.sessions[n].claim.uid)
+	}
+	clear(m.tracker.Claims)
+	if l.sights[n] != (sight{}) {
+		m.tracker.Claims[uid] = m.sight(l.sights[n])
+	}
+	do(m.tracker)
+	if l.seen.claims[n].uid > 0 && uid == claimUID(n, l.seen.claims[n].uid) {
+		l.sights[n] = m.sightOf(m.tracker.Claims[uid])
+	}
+}
+
+// withSet does so for a set.
+func (c *scene) withSet(i, name, slot int, do func(t *engine.Tracker)) {
+	m, l := c.machine, &c.lines[i]
+	clear(m.tracker.Sets)
+	if l.quiet[name] != never {
+		m.tracker.Sets[setUID(slot)] = engine.SetSight{QuietSince: m.since(l.quiet[name])}
+	}
+	do(m.tracker)
+	l.quiet[name] = m.ageOf(m.tracker.Sets[setUID(slot)].QuietSince)
+}

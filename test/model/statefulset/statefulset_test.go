@@ -1,0 +1,296 @@
+package statefulset
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			if w.About == "" || w.Constant == "" {
+				t.Error("the world does not say what it is about, or what it holds constant")
+			}
+			modeltest.BreaksNoPromise(t, &w, 1_000)
+		})
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	var all []state
+	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
+	k.moves(s)
+	return modeltest.Any(random, all)
+}
+
+// What a tracker knows, and what the API server has, comes back from the engine as it was put there.
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 100, &first, func(s *state) {
+				if again := decode(s.encode(nil)); again != *s {
+					t.Fatal("a state differs from what was written of it")
+				}
+				for n, c := range s.claims {
+					read := k.machine.claim(n, c)
+					if again := c.patched(read.Mark, read.Owners); again != c {
+						t.Fatalf("claim %+v, again %+v", c, again)
+					}
+				}
+				for i := range w.Replicas {
+					for n, seen := range s.lines[i].sights {
+						if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
+							t.Fatalf("claim %d: seen %+v, again %+v", n, seen, again)
+						}
+					}
+				}
+			}, k.next)
+		})
+	}
+}
+
+// Objects that are numbered anew are the same in number and order, wherever they are kept.
+func TestNumbersStartFromOne(t *testing.T) {
+	s := state{}
+	s.pods[0][0].uid, s.lines[1].seen.pods[0][0].uid = 9, 4
+	s.claims[0] = claim{uid: 7, pods: [2]podRef{{kind: plain, uid: 2}}}
+	s.lines[0].sessions[0].claim = claim{uid: 3, pods: [2]podRef{{kind: plain, uid: 4}}}
+	s.late.session.pod.uid = 9
+	s.number()
+	got := [...]uint8{s.pods[0][0].uid, s.lines[1].seen.pods[0][0].uid, s.claims[0].pods[0].uid,
+		s.lines[0].sessions[0].claim.pods[0].uid, s.late.session.pod.uid, s.podUIDs[0][0],
+		s.claims[0].uid, s.lines[0].sessions[0].claim.uid, s.claimUIDs[0]}
+	if want := [...]uint8{3, 2, 1, 2, 3, 3, 2, 1, 2}; got != want {
+		t.Errorf("numbers %v, want %v", got, want)
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if v >= verbs && v < callAnswered || v > verbs && v&15 > verb(engine.DeletePod) {
+			continue
+		}
+		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene of a set by annotation that was scaled away, whose claim a session has read with all that
+// permits the deletion.
+func judged() (*scene, *session) {
+	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
+	k := newWorker(w)
+	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c.pods[0][0], c.sets[0].replicas = pod{}, 0
+	c.claims[0].mark = mark{set: 1, deletes: true}
+	h := &c.history[0]
+	h.grace, h.mustScale[0], h.mustDelete[0] = true, true, true
+	return c, &session{on: true, claim: c.claims[0], setSeen: engine.Found, set: 1, as: c.sets[0], podSeen: engine.Absent,
+		claimRead: 1, podRead: 2, setRead: 3, claimPermits: true, podPermits: true, setPermits: true}
+}
+
+func TestEachDeletionIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene, *session)
+		want    string
+	}{
+		"a claim that was scaled away": {func(*scene, *session) {}, ""},
+		"another claim":                {func(c *scene, _ *session) { c.claims[0].uid++ }, "S2"},
+		"the set keeps it":             {func(_ *scene, s *session) { s.setPermits = false }, "S1"},
+		"its pod remains":              {func(_ *scene, s *session) { s.podPermits = false }, "S1"},
+		"its pod was read too late":    {func(_ *scene, s *session) { s.podRead = 4 }, "S1"},
+		"it is held":                   {func(c *scene, _ *session) { c.claims[0].hold = true }, "S1"},
+		"it has another owner":         {func(c *scene, _ *session) { c.claims[0].foreign = plain }, "S1"},
+		"which is gone": {
+			func(c *scene, _ *session) { c.claims[0].foreign, c.foreignGone = plain, true }, ""},
+		"without grace": {func(c *scene, _ *session) { c.history[0].grace = false }, "S1"},
+		"without grace, before its pod ends": {
+			func(c *scene, s *session) { c.history[0].grace, s.pod.uid = false, 1 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := judged()
+			tc.prepare(c, s)
+			c.judgeDeletion(0, s)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestWhatTheSetPermits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene, *session)
+		want    bool
+	}{
+		"scaled away":       {func(*scene, *session) {}, true},
+		"there is none":     {func(_ *scene, s *session) { s.set = 0 }, false},
+		"it is gone":        {func(c *scene, _ *session) { c.sets[0] = set{} }, false},
+		"it is terminating": {func(c *scene, _ *session) { c.sets[0].terminating = true }, false},
+		"in range":          {func(c *scene, _ *session) { c.sets[0].replicas = 1 }, false},
+		"it retains":        {func(c *scene, _ *session) { c.sets[0].annotation = whenDeleted }, false},
+		"it retained":       {func(c *scene, _ *session) { c.history[0].scaled[0] = false }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := judged()
+			tc.prepare(c, s)
+			if got := c.permitsBySet(0, s); got != tc.want {
+				t.Errorf("permits %v", got)
+			}
+		})
+	}
+}
+
+func TestEachOwnerThatIsAddedIsJudged(t *testing.T) {
+	owned := func(c claim) claim { c.sets[0] = plain; return c }
+	goes := func(c claim) claim { c.pods[0] = podRef{plain, 0, 1}; return c }
+	running := func(c *scene, s *session) {
+		c.pods[0][0] = pod{uid: 1, owner: 1, bound: true}
+		s.pod, s.podSeen = c.pods[0][0], engine.Found
+	}
+	for name, tc := range map[string]struct {
+		prepare func(*scene, *session)
+		patch   func(claim) claim
+		want    string
+		late    bool
+	}{
+		"the set":                   {nil, owned, "", false},
+		"of a claim never used":     {func(c *scene, _ *session) { c.history[0].had[0] = false }, owned, "S1", false},
+		"which was not read":        {func(_ *scene, s *session) { s.setRead = 0 }, owned, "S1", false},
+		"which retains":             {func(_ *scene, s *session) { s.as.annotation = whenScaled }, owned, "S1", false},
+		"which goes":                {func(_ *scene, s *session) { s.as.terminating = true }, owned, "S1", false},
+		"which has gone since":      {func(c *scene, _ *session) { c.sets[0] = set{} }, owned, "", true},
+		"the pod":                   {running, goes, "", false},
+		"which was not there":       {nil, goes, "S1", true},
+		"which has gone since, too": {func(c *scene, s *session) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
+		"of a set that keeps it":    {func(c *scene, s *session) { running(c, s); s.setPermits = false }, goes, "S1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := judged()
+			if tc.prepare != nil {
+				tc.prepare(c, s)
+			}
+			c.judgePatch(0, s, tc.patch(c.claims[0]))
+			modeltest.Judged(t, c.wrong, tc.want)
+			if c.history[0].late != tc.late {
+				t.Errorf("late %v", c.history[0].late)
+			}
+		})
+	}
+}
+
+func TestEachPodDeletionIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene, *session)
+		want    string
+	}{
+		"on an old claim":       {func(*scene, *session) {}, ""},
+		"another pod":           {func(c *scene, _ *session) { c.pods[0][0].uid = 2 }, "S2"},
+		"on a claim that stays": {func(_ *scene, s *session) { s.claimPermits = false }, "S1"},
+		"out of range":          {func(_ *scene, s *session) { s.as.replicas = 0 }, "S1"},
+		"the set retains":       {func(_ *scene, s *session) { s.as.annotation = whenDeleted }, "S1"},
+		"Kubernetes does it":    {func(_ *scene, s *session) { s.as.field = both }, "S1"},
+		"the set was not read":  {func(_ *scene, s *session) { s.setRead = 0 }, "S1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := judged()
+			c.pods[0][0], s.pod, s.as.replicas = pod{uid: 1, owner: 1}, pod{uid: 1, owner: 1}, 1
+			tc.prepare(c, s)
+			c.judgePodDeletion(0, s)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestEachCollectionIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"with its set":             {func(*scene) {}, ""},
+		"by Kubernetes":            {func(c *scene) { c.claims[0].sets[0], c.ends[0].how = controller, orphan }, ""},
+		"without dependents":       {func(c *scene) { c.ends[0].how = orphan }, "S1"},
+		"added to what was gone":   {func(c *scene) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
+		"which has never said so":  {func(c *scene) { c.history[0].deleted[0] = false }, "S1"},
+		"which keeps it":           {func(c *scene) { c.ends[0].says, c.ends[0].atRest = whenScaled, true }, "S1"},
+		"which was turned just so": {func(c *scene) { c.ends[0].says = whenScaled }, ""},
+		"which is held":            {func(c *scene) { c.claims[0].hold, c.history[0].held = true, true }, "S1"},
+		"which was held just so":   {func(c *scene) { c.claims[0].hold = true }, ""},
+		"with its pod, and held": {func(c *scene) {
+			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
+			c.claims[0].hold, c.history[0].held = true, true
+		}, "S1"},
+		"with its pod": {
+			func(c *scene) { c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1} }, ""},
+		"with its pod, which was kept": {func(c *scene) {
+			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
+			c.history[0].scaled[0] = false
+		}, "S1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := judged()
+			c.claims[0].sets[0] = plain
+			c.removeSet(0, background)
+			tc.prepare(c)
+			c.judgeCollection(0)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	keep := func(c *scene) { c.history[0].mustScale[0], c.history[0].mustDelete[0] = false, false }
+	runs := func(c *scene) {
+		c.sets[0].replicas, c.pods[0][0] = 1, pod{uid: 1, owner: 1, bound: true, ready: true}
+	}
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"condemned":            {func(*scene) {}, "L1"},
+		"and held":             {func(c *scene) { c.claims[0].hold = true }, ""},
+		"and owned by another": {func(c *scene) { c.claims[0].foreign = plain }, ""},
+		"its pod remains":      {func(c *scene) { c.pods[0][0].uid = 1 }, ""},
+		"nobody has seen it":   {keep, ""},
+		"it runs":              {runs, ""},
+		"a set without pods":   {func(c *scene) { runs(c); c.pods[0][0] = pod{} }, "L2"},
+		"a pod without claim":  {func(c *scene) { runs(c); c.claims[0] = claim{} }, "L2"},
+		"of a set that keeps claims": {func(c *scene) {
+			runs(c)
+			c.claims[0], c.sets[0].annotation = claim{}, whenDeleted
+		}, ""},
+		"a pod on a claim that goes": {func(c *scene) {
+			runs(c)
+			c.claims[0].terminating = true
+		}, ""},
+		"still woken":           {func(c *scene) { runs(c); c.sets[0].woken = true }, "L3"},
+		"the set is gone":       {func(c *scene) { c.removeSet(0, background) }, "L1"},
+		"and kept it":           {func(c *scene) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
+		"and its mark":          {func(c *scene) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
+		"without dependents":    {func(c *scene) { c.removeSet(0, orphan) }, "L3"},
+		"and what was added":    {func(c *scene) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
+		"a mark without policy": {func(c *scene) { runs(c); c.sets[0].annotation = none }, "L3"},
+		"an owner without policy": {func(c *scene) {
+			runs(c)
+			c.claims[0].sets[0], c.sets[0].annotation = plain, whenScaled
+		}, "L3"},
+		"an owner with policy":    {func(c *scene) { runs(c); c.claims[0].sets[0] = plain }, ""},
+		"a pod in range as owner": {func(c *scene) { runs(c); c.claims[0].pods[0] = podRef{plain, 0, 1} }, "L3"},
+		"uninstalled":             {func(c *scene) { runs(c); c.removing = true }, "L3"},
+		"uninstalled, and clean":  {func(c *scene) { runs(c); c.removing, c.claims[0].mark = true, mark{} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := judged()
+			tc.prepare(c)
+			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state), tc.want)
+		})
+	}
+}

@@ -1,0 +1,333 @@
+package statefulset
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// script plays moves, one after the other.
+type script struct {
+	t *testing.T
+	*worker
+	now     state
+	history []string
+}
+
+// begin returns a script of a world that has come to rest.
+func begin(t *testing.T, w World) *script {
+	w.Ordinals, w.Size, w.Settled, w.Counts = max(w.Ordinals, 1), max(w.Size, 1), true, true
+	w.Ways, w.Turns = all(), []policy{none, retain, whenScaled, whenDeleted, both}
+	w.Budget = Budget{Scale: 9, Turn: 9, Delete: 1, Recreate: 1, Pod: 9, Claim: 1, Hold: 1, Unhold: 1, Gate: 9, Foreign: 1,
+		Crash: 1, Sync: 1, Stale: 1, Strip: 9}
+	k := newWorker(&w)
+	return &script{t: t, worker: k, now: decode(k.First())}
+}
+
+// guarded and alone are a world with volume-guard, and without.
+func guarded(w World) World { w.Replicas = 1; return w }
+func alone(w World) World   { w.Replicas = 0; return w }
+
+func byField(p policy) World      { return World{Gate: true, Policy: p} }
+func byAnnotation(p policy) World { return World{Policy: p} }
+func parallel(w World) World      { w.Parallel = true; return w }
+
+// first makes the first move that is wanted.
+func (s *script) first(wanted func(m move, step bool) bool) bool {
+	found := false
+	from := s.now
+	s.s = &from
+	s.Make = func(m move, step bool, do func(*scene)) {
+		if found || !wanted(m, step) {
+			return
+		}
+		next := s.scene(&from)
+		if s.atRest {
+			next.rests()
+		}
+		do(next)
+		next.settle()
+		if next.wrong != "" {
+			s.t.Errorf("%s: %s\n%s", s.describe(m), next.wrong, strings.Join(s.history, "\n"))
+		}
+		if step && next.state == from {
+			return
+		}
+		found, s.now = true, next.state
+		s.history = append(s.history, s.describe(m))
+	}
+	s.moves(&from)
+	return found
+}
+
+// then makes moves. Each must be possible.
+func (s *script) then(moves ...move) *script {
+	s.t.Helper()
+	for _, m := range moves {
+		if !s.first(func(other move, _ bool) bool { return other == m }) {
+			s.t.Fatalf("it cannot be that %s, after\n%s", s.describe(m), strings.Join(s.history, "\n"))
+		}
+	}
+	return s
+}
+
+// rest has all but some verbs happen until nothing more does.
+func (s *script) rest(except ...verb) *script {
+	s.t.Helper()
+	for range 300 {
+		if !s.first(func(m move, step bool) bool { return step && !slices.Contains(except, m.verb) }) {
+			return s
+		}
+	}
+	s.t.Fatalf("there is no end of work\n%s", strings.Join(s.history, "\n"))
+	return s
+}
+
+// finds checks what is wrong at rest, empty for nothing.
+func (s *script) finds(wrong string) *script {
+	s.t.Helper()
+	if got, _, _ := strings.Cut(s.unsettled(&s.now), ":"); got != wrong {
+		s.t.Errorf("at rest it finds %q, want %q\n%s", s.unsettled(&s.now), wrong, strings.Join(s.history, "\n"))
+	}
+	return s
+}
+
+// hasClaim checks that the claim of ordinal 0 is the one of this number, 0 for none, and is not being deleted.
+func (s *script) hasClaim(uid uint8) *script {
+	s.t.Helper()
+	if c := s.now.claims[0]; c.uid != uid || c.terminating {
+		s.t.Errorf("claim %+v, want number %d\n%s", c, uid, strings.Join(s.history, "\n"))
+	}
+	return s
+}
+
+// runs checks that the pod of ordinal 0 runs.
+func (s *script) runs() *script {
+	s.t.Helper()
+	if p := s.now.pods[0][0]; !p.ready || p.terminating {
+		s.t.Errorf("pod %+v\n%s", p, strings.Join(s.history, "\n"))
+	}
+	return s
+}
+
+func scale(to int) move { return move{userScales, to, 0} }
+func turn(field bool, to policy) move {
+	if field {
+		return move{userTurnsField, int(to), 0}
+	}
+	return move{userTurnsAnnotation, int(to), 0}
+}
+func remove(how cascade) move { return move{userDeletesSet, int(how), 0} }
+
+var (
+	podIsDeleted = move{userDeletesPod, 0, 0}
+	podEnds      = move{kubeletEnds, 0, 0}
+	syncs        = move{managerSyncs, 0, 0}
+	claimGoes    = move{collectorDeletesClaim, 0, 0}
+	claimIsGone  = move{claimIsRemoved, 0, 0}
+)
+
+// What was seen of Kubernetes 1.36.3, without volume-guard.
+
+func TestKubernetesKeepsClaimsThatHaveNoPod(t *testing.T) {
+	for name, moves := range map[string][]move{
+		"pod deleted by hand, then scaled down": {podIsDeleted, podEnds, scale(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, alone(byField(whenScaled))).then(moves...).rest().hasClaim(1).finds("L1")
+			begin(t, guarded(byField(whenScaled))).then(moves...).rest().hasClaim(0).finds("")
+		})
+	}
+	t.Run("turned after the scale-down", func(t *testing.T) {
+		begin(t, alone(byField(retain))).then(scale(0)).rest().then(turn(true, whenScaled)).rest().hasClaim(1)
+	})
+	t.Run("made again smaller", func(t *testing.T) {
+		s := begin(t, alone(byField(whenScaled))).then(remove(background)).rest()
+		s.then(move{userCreatesSet, 0, 1}).rest().hasClaim(1)
+	})
+}
+
+// A claim's deletion wakes no set: the sync that the pod's end has begun finds the claim of before.
+func TestKubernetesForgetsAPodAfterAScaleUp(t *testing.T) {
+	stays := []move{scale(0), syncs, scale(1), syncs, podEnds, syncs, claimGoes, claimIsGone}
+	begin(t, alone(byField(whenScaled))).then(stays...).rest().hasClaim(0).finds("L2")
+	begin(t, guarded(byField(whenScaled))).then(stays...).rest().hasClaim(2).runs().finds("")
+	comes := []move{scale(0), syncs, scale(1), syncs, podEnds, claimGoes, claimIsGone, syncs}
+	begin(t, alone(byField(whenScaled))).then(comes...).rest().hasClaim(2).runs().finds("")
+}
+
+// The scheduler binds a pod whose claim is gone, and the sync that this begins finds the claim of before: the kubelet
+// waits for a claim that nobody creates.
+func TestKubernetesForgetsTheClaimOfAPodThatIsBound(t *testing.T) {
+	stays := []move{{userDeletesClaim, 0, 0}, claimIsGone, {podIsBoundLate, 0, 0}, {managerSeesPod, 0, 0}, syncs}
+	for _, w := range []World{byField(whenScaled), parallel(byField(whenScaled)), byAnnotation(whenScaled)} {
+		w.ManagerLag = true
+		begin(t, alone(w)).then(podIsDeleted).rest(podIsBound).then(stays...).rest().hasClaim(0).finds("L2")
+		begin(t, guarded(w)).then(podIsDeleted).rest(podIsBound).then(stays...).rest().hasClaim(2).runs().finds("")
+	}
+}
+
+func TestKubernetesKeepsTheClaimOfAParallelSet(t *testing.T) {
+	begin(t, alone(parallel(byField(whenScaled)))).then(scale(0), syncs, scale(1), syncs, podEnds).rest().
+		hasClaim(1).runs().finds("")
+}
+
+func TestKubernetesScrubsReferences(t *testing.T) {
+	s := begin(t, alone(byField(retain)))
+	s.now.claims[0].sets[0], s.now.claims[0].foreign = plain, plain
+	s.now.manager.seen = s.now.objects
+	s.then(move{managerSyncsAgain, 0, 0}).rest()
+	if c := s.now.claims[0]; c.sets[0] != noRef || c.foreign != plain {
+		t.Errorf("claim %+v", c)
+	}
+	s = begin(t, alone(byAnnotation(both)))
+	s.now.claims[0].sets[0] = plain
+	s.then(move{managerSyncsAgain, 0, 0}).rest()
+	if c := s.now.claims[0]; c.sets[0] != plain {
+		t.Errorf("without the gate, claim %+v", c)
+	}
+}
+
+func TestAClaimStaysWhileAnotherOwnerLives(t *testing.T) {
+	for _, how := range all() {
+		for _, w := range []World{alone(byField(both)), guarded(byField(both)), guarded(byAnnotation(both))} {
+			w.Foreign = plain
+			s := begin(t, w).then(remove(how)).rest().hasClaim(1).finds("")
+			if how != orphan {
+				s.then(move{foreignOwnerIsDeleted, 0, 0}).rest().hasClaim(0).finds("")
+			}
+		}
+	}
+}
+
+// What volume-guard makes of it.
+
+func TestScaledUpWhileThePodTerminates(t *testing.T) {
+	for name, tc := range map[string]struct {
+		w     World
+		moves []move
+		claim uint8
+	}{
+		"field, before the pod ends":     {byField(whenScaled), []move{scale(0), syncs, scale(1), syncs, podEnds}, 2},
+		"field, after the pod has ended": {byField(whenScaled), []move{scale(0), syncs, podEnds, syncs, scale(1)}, 2},
+		"field, before the deletion":     {byField(whenScaled), []move{scale(0), scale(1), syncs}, 1},
+		"field, parallel, before the pod ends": {
+			parallel(byField(whenScaled)), []move{scale(0), syncs, scale(1), syncs, podEnds}, 1},
+		"field, parallel, after the pod has ended": {
+			parallel(byField(whenScaled)), []move{scale(0), syncs, podEnds, syncs, scale(1)}, 2},
+		"annotation, before volume-guard sees it": {
+			byAnnotation(both), []move{scale(0), syncs, scale(1), syncs, podEnds}, 1},
+		"annotation, before the deletion": {byAnnotation(both), []move{scale(0), scale(1), syncs}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, guarded(tc.w)).then(tc.moves...).rest().hasClaim(tc.claim).runs().finds("")
+		})
+	}
+	for name, w := range map[string]World{
+		"annotation": byAnnotation(whenScaled), "annotation, parallel": parallel(byAnnotation(whenScaled)),
+	} {
+		t.Run(name+", the claim goes with its pod", func(t *testing.T) {
+			s := begin(t, guarded(w)).then(scale(0), syncs).rest(kubeletEnds)
+			if c := s.now.claims[0]; !c.terminating {
+				t.Errorf("claim %+v is not terminating", c)
+			}
+			s.then(scale(1)).rest(kubeletEnds).then(podEnds).rest().hasClaim(2).runs().finds("")
+		})
+		t.Run(name+", in the grace period", func(t *testing.T) {
+			s := begin(t, guarded(w)).then(scale(0), syncs, podEnds).rest(graceEnds)
+			s.then(scale(1)).rest().hasClaim(1).runs().finds("")
+		})
+	}
+}
+
+func TestAPodThatIsDeletedByHand(t *testing.T) {
+	for name, w := range map[string]World{"field": byField(whenScaled), "annotation": byAnnotation(both)} {
+		t.Run(name+", keeps its claim", func(t *testing.T) {
+			begin(t, guarded(w)).then(podIsDeleted).rest().hasClaim(1).runs().finds("")
+		})
+		t.Run(name+", then scaled down", func(t *testing.T) {
+			s := begin(t, guarded(w)).then(podIsDeleted, podEnds, scale(0))
+			s.rest(graceEnds).hasClaim(1).rest().hasClaim(0).finds("")
+		})
+		t.Run(name+", then scaled down and up in the grace period", func(t *testing.T) {
+			s := begin(t, guarded(w)).then(podIsDeleted, podEnds, scale(0)).rest(graceEnds)
+			s.then(scale(1)).rest().hasClaim(1).runs().finds("")
+		})
+	}
+}
+
+func TestAPolicyThatIsTurned(t *testing.T) {
+	for name, field := range map[string]bool{"field": true, "annotation": false} {
+		w := World{Gate: field, Policy: whenScaled}
+		t.Run(name+", to Retain in the grace period", func(t *testing.T) {
+			s := begin(t, guarded(w)).then(podIsDeleted, podEnds, scale(0)).rest(graceEnds)
+			s.then(turn(field, retain)).rest().hasClaim(1).finds("")
+			s.then(turn(field, whenScaled)).rest().hasClaim(1).finds("")
+		})
+		t.Run(name+", to Delete after the scale-down", func(t *testing.T) {
+			w.Policy = retain
+			begin(t, guarded(w)).then(scale(0)).rest().then(turn(field, both)).rest().hasClaim(1).finds("")
+		})
+		t.Run(name+", to Delete before the scale-down", func(t *testing.T) {
+			w.Policy = retain
+			begin(t, guarded(w)).then(turn(field, both)).rest().then(scale(0)).rest().hasClaim(0).finds("")
+		})
+		t.Run(name+", to Retain before the set is deleted", func(t *testing.T) {
+			w.Policy = both
+			begin(t, guarded(w)).then(turn(field, retain)).rest().then(remove(background)).rest().hasClaim(1).finds("")
+		})
+	}
+}
+
+func TestAGateThatIsSwitched(t *testing.T) {
+	gate := move{gateIsSwitched, 0, 0}
+	// With the gate the field says Retain, unless it was written.
+	s := begin(t, guarded(byAnnotation(both)))
+	if s.now.claims[0].sets[0] != plain {
+		t.Fatal("the set does not own the claim")
+	}
+	s.then(gate).rest().hasClaim(1).finds("")
+	if c := s.now.claims[0]; c.sets[0] != noRef || c.mark != (mark{}) {
+		t.Errorf("claim %+v", c)
+	}
+	s.then(turn(true, both)).rest()
+	if s.now.claims[0].sets[0] != controller {
+		t.Error("Kubernetes does not own the claim")
+	}
+	// A field that was written stays when the gate is switched off, and nobody carries it out but volume-guard.
+	s.then(gate, scale(0)).rest().hasClaim(0).finds("")
+	// The way out is to remove the field.
+	s = begin(t, guarded(byField(both))).then(gate, turn(true, none), turn(false, whenScaled)).rest()
+	s.then(scale(0)).rest().hasClaim(0).finds("")
+	s.then(scale(1)).rest().runs().finds("")
+}
+
+// Owners are added by what the set was when it was read, so that none is added that nobody removes.
+func TestASetDeletedWithoutItsDependentsWhileOwnersAreAdded(t *testing.T) {
+	w := guarded(byAnnotation(retain))
+	w.Lag = true
+	for _, seen := range []bool{false, true} {
+		s := begin(t, w).then(turn(false, both), move{watchShowsSet, 0, 0}, move{workerBegins, 0, 0}, remove(orphan))
+		if seen {
+			s.then(move{watchShowsSet, 0, 0})
+		}
+		s.rest().hasClaim(1).finds("")
+		if c := s.now.claims[0]; c.mark != (mark{}) || c.sets[0] != noRef || !s.now.pods[0][0].ready {
+			t.Errorf("claim %+v\n%s", c, strings.Join(s.history, "\n"))
+		}
+	}
+	begin(t, guarded(byAnnotation(both))).then(remove(orphan)).rest().hasClaim(1).runs().finds("")
+	// A set that is created again adopts the pods, and gets the claims back.
+	w = guarded(byAnnotation(both))
+	w.Again = 1
+	s := begin(t, w).then(remove(orphan)).rest().then(move{userCreatesSet, 0, 1}).rest()
+	if c := s.hasClaim(1).runs().now.claims[0]; c.sets != [maxSets]ref{noRef, plain} || c.mark.set != 2 {
+		t.Errorf("claim %+v", c)
+	}
+}
+
+func TestAClaimThatIsHeld(t *testing.T) {
+	s := begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(scale(0)).rest()
+	s.hasClaim(1).finds("").then(move{userEndsHold, 0, 0}).rest().hasClaim(0).finds("")
+	begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(remove(background)).rest().hasClaim(1)
+}
