@@ -1,0 +1,149 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// hashed returns a name of an object that no other fence gives, and this fence gives to one thing alone.
+func hashed(prefix string, ask fencing.Ask, of any) string {
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%s/%v", ask.UID, of) // it never fails
+	return fmt.Sprintf("%s-%016x", prefix, hash.Sum64())
+}
+
+func action(ask fencing.Ask) string {
+	if ask.Run.Undo {
+		return "unfence"
+	}
+	return "fence"
+}
+
+const (
+	// FenceLabel on the object of an agent is the UID of its NodeFence.
+	FenceLabel = "csi-reclaimer.io/fence"
+	// NodeAnnotation is the name of the node, which may be too long for a label.
+	NodeAnnotation = "csi-reclaimer.io/fence-node"
+	// AttemptAnnotation is the number of the attempt that has created the object.
+	AttemptAnnotation = "csi-reclaimer.io/fence-attempt"
+)
+
+func labelsOf(ask fencing.Ask) map[string]string {
+	return map[string]string{FenceLabel: string(ask.UID)}
+}
+
+func annotationsOf(ask fencing.Ask) map[string]string {
+	return map[string]string{NodeAnnotation: ask.Node, AttemptAnnotation: attempt(ask)}
+}
+
+func attempt(ask fencing.Ask) string { return strconv.Itoa(int(ask.Run.Attempt)) }
+
+// owner returns what has the object of a run deleted with its NodeFence.
+func owner(ask fencing.Ask) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeFence", Name: ask.Node,
+		UID: ask.UID}
+}
+
+// errForeign: an object of the name was not created for this fence.
+var errForeign = errors.New("it was not created for this NodeFence: delete it, or give one of the two another name")
+
+// owns reports whether an object was created for the fence.
+func owns(ask fencing.Ask, o metav1.Object) bool { return o.GetLabels()[FenceLabel] == string(ask.UID) }
+
+// only returns options that delete this very object.
+func only(o metav1.Object) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.GetUID()))}
+}
+
+// Runner starts agents and reads their results. Its methods are safe for concurrent use, and go to the API server.
+type Runner struct {
+	clients kubernetes.Interface
+	dynamic dynamic.Interface
+	mapper  meta.RESTMapper
+}
+
+// NewRunner returns a Runner with these clients; mapper finds the resource of a kind.
+func NewRunner(clients kubernetes.Interface, dynamic dynamic.Interface, mapper meta.RESTMapper) *Runner {
+	return &Runner{clients: clients, dynamic: dynamic, mapper: mapper}
+}
+
+// kind is what the three kinds of agents have in common. Each call is about the object of one run.
+type kind interface {
+	// read returns how far the run is.
+	read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error)
+	// start starts it, and succeeds where that was done before.
+	start(ctx context.Context, ask fencing.Ask) error
+	// stop ends it, and succeeds where there is none.
+	stop(ctx context.Context, ask fencing.Ask) error
+}
+
+var errNoKind = errors.New("it has neither job nor remediation nor networkFence")
+
+func (a *Runner) kind(agent v1alpha1.Agent) (kind, error) {
+	switch {
+	case agent.Job != nil:
+		return jobs{a.clients}, nil
+	case agent.Remediation != nil:
+		return remediations{a}, nil
+	case agent.NetworkFence != nil:
+		return networkFences{a}, nil
+	}
+	return nil, errNoKind
+}
+
+// Read returns how far the run of ask is. Where that cannot be read, the state is RunUnknown and the message the error:
+// a time limit ends the run all the same.
+func (a *Runner) Read(ctx context.Context, ask fencing.Ask) fencing.RunFacts {
+	k, err := a.kind(ask.Agent)
+	var facts fencing.RunFacts
+	if err == nil {
+		facts, err = k.read(ctx, ask)
+	}
+	if err != nil {
+		return fencing.RunFacts{Message: explain("read", ask, err).Error()}
+	}
+	return facts
+}
+
+// Start starts the run of ask. It succeeds where that was done before.
+func (a *Runner) Start(ctx context.Context, ask fencing.Ask) error {
+	k, err := a.kind(ask.Agent)
+	if err == nil {
+		err = k.start(ctx, ask)
+	}
+	return explain("start", ask, err)
+}
+
+// Stop ends the run of ask, and succeeds where there is none. Of a run that has ended it removes the object.
+func (a *Runner) Stop(ctx context.Context, ask fencing.Ask) error {
+	k, err := a.kind(ask.Agent)
+	if err == nil {
+		err = k.stop(ctx, ask)
+	}
+	return explain("stop", ask, err)
+}
+
+func explain(what string, ask fencing.Ask, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s agent %q of NodeFence %q: %w", what, ask.Run.Agent, ask.Node, err)
+}
+
+// notStarted and unknown are results of reads.
+var notStarted, unknown = fencing.RunFacts{State: fencing.RunAbsent}, fencing.RunFacts{}
+
+func facts(state fencing.RunState, message string) (fencing.RunFacts, error) {
+	return fencing.RunFacts{State: state, Message: message}, nil
+}

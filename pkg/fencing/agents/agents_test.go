@@ -1,0 +1,283 @@
+package agents
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// bench is a cluster: one in memory, or a namespace of a real API server (apiserver_test.go).
+type bench struct {
+	*testing.T
+	*Runner
+	namespace, node string
+	fence           types.UID
+}
+
+// The kinds of others that agents use.
+const remediationVersion = "remediation.example.com/v1alpha1"
+
+// customKinds has for each kind of custom resources whether it is namespaced.
+var customKinds = map[schema.GroupVersionKind]bool{
+	schema.FromAPIVersionAndKind(remediationVersion, "Remediation"):         true,
+	schema.FromAPIVersionAndKind(remediationVersion, "RemediationTemplate"): true,
+	schema.FromAPIVersionAndKind(csiAddonsVersion, "CSIAddonsNode"):         true,
+	schema.FromAPIVersionAndKind(csiAddonsVersion, "NetworkFence"):          false,
+	schema.FromAPIVersionAndKind(csiAddonsVersion, "NetworkFenceClass"):     false,
+}
+
+// without returns a mapper of all kinds but one.
+func without(missing string) meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for kind, namespaced := range customKinds {
+		if kind.Kind == missing {
+			continue
+		}
+		m.Add(kind, map[bool]meta.RESTScope{false: meta.RESTScopeRoot, true: meta.RESTScopeNamespace}[namespaced])
+	}
+	return m
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	lists := map[schema.GroupVersionResource]string{}
+	for kind := range customKinds {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		lists[resource] = kind.Kind + "List"
+	}
+	objects := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists)
+	b := &bench{T: t, namespace: "fencing", node: "node-1", fence: "fence-uid",
+		Runner: NewRunner(fake.NewClientset(), objects, without(""))}
+	return b.prepare()
+}
+
+// prepare creates what agents need: a node, and a PodTemplate.
+func (b *bench) prepare() *bench {
+	b.Helper()
+	_, err := b.clients.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node},
+		Spec: v1.NodeSpec{ProviderID: "cloud://1"}}, metav1.CreateOptions{})
+	b.must(err)
+	b.template("power", func(*v1.PodSpec) {})
+	return b
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// ask is what a session asks for an agent, in its first attempt.
+func (b *bench) ask(agent v1alpha1.Agent, alter ...func(*fencing.Ask)) fencing.Ask {
+	agent.Timeout.Duration = 5 * time.Minute
+	a := fencing.Ask{Node: b.node, UID: b.fence, Agent: agent, Run: fencing.Run{Attempt: 1, Agent: agent.Name}}
+	for _, change := range alter {
+		change(&a)
+	}
+	return a
+}
+
+func undo(a *fencing.Ask)       { a.Run.Undo = true }
+func second(a *fencing.Ask)     { a.Run.Attempt = 2 }
+func otherFence(a *fencing.Ask) { a.UID = "other" }
+func otherAgent(a *fencing.Ask) { a.Agent.Name = "other" }
+
+// state checks how far a run is, and returns what is found.
+func (b *bench) state(ask fencing.Ask, want fencing.RunState, words string) fencing.RunFacts {
+	b.Helper()
+	got := b.Read(b.Context(), ask)
+	if got.State != want || !strings.Contains(got.Message, words) {
+		b.Fatalf("state %d (%q), want %d (%q)", got.State, got.Message, want, words)
+	}
+	return got
+}
+
+// fails checks that a call fails, and says what it was about.
+func (b *bench) fails(err error, words string) {
+	b.Helper()
+	if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), `NodeFence "`+b.node+`"`) {
+		b.Fatalf("the error is %v, want %q", err, words)
+	}
+}
+
+// resource returns a client of a kind of custom resources.
+func (b *bench) resource(apiVersion, kind string) dynamic.ResourceInterface {
+	b.Helper()
+	of := schema.FromAPIVersionAndKind(apiVersion, kind)
+	resource, _ := meta.UnsafeGuessKindToResource(of)
+	if customKinds[of] {
+		return b.dynamic.Resource(resource).Namespace(b.namespace)
+	}
+	return b.dynamic.Resource(resource)
+}
+
+// create creates a custom resource, and returns it.
+func (b *bench) create(apiVersion, kind, name string, content map[string]any) *unstructured.Unstructured {
+	b.Helper()
+	o := &unstructured.Unstructured{Object: content}
+	o.SetAPIVersion(apiVersion)
+	o.SetKind(kind)
+	o.SetName(name)
+	if customKinds[o.GroupVersionKind()] {
+		o.SetNamespace(b.namespace)
+	}
+	o, err := b.resource(apiVersion, kind).Create(b.Context(), o, metav1.CreateOptions{})
+	b.must(err)
+	return o
+}
+
+// get returns a custom resource, nil for none.
+func (b *bench) get(apiVersion, kind, name string) *unstructured.Unstructured {
+	b.Helper()
+	list, err := b.resource(apiVersion, kind).List(b.Context(), metav1.ListOptions{})
+	b.must(err)
+	for i := range list.Items {
+		if list.Items[i].GetName() == name {
+			return &list.Items[i]
+		}
+	}
+	return nil
+}
+
+// update changes a custom resource.
+func (b *bench) update(apiVersion, kind, name string, change func(*unstructured.Unstructured)) {
+	b.Helper()
+	o := b.get(apiVersion, kind, name)
+	if o == nil {
+		b.Fatalf("there is no %s %s", kind, name)
+	}
+	change(o)
+	_, err := b.resource(apiVersion, kind).Update(b.Context(), o, metav1.UpdateOptions{})
+	b.must(err)
+}
+
+// vanish removes a custom resource, whatever finalizers it has.
+func (b *bench) vanish(apiVersion, kind, name string) {
+	b.Helper()
+	if b.get(apiVersion, kind, name).GetFinalizers() != nil {
+		b.update(apiVersion, kind, name, func(o *unstructured.Unstructured) { o.SetFinalizers(nil) })
+	}
+	if b.get(apiVersion, kind, name) != nil {
+		b.must(b.resource(apiVersion, kind).Delete(b.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// fail has calls of the cluster in memory fail.
+func (b *bench) fail(verb, resource string) { b.refuse(verb, resource, errors.New("no answer")) }
+
+// refuse has calls of the cluster in memory answered with an error.
+func (b *bench) refuse(verb, resource string, err error) {
+	for _, c := range []interface {
+		PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+	}{b.clients.(*fake.Clientset), b.dynamic.(*dynamicfake.FakeDynamicClient)} {
+		c.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	}
+}
+
+// deletions returns the options of the deletions that the cluster in memory got.
+func (b *bench) deletions() (options []metav1.DeleteOptions) {
+	for _, actions := range [][]clienttesting.Action{
+		b.clients.(*fake.Clientset).Actions(), b.dynamic.(*dynamicfake.FakeDynamicClient).Actions(),
+	} {
+		for _, a := range actions {
+			if d, ok := a.(clienttesting.DeleteAction); ok {
+				options = append(options, d.GetDeleteOptions())
+			}
+		}
+	}
+	return options
+}
+
+func TestAnAgentWithoutKind(t *testing.T) {
+	b := newBench(t)
+	ask := b.ask(v1alpha1.Agent{Name: "by-hand", Manual: &v1alpha1.ManualAgent{}})
+	b.state(ask, fencing.RunUnknown, "neither job nor remediation nor networkFence")
+	b.fails(b.Start(t.Context(), ask), `start agent "by-hand"`)
+	b.fails(b.Stop(t.Context(), ask), `stop agent "by-hand"`)
+}
+
+// Somebody else has done the same between our read and our write.
+func TestWhatSomebodyElseHasDone(t *testing.T) {
+	b := newBench(t)
+	job, remedy, storage := b.ask(b.job("power")), b.ask(b.remedy()), b.ask(b.storage("class"))
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), job))
+	b.must(b.Start(t.Context(), remedy))
+	for _, resource := range []schema.GroupResource{
+		{Group: "batch", Resource: "jobs"}, {Group: "remediation.example.com", Resource: "remediations"},
+	} {
+		name := map[string]string{"jobs": jobs{}.name(job), "remediations": b.node}[resource.Resource]
+		b.refuse("delete", resource.Resource, apierrors.NewNotFound(resource, name))
+	}
+	b.must(b.Stop(t.Context(), job))
+	b.must(b.Stop(t.Context(), remedy))
+	b.vanishes(remedy)
+	for _, resource := range []string{"jobs", "remediations", "networkfences"} {
+		b.refuse("create", resource, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, "x"))
+	}
+	b.must(b.Start(t.Context(), b.ask(b.job("power"), second)))
+	b.must(b.Start(t.Context(), remedy))
+	b.must(b.Start(t.Context(), storage))
+}
+
+// vanishes has the cluster in memory not find the custom resource of a run.
+func (b *bench) vanishes(ask fencing.Ask) {
+	b.refuse("get", "remediations", apierrors.NewNotFound(
+		schema.GroupResource{Group: "remediation.example.com", Resource: "remediations"}, ask.Node))
+}
+
+// The namespace of an agent is not that of what is cluster-scoped.
+func TestScopes(t *testing.T) {
+	b := newBench(t)
+	b.storage("class")
+	of, err := b.custom(csiAddonsVersion, "NetworkFenceClass", "elsewhere")
+	b.must(err)
+	if o, err := of.get(t.Context(), "class"); err != nil || o == nil {
+		t.Errorf("%v, %v", o, err)
+	}
+}
+
+// An object has a name that no other thing of this project has.
+func TestNamesOfObjects(t *testing.T) {
+	b := newBench(t)
+	agent := v1alpha1.Agent{Name: "power"}
+	seen := map[string]string{}
+	for what, name := range map[string]string{
+		"job":              jobs{}.name(b.ask(agent)),
+		"undo":             jobs{}.name(b.ask(agent, undo)),
+		"second attempt":   jobs{}.name(b.ask(agent, second)),
+		"other fence":      jobs{}.name(b.ask(agent, otherFence)),
+		"network fence":    networkFences{}.name(b.ask(agent)),
+		"of other agent":   networkFences{}.name(b.ask(agent, otherAgent)),
+		"of other fence":   networkFences{}.name(b.ask(agent, otherFence)),
+		"of no attempt":    jobs{}.name(fencing.Ask{}),
+		"of no agent":      networkFences{}.name(fencing.Ask{}),
+		"of other attempt": jobs{}.name(b.ask(agent, second, otherFence)),
+	} {
+		if other, taken := seen[name]; taken || len(name) > 63 {
+			t.Errorf("%s and %s are called %s", what, other, name)
+		}
+		seen[name] = what
+	}
+	if a, c := (networkFences{}).name(b.ask(agent, second, undo)), (networkFences{}).name(b.ask(agent)); a != c {
+		t.Errorf("the attempts of an agent use %s and %s", a, c)
+	}
+}

@@ -1,0 +1,171 @@
+//go:build controlplane && unix
+
+package agents
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+)
+
+var admin *rest.Config
+
+// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+			NoControllerManager: true, Progress: os.Stderr})
+		if err == nil {
+			defer func() { _ = cp.Stop() }()
+			admin = cp.Admin()
+			admin.QPS = -1
+			err = serveCustomKinds()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// serveCustomKinds has the API server serve customKinds.
+func serveCustomKinds() error {
+	client, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for kind, namespaced := range customKinds {
+		resource, single := meta.UnsafeGuessKindToResource(kind)
+		scope := map[bool]string{false: "Cluster", true: "Namespaced"}[namespaced]
+		crd := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": resource.GroupResource().String(), "annotations": map[string]any{
+				"api-approved.kubernetes.io": "unapproved, for tests"}},
+			"spec": map[string]any{"group": kind.Group, "scope": scope,
+				"names": map[string]any{"kind": kind.Kind, "plural": resource.Resource, "singular": single.Resource},
+				"versions": []any{map[string]any{"name": kind.Version, "served": true, "storage": true,
+					"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object",
+						"x-kubernetes-preserve-unknown-fields": true}}}}},
+		}}
+		crds := client.Resource(schema.GroupVersionResource{
+			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+		if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create the CRD of %s: %w", kind.Kind, err)
+		}
+		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+			return err == nil, nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait for kind %s: %w", kind.Kind, err)
+		}
+	}
+	return nil
+}
+
+// newRealBench is a namespace and a node of a real API server.
+func newRealBench(t *testing.T) *bench {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := clients.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "fencing-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, Runner: NewRunner(clients, objects, without("")), namespace: ns.Name, node: "node-of-" + ns.Name,
+		fence: types.UID("of-" + ns.Name)}
+	return b.prepare()
+}
+
+func TestAgentsOnARealAPIServer(t *testing.T) {
+	scenes := map[string]func(*bench){
+		"a Job is started once and stopped":    testJobIsStartedOnceAndStopped,
+		"what a Job says":                      testWhatTheJobSays,
+		"a foreign Job":                        testForeignJobIsLeftAlone,
+		"a remediation is started once":        testRemediationIsStartedOnce,
+		"each attempt has its own remediation": testEachAttemptHasItsOwnRemediation,
+		"a remediation is undone":              testRemediationIsUndoneByItsDeletion,
+		"a foreign remediation":                testForeignRemediationIsLeftAlone,
+		"a NetworkFence is started once":       testNetworkFenceIsStartedOnce,
+		"a NetworkFence is undone":             testNetworkFenceIsUndone,
+		"a NetworkFence that is stopped":       testNetworkFenceThatIsStopped,
+		"a foreign NetworkFence":               testForeignNetworkFenceIsLeftAlone,
+		"what has changed is not written to":   testWhatHasChanged,
+		"what was made again is not deleted":   testWhatWasMadeAgain,
+		"a template with affinities":           testAffinityOfATemplate,
+	}
+	for name, scene := range scenes {
+		t.Run(name, func(t *testing.T) { scene(newRealBench(t)) })
+	}
+}
+
+// Somebody writes to a NetworkFence between our read and our write.
+func testWhatHasChanged(b *bench) {
+	ask := b.ask(b.storage("class-" + b.namespace))
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(b.Context(), ask))
+	of, err := networkFences{b.Runner}.fences()
+	b.must(err)
+	before := b.theFence(ask)
+	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	if err := of.patch(b.Context(), ask, before, map[string]any{"fenceState": "Unfenced"}); !apierrors.IsConflict(err) {
+		b.Errorf("the error is %v", err)
+	}
+	if state := text(b.theFence(ask), "spec", "fenceState"); state != "Fenced" {
+		b.Errorf("the state is %s", state)
+	}
+}
+
+// An object of the name is deleted and created again between our read and our deletion.
+func testWhatWasMadeAgain(b *bench) {
+	ask := b.ask(b.remedy())
+	b.must(b.Start(b.Context(), ask))
+	before := b.theRemediation()
+	b.vanish(remediationVersion, "Remediation", b.node)
+	b.must(b.Start(b.Context(), ask))
+	err := b.resource(remediationVersion, "Remediation").Delete(b.Context(), b.node, only(before))
+	if !apierrors.IsConflict(err) || b.theRemediation() == nil {
+		b.Errorf("the error is %v", err)
+	}
+}
+
+// A template may have affinities of its own.
+func testAffinityOfATemplate(b *bench) {
+	b.template("own", func(s *v1.PodSpec) {
+		s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpExists}}}}}}}
+	})
+	b.must(b.Start(b.Context(), b.ask(b.job("own"))))
+	b.must(b.Start(b.Context(), b.ask(b.job("own"), undo)))
+	if all := b.theJobs(); len(all) != 2 || !strings.Contains(fmt.Sprint(all[0].Spec.Template.Spec.Affinity), b.node) {
+		b.Errorf("%d Jobs", len(all))
+	}
+}

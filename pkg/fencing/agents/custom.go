@@ -1,0 +1,67 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// custom is a kind of custom resources.
+type custom struct {
+	dynamic.ResourceInterface
+	resource schema.GroupResource
+	kind     string
+}
+
+// custom returns a kind, in a namespace where it is not cluster-scoped.
+func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return custom{}, err
+	}
+	mapping, err := a.mapper.RESTMapping(gv.WithKind(kind).GroupKind(), gv.Version)
+	if err != nil {
+		return custom{}, fmt.Errorf("find kind %s of %s: %w", kind, apiVersion, err)
+	}
+	c := custom{a.dynamic.Resource(mapping.Resource), mapping.Resource.GroupResource(), kind}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		c.ResourceInterface = a.dynamic.Resource(mapping.Resource).Namespace(namespace)
+	}
+	return c, nil
+}
+
+// get reads an object, nil for none or with an error.
+func (c custom) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	o, err := c.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, c.resource, name):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s: %w", c.kind, name, err)
+	}
+	return o, nil
+}
+
+// newObject returns the object of a run.
+func newObject(ask fencing.Ask, apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
+	o.SetName(name)
+	o.SetLabels(labelsOf(ask))
+	o.SetAnnotations(annotationsOf(ask))
+	o.SetOwnerReferences([]metav1.OwnerReference{owner(ask)})
+	return o
+}
+
+// text returns a string in an object, empty where there is none.
+func text(o *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(o.Object, path...)
+	return s
+}

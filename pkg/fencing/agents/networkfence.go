@@ -1,0 +1,264 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// networkFences are agents that are NetworkFences of csi-addons (csiaddons.openshift.io/v1alpha1, cluster-scoped): the
+// storage system of one driver refuses the addresses of the node. One object fences and unfences, for all attempts of
+// an agent. It is deleted with the NodeFence and not before: csi-addons does not unfence what is deleted.
+type networkFences struct{ *Runner }
+
+// What csi-addons serves, and says (api/csiaddons/v1alpha1 of kubernetes-csi-addons, from v0.9 on: before it, the
+// message of both states was the same).
+const (
+	csiAddonsVersion = "csiaddons.openshift.io/v1alpha1"
+	networkFenceKind = "NetworkFence"
+	// stateFenced and stateUnfenced are what spec.fenceState asks for.
+	stateFenced, stateUnfenced = "Fenced", "Unfenced"
+	// resultSucceeded and resultFailed are status.result, of the last call of the driver. It does not say for which
+	// state: status.message does.
+	resultSucceeded, resultFailed = "Succeeded", "Failed"
+	fencedMessage                 = "fencing operation successful"
+	unfencedMessage               = "unfencing operation successful"
+	// capabilityClients: the driver says by which addresses the storage system knows its nodes.
+	capabilityClients = "GET_CLIENTS_TO_FENCE"
+)
+
+func (a networkFences) fences() (custom, error) {
+	return a.custom(csiAddonsVersion, networkFenceKind, "")
+}
+
+// name is that of the only object of the agent.
+func (networkFences) name(ask fencing.Ask) string { return hashed("fence", ask, ask.Agent.Name) }
+
+func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error) {
+	of, err := a.fences()
+	if err != nil {
+		return unknown, err
+	}
+	o, err := of.get(ctx, a.name(ask))
+	if err != nil {
+		return unknown, err
+	}
+	about := of.kind + " " + a.name(ask)
+	switch {
+	case o == nil && ask.Run.Undo:
+		return facts(fencing.RunSucceeded, about+" is gone.")
+	case o == nil:
+		return notStarted, nil
+	case !owns(ask, o):
+		return unknown, fmt.Errorf("%s: %w", about, errForeign)
+	case o.GetDeletionTimestamp() != nil:
+		return facts(fencing.RunStopping, about+" is terminating.")
+	}
+	return stateOf(ask, o, about), nil
+}
+
+// stateOf returns how far a NetworkFence is.
+func stateOf(ask fencing.Ask, o *unstructured.Unstructured, about string) fencing.RunFacts {
+	wanted, success := stateFenced, fencedMessage
+	if ask.Run.Undo {
+		wanted, success = stateUnfenced, unfencedMessage
+	}
+	result, message := text(o, "status", "result"), text(o, "status", "message")
+	switch {
+	case text(o, "spec", "fenceState") != wanted:
+		return fencing.RunFacts{State: fencing.RunAbsent, Message: about + " does not ask for " + wanted + "."}
+	case result == resultSucceeded && message == success:
+		return fencing.RunFacts{State: fencing.RunSucceeded, Message: about + ": " + message + "."}
+	case result == resultFailed && ask.Run.Undo:
+		return fencing.RunFacts{Message: about + " has failed: " + message}
+	case result == resultFailed: // csi-addons tries again by itself, so that only the time limit ends this
+		return fencing.RunFacts{State: fencing.Running, Message: about + " has failed: " + message}
+	}
+	return fencing.RunFacts{State: fencing.Running, Message: about + " is at work."}
+}
+
+// start asks for the fence, or for its end.
+func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
+	if ask.Run.Undo {
+		return a.stop(ctx, ask)
+	}
+	addresses, err := a.addresses(ctx, ask)
+	if err != nil {
+		return err
+	}
+	spec := map[string]any{"fenceState": stateFenced, "cidrs": addresses,
+		"networkFenceClassName": ask.Agent.NetworkFence.NetworkFenceClassName}
+	of, err := a.fences()
+	if err != nil {
+		return err
+	}
+	o, err := of.get(ctx, a.name(ask))
+	switch {
+	case err != nil:
+		return err
+	case o != nil && text(o, "spec", "fenceState") == stateFenced:
+		return nil
+	case o != nil && !unfenced(o):
+		return fmt.Errorf("%s %s: %w", of.kind, o.GetName(), errUnfencing)
+	case o != nil:
+		return of.patch(ctx, ask, o, spec)
+	}
+	o = newObject(ask, csiAddonsVersion, of.kind, a.name(ask), spec)
+	if _, err = of.Create(ctx, o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create %s %s: %w", of.kind, o.GetName(), err)
+	}
+	return nil
+}
+
+// errUnfencing: what the status says would not be about the next fence.
+var errUnfencing = errors.New("csi-addons has not unfenced it yet, which an earlier attempt has asked for")
+
+// unfenced reports whether csi-addons has unfenced what asks for that.
+func unfenced(o *unstructured.Unstructured) bool {
+	return text(o, "status", "result") == resultSucceeded && text(o, "status", "message") == unfencedMessage
+}
+
+// patch changes the spec of an object that is as it was read, if it is of the fence.
+func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured, spec map[string]any) error {
+	if !owns(ask, o) {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"spec": spec, "metadata": map[string]any{
+		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Patch(ctx, o.GetName(), types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("patch %s %s: %w", c.kind, o.GetName(), err)
+	}
+	return nil
+}
+
+// stop has the node unfenced: the fence may be in force, or come into force later.
+func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
+	of, err := a.fences()
+	if err != nil {
+		return err
+	}
+	o, err := of.get(ctx, a.name(ask))
+	if o == nil || text(o, "spec", "fenceState") == stateUnfenced {
+		return err
+	}
+	return of.patch(ctx, ask, o, map[string]any{"fenceState": stateUnfenced})
+}
+
+var (
+	// errOtherDriver: the proof would be about volumes that are not fenced.
+	errOtherDriver = errors.New("it is of another driver than the agent names")
+	// errNoAddresses: there is nothing to fence.
+	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
+		"NetworkFenceClass, and it has no InternalIP, or the driver knows nodes by other addresses")
+)
+
+// addresses returns the addresses that the storage system knows the node by, as CIDRs: those that the driver has
+// reported for the NetworkFenceClass. Where it reports none of any node, they are the internal ones of the Node.
+func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []any, err error) {
+	agent := ask.Agent.NetworkFence
+	classes, err := a.custom(csiAddonsVersion, "NetworkFenceClass", "")
+	if err != nil {
+		return nil, err
+	}
+	class, err := classes.Get(ctx, agent.NetworkFenceClassName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read NetworkFenceClass %s: %w", agent.NetworkFenceClassName, err)
+	}
+	if text(class, "spec", "provisioner") != agent.Driver {
+		return nil, fmt.Errorf("NetworkFenceClass %s: %w", agent.NetworkFenceClassName, errOtherDriver)
+	}
+	all, reports, err := a.reported(ctx, ask)
+	if err == nil && !reports {
+		all, err = a.internal(ctx, ask)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, errNoAddresses
+	}
+	slices.Sort(all)
+	for _, cidr := range slices.Compact(all) {
+		cidrs = append(cidrs, cidr)
+	}
+	return cidrs, nil
+}
+
+// reported returns the addresses of the node that CSIAddonsNodes of the driver report for the NetworkFenceClass, and
+// whether the driver reports addresses at all.
+func (a networkFences) reported(ctx context.Context, ask fencing.Ask) (cidrs []string, reports bool, err error) {
+	nodes, err := a.custom(csiAddonsVersion, "CSIAddonsNode", metav1.NamespaceAll)
+	if err != nil {
+		return nil, false, err
+	}
+	list, err := nodes.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, false, fmt.Errorf("list CSIAddonsNodes: %w", err)
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if text(o, "spec", "driver", "name") != ask.Agent.NetworkFence.Driver {
+			continue
+		}
+		can, _, _ := unstructured.NestedStringSlice(o.Object, "status", "capabilities")
+		reports = reports || slices.ContainsFunc(can, func(c string) bool { return strings.Contains(c, capabilityClients) })
+		if text(o, "spec", "driver", "nodeID") == ask.Node {
+			cidrs = append(cidrs, clients(o, ask.Agent.NetworkFence.NetworkFenceClassName)...)
+		}
+	}
+	return cidrs, reports || len(cidrs) > 0, nil
+}
+
+// clients returns the addresses that a CSIAddonsNode reports for a NetworkFenceClass.
+func clients(o *unstructured.Unstructured, class string) (cidrs []string) {
+	statuses, _, _ := unstructured.NestedSlice(o.Object, "status", "networkFenceClientStatus")
+	for _, one := range statuses {
+		status, _ := one.(map[string]any)
+		if status["networkFenceClassName"] != class {
+			continue
+		}
+		details, _, _ := unstructured.NestedSlice(status, "ClientDetails")
+		for _, one := range details {
+			detail, _ := one.(map[string]any)
+			all, _, _ := unstructured.NestedStringSlice(detail, "cidrs")
+			cidrs = append(cidrs, all...)
+		}
+	}
+	return cidrs
+}
+
+// internal returns the internal addresses of the Node.
+func (a networkFences) internal(ctx context.Context, ask fencing.Ask) (cidrs []string, err error) {
+	node, err := a.clients.CoreV1().Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read node %q: %w", ask.Node, err)
+	}
+	for _, address := range node.Status.Addresses {
+		if address.Type == v1.NodeInternalIP {
+			cidrs = append(cidrs, single(address.Address))
+		}
+	}
+	return cidrs, nil
+}
+
+// single returns the CIDR of one address.
+func single(address string) string {
+	if strings.Contains(address, ":") {
+		return address + "/128"
+	}
+	return address + "/32"
+}

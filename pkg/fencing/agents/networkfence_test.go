@@ -1,0 +1,299 @@
+package agents
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// storage creates a NetworkFenceClass of the driver, and returns its agent.
+func (b *bench) storage(class string) v1alpha1.Agent {
+	b.Helper()
+	b.create(csiAddonsVersion, "NetworkFenceClass", class, map[string]any{"spec": map[string]any{"provisioner": "driver"}})
+	return b.networkFence(class)
+}
+
+func (b *bench) networkFence(class string) v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "storage", Covers: v1alpha1.CoversVolumes,
+		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "driver", NetworkFenceClassName: class}}
+}
+
+// has gives the node addresses.
+func (b *bench) has(addresses ...v1.NodeAddress) {
+	b.Helper()
+	o, err := b.clients.CoreV1().Nodes().Get(b.Context(), b.node, metav1.GetOptions{})
+	b.must(err)
+	o.Status.Addresses = addresses
+	_, err = b.clients.CoreV1().Nodes().UpdateStatus(b.Context(), o, metav1.UpdateOptions{})
+	b.must(err)
+}
+
+func internalIP(address string) v1.NodeAddress {
+	return v1.NodeAddress{Type: v1.NodeInternalIP, Address: address}
+}
+
+func (b *bench) theFence(ask fencing.Ask) *unstructured.Unstructured {
+	b.Helper()
+	return b.get(csiAddonsVersion, "NetworkFence", networkFences{}.name(ask))
+}
+
+// carriesOut sets the status in the way of csi-addons.
+func (b *bench) carriesOut(ask fencing.Ask, result, message string) {
+	b.Helper()
+	b.update(csiAddonsVersion, "NetworkFence", networkFences{}.name(ask), func(o *unstructured.Unstructured) {
+		o.Object["status"] = map[string]any{"result": result, "message": message}
+	})
+}
+
+func cidrsOf(o *unstructured.Unstructured) []string {
+	all, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "cidrs")
+	return all
+}
+
+func TestANetworkFenceIsStartedOnce(t *testing.T) { testNetworkFenceIsStartedOnce(newBench(t)) }
+
+func testNetworkFenceIsStartedOnce(b *bench) {
+	agent := b.storage("class-" + b.namespace)
+	ask := b.ask(agent)
+	b.has(internalIP("10.0.0.7"), v1.NodeAddress{Type: v1.NodeExternalIP, Address: "192.0.2.1"}, internalIP("fd00::7"))
+	b.state(ask, fencing.RunAbsent, "")
+	b.must(b.Stop(b.Context(), ask))
+	b.must(b.Start(b.Context(), ask))
+	first := b.theFence(ask)
+	b.must(b.Start(b.Context(), ask))
+	b.must(b.Start(b.Context(), b.ask(agent, second)))
+	o := b.theFence(ask)
+	if o.GetUID() != first.GetUID() || text(o, "spec", "fenceState") != "Fenced" ||
+		text(o, "spec", "networkFenceClassName") != "class-"+b.namespace ||
+		!slices.Equal(cidrsOf(o), []string{"10.0.0.7/32", "fd00::7/128"}) || o.GetLabels()[FenceLabel] != string(b.fence) {
+		b.Errorf("%+v", o.Object)
+	}
+	if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.fence {
+		b.Errorf("%+v", refs)
+	}
+	b.state(ask, fencing.Running, "is at work.")
+	b.carriesOut(ask, "Failed", "no connection")
+	b.state(ask, fencing.Running, "has failed: no connection")
+	b.carriesOut(ask, "Succeeded", "unfencing operation successful")
+	b.state(ask, fencing.Running, "is at work.")
+	b.carriesOut(ask, "Failed", "fencing operation successful")
+	b.state(ask, fencing.Running, "has failed")
+	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	b.state(ask, fencing.RunSucceeded, "fencing operation successful")
+	b.state(b.ask(agent, second), fencing.RunSucceeded, "fencing operation successful")
+}
+
+// What was asked for is undone, and never deleted: csi-addons does not unfence what is deleted.
+func TestANetworkFenceIsUndone(t *testing.T) { testNetworkFenceIsUndone(newBench(t)) }
+
+func testNetworkFenceIsUndone(b *bench) {
+	agent := b.storage("class-" + b.namespace)
+	ask, back := b.ask(agent), b.ask(agent, undo, second)
+	b.has(internalIP("10.0.0.7"))
+	b.state(back, fencing.RunSucceeded, "is gone.")
+	b.must(b.Start(b.Context(), back))
+	b.must(b.Start(b.Context(), ask))
+	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	b.state(back, fencing.RunAbsent, "does not ask for Unfenced.")
+	b.must(b.Start(b.Context(), back))
+	b.must(b.Start(b.Context(), back))
+	o := b.theFence(ask)
+	if text(o, "spec", "fenceState") != "Unfenced" || !slices.Equal(cidrsOf(o), []string{"10.0.0.7/32"}) {
+		b.Errorf("%+v", o.Object)
+	}
+	b.state(back, fencing.Running, "is at work.")
+	b.carriesOut(ask, "Failed", "no connection")
+	b.state(back, fencing.RunUnknown, "has failed: no connection")
+	b.carriesOut(ask, "Succeeded", "unfencing operation successful")
+	b.state(back, fencing.RunSucceeded, "unfencing operation successful")
+}
+
+// A fence that was stopped may come into force, or be in force. The next attempt begins when it is not.
+func TestANetworkFenceThatIsStoppedIsUnfenced(t *testing.T) {
+	testNetworkFenceThatIsStopped(newBench(t))
+}
+
+func testNetworkFenceThatIsStopped(b *bench) {
+	agent := b.storage("class-" + b.namespace)
+	ask, next := b.ask(agent), b.ask(agent, second)
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(b.Context(), ask))
+	b.must(b.Stop(b.Context(), ask))
+	b.must(b.Stop(b.Context(), ask))
+	b.state(ask, fencing.RunAbsent, "does not ask for Fenced.")
+	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	b.fails(b.Start(b.Context(), next), "csi-addons has not unfenced it yet")
+	b.carriesOut(ask, "Failed", "unfencing operation successful")
+	b.fails(b.Start(b.Context(), next), "csi-addons has not unfenced it yet")
+	b.carriesOut(ask, "Succeeded", "unfencing operation successful")
+	b.has(internalIP("10.0.0.8"))
+	b.must(b.Start(b.Context(), next))
+	o := b.theFence(ask)
+	if text(o, "spec", "fenceState") != "Fenced" || !slices.Equal(cidrsOf(o), []string{"10.0.0.8/32"}) {
+		b.Errorf("%+v", o.Object)
+	}
+	b.state(next, fencing.Running, "is at work.")
+}
+
+func TestANetworkFenceIsStoppedOnce(t *testing.T) {
+	b := newBench(t)
+	ask := b.ask(b.storage("class"))
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), ask))
+	b.must(b.Stop(t.Context(), ask))
+	b.fail("patch", "networkfences")
+	b.must(b.Stop(t.Context(), ask))
+}
+
+func TestANetworkFenceThatIsTerminating(t *testing.T) {
+	b := newBench(t)
+	agent := b.storage("class")
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), b.ask(agent)))
+	b.update(csiAddonsVersion, "NetworkFence", networkFences{}.name(b.ask(agent)), func(o *unstructured.Unstructured) {
+		at := metav1.Now()
+		o.SetDeletionTimestamp(&at)
+		o.SetFinalizers([]string{"csiaddons.openshift.io/network-fence"})
+	})
+	b.state(b.ask(agent), fencing.RunStopping, "is terminating.")
+	b.state(b.ask(agent, undo), fencing.RunStopping, "is terminating.")
+}
+
+func TestAForeignNetworkFenceIsLeftAlone(t *testing.T) {
+	testForeignNetworkFenceIsLeftAlone(newBench(t))
+}
+
+func testForeignNetworkFenceIsLeftAlone(b *bench) {
+	agent := b.storage("class-" + b.namespace)
+	b.has(internalIP("10.0.0.7"))
+	name := networkFences{}.name(b.ask(agent))
+	for _, state := range []string{"Fenced", "Unfenced"} {
+		b.create(csiAddonsVersion, "NetworkFence", name, map[string]any{
+			"spec":   map[string]any{"fenceState": state, "networkFenceClassName": "other", "cidrs": []any{"192.0.2.1/32"}},
+			"status": map[string]any{"result": "Succeeded", "message": "unfencing operation successful"}})
+		b.state(b.ask(agent), fencing.RunUnknown, "it was not created for this NodeFence")
+		b.state(b.ask(agent, undo), fencing.RunUnknown, "it was not created for this NodeFence")
+		b.must(b.Start(b.Context(), b.ask(agent)))
+		b.must(b.Stop(b.Context(), b.ask(agent)))
+		if o := b.theFence(b.ask(agent)); text(o, "spec", "fenceState") != state || len(cidrsOf(o)) != 1 {
+			b.Errorf("%+v", o.Object)
+		}
+		b.vanish(csiAddonsVersion, "NetworkFence", name)
+	}
+}
+
+// driverOn creates the CSIAddonsNode of a driver on a node, which reports these addresses for a class.
+func (b *bench) driverOn(name, driver, node string, capabilities []any, clients ...any) {
+	b.Helper()
+	b.create(csiAddonsVersion, "CSIAddonsNode", name, map[string]any{
+		"spec": map[string]any{"driver": map[string]any{"name": driver, "nodeID": node, "endpoint": "pod://x"}},
+		"status": map[string]any{"capabilities": capabilities,
+			"networkFenceClientStatus": clients}})
+}
+
+func reports(class string, cidrs ...any) map[string]any {
+	return map[string]any{"networkFenceClassName": class,
+		"ClientDetails": []any{"garbage", map[string]any{"id": "x", "cidrs": cidrs}}}
+}
+
+// The storage system may know a node by other addresses than Kubernetes.
+func TestWhichAddressesAreFenced(t *testing.T) {
+	can, cannot := []any{"service.NODE_SERVICE", "network_fence.GET_CLIENTS_TO_FENCE"},
+		[]any{"network_fence.NETWORK_FENCE"}
+	for name, c := range map[string]struct {
+		prepare func(*bench)
+		want    []string
+	}{
+		"the node's": {func(*bench) {}, []string{"10.0.0.7/32"}},
+		"the reported ones": {func(b *bench) {
+			b.driverOn("a", "driver", b.node, can, "garbage", reports("class", "172.16.0.9/32", "172.16.0.8/32"))
+			b.driverOn("b", "driver", b.node, can, reports("class", "172.16.0.9/32"))
+		}, []string{"172.16.0.8/32", "172.16.0.9/32"}},
+		"the reported ones, of an unknown capability": {func(b *bench) {
+			b.driverOn("a", "driver", b.node, nil, reports("class", "172.16.0.9/32"))
+		}, []string{"172.16.0.9/32"}},
+		"those of another class": {func(b *bench) {
+			b.driverOn("a", "driver", b.node, cannot, reports("other", "172.16.0.9/32"))
+		}, []string{"10.0.0.7/32"}},
+		"those of another driver": {func(b *bench) {
+			b.driverOn("a", "other", b.node, can, reports("class", "172.16.0.9/32"))
+		}, []string{"10.0.0.7/32"}},
+		"those of another node": {func(b *bench) {
+			b.driverOn("a", "driver", "node-2", cannot, reports("class", "172.16.0.9/32"))
+		}, []string{"10.0.0.7/32"}},
+		"the driver knows others, and has not reported them": {func(b *bench) {
+			b.driverOn("a", "driver", "node-2", can, reports("class", "172.16.0.9/32"))
+			b.driverOn("b", "driver", "node-3", cannot)
+		}, nil},
+		"none": {func(b *bench) { b.has(v1.NodeAddress{Type: v1.NodeHostName, Address: "node-1"}) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			ask := b.ask(b.storage("class"))
+			b.has(internalIP("10.0.0.7"))
+			c.prepare(b)
+			if c.want == nil {
+				b.fails(b.Start(t.Context(), ask), "no CSIAddonsNode of the driver has reported")
+				b.state(ask, fencing.RunAbsent, "")
+				return
+			}
+			b.must(b.Start(t.Context(), ask))
+			if got := cidrsOf(b.theFence(ask)); !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A proof must not be about the volumes of another driver.
+func TestTheClassIsOfTheDriver(t *testing.T) {
+	b := newBench(t)
+	b.has(internalIP("10.0.0.7"))
+	b.fails(b.Start(t.Context(), b.ask(b.networkFence("none"))), "read NetworkFenceClass none")
+	b.create(csiAddonsVersion, "NetworkFenceClass", "other",
+		map[string]any{"spec": map[string]any{"provisioner": "other"}})
+	ask := b.ask(b.networkFence("other"))
+	b.fails(b.Start(t.Context(), ask), "NetworkFenceClass other: it is of another driver than the agent names")
+	b.state(ask, fencing.RunAbsent, "")
+}
+
+func TestWhatFailsAboutANetworkFence(t *testing.T) {
+	b := newBench(t)
+	agent := b.storage("class")
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), b.ask(agent)))
+	b.fail("patch", "networkfences")
+	b.fails(b.Stop(t.Context(), b.ask(agent)), "patch NetworkFence fence-")
+	b.fails(b.Start(t.Context(), b.ask(agent, undo)), "patch NetworkFence fence-")
+	b.fail("create", "networkfences")
+	b.fails(b.Start(t.Context(), b.ask(agent, otherFence)), "create NetworkFence fence-")
+	b.fail("get", "networkfences")
+	b.state(b.ask(agent), fencing.RunUnknown, "read NetworkFence fence-")
+	b.fails(b.Start(t.Context(), b.ask(agent)), "read NetworkFence fence-")
+	b.fails(b.Stop(t.Context(), b.ask(agent)), "read NetworkFence fence-")
+	b.fail("get", "nodes")
+	b.fails(b.Start(t.Context(), b.ask(agent)), `read node "node-1"`)
+	b.fail("list", "csiaddonsnodes")
+	b.fails(b.Start(t.Context(), b.ask(agent)), "list CSIAddonsNodes")
+}
+
+// csi-addons is not installed, or in part.
+func TestANetworkFenceWithoutItsKinds(t *testing.T) {
+	for _, missing := range []string{"NetworkFence", "NetworkFenceClass", "CSIAddonsNode"} {
+		b := newBench(t)
+		agent := b.storage("class")
+		b.has(internalIP("10.0.0.7"))
+		b.mapper = without(missing)
+		b.fails(b.Start(t.Context(), b.ask(agent)), "find kind "+missing+" of csiaddons.openshift.io/v1alpha1")
+		if missing == "NetworkFence" {
+			b.state(b.ask(agent), fencing.RunUnknown, "find kind NetworkFence")
+			b.fails(b.Stop(t.Context(), b.ask(agent)), "find kind NetworkFence")
+		}
+	}
+}

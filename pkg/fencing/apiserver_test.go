@@ -1,0 +1,454 @@
+//go:build controlplane && unix
+
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+)
+
+var admin *rest.Config
+
+// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		ctx := context.Background()
+		cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+			NoControllerManager: true, Progress: os.Stderr,
+			// Nobody creates the service accounts that pods need.
+			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"},
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = cp.Stop() }()
+		admin = cp.Admin()
+		admin.QPS = -1
+		if err := manifests.Apply(ctx, admin, manifests.NodeFencingCRD); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// bench is a node of a real API server.
+type bench struct {
+	*testing.T
+	apiServer
+	node string
+}
+
+func newBench(t *testing.T, name string) *bench {
+	t.Helper()
+	clients, err := newClients(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, apiServer: apiServer{clients, apiTimeout}, node: name}
+	_, err = clients.Core.Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	b.must(err)
+	b.report(v1.ConditionUnknown, "boot-1")
+	if _, err := clients.Core.Namespaces().Create(t.Context(), &v1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1.NamespaceNodeLease}}, metav1.CreateOptions{}); err != nil {
+		t.Log(err) // it may be there
+	}
+	_, err = clients.Coordination.Leases(v1.NamespaceNodeLease).Create(t.Context(),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	b.must(err)
+	return b
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// report sets the condition Ready and the boot ID of the node.
+func (b *bench) report(ready v1.ConditionStatus, bootID string) {
+	b.Helper()
+	b.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller writes to the node, too
+		o, err := b.clients.Core.Nodes().Get(b.Context(), b.node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		o.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		o.Status.NodeInfo.BootID = bootID
+		_, err = b.clients.Core.Nodes().UpdateStatus(b.Context(), o, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// renew renews the Lease of the node.
+func (b *bench) renew() {
+	b.Helper()
+	body := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+	_, err := b.clients.Coordination.Leases(v1.NamespaceNodeLease).Patch(b.Context(), b.node, types.MergePatchType,
+		[]byte(body), metav1.PatchOptions{})
+	b.must(err)
+}
+
+// until waits for a condition.
+func (b *bench) until(what string, is func() bool) {
+	b.Helper()
+	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		o, _, _ := b.getFence(b.Context(), b.node)
+		b.Fatalf("%s: %v\n%+v", what, err, o)
+	}
+}
+
+func (b *bench) fence() *v1alpha1.NodeFence {
+	b.Helper()
+	o, found, err := b.getFence(b.Context(), b.node)
+	b.must(err)
+	if !found {
+		return &v1alpha1.NodeFence{}
+	}
+	return o
+}
+
+func (b *bench) is(condition string) bool {
+	return meta.IsStatusConditionTrue(b.fence().Status.Conditions, condition)
+}
+
+func (b *bench) taints() []v1.Taint {
+	b.Helper()
+	o, err := b.clients.Core.Nodes().Get(b.Context(), b.node, metav1.GetOptions{})
+	b.must(err)
+	return o.Spec.Taints
+}
+
+func (b *bench) tainted() bool { return slices.ContainsFunc(b.taints(), isOwn) }
+
+// ask creates a NodeFence for the node.
+func (b *bench) ask(agents ...v1alpha1.Agent) {
+	b.Helper()
+	_, err := b.clients.own.Fences.Create(b.Context(), &v1alpha1.NodeFence{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
+		ObjectMeta: metav1.ObjectMeta{Name: b.node},
+		Spec:       v1alpha1.NodeFenceSpec{Reason: "a test", Agents: agents},
+	}, metav1.CreateOptions{})
+	b.must(err)
+}
+
+func (b *bench) patch(body string) {
+	b.Helper()
+	_, err := b.clients.own.Fences.Patch(b.Context(), b.node, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+	b.must(err)
+}
+
+// start runs a controller until the test ends, or the function is called.
+func (b *bench) start(cfg Config) (stop func()) {
+	b.Helper()
+	c, err := New(admin, cfg)
+	b.must(err)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop = func() {
+		if cancel != nil {
+			cancel()
+			b.must(<-ended)
+			cancel = nil
+		}
+	}
+	b.Cleanup(stop)
+	return stop
+}
+
+func manual() v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "by-hand", Covers: v1alpha1.CoversUntilUnfenced, Manual: &v1alpha1.ManualAgent{},
+		Timeout: metav1.Duration{Duration: time.Hour}}
+}
+
+// TestAFenceByHand plays the life of a fence that a person confirms.
+func TestAFenceByHand(t *testing.T) {
+	b := newBench(t, "by-hand")
+	others := []v1.Taint{{Key: "theirs", Effect: v1.TaintEffectNoSchedule}}
+	_, err := b.clients.Core.Nodes().Patch(t.Context(), b.node, types.MergePatchType,
+		[]byte(`{"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+	b.must(err)
+	recorder := record.NewFakeRecorder(100)
+	b.start(Config{Events: recorder, KeepReturned: time.Second})
+	b.ask(manual())
+	b.until("it waits for a person", func() bool { return b.fence().Status.Phase == v1alpha1.PhaseFencing })
+	if b.tainted() {
+		t.Fatal("the node is tainted before the proof")
+	}
+	b.patch(`{"spec":{"confirmation":"I pulled the plug"}}`)
+	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) })
+	if got := b.taints(); len(got) != 2 || !slices.Contains(got, others[0]) || !b.tainted() {
+		t.Errorf("the node has the taints %+v", got)
+	}
+	b.report(v1.ConditionTrue, "boot-2")
+	b.renew()
+	b.until("it has returned and is deleted", func() bool { return b.fence().UID == "" })
+	if got := b.taints(); !slices.Equal(got, others) {
+		t.Errorf("the node has the taints %+v", got)
+	}
+	for _, word := range []string{"WaitsForConfirmation", "Fenced", "Released", "NodeRebooted"} {
+		b.wantEvent(recorder, word)
+	}
+}
+
+// wantEvent waits for an Event with that reason.
+func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
+	b.Helper()
+	b.until("Event "+reason, func() bool {
+		select {
+		case e := <-from.Events:
+			var kind, word string
+			_, _ = fmt.Sscan(e, &kind, &word)
+			return word == reason
+		default:
+			return false
+		}
+	})
+}
+
+// TestAFenceByJobs has one Job fail and another one succeed.
+func TestAFenceByJobs(t *testing.T) {
+	b := newBench(t, "by-jobs")
+	_, err := b.clients.Core.PodTemplates("default").Create(t.Context(), &v1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "off"},
+		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
+			Containers: []v1.Container{{Name: "c", Image: "none"}}}}}, metav1.CreateOptions{})
+	b.must(err)
+	stop := b.start(Config{})
+	job := func(name string) v1alpha1.Agent {
+		return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced, Timeout: metav1.Duration{Duration: time.Hour},
+			Job: &v1alpha1.JobAgent{Namespace: "default", PodTemplateName: "off", Undo: true}}
+	}
+	b.ask(job("first"), job("second"))
+	jobs := b.clients.all.BatchV1().Jobs("default")
+	seen := map[string]bool{}
+	next := func() (o *batchv1.Job) {
+		b.until("there is another Job", func() bool {
+			list, err := jobs.List(b.Context(), metav1.ListOptions{})
+			b.must(err)
+			i := slices.IndexFunc(list.Items, func(j batchv1.Job) bool { return !seen[j.Name] })
+			if i >= 0 {
+				o = &list.Items[i]
+				seen[o.Name] = true
+			}
+			return i >= 0
+		})
+		return o
+	}
+	end := func(o *batchv1.Job, types ...batchv1.JobConditionType) {
+		o.Status.StartTime = ptr.To(metav1.Now())
+		if types[0] == batchv1.JobSuccessCriteriaMet {
+			o.Status.CompletionTime, o.Status.Succeeded = ptr.To(metav1.Now()), 1
+		}
+		for _, kind := range types {
+			o.Status.Conditions = append(o.Status.Conditions, batchv1.JobCondition{Type: kind, Status: v1.ConditionTrue,
+				LastTransitionTime: metav1.Now()})
+		}
+		_, err := jobs.UpdateStatus(b.Context(), o, metav1.UpdateOptions{})
+		b.must(err)
+	}
+	end(next(), batchv1.JobFailureTarget, batchv1.JobFailed)
+	second := next()
+	stop() // the next leader continues
+	b.start(Config{})
+	end(second, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
+	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
+	if got := b.fence().Status; len(got.Attempts) != 2 || got.Attempts[0].Result != v1alpha1.ResultFailed ||
+		got.Proof == nil || got.Proof.Agent != "second" || got.Phase != v1alpha1.PhaseReleased {
+		t.Errorf("%+v", got)
+	}
+	b.patch(`{"spec":{"unfence":"Now"}}`)
+	end(next(), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
+	end(next(), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
+	b.until("it has ended", func() bool { return b.is(v1alpha1.ConditionReturned) })
+	if b.tainted() {
+		t.Error("the node is tainted")
+	}
+}
+
+// TestWritesAreBoundToWhatWasRead carries out each write on an object that has changed, one of another UID, and one
+// that is gone.
+func TestWritesAreBoundToWhatWasRead(t *testing.T) {
+	b := newBench(t, "bound")
+	ctx := t.Context()
+	b.ask(manual())
+	current := func() fencing.Ask {
+		f, _, err := b.readFence(ctx, b.node)
+		b.must(err)
+		n, err := b.readNode(ctx, b.node)
+		b.must(err)
+		return fencing.Ask{Node: b.node, UID: f.UID, ResourceVersion: f.ResourceVersion, NodeVersion: n.ResourceVersion,
+			Status: &v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFencing}}
+	}
+	add := func(ctx context.Context, ask fencing.Ask) error { return b.setFinalizer(ctx, ask, true) }
+	remove := func(ctx context.Context, ask fencing.Ask) error { return b.setFinalizer(ctx, ask, false) }
+	taint := func(ctx context.Context, ask fencing.Ask) error { return b.setTaint(ctx, ask, true) }
+	for _, c := range []struct {
+		what  string
+		write func(context.Context, fencing.Ask) error
+		// byUID, byVersion and byNode are what it is bound to.
+		byUID, byVersion, byNode bool
+	}{
+		{"the taint", taint, false, false, true},
+		{"the status", b.writeStatus, true, true, false},
+		{"a finalizer", add, true, false, false},
+		{"a finalizer that goes", remove, true, false, false},
+		{"the deletion", b.deleteFence, true, true, false},
+	} {
+		refused := func(how string, alter func(*fencing.Ask)) {
+			t.Helper()
+			ask := current()
+			alter(&ask)
+			if err := c.write(ctx, ask); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+				t.Errorf("%s %s: %v", c.what, how, err)
+			}
+		}
+		if c.byUID {
+			refused("of another UID", func(a *fencing.Ask) { a.UID = "00000000-0000-0000-0000-000000000000" })
+		}
+		if c.byVersion {
+			refused("that has changed", func(a *fencing.Ask) { a.ResourceVersion = "1" })
+		}
+		if c.byNode {
+			refused("of a Node that has changed", func(a *fencing.Ask) { a.NodeVersion = "1" })
+		}
+		refused("that is gone", func(a *fencing.Ask) { a.Node = "nobody" })
+		if err := c.write(ctx, current()); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+// TestFinalizersOfOthersStay has others finalize a NodeFence.
+func TestFinalizersOfOthersStay(t *testing.T) {
+	b := newBench(t, "finalized")
+	b.ask(manual())
+	b.patch(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
+	ask := fencing.Ask{Node: b.node, UID: b.fence().UID}
+	b.must(b.setFinalizer(t.Context(), ask, true))
+	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs", Finalizer}) {
+		t.Errorf("finalizers %q", got)
+	}
+	b.must(b.setFinalizer(t.Context(), ask, false))
+	b.must(b.deleteFence(t.Context(), fencing.Ask{Node: b.node, UID: ask.UID, ResourceVersion: b.fence().ResourceVersion}))
+	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs"}) {
+		t.Errorf("finalizers %q", got)
+	}
+	if err := b.setFinalizer(t.Context(), ask, true); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a NodeFence that is terminating: %v", err)
+	}
+	b.patch(`{"metadata":{"finalizers":null}}`)
+}
+
+// TestAPolicyAgainstAnAPIServer carries out what a policy asks for.
+func TestAPolicyAgainstAnAPIServer(t *testing.T) {
+	b := newBench(t, "by-policy")
+	ctx := t.Context()
+	_, err := b.clients.own.Policies.Create(ctx, &v1alpha1.FencePolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind},
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1alpha1.FencePolicySpec{UnreachableAfter: metav1.Duration{Duration: time.Hour},
+			Agents: []v1alpha1.Agent{manual()}},
+	}, metav1.CreateOptions{})
+	b.must(err)
+	p, found, err := b.readPolicy(ctx, "p")
+	if err != nil || !found || p.spec.HaltAbove != 40 || p.spec.MaxFences.IntVal != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	status := v1alpha1.FencePolicyStatus{Fences: 1}
+	b.must(b.writePolicyStatus(ctx, p, status))
+	if err := b.writePolicyStatus(ctx, p, status); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("the status of a policy that has changed: %v", err)
+	}
+	o := fenceFor(p, b.node, time.Now())
+	b.must(b.createFence(ctx, o))
+	if err := b.createFence(ctx, o); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a NodeFence that exists: %v", err)
+	}
+	fences, err := b.listFences(ctx)
+	i := slices.IndexFunc(fences, func(f *fence) bool { return f.Name == b.node })
+	if err != nil || i < 0 || fences[i].Spec.PolicyName != "p" || fences[i].Spec.Unfence != v1alpha1.UnfenceWhenReturned {
+		t.Fatalf("%+v, %v", fences, err)
+	}
+	b.must(b.deleteEnded(ctx, fences[i]))
+	if _, found, err := b.readPolicy(ctx, "none"); found || err != nil {
+		t.Errorf("a policy that is gone: %v, %v", found, err)
+	}
+	b.wantWaiting()
+	leases, err := b.listLeases(ctx)
+	if lease, _ := b.readLease(ctx, b.node); err != nil || leases[b.node] == "" || leases[b.node] != lease.Version {
+		t.Errorf("the Leases %v, %v", leases, err)
+	}
+	b.must(installed(ctx, b.clients.all.Discovery()))
+	b.must(b.clients.own.Policies.Delete(ctx, "p", metav1.DeleteOptions{}))
+}
+
+// wantWaiting creates pods on the node, and budgets, and checks what is read of them.
+func (b *bench) wantWaiting() {
+	b.Helper()
+	ctx := b.Context()
+	for name, claims := range map[string]bool{"with": true, "without": false} {
+		o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "db"}},
+			Spec: v1.PodSpec{NodeName: b.node, Containers: []v1.Container{{Name: "c", Image: "none"}}}}
+		if claims {
+			o.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		}
+		_, err := b.clients.Core.Pods("default").Create(ctx, o, metav1.CreateOptions{})
+		b.must(err)
+	}
+	b.until("a pod waits", func() bool { // the watch cache of the API server may lag
+		pods, err := b.listWaiting(ctx, b.node)
+		b.must(err)
+		return len(pods) == 1 && pods[0].namespace == "default" && pods[0].labels["app"] == "db" && !pods[0].terminating
+	})
+	remains, err := b.listRemaining(ctx, b.node)
+	if want := (fencing.Remains{Pods: 1}); err != nil || remains.All != want || len(remains.Terminating) > 0 {
+		b.Errorf("what remains: %+v, %v", remains, err)
+	}
+	_, err = b.clients.all.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}, metav1.CreateOptions{})
+	b.must(err)
+	b.until("a budget", func() bool {
+		budgets, err := b.listBudgets(ctx, "default")
+		b.must(err)
+		return len(budgets) == 1 && !budgets[0].healthy
+	})
+	if labels, err := b.readNamespace(ctx, "default"); err != nil || labels[v1.LabelMetadataName] != "default" {
+		b.Errorf("labels %v, %v", labels, err)
+	}
+	b.must(b.clients.Core.Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)},
+		metav1.ListOptions{}))
+}

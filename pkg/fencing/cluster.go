@@ -1,0 +1,285 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// cluster is what is asked of the API server for a NodeFence. Every read is live: it goes to the server, and is as new
+// as the moment it was sent. Reads do not fail where there is no such object.
+type cluster interface {
+	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
+	readNode(ctx context.Context, name string) (fencing.NodeFacts, error)
+	readLease(ctx context.Context, node string) (fencing.LeaseFacts, error)
+	// listRemaining lists what remains on a node.
+	listRemaining(ctx context.Context, node string) (fencing.RemainingFacts, error)
+	// setFinalizer adds Finalizer to the NodeFence of an Ask, or removes it.
+	setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error
+	deleteFence(ctx context.Context, ask fencing.Ask) error
+	writeStatus(ctx context.Context, ask fencing.Ask) error
+	// setTaint adds the taint of this project to the Node of an Ask, or removes it. The Node must be as it was read.
+	setTaint(ctx context.Context, ask fencing.Ask, has bool) error
+	// eachTainted reads all Nodes with that taint, page by page.
+	eachTainted(ctx context.Context, visit func(name string, facts fencing.NodeFacts)) error
+}
+
+const (
+	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
+	apiTimeout, listTimeout = 30 * time.Second, time.Minute
+	// listPage is how many objects one list request returns at most.
+	listPage = 500
+)
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	clients clients
+	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	timeout time.Duration
+}
+
+func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+// fenceResource is the resource of NodeFences.
+func fenceResource() schema.GroupResource {
+	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
+}
+
+func (a apiServer) getFence(ctx context.Context, name string) (o *v1alpha1.NodeFence, found bool, err error) {
+	o, err = a.clients.own.Fences.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, fenceResource(), name):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read NodeFence %q: %w", name, err)
+	}
+	return o, true, nil
+}
+
+func (a apiServer) readFence(ctx context.Context, name string) (fencing.Fence, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, found, err := a.getFence(ctx, name)
+	if err != nil || !found {
+		return fencing.Fence{}, false, err
+	}
+	return fencing.FenceOf(o), true, nil
+}
+
+func (a apiServer) readNode(ctx context.Context, name string) (fencing.NodeFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("nodes"), name):
+		return fencing.NodeFacts{}, nil
+	case err != nil:
+		return fencing.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
+	}
+	return nodeOf(o), nil
+}
+
+func (a apiServer) readLease(ctx context.Context, node string) (fencing.LeaseFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, coordinationv1.Resource("leases"), node):
+		return fencing.LeaseFacts{}, nil
+	case err != nil:
+		return fencing.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
+	}
+	return fencing.LeaseFacts{Version: o.ResourceVersion}, nil
+}
+
+func (a apiServer) listRemaining(ctx context.Context, node string) (f fencing.RemainingFacts, err error) {
+	err = eachPod(ctx, a.clients.Clients, node, "", func(o *v1.Pod) { countPod(&f, o) })
+	if err != nil {
+		return fencing.RemainingFacts{}, err
+	}
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.clients.Storage.VolumeAttachments().List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				countAttachment(&f, node, &page.Items[i])
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return fencing.RemainingFacts{}, fmt.Errorf("list VolumeAttachments: %w", err)
+	}
+	return f, nil
+}
+
+// countPod counts what remains with a pod of a node.
+func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
+	held, terminating := slices.Contains(o.Finalizers, podhold.Finalizer), o.DeletionTimestamp != nil
+	if terminating {
+		f.Terminating = append(f.Terminating, o.UID)
+	}
+	if held && terminating {
+		f.Leaving.Pods++
+	}
+	if ended := o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed; held || hasClaims(o) && !ended {
+		f.All.Pods++
+	}
+}
+
+// countAttachment counts a VolumeAttachment, if it is one of the node.
+func countAttachment(f *fencing.RemainingFacts, node string, o *storagev1.VolumeAttachment) {
+	if o.Spec.NodeName != node {
+		return
+	}
+	f.All.VolumeAttachments++
+	if o.DeletionTimestamp != nil {
+		f.Leaving.VolumeAttachments++
+	}
+}
+
+// eachPod reads the pods of a node, page by page. version is the resourceVersion that the list is at least as new as;
+// empty reads what the API server has at the moment.
+func eachPod(ctx context.Context, clients kube.Clients, node, version string, visit func(*v1.Pod)) error {
+	options := metav1.ListOptions{ResourceVersion: version, Limit: listPage,
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	err := kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := clients.Core.Pods(metav1.NamespaceAll).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			visit(&page.Items[i])
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return fmt.Errorf("list pods of node %q: %w", node, err)
+	}
+	return nil
+}
+
+// setFinalizer replaces the list of finalizers, because a custom resource takes no strategic merge patch. The write is
+// bound to a live read, so that no finalizer of others is lost.
+func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, found, err := a.getFence(ctx, ask.Node)
+	switch {
+	case err != nil:
+		return err
+	case !found, o.UID != ask.UID:
+		return fmt.Errorf("NodeFence %q: %w", ask.Node, kube.ErrGone)
+	case slices.Contains(o.Finalizers, Finalizer) == has:
+		return nil
+	case has && o.DeletionTimestamp != nil:
+		return fmt.Errorf("NodeFence %q is terminating: %w", ask.Node, kube.ErrChanged)
+	}
+	after := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == Finalizer })
+	if has {
+		after = append(after, Finalizer)
+	}
+	o, err = kube.PatchMetadata(ctx, a.clients.own.Fences, kube.MetadataPatch{Name: ask.Node, UID: ask.UID,
+		ResourceVersion: o.ResourceVersion, Finalizers: &after})
+	if err != nil {
+		return fmt.Errorf("NodeFence %q: %w", ask.Node, err)
+	}
+	if slices.Contains(o.Finalizers, Finalizer) != has {
+		return fmt.Errorf("change the finalizers of NodeFence %q: %w", ask.Node, kube.ErrUndone)
+	}
+	return nil
+}
+
+func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	as := metav1.NewUIDPreconditions(string(ask.UID))
+	as.ResourceVersion = &ask.ResourceVersion
+	if err := a.clients.own.Fences.Delete(ctx, ask.Node, metav1.DeleteOptions{Preconditions: as}); err != nil {
+		return fmt.Errorf("delete NodeFence %q: %w", ask.Node, kube.Meaning(err))
+	}
+	return nil
+}
+
+// writeStatus replaces the status. The API server takes nothing but the status from this object.
+func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o := &v1alpha1.NodeFence{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
+		ObjectMeta: metav1.ObjectMeta{Name: ask.Node, UID: ask.UID, ResourceVersion: ask.ResourceVersion},
+		Status:     *ask.Status,
+	}
+	if _, err := a.clients.own.Fences.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err))
+	}
+	return nil
+}
+
+func (a apiServer) eachTainted(ctx context.Context, visit func(string, fencing.NodeFacts)) error {
+	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.clients.Core.Nodes().List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				if hasTaint(&page.Items[i]) {
+					visit(page.Items[i].Name, nodeOf(&page.Items[i]))
+				}
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	return nil
+}
+
+// setTaint writes the whole list of taints, bound to a live read: a merge patch cannot change one entry. That read must
+// show the Node of the decision.
+func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read node %q: %w", ask.Node, kube.Meaning(err))
+	case o.ResourceVersion != ask.NodeVersion:
+		return fmt.Errorf("node %q: %w", ask.Node, kube.ErrChanged)
+	}
+	taints, err := withTaint(o.Spec.Taints, has)
+	if err != nil {
+		return fmt.Errorf("taint node %q: %w", ask.Node, err)
+	}
+	body, err := taintPatch(o, taints)
+	if err != nil {
+		return err
+	}
+	after, err := a.clients.Core.Nodes().Patch(ctx, ask.Node, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err))
+	}
+	if hasTaint(after) != has {
+		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)
+	}
+	return nil
+}

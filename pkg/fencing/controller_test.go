@@ -1,0 +1,310 @@
+package fencing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// requested is a world with a node that is unreachable, and a NodeFence for it.
+func requested(t *testing.T, cfg Config, agents ...v1alpha1.Agent) *world {
+	t.Helper()
+	w := newWorld(t, cfg)
+	w.node("a", v1.ConditionUnknown)
+	if len(agents) == 0 {
+		agents = []v1alpha1.Agent{agent("off")}
+	}
+	w.ask("a", agents...)
+	w.sync()
+	return w
+}
+
+// again works on the fence for some rounds, as the queue does.
+func (w *world) again(rounds int) {
+	w.Helper()
+	for range rounds {
+		w.sync()
+		w.reconcile(w.Context(), "a")
+		w.clock.Step(time.Second)
+	}
+	w.sync()
+}
+
+// reboot has the node come back.
+func (w *world) reboot() {
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
+	w.leases["a"]++
+}
+
+func TestTheLifeOfAFence(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	undone := agent("off")
+	undone.Job.Undo = true
+	w := requested(t, Config{Metrics: metrics, KeepReturned: time.Minute}, undone)
+	w.again(3)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	if w.tainted("a") || !slices.Contains(w.took(), "start off") {
+		t.Fatal("tainted, or not started")
+	}
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(4)
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	if !w.tainted("a") {
+		t.Error("the node is not tainted")
+	}
+	w.reboot()
+	w.again(3)
+	w.wantPhase("a", v1alpha1.PhaseUnfencing)
+	if !slices.Contains(w.took(), "start undo off") || w.tainted("a") {
+		t.Error("the agent does not undo the fence, or a node that runs again is tainted")
+	}
+	w.runs["undo off"] = fencing.RunSucceeded
+	w.again(4)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	if w.tainted("a") {
+		t.Error("the node is tainted")
+	}
+	for name, want := range map[string]float64{
+		"csi_reclaimer_node_fences{Returned}": 1, "csi_reclaimer_node_fences{Released}": 0,
+		"csi_reclaimer_fence_attempts_total{job,Proven}": 1, "csi_reclaimer_fence_attempts_total{job,Failed}": 0,
+		"csi_reclaimer_fence_release_seconds{}": 1,
+	} {
+		if got := figures(t, metrics)[name]; got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	w.clock.Step(2 * time.Minute)
+	w.again(3)
+	w.wantPhase("a", "none")
+	w.wantEvents("Requested", "Fencing", "Fenced", "Released", "Unfencing", "NodeRebooted")
+}
+
+// figures returns all metrics, by their names and the values of their labels; of histograms, how much was counted.
+func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := of.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, label := range m.GetLabel() {
+				labels = append(labels, label.GetValue())
+			}
+			all[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetGauge().GetValue() + m.GetCounter().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
+}
+
+// wantEvents checks the reasons of the Events, each of which is on the NodeFence and on the Node.
+func (w *world) wantEvents(want ...string) {
+	w.Helper()
+	var got []string
+	for len(w.events.Events) > 0 {
+		var kind, reason string
+		if _, err := fmt.Sscan(<-w.events.Events, &kind, &reason); err != nil {
+			w.Fatal(err)
+		}
+		got = append(got, reason)
+	}
+	var twice []string
+	for _, reason := range want {
+		twice = append(twice, reason, reason)
+	}
+	if !slices.Equal(got, twice) {
+		w.Errorf("Events %q, want %q", got, twice)
+	}
+}
+
+// TestKilledAtEachWrite ends the process at each write, before it is carried out or before it is answered, and has
+// another one continue.
+func TestKilledAtEachWrite(t *testing.T) {
+	undone := agent("off")
+	undone.Job.Undo = true
+	for _, lost := range []bool{false, true} {
+		for broken := 1; ; broken++ {
+			w := requested(t, Config{}, undone)
+			w.broken, w.lost = broken, lost
+			round := func(n int) {
+				for range n {
+					w.again(1)
+					if w.writes == w.broken {
+						w.restart(Config{})
+					}
+				}
+			}
+			round(4)
+			w.runs["off"] = fencing.RunSucceeded
+			round(6)
+			if w.wantPhase("a", v1alpha1.PhaseReleased); !w.tainted("a") {
+				t.Errorf("write %d, lost %t: not tainted", broken, lost)
+			}
+			w.reboot()
+			round(5)
+			w.runs["undo off"] = fencing.RunSucceeded
+			round(6)
+			if w.wantPhase("a", v1alpha1.PhaseReturned); w.tainted("a") || len(w.fences["a"].Status.Attempts) != 1 {
+				t.Errorf("write %d, lost %t: tainted, or %d attempts", broken, lost, len(w.fences["a"].Status.Attempts))
+			}
+			if w.writes < broken {
+				break
+			}
+		}
+	}
+}
+
+// TestTwoLeaders has another process work on the fence at each call of the first.
+func TestTwoLeaders(t *testing.T) {
+	w := requested(t, Config{})
+	other, err := newController(Config{Clock: w.clock}, w, w, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.observer.fences, other.observer.nodes, other.observer.policies = w.fenceCache, w.nodeCache, w.policyCache
+	if err := other.run(); err != nil {
+		t.Fatal(err)
+	}
+	nested := false
+	w.hook = func(string) {
+		if !nested {
+			nested = true
+			other.reconcile(t.Context(), "a")
+			nested = false
+		}
+	}
+	w.again(4)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(6)
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	if n := len(w.fences["a"].Status.Attempts); n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+	w.reboot()
+	w.again(6)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	if w.tainted("a") {
+		t.Error("the node is tainted")
+	}
+}
+
+// A taint that is left over is removed, and one of a fence in force stays.
+func TestATaintThatIsLeftOver(t *testing.T) {
+	tainted := func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, true) }
+	w := newWorld(t, Config{})
+	w.node("a", v1.ConditionUnknown, tainted)
+	w.sync()
+	w.again(1)
+	if w.tainted("a") {
+		t.Error("the taint stays")
+	}
+	w.wantEvents1("TaintRemains")
+
+	w = requested(t, Config{})
+	w.again(3)
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(4)
+	delete(w.fenceCache.Records, "a") // the watch lags
+	w.reconcile(t.Context(), "a")
+	if !w.tainted("a") {
+		t.Error("the taint of a fence in force is removed")
+	}
+}
+
+// wantEvents1 checks for one Event with this reason.
+func (w *world) wantEvents1(reason string) {
+	w.Helper()
+	if len(w.events.Events) != 1 || !strings.Contains(<-w.events.Events, " "+reason+" ") {
+		w.Errorf("no Event %s, or others", reason)
+	}
+}
+
+func TestAnAgentThatCannotBeStarted(t *testing.T) {
+	w := requested(t, Config{}, agent("first"), agent("second"))
+	w.fail["start first"] = errNoAnswer
+	w.again(5)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	w.clock.Step(time.Minute)
+	w.again(5)
+	if s := w.fences["a"].Status; len(s.Attempts) != 2 || s.Attempts[0].Result != v1alpha1.ResultTimedOut ||
+		!strings.Contains(s.Attempts[0].Message, errNoAnswer.Error()) || w.runs["second"] != fencing.Running {
+		t.Errorf("%+v", s.Attempts)
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	w := requested(t, Config{DryRun: true})
+	w.again(5)
+	if w.writes > 0 || len(w.fences["a"].Finalizers) > 0 {
+		t.Errorf("calls %q", w.calls)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	w := requested(t, Config{})
+	w.discovery = nil
+	w.again(3)
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(4)
+	w.node("b", v1.ConditionTrue, func(o *v1.Node) {
+		o.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: "theirs", Effect: v1.TaintEffectNoExecute}}
+	})
+	w.fail["taint false"] = errNoAnswer
+	done, err := w.release(t.Context(), false)
+	if err == nil || !slices.Equal(done.Left, []string{"Node a"}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	delete(w.fail, "taint false")
+	done, err = w.release(t.Context(), false)
+	if err != nil || done.Nodes != 1 || !slices.Equal(done.Active, []string{"a (Released)"}) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if len(w.fences["a"].Finalizers) > 0 || w.tainted("a") || len(w.nodes["b"].Spec.Taints) != 1 ||
+		!meta.IsStatusConditionTrue(w.fences["a"].Status.Conditions, v1alpha1.ConditionFenced) {
+		t.Errorf("%+v", w.fences["a"])
+	}
+	w.calls = nil
+	if _, err := w.release(t.Context(), true); err != nil || slices.Contains(w.took(), "list fences") {
+		t.Errorf("without the kinds: %v", err)
+	}
+}
+
+func TestWithTaint(t *testing.T) {
+	const key = v1.TaintNodeOutOfService
+	other := v1.Taint{Key: "other", Effect: v1.TaintEffectNoExecute}
+	theirs := func(effect v1.TaintEffect) v1.Taint { return v1.Taint{Key: key, Value: "theirs", Effect: effect} }
+	ours := func(effect v1.TaintEffect) v1.Taint {
+		return v1.Taint{Key: key, Value: "csi-reclaimer", Effect: effect}
+	}
+	const execute, schedule = v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule
+	for name, c := range map[string]struct{ before, with, without []v1.Taint }{
+		"none":        {nil, []v1.Taint{ours(execute)}, nil},
+		"others":      {[]v1.Taint{other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"it is there": {[]v1.Taint{ours(execute), other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"of others": {[]v1.Taint{theirs(execute)}, []v1.Taint{theirs(execute), ours(schedule)},
+			[]v1.Taint{theirs(execute)}},
+		"of others, no effect is left": {[]v1.Taint{theirs(execute), theirs(schedule)}, nil,
+			[]v1.Taint{theirs(execute), theirs(schedule)}},
+	} {
+		with, err := withTaint(c.before, true)
+		if !slices.Equal(with, c.with) || (err != nil) != (c.with == nil) {
+			t.Errorf("%s: %v, %v", name, with, err)
+		}
+		if without, err := withTaint(c.before, false); !slices.Equal(without, c.without) || err != nil {
+			t.Errorf("%s, removed: %v, %v", name, without, err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// runner runs agents: agents.Runner is one.
+type runner interface {
+	Read(ctx context.Context, ask fencing.Ask) fencing.RunFacts
+	Start(ctx context.Context, ask fencing.Ask) error
+	Stop(ctx context.Context, ask fencing.Ask) error
+}
+
+// reconcile works on the fence of a node.
+func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
+	facts, found := c.observer.observe(name)
+	if !found {
+		return controller.Done()
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("NodeFence", name))
+	s := c.observer.begin(facts, c.cfg.Clock.Now())
+	err := c.carryOut(ctx, &s)
+	if ctx.Err() != nil {
+		return controller.Done()
+	}
+	c.report(ctx, &s, err)
+	c.observer.settle(facts.Fence)
+	return c.requeue(&s)
+}
+
+// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
+func (c *Controller) carryOut(ctx context.Context, s *fencing.Session) error {
+	err := controller.Calls[*fencing.Session, fencing.Ask, fencing.Reply]{
+		Clock: c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
+	}.CarryOut(ctx, s)
+	if s.End == session.TooSlow {
+		return fmt.Errorf("read what belongs to NodeFence %q: %w", s.Facts.Fence.Name, err)
+	}
+	return err
+}
+
+// wrote logs and counts a write, and reports one that no NodeFence shows.
+func (c *Controller) wrote(ctx context.Context, s *fencing.Session, ask fencing.Ask, why string) {
+	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
+	if ask.Action == fencing.RemoveTaint && ask.UID == "" {
+		c.reports.Event(ctx, object(s.Facts.Fence), Reason(why), "")
+	}
+	if ask.Action == fencing.WriteStatus {
+		c.metrics.wrote(s.Facts.Fence, c.observer.began(s.Facts.Fence), ask.Status, c.cfg.Clock.Now())
+	}
+}
+
+// call makes a call. The error is why its outcome is not Succeeded.
+func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.Reply, err error) {
+	switch ask.Action {
+	case fencing.ReadFence:
+		reply.Fence, reply.Found, err = c.cluster.readFence(ctx, ask.Node)
+	case fencing.ReadNode:
+		reply.Node, err = c.cluster.readNode(ctx, ask.Node)
+	case fencing.ReadLease:
+		reply.Lease, err = c.cluster.readLease(ctx, ask.Node)
+	case fencing.ListRemaining:
+		reply.Remaining, err = c.cluster.listRemaining(ctx, ask.Node)
+	case fencing.AddFinalizer, fencing.RemoveFinalizer:
+		err = c.cluster.setFinalizer(ctx, ask, ask.Action == fencing.AddFinalizer)
+	case fencing.DeleteFence:
+		err = c.cluster.deleteFence(ctx, ask)
+	case fencing.WriteStatus:
+		err = c.cluster.writeStatus(ctx, ask)
+	case fencing.AddTaint, fencing.RemoveTaint:
+		err = c.cluster.setTaint(ctx, ask, ask.Action == fencing.AddTaint)
+	case fencing.ReadRun, fencing.StartRun, fencing.StopRun:
+		reply.Run, err = c.agent(ctx, ask)
+	case fencing.Wait: // a session that waits has ended
+	}
+	reply.Outcome = controller.OutcomeOf(err)
+	return reply, err
+}
+
+// agent asks the agent of a run, which takes as long as one call to the API server at most.
+func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.RunFacts, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	switch ask.Action {
+	case fencing.StartRun:
+		err = c.runner.Start(ctx, ask)
+	case fencing.StopRun:
+		err = c.runner.Stop(ctx, ask)
+	default:
+		facts = c.runner.Read(ctx, ask)
+	}
+	if err != nil {
+		facts.Message = err.Error()
+	}
+	return facts, err
+}
+
+// report reports why a session has ended.
+func (c *Controller) report(ctx context.Context, s *fencing.Session, err error) {
+	about, reason := object(s.Facts.Fence), s.Reason()
+	switch {
+	case s.End == session.ObjectGone:
+		c.reports.Forget(about.UID)
+	case reason == "":
+	case s.End == session.Skipped:
+		c.reports.ReportEach(ctx, about, reason, would(s.Decision.Action, s.Decision.Reason))
+	case err != nil:
+		c.reports.ReportFailure(ctx, about, reason, err, false)
+	default:
+		c.reports.ReportEach(ctx, about, reason, detail(s, reason))
+	}
+}
+
+// would returns what a dry run leaves out.
+func would(action fmt.Stringer, why Reason) string {
+	return "Would do " + action.String() + ": " + why.Sentence()
+}
+
+// detail returns what a report on a fence adds to the sentence of its reason: about which agent it is.
+func detail(s *fencing.Session, reason Reason) string {
+	status := &s.Facts.Fence.Status
+	if s.Decision.Status != nil {
+		status = s.Decision.Status
+	}
+	if len(status.Attempts) == 0 {
+		return ""
+	}
+	last := status.Attempts[len(status.Attempts)-1]
+	switch reason {
+	case fencing.ReasonFencing, fencing.ReasonWaitsForConfirmation, fencing.ReasonAgentStopping,
+		fencing.ReasonAgentUnusable:
+		return attemptText(last)
+	case fencing.ReasonFenced, fencing.ReasonAgentFailed, fencing.ReasonAgentTimedOut, fencing.ReasonAgentCanceled,
+		fencing.ReasonContradicted:
+		return attemptText(last) + " " + last.Message
+	default:
+		return ""
+	}
+}
+
+func attemptText(a v1alpha1.Attempt) string {
+	return fmt.Sprintf("Attempt %d, agent %q.", a.Number, a.Agent)
+}
+
+// fenceKind and policyKind are the kinds of this project.
+const fenceKind, policyKind = "NodeFence", "FencePolicy"
+
+// object returns what a report on a fence is about: the Node where there is no NodeFence.
+func object(f fencing.Fence) events.Object {
+	if f.UID == "" {
+		return events.Object{ObjectReference: events.Node(f.Name)}
+	}
+	return events.Object{
+		ObjectReference: v1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind, Name: f.Name,
+			UID: f.UID},
+		Node: events.Node(f.Name),
+	}
+}
+
+// agentRetryMax bounds the delay after a call has failed while an agent works, whose time limit ends meanwhile.
+const agentRetryMax = 10 * time.Second
+
+// requeue returns when there is to be another session.
+func (c *Controller) requeue(s *fencing.Session) controller.Result {
+	retries := c.cfg.retries()
+	if s.Facts.Fence.Status.Phase == v1alpha1.PhaseFencing {
+		retries.First, retries.Max = min(retries.First, agentRetryMax), min(retries.Max, agentRetryMax)
+	}
+	return retries.Requeue(s.Requeue(s.Decision.After), s.Decision.After)
+}

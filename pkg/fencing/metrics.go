@@ -1,0 +1,138 @@
+package fencing
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// metrics count what was done.
+type metrics struct {
+	attempts, reports *prometheus.CounterVec
+	release           prometheus.Histogram
+}
+
+// buckets are those of times that a patience of minutes is part of.
+var buckets = []float64{5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
+
+func newMetrics() metrics {
+	m := metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "csi_reclaimer_fence_attempts_total",
+			Help: "Attempts of agents to fence a node, by the kind of agent and the result. An attempt that was proven and " +
+				"then contradicted counts in both.",
+		}, []string{"agent", "result"}),
+		reports: events.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_fence_reports_total",
+			Help: "Events on NodeFences and FencePolicies, by reason. A reason that repeats counts once.",
+		}, Reasons()),
+		release: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "csi_reclaimer_fence_release_seconds",
+			Help: "Time until the pods of a fenced node are replaced and its volumes detached (condition Released), since the " +
+				"node was unreachable where a FencePolicy asked for the fence, else since the NodeFence was created.",
+			Buckets: buckets,
+		}),
+	}
+	// A rate over a counter that appears with its first event misses that event.
+	for _, agent := range []string{agentJob, agentRemediation, agentNetworkFence, agentManual, agentConfirmation} {
+		for _, result := range []v1alpha1.Result{v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
+			v1alpha1.ResultCanceled, v1alpha1.ResultContradicted} {
+			m.attempts.WithLabelValues(agent, string(result))
+		}
+	}
+	return m
+}
+
+// The kinds of agents, as the label agent has them.
+const (
+	agentJob          = "job"
+	agentRemediation  = "remediation"
+	agentNetworkFence = "networkFence"
+	agentManual       = "manual"
+	agentConfirmation = "confirmation"
+)
+
+// kindOf returns the kind of an agent of a fence.
+func kindOf(f fencing.Fence, name string) string {
+	i := slices.IndexFunc(f.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Name == name })
+	switch {
+	case i < 0:
+		return agentConfirmation // the only name that the spec does not have
+	case f.Spec.Agents[i].Job != nil:
+		return agentJob
+	case f.Spec.Agents[i].Remediation != nil:
+		return agentRemediation
+	case f.Spec.Agents[i].NetworkFence != nil:
+		return agentNetworkFence
+	}
+	return agentManual
+}
+
+// wrote counts what differs between the status of a fence and the one that was written. began is when the node was
+// unreachable, or the fence asked for.
+func (m metrics) wrote(f fencing.Fence, began time.Time, after *v1alpha1.NodeFenceStatus, now time.Time) {
+	before := &f.Status
+	for _, attempt := range after.Attempts {
+		i := slices.IndexFunc(before.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == attempt.Number })
+		if attempt.Result != "" && (i < 0 || before.Attempts[i].Result != attempt.Result) {
+			m.attempts.WithLabelValues(kindOf(f, attempt.Agent), string(attempt.Result)).Inc()
+		}
+	}
+	released := func(s *v1alpha1.NodeFenceStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReleased)
+	}
+	if released(after) && !released(before) {
+		m.release.Observe(max(now.Sub(began), 0).Seconds())
+	}
+}
+
+// register registers all metrics.
+func (c *Controller) register(to prometheus.Registerer) error {
+	return events.Register(to, c.metrics.attempts, c.metrics.reports, c.metrics.release,
+		c.reports.WaitingMetric("csi_reclaimer_fence_waiting_nodes",
+			"Nodes with a NodeFence that waits or works, by reason.", nil),
+		c.judgements.WaitingMetric("csi_reclaimer_fence_policy_waiting_nodes",
+			"Nodes that are unreachable, and that a FencePolicy does not fence, by reason.", nil), newInventory(c.observer))
+}
+
+// inventory counts when it is scraped.
+type inventory struct {
+	observer *observer
+	fences   *prometheus.Desc
+}
+
+func newInventory(o *observer) inventory {
+	return inventory{o, prometheus.NewDesc("csi_reclaimer_node_fences", "NodeFences, by their phase.", []string{"phase"},
+		nil)}
+}
+
+// phases are all there are.
+var phases = []v1alpha1.Phase{v1alpha1.PhaseRequested, v1alpha1.PhaseFencing, v1alpha1.PhaseFailed,
+	v1alpha1.PhaseFenced, v1alpha1.PhaseReleased, v1alpha1.PhaseUnfencing, v1alpha1.PhaseReturned}
+
+func phaseOf(f *fence) v1alpha1.Phase {
+	if f.Status.Phase == "" {
+		return v1alpha1.PhaseRequested
+	}
+	return f.Status.Phase
+}
+
+// Describe names the figures.
+func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.fences }
+
+// Collect counts.
+func (i inventory) Collect(metrics chan<- prometheus.Metric) {
+	count := map[v1alpha1.Phase]int{}
+	i.observer.fences.Each(func(f *fence) {
+		count[phaseOf(f)]++
+	})
+	for _, phase := range phases {
+		metrics <- prometheus.MustNewConstMetric(i.fences, prometheus.GaugeValue, float64(count[phase]), string(phase))
+	}
+}

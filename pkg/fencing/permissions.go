@@ -1,0 +1,56 @@
+package fencing
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// Permissions returns what a Controller with this Config needs, except what agents need: that depends on the agents.
+func (c Config) Permissions() []access.Permission {
+	c = c.withDefaults()
+	var permissions []access.Permission
+	add := func(group, resource, namespace, without string, unsafe bool, verbs ...string) {
+		for _, verb := range verbs {
+			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Namespace: namespace,
+				Verb: verb, Without: without, Unsafe: unsafe})
+		}
+	}
+	const (
+		unknown = "nothing is known of fences, so no node is fenced"
+		unread  = "no node is fenced, and nothing is released, because that needs a live read"
+		stuck   = "no node is fenced"
+	)
+	own := v1alpha1.GroupVersion.Group
+	add(own, client.FenceResource, "", unknown, true, "list", "watch", "get")
+	add(own, client.PolicyResource, "", "no node that is unreachable is fenced by a FencePolicy", true, "list", "watch",
+		"get")
+	add("", "nodes", "", unknown, true, "list", "watch")
+	add("", "nodes", "", unread, true, "get")
+	add("coordination.k8s.io", "leases", v1.NamespaceNodeLease, unread, true, "get", "list")
+	add("", "pods", "", unread, true, "list")
+	add("storage.k8s.io", "volumeattachments", "", unread, true, "list")
+	add("policy", "poddisruptionbudgets", "", "no node is fenced by a FencePolicy with budgetPatience", false, "list")
+	add("", "namespaces", "", "no node is fenced by a FencePolicy with namespaceSelector", false, "get")
+	if !c.DryRun {
+		add(own, client.FenceResource, "", stuck, false, "create", "patch", "delete")
+		add(own, client.FenceResource+"/status", "", stuck, false, "update")
+		add(own, client.PolicyResource+"/status", "", "FencePolicies do not show what they do", false, "update")
+		add("", "nodes", "", "pods of a fenced node are not replaced, and its volumes not detached", false, "patch")
+	}
+	if _, none := c.Events.(events.Discard); !none {
+		add("", "events", "", "what is done about nodes is reported in the log and the metrics only", false, "create",
+			"patch")
+	}
+	return permissions
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+}

@@ -1,0 +1,326 @@
+package fencing
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// outage is a world with three nodes, of which one is unreachable, and a policy.
+func outage(t *testing.T, alter ...func(*v1alpha1.FencePolicySpec)) *world {
+	t.Helper()
+	w := newWorld(t, Config{})
+	for _, name := range []string{"a", "b", "c"} {
+		w.node(name, v1.ConditionTrue)
+	}
+	w.policy("p", alter...)
+	w.pass(leasePoll)
+	w.took()
+	w.node("a", v1.ConditionUnknown)
+	w.waits("a", gone)
+	return w
+}
+
+func TestANodeThatIsUnreachableIsFenced(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	w := outage(t)
+	w.restart(Config{Metrics: metrics})
+	w.pass(time.Minute)
+	w.wantPhase("a", "none")
+	w.wantJudgement("a", fencing.ReasonPatience)
+	if n := figures(t, metrics)["csi_reclaimer_fence_policy_waiting_nodes{Patience}"]; n != 1 {
+		t.Errorf("%v nodes wait", n)
+	}
+	w.pass(30 * time.Second)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	w.wantJudgement("a", fencing.ReasonFenceExists)
+	if all := figures(t, metrics); all["csi_reclaimer_fence_policy_waiting_nodes{Patience}"] != 0 ||
+		all["csi_reclaimer_fence_waiting_nodes{Fencing}"] != 1 {
+		t.Errorf("%v", all)
+	}
+	if o := w.fences["a"]; o.Spec.PolicyName != "p" || len(o.Spec.Agents) != 1 || !strings.Contains(o.Spec.Reason, "p") {
+		t.Errorf("the NodeFence is %+v", o.Spec)
+	}
+	if s := w.policies["p"].Status; s.Fences != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionActive) {
+		t.Errorf("the status is %+v", s)
+	}
+	w.runs["off"] = fencing.RunSucceeded
+	w.pass(leasePoll)
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	if !w.tainted("a") {
+		t.Error("the node is not tainted")
+	}
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
+	w.pass(2 * leasePoll)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	if s := w.policies["p"].Status; s.Fences != 0 || len(s.Nodes) != 0 || w.tainted("a") {
+		t.Errorf("after the return: %+v", s)
+	}
+	w.took()
+	w.pass(time.Minute)
+	if calls := w.took(); len(calls) > 0 {
+		t.Errorf("at rest: %q", calls)
+	}
+	w.pass(2 * time.Hour)
+	w.wantPhase("a", "none")
+}
+
+// What a live read shows before the NodeFence is created counts.
+func TestNoNodeIsFencedThatALiveReadShowsOtherwise(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string
+		change func(w *world)
+	}{
+		"the node is Ready":         {"get whole node", func(w *world) { w.node("a", v1.ConditionTrue) }},
+		"the node is not Ready":     {"get whole node", func(w *world) { w.node("a", v1.ConditionFalse) }},
+		"the node is gone":          {"get whole node", func(w *world) { delete(w.nodes, "a") }},
+		"the node is not selected":  {"get whole node", func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }},
+		"the Lease is renewed":      {"get lease", func(w *world) { w.leases["a"]++ }},
+		"the Lease is gone":         {"get lease", func(w *world) { delete(w.leases, "a") }},
+		"the policy is gone":        {"get policy", func(w *world) { delete(w.policies, "p") }},
+		"the policy is another one": {"get policy", func(w *world) { w.policies["p"].UID = "other" }},
+		"the policy is terminating": {"get policy", func(w *world) {
+			w.policies["p"].DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
+		}},
+		"the policy has changed":   {"get policy", func(w *world) { w.policies["p"].Generation++ }},
+		"another node is fenced":   {"list fences", func(w *world) { w.ask("b", agent("off")) }},
+		"the node is fenced":       {"list fences", func(w *world) { w.ask("a", agent("off")) }},
+		"a node that is not there": {"list fences", func(w *world) { w.ask("z", agent("off")) }},
+		"the policy is not read":   {"get policy", func(w *world) { w.fail["get policy"] = errNoAnswer }},
+		"fences are not listed":    {"list fences", func(w *world) { w.fail["list fences"] = errNoAnswer }},
+		"the node is not read":     {"get whole node", func(w *world) { w.fail["get whole node"] = errNoAnswer }},
+		"the Lease is not read":    {"get lease", func(w *world) { w.fail["get lease"] = errNoAnswer }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := outage(t)
+			w.pass(time.Minute)
+			done := false
+			w.hook = func(call string) {
+				if call == c.before && !done {
+					done = true
+					c.change(w)
+				}
+			}
+			w.clock.Step(leasePoll)
+			w.leases["b"]++
+			w.pollOnce(t.Context())
+			w.sync()
+			w.took()
+			w.reconcilePolicy(t.Context(), "p")
+			if calls := w.took(); !done || slices.Contains(calls, "create fence of a") {
+				t.Errorf("done %t, calls %q", done, calls)
+			}
+		})
+	}
+}
+
+func controlPlane(o *v1.Node) { o.Labels[controlPlaneLabel] = "" }
+
+func TestWhenNoNodeIsFenced(t *testing.T) {
+	inForever := func(w *world) { w.waits("a", waiting{namespace: "ns"}) }
+	for name, c := range map[string]struct {
+		policy func(*v1alpha1.FencePolicySpec)
+		world  func(*world)
+		want   Reason
+		fenced bool
+	}{
+		"as it is":           {nil, nil, fencing.ReasonFenceExists, true},
+		"no pod waits":       {nil, func(w *world) { w.waits("a") }, fencing.ReasonNothingWaits, false},
+		"a pod tolerates it": {nil, inForever, fencing.ReasonTolerated, false},
+		"that is not waited for": {func(s *v1alpha1.FencePolicySpec) { s.WaitForTolerations = new(bool) }, inForever,
+			fencing.ReasonFenceExists, true},
+		"the policy is a dry run": {func(s *v1alpha1.FencePolicySpec) { s.DryRun = true }, nil, fencing.ReasonWouldFence,
+			false},
+		"one of the control plane": {nil, func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }, "", false},
+		"that is allowed": {func(s *v1alpha1.FencePolicySpec) { s.AllowControlPlane = true },
+			func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }, fencing.ReasonFenceExists, true},
+		"not selected": {func(s *v1alpha1.FencePolicySpec) { s.NodeSelector.MatchLabels = map[string]string{"x": "y"} }, nil,
+			"", false},
+		"selected": {func(s *v1alpha1.FencePolicySpec) { s.NodeSelector.MatchLabels = map[string]string{"x": "y"} },
+			func(w *world) { w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Labels["x"] = "y" }) },
+			fencing.ReasonFenceExists, true},
+		"a namespace that is not selected": {inProduction, nil, fencing.ReasonNothingWaits, false},
+		"a namespace that is selected": {inProduction,
+			func(w *world) { w.spaces["ns"] = map[string]string{"env": "production"} }, fencing.ReasonFenceExists, true},
+		"a budget that is healthy":     {budgetPatience, func(w *world) { w.budget(true) }, fencing.ReasonPatience, false},
+		"a budget that is not healthy": {budgetPatience, func(w *world) { w.budget(false) }, fencing.ReasonFenceExists, true},
+		"two budgets, one not healthy": {budgetPatience, func(w *world) { w.budget(true); w.budget(false) },
+			fencing.ReasonFenceExists, true},
+		"no budget": {budgetPatience, nil, fencing.ReasonFenceExists, true},
+		"most nodes are unreachable": {nil, func(w *world) { w.node("b", v1.ConditionUnknown) },
+			fencing.ReasonManyUnreachable, false},
+		"a whole zone is unreachable": {func(s *v1alpha1.FencePolicySpec) { s.HaltAbove = 100 }, func(w *world) {
+			w.node("a", v1.ConditionUnknown, inZone)
+			w.node("b", v1.ConditionUnknown, inZone)
+		}, fencing.ReasonZoneUnreachable, false},
+		"another node is fenced": {nil, func(w *world) { w.ask("b", agent("slow")) },
+			fencing.ReasonLimitReached, false},
+		"another node of its zone is fenced": {func(s *v1alpha1.FencePolicySpec) { s.MaxFences.IntVal = 2 }, func(w *world) {
+			w.node("a", v1.ConditionUnknown, inZone)
+			w.node("b", v1.ConditionTrue, inZone)
+			w.ask("b", agent("slow"))
+		}, fencing.ReasonZoneLimitReached, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := c.policy
+			if change == nil {
+				change = func(*v1alpha1.FencePolicySpec) {}
+			}
+			w := outage(t, change)
+			if c.world != nil {
+				c.world(w)
+			}
+			w.pass(2 * time.Minute)
+			w.wantJudgement("a", c.want)
+			if fenced := w.fences["a"] != nil; fenced != c.fenced {
+				t.Errorf("fenced %t", fenced)
+			}
+		})
+	}
+}
+
+func inProduction(s *v1alpha1.FencePolicySpec) {
+	s.NamespaceSelector.MatchLabels = map[string]string{"env": "production"}
+}
+
+func budgetPatience(s *v1alpha1.FencePolicySpec) { s.BudgetPatience.Duration = time.Hour }
+
+func (w *world) budget(healthy bool) {
+	w.budgets["ns"] = append(w.budgets["ns"], budget{labels.SelectorFromSet(labels.Set{"app": "db"}), healthy})
+}
+
+// While no node renews its Lease, this process may be the one that is cut off.
+func TestNoNodeIsFencedWithoutAView(t *testing.T) {
+	w := outage(t)
+	w.pass(leasePoll)
+	for _, name := range []string{"b", "c"} { // they are Ready, and their renewals do not arrive
+		w.nodes[name].Status.Conditions = nil
+		w.nodes[name].Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady}}
+	}
+	w.pass(5 * time.Minute)
+	w.wantPhase("a", "none")
+	w.wantJudgement("a", fencing.ReasonViewLost)
+	active := meta.FindStatusCondition(w.policies["p"].Status.Conditions, v1alpha1.ConditionActive)
+	if active.Status != metav1.ConditionFalse || active.Reason != string(fencing.ReasonViewLost) {
+		t.Errorf("condition %+v", active)
+	}
+}
+
+func TestLeasesThatCannotBeListedFenceNothing(t *testing.T) {
+	w := outage(t)
+	w.fail["list leases"] = errNoAnswer
+	w.pass(10 * time.Minute)
+	w.wantPhase("a", "none")
+	if n := len(w.events.Events); n != 1 {
+		t.Errorf("%d Events", n)
+	}
+	delete(w.fail, "list leases")
+	w.pass(30 * time.Second)
+	w.wantPhase("a", "none")
+	w.pass(time.Minute)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+}
+
+// Each sign of the node begins its time anew, and so does another process.
+func TestSinceWhenANodeIsSilent(t *testing.T) {
+	for name, sign := range map[string]func(*world){
+		"its Lease is renewed": func(w *world) { w.leases["a"]++ },
+		"it is Ready for a moment": func(w *world) {
+			w.node("a", v1.ConditionTrue)
+			w.sync()
+			w.node("a", v1.ConditionUnknown)
+		},
+		"another process": func(w *world) { w.restart(Config{}) },
+	} {
+		w := outage(t)
+		w.pass(50 * time.Second)
+		sign(w)
+		w.pass(50 * time.Second)
+		if w.fences["a"] != nil {
+			t.Errorf("%s: it is fenced too early", name)
+		}
+		w.pass(time.Minute)
+		if w.fences["a"] == nil {
+			t.Errorf("%s: it is not fenced", name)
+		}
+	}
+}
+
+func TestNodesAreFencedOneAfterTheOther(t *testing.T) {
+	w := outage(t)
+	for _, name := range []string{"d", "e", "f"} {
+		w.node(name, v1.ConditionTrue)
+	}
+	w.pass(leasePoll)
+	w.node("b", v1.ConditionUnknown)
+	w.waits("b", gone)
+	w.policy("q") // its limit is about the fences of all
+	w.pass(80 * time.Second)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	w.wantPhase("b", "none")
+	w.wantJudgement("b", fencing.ReasonLimitReached)
+	w.node("a", v1.ConditionTrue)
+	w.runs["off"] = fencing.RunFailed
+	w.pass(leasePoll)
+	w.runs = map[string]fencing.RunState{}
+	w.pass(3 * leasePoll)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	if w.fences["b"] == nil {
+		t.Error("node b is not fenced")
+	}
+}
+
+// The name is free again only when the NodeFence that has ended is gone.
+func TestANodeIsFencedASecondTime(t *testing.T) {
+	w := outage(t)
+	w.pass(90 * time.Second)
+	first := w.fences["a"].UID
+	w.runs["off"] = fencing.RunSucceeded
+	w.pass(leasePoll)
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
+	w.pass(2 * leasePoll)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	w.runs = map[string]fencing.RunState{}
+	w.node("a", v1.ConditionUnknown)
+	w.pass(2 * time.Minute)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+	if w.fences["a"].UID == first {
+		t.Error("it is the first NodeFence")
+	}
+}
+
+func TestADryRunOfThePolicies(t *testing.T) {
+	w := outage(t)
+	w.restart(Config{DryRun: true})
+	w.took()
+	w.pass(5 * time.Minute)
+	for _, call := range w.took() {
+		if !strings.HasPrefix(call, "get ") && !strings.HasPrefix(call, "list ") {
+			t.Errorf("a dry run: %s", call)
+		}
+	}
+}
+
+// A status that is as it was is not written, and Events do not repeat.
+func TestAPolicyAtRestWritesNothing(t *testing.T) {
+	w := outage(t, func(s *v1alpha1.FencePolicySpec) { s.DryRun = true })
+	w.pass(2 * time.Minute)
+	w.took()
+	for len(w.events.Events) > 0 {
+		<-w.events.Events
+	}
+	w.pass(5 * time.Minute)
+	if slices.Contains(w.took(), "status of policy") || len(w.events.Events) > 0 {
+		t.Errorf("a status or %d Events are written", len(w.events.Events))
+	}
+}

@@ -1,0 +1,69 @@
+package fencing
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// reasonActive is the reason of the condition Active while it is True.
+const reasonActive = "Active"
+
+// writePolicy writes the status of a policy, if it is not so already.
+func (c *Controller) writePolicy(ctx context.Context, p *policy, d fencing.PolicyDecision) error {
+	now := c.cfg.Clock.Now()
+	status := c.policyStatus(p, d, now)
+	if c.cfg.DryRun || equality.Semantic.DeepEqual(status, p.status) {
+		return nil
+	}
+	return c.policies.writePolicyStatus(ctx, p, status)
+}
+
+// policyStatus returns what a policy does now.
+func (c *Controller) policyStatus(p *policy, d fencing.PolicyDecision, now time.Time) v1alpha1.FencePolicyStatus {
+	status := v1alpha1.FencePolicyStatus{ObservedGeneration: p.generation}
+	for _, one := range p.status.Conditions {
+		status.Conditions = append(status.Conditions, *one.DeepCopy())
+	}
+	active := metav1.Condition{Type: v1alpha1.ConditionActive, Status: metav1.ConditionTrue, Reason: reasonActive,
+		Message: "Nodes that are unreachable are fenced.", ObservedGeneration: p.generation,
+		LastTransitionTime: metav1.NewTime(now)}
+	halted := d.Halted
+	switch {
+	case p.spec.DryRun:
+		halted = fencing.ReasonDryRun
+	case !c.observer.anyUnreachable():
+		halted = "" // no Lease is read then
+	}
+	if halted != "" {
+		active.Status, active.Reason, active.Message = metav1.ConditionFalse, string(halted), halted.Sentence()
+	}
+	meta.SetStatusCondition(&status.Conditions, active)
+	c.observer.fences.Each(func(one *fence) {
+		if one.Spec.PolicyName == p.name && !one.ended() {
+			status.Fences++
+		}
+	})
+	for _, j := range d.Nodes[:min(len(d.Nodes), maxJudged)] {
+		status.Nodes = append(status.Nodes, judgement(p, j, now))
+	}
+	return status
+}
+
+// judgement returns what a policy does about one node, with the time since when it does.
+func judgement(p *policy, j fencing.Judgement, now time.Time) v1alpha1.NodeJudgement {
+	out := v1alpha1.NodeJudgement{Name: j.Node, Reason: string(j.Reason), Message: j.Reason.Sentence(),
+		Since: metav1.NewTime(now)}
+	for _, before := range p.status.Nodes {
+		if before.Name == j.Node && before.Reason == out.Reason {
+			out.Since = before.Since
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package fencing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+	"unique"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// fence is what is kept of a NodeFence: there are few.
+type fence struct {
+	fencing.Fence
+	created time.Time
+}
+
+func recordFence(object runtime.Object, _ bool) (*fence, bool, error) {
+	o, ok := object.(*v1alpha1.NodeFence)
+	if !ok {
+		return nil, false, fmt.Errorf("watch NodeFences: got a %T", object)
+	}
+	return fenceOf(o), true, nil
+}
+
+func fenceOf(o *v1alpha1.NodeFence) *fence {
+	return &fence{fencing.FenceOf(o), o.CreationTimestamp.Time}
+}
+
+// ended reports whether the fence has come to its end: it does not count against limits.
+func (f *fence) ended() bool {
+	return meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ConditionReturned)
+}
+
+// policy is what is kept of a FencePolicy: there are few.
+type policy struct {
+	name, version string
+	uid           types.UID
+	generation    int64
+	terminating   bool
+	spec          v1alpha1.FencePolicySpec
+	status        v1alpha1.FencePolicyStatus
+}
+
+func recordPolicy(object runtime.Object, _ bool) (*policy, bool, error) {
+	o, ok := object.(*v1alpha1.FencePolicy)
+	if !ok {
+		return nil, false, fmt.Errorf("watch FencePolicies: got a %T", object)
+	}
+	return policyOf(o), true, nil
+}
+
+func policyOf(o *v1alpha1.FencePolicy) *policy {
+	return &policy{name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation,
+		terminating: o.DeletionTimestamp != nil, spec: o.Spec, status: o.Status}
+}
+
+// label is one label of a node.
+type label struct{ key, value string }
+
+// node is what is kept of a Node: there may be thousands, each with tens of labels.
+type node struct {
+	name, zone string
+	// unreachable: the condition Ready is Unknown, since then by the clock of the control plane.
+	unreachable bool
+	since       time.Time
+	// tainted: it has the taint of this project.
+	tainted      bool
+	controlPlane bool
+	labels       nodeLabels
+}
+
+// nodeLabels are the labels of a node in the order of their keys. It implements labels.Labels.
+type nodeLabels []label
+
+// Has implements labels.Labels.
+func (l nodeLabels) Has(key string) bool {
+	_, found := l.Lookup(key)
+	return found
+}
+
+// Get implements labels.Labels.
+func (l nodeLabels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// Lookup implements labels.Labels.
+func (l nodeLabels) Lookup(key string) (value string, found bool) {
+	for _, one := range l {
+		if one.key == key {
+			return one.value, true
+		}
+	}
+	return "", false
+}
+
+func recordNode(object runtime.Object, _ bool) (*node, bool, error) {
+	o, ok := object.(*v1.Node)
+	if !ok {
+		return nil, false, fmt.Errorf("watch Nodes: got a %T", object)
+	}
+	return wholeNodeOf(o), true, nil
+}
+
+// wholeNodeOf reads what is kept of a Node, without keeping a reference to it.
+func wholeNodeOf(o *v1.Node) *node {
+	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: hasTaint(o)}
+	_, n.controlPlane = o.Labels[controlPlaneLabel]
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown {
+			n.unreachable, n.since = true, c.LastTransitionTime.Time
+		}
+	}
+	n.labels = make(nodeLabels, 0, len(o.Labels))
+	for key, value := range o.Labels {
+		n.labels = append(n.labels, label{unique.Make(key).Value(), unique.Make(value).Value()})
+	}
+	slices.SortFunc(n.labels, func(a, b label) int { return cmp.Compare(a.key, b.key) })
+	return n
+}
+
+// same reports whether nothing that decisions depend on differs.
+func (n *node) same(other *node) bool {
+	return n.zone == other.zone && n.unreachable == other.unreachable && n.since.Equal(other.since) &&
+		n.tainted == other.tainted && n.controlPlane == other.controlPlane && slices.Equal(n.labels, other.labels)
+}
+
+// controlPlaneLabel on a Node says that it is one of the control plane (kubeadm, and most installers).
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// nodeOf reads what decisions on a fence need of a Node.
+func nodeOf(o *v1.Node) fencing.NodeFacts {
+	n := fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, BootID: o.Status.NodeInfo.BootID,
+		Tainted: hasTaint(o)}
+	_, n.ControlPlane = o.Labels[controlPlaneLabel]
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			n.Ready = c.Status == v1.ConditionTrue
+			n.NotReady = c.Status == v1.ConditionFalse || c.Status == v1.ConditionUnknown
+		}
+	}
+	return n
+}

@@ -1,0 +1,55 @@
+package fencing
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+)
+
+// errTaken: the API server takes one taint of a key and effect.
+var errTaken = errors.New("it has the taint " + v1.TaintNodeOutOfService + " of others with each effect")
+
+// withTaint returns taints with the one of this project, or without it.
+//
+// Its effect is NoExecute, which also deletes the pods that tolerate an unreachable node. Where others have added that
+// taint, it is NoSchedule: Kubernetes looks for the key alone (pkg/controller/podgc and
+// pkg/controller/volume/attachdetach), and a node has no two taints of one key and effect.
+func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
+	others := slices.DeleteFunc(slices.Clone(taints), isOwn)
+	if !has {
+		return others, nil
+	}
+	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule} {
+		taken := func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService && t.Effect == effect }
+		if !slices.ContainsFunc(others, taken) {
+			return append(others, v1.Taint{Key: v1.TaintNodeOutOfService, Value: podhold.OwnTaintValue, Effect: effect}), nil
+		}
+	}
+	return nil, errTaken
+}
+
+// isOwn reports whether a taint is the one of this project.
+func isOwn(t v1.Taint) bool {
+	return t.Key == v1.TaintNodeOutOfService && t.Value == podhold.OwnTaintValue
+}
+
+// hasTaint reports whether a Node has the taint of this project.
+func hasTaint(o *v1.Node) bool { return slices.ContainsFunc(o.Spec.Taints, isOwn) }
+
+// taintPatch is a JSON merge patch that replaces the taints of a Node that is as it was read.
+func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {
+	if o.UID == "" || o.ResourceVersion == "" {
+		return nil, errors.New("want a UID and a resourceVersion to change the taints of a node")
+	}
+	if taints == nil {
+		taints = []v1.Taint{}
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion},
+		"spec":     map[string]any{"taints": taints},
+	})
+}

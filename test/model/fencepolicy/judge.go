@@ -1,0 +1,76 @@
+package fencepolicy
+
+// notice keeps for the judge what was so at a moment since the decision.
+func (c *scene) notice() {
+	s := &c.session
+	if s.of == 0 {
+		return
+	}
+	n := c.nodes[s.of-1]
+	s.mayRun = s.mayRun || !c.halts()
+	s.mayBegin = s.mayBegin || c.room(int(s.of)-1, false)
+	s.wasAway = s.wasAway || n.unreachable && n.cut
+}
+
+// halts reports whether the policy is to fence no node, as far as watches show: too many are unreachable, a whole
+// zone is, or all are.
+func (c *scene) halts() bool {
+	all, away := len(c.Zones), 0
+	zones, gone := map[byte]int{}, map[byte]int{}
+	reached := false
+	for i := range c.Zones {
+		zones[c.Zones[i]]++
+		reached = reached || !c.nodes[i].cut
+		if c.nodes[i].seen {
+			away++
+			gone[c.Zones[i]]++
+		}
+	}
+	for zone, n := range zones {
+		if n > 1 && gone[zone] == n {
+			return true
+		}
+	}
+	return !reached || away*100 > c.Halt*all
+}
+
+// room reports whether one more node may be fenced. byPolicyOnly: those that a person has fenced do not count.
+func (c *scene) room(of int, byPolicyOnly bool) bool {
+	all, zone := 0, 0
+	for i := range c.Zones {
+		switch {
+		case c.nodes[i].fenced == notFenced, byPolicyOnly && c.nodes[i].fenced == byHand:
+			continue
+		case c.Zones[i] == c.Zones[of]:
+			zone++
+		}
+		all++
+	}
+	return all < c.Max && zone < c.PerZone
+}
+
+// judge judges that a node is fenced for the policy. A person who fences another one at the same time answers for it.
+func (c *scene) judge(i int) {
+	switch s := c.session; {
+	case !c.room(i, true):
+		c.violates("F2: node %d is fenced beyond the limits of the policy", i)
+	case !s.mayBegin:
+		c.violates("F2: node %d is fenced, and the limits were reached all the time", i)
+	case !s.mayRun:
+		c.violates("F2: node %d is fenced, and the policy was to fence none", i)
+	case !s.wasAway:
+		c.violates("F2: node %d is fenced, and it was reachable", i)
+	}
+}
+
+// unsettled says what is not as it should be when all is at rest, empty if all is.
+func (k *worker) unsettled(s *state) string {
+	c := scene{World: k.World, state: *s}
+	for i := range k.Zones {
+		n := s.nodes[i]
+		if n.cut && n.fenced == notFenced && !c.halts() && c.room(i, false) {
+			return "F4: a node waits that may be fenced"
+		}
+	}
+	return ""
+}

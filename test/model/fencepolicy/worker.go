@@ -1,0 +1,194 @@
+package fencepolicy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
+	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
+}
+
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	state
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+// Break marks that a fault has happened.
+func (c *scene) Break() {}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Moves[move, *scene]
+	at      time.Time
+	visitor *search.Visitor
+	s       *state
+	buffer  []byte
+	// listed, if set, sees each move and what it leads to; nothing is searched.
+	listed func(move, *state)
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, at: time.Unix(1e9, 0)}
+	k.Make = k.make
+	return k
+}
+
+// First returns the state in which the world begins.
+func (k *worker) First() []byte {
+	s := state{left: k.Budget}
+	return s.encode(nil)
+}
+
+// Visit makes every move that is possible in a state.
+func (k *worker) Visit(code []byte, v *search.Visitor) {
+	s := decode(code)
+	k.visitor, k.s = v, &s
+	k.moves(&s)
+	if k.Busy {
+		return
+	}
+	if wrong := k.unsettled(&s); wrong != "" {
+		v.Unsettled(wrong)
+		return
+	}
+	v.Settled()
+}
+
+func (k *worker) make(m move, step bool, do func(*scene)) {
+	n := scene{World: k.World, state: *k.s}
+	do(&n)
+	n.notice()
+	switch {
+	case k.listed != nil:
+		k.listed(m, &n.state)
+	case n.wrong != "":
+		k.visitor.Broke(m.code(), n.wrong)
+	default:
+		k.buffer = n.encode(k.buffer[:0])
+		k.visitor.Reached(m.code(), step, k.buffer)
+	}
+}
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.Busy = false
+	for i := range k.Zones {
+		k.people(s, i)
+		k.Cluster(func() { k.node(s, i) })
+	}
+	k.Cluster(func() { k.policy(s) })
+}
+
+// people are the moves of people, and of chance.
+func (k *worker) people(s *state, i int) {
+	n := s.nodes[i]
+	k.Breaks(!n.cut, s.left.Cut, move{nodeIsCutOff, i}, func(c *scene) {
+		c.left.Cut--
+		c.nodes[i].cut = true
+	})
+	k.Breaks(n.cut, s.left.Heal, move{nodeReturns, i}, func(c *scene) {
+		c.left.Heal--
+		c.nodes[i].cut, c.nodes[i].silent, c.nodes[i].long = false, false, false
+	})
+	k.User(n.fenced == notFenced, s.left.Hand, move{nodeIsFencedByHand, i}, func(c *scene) {
+		c.left.Hand--
+		c.nodes[i].fenced = byHand
+	})
+	k.Breaks(i == 0, s.left.Crash, move{guardEnds, 0}, func(c *scene) {
+		c.left.Crash--
+		c.session = session{}
+		for i := range c.nodes {
+			n := &c.nodes[i]
+			n.silent, n.long, n.seen, n.seenFenced = false, false, n.unreachable, n.fenced != notFenced
+		}
+	})
+}
+
+// node are the moves of the cluster with one node. A fence ends when the node has returned.
+func (k *worker) node(s *state, i int) {
+	n := s.nodes[i]
+	k.Can(n.unreachable != n.cut, move{conditionFollows, i}, func(c *scene) { c.nodes[i].unreachable = n.cut })
+	k.Can(n.fenced != notFenced && !n.cut, move{fenceEnds, i}, func(c *scene) { c.nodes[i].fenced = notFenced })
+	k.Can(n.seen != n.unreachable, move{watchShowsNode, i}, func(c *scene) {
+		c.nodes[i].seen = n.unreachable
+		if !n.unreachable {
+			c.nodes[i].silent, c.nodes[i].long = false, false
+		}
+	})
+	k.Can(n.seenFenced != (n.fenced != notFenced), move{watchShowsFence, i},
+		func(c *scene) { c.nodes[i].seenFenced = n.fenced != notFenced })
+	k.Can(n.seen && n.cut && !n.silent, move{leaseIsSilent, i}, func(c *scene) { c.nodes[i].silent = true })
+	// That time is longer than the lag of watches, and than a session.
+	k.Can(n.silent && !n.long && s.session.of == 0 && k.shown(s), move{patienceEnds, i},
+		func(c *scene) { c.nodes[i].long = true })
+}
+
+// shown reports whether the watches show what is, and conditions follow.
+func (k *worker) shown(s *state) bool {
+	for _, n := range s.nodes {
+		if n.seen != n.unreachable || n.unreachable != n.cut || n.seenFenced != (n.fenced != notFenced) {
+			return false
+		}
+	}
+	return true
+}
+
+// policy are the moves of the work on the policy.
+func (k *worker) policy(s *state) {
+	switch now := s.session; {
+	case now.of == 0:
+		d := engine.DecidePolicy(k.facts(s, k.at), k.at)
+		k.Can(d.Fence != "", move{policyDecides, 0}, func(c *scene) {
+			c.session.of = d.Fence[len(d.Fence)-1] - '0' + 1
+		})
+	case !now.listed:
+		k.Can(true, move{fencesAreListed, 0}, func(c *scene) {
+			c.session.listed = true
+			for i, n := range s.nodes {
+				if n.fenced != notFenced {
+					c.session.fences |= 1 << i
+				}
+			}
+		})
+	case !now.read:
+		k.Can(true, move{nodeIsRead, int(now.of) - 1}, func(c *scene) {
+			n := s.nodes[now.of-1]
+			c.session.read, c.session.unreachable = true, n.unreachable && n.cut // the Lease was not renewed
+		})
+	default:
+		k.Can(true, move{fenceIsCreated, int(now.of) - 1}, func(c *scene) {
+			if f := c.facts(&c.state, k.at); engine.DecidePolicy(f, k.at).Fence == name(int(now.of)-1) {
+				c.create(int(now.of) - 1)
+			} else {
+				c.nodes[now.of-1].silent = c.nodes[now.of-1].silent && now.unreachable
+				c.nodes[now.of-1].long = c.nodes[now.of-1].long && now.unreachable
+			}
+			c.session = session{}
+		})
+	}
+}
+
+// create creates the NodeFence of a node, if there is none.
+func (c *scene) create(i int) {
+	if c.nodes[i].fenced != notFenced {
+		return
+	}
+	c.judge(i)
+	c.nodes[i].fenced = byPolicy
+}

@@ -1,0 +1,164 @@
+package fencepolicy
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+)
+
+const maxNodes = 5
+
+// fenced is how far the fence of a node is. The zero value: there is none.
+type fenced uint8
+
+const (
+	notFenced fenced = iota
+	byPolicy
+	byHand
+)
+
+// node is a machine, its Node, and its NodeFence.
+type node struct {
+	// cut: its kubelet does not reach the API server. unreachable: its condition Ready is Unknown.
+	cut, unreachable bool
+	fenced           fenced
+	// seen and seenFenced are what the watches show.
+	seen, seenFenced bool
+	// silent: volume-guard has seen that the Lease is not renewed. long: for as long as the policy waits.
+	silent, long bool
+}
+
+// session is the work on the policy, between a decision and the NodeFence that comes of it.
+type session struct {
+	// of is the number of the node from 1, 0 for no session.
+	of uint8
+	// listed: the NodeFences were, and fences are those that there were, a bit each.
+	listed bool
+	fences uint8
+	// read: the Node and its Lease were, and unreachable is what they showed.
+	read, unreachable bool
+	// For the judge: the policy was not halted, the limits were not reached, and the node was not reachable, at a moment
+	// since the decision.
+	mayRun, mayBegin, wasAway bool
+}
+
+// state is everything. All of it is plain, so that it can be compared and copied.
+type state struct {
+	nodes   [maxNodes]node
+	session session
+	left    Budget
+}
+
+func (s *state) encode(b []byte) []byte {
+	var none memory.Knows
+	return memory.Encode(b, s, &none)
+}
+
+func decode(b []byte) (s state) {
+	memory.Decode(b, &s)
+	return s
+}
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	Constant string
+	// Zones has the zone of each node, a letter each.
+	Zones string
+	// Max, PerZone and Halt are maxFences, maxFencesPerZone and haltAbove of the policy.
+	Max, PerZone, Halt int
+	Budget             Budget
+}
+
+// Budget is how often each thing may happen in one history. Cut: a node is cut off. Heal: and returns. Hand: a person
+// fences a node. Crash: volume-guard ends.
+type Budget struct{ Cut, Heal, Hand, Crash uint8 }
+
+// Worlds are the bounds that are explored.
+func Worlds() []World {
+	const still = "which pods wait, and for how long: each node has one that waits, for without it no node is fenced"
+	return []World{
+		{
+			Name: "fence policy, limit", About: "more nodes are unreachable than may be fenced at once, and come back",
+			Zones: "aabb", Max: 1, PerZone: 1, Halt: 75, Constant: still, Budget: Budget{Cut: 3, Heal: 2, Crash: 1},
+		},
+		{
+			Name: "fence policy, zones", About: "two nodes of different zones may be fenced, and no two of one",
+			Zones: "aabbc", Max: 2, PerZone: 1, Halt: 80, Constant: still, Budget: Budget{Cut: 3, Heal: 1},
+		},
+		{
+			Name: "fence policy, storm", About: "all nodes are cut off one after the other, and return", Zones: "abab",
+			Max: 4, PerZone: 4, Halt: 40, Constant: still, Budget: Budget{Cut: 4, Heal: 2},
+		},
+		{
+			Name: "fence policy, a zone is gone", About: "the nodes of a zone are cut off, and return", Zones: "aabb",
+			Max: 4, PerZone: 4, Halt: 100, Constant: still, Budget: Budget{Cut: 3, Heal: 2},
+		},
+		{
+			Name: "fence policy, flapping", About: "one node is cut off and returns again and again", Zones: "abc",
+			Max: 1, PerZone: 1, Halt: 70, Constant: still, Budget: Budget{Cut: 4, Heal: 4, Crash: 1},
+		},
+		{
+			Name: "fence policy, by hand", About: "people fence nodes while the policy does", Zones: "abc", Max: 2, PerZone: 1,
+			Halt: 70, Constant: still, Budget: Budget{Cut: 2, Heal: 1, Hand: 2},
+		},
+	}
+}
+
+// spec returns the spec of the policy.
+func (w *World) spec() v1alpha1.FencePolicySpec {
+	wait := false
+	return v1alpha1.FencePolicySpec{MaxFences: intstr.FromInt(w.Max), MaxFencesPerZone: int32(w.PerZone),
+		HaltAbove: int32(w.Halt), UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, WaitForTolerations: &wait}
+}
+
+// facts returns what is known for the policy: of a session that has read, by live reads.
+func (w *World) facts(s *state, at time.Time) engine.PolicyFacts {
+	f := engine.PolicyFacts{Name: "policy", Spec: w.spec()}
+	for i := range w.Zones {
+		n := s.nodes[i]
+		v := engine.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: true, Unreachable: n.seen, Waiting: 1,
+			Fenced: n.seenFenced}
+		f.View = f.View || !n.cut
+		switch {
+		case n.long:
+			v.Since = at.Add(-time.Hour)
+		case n.silent:
+			v.Since = at
+		}
+		if s.session.listed {
+			v.Fenced = s.session.fences&(1<<i) != 0
+		}
+		if s.session.read && int(s.session.of) == i+1 {
+			v.Unreachable = s.session.unreachable
+		}
+		f.Nodes = append(f.Nodes, v)
+	}
+	return f
+}
+
+func name(i int) string { return "node-" + string(rune('0'+i)) }
+
+// Bounds says in words what there is, and what may happen how often.
+func (w *World) Bounds() string {
+	parts := []string{fmt.Sprintf("zones %s, fences %d, per zone %d, halt above %d %%", w.Zones, w.Max, w.PerZone, w.Halt)}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,231 @@
+package fencing
+
+import (
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+)
+
+// slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
+// name of the node, and each other agent one for each attempt.
+func (c *scene) slotOf(run engine.Run) (slot int, kind Agent) {
+	kind = c.kindOf(agentNumber(run.Agent))
+	if kind == Remediation {
+		return maxAttempts, kind
+	}
+	return int(run.Attempt) - 1, kind
+}
+
+// object returns the object of a run, nil for that of none: a remediation is undone by the end of its object, and what
+// cuts the machine off from volumes by another wish in the same object.
+func (c *scene) object(of engine.Run) *run {
+	slot, kind := c.slotOf(of)
+	if of.Undo && kind != Remediation {
+		return &c.undos[slot]
+	}
+	return &c.runs[slot]
+}
+
+// readRun is how far a run is, as the packages of agents read it.
+func (c *scene) readRun(of engine.Run) (runState, age) {
+	o, kind := c.object(of), c.kindOf(agentNumber(of.Agent))
+	if kind != Remediation || !of.Undo {
+		return o.state, o.since
+	}
+	switch o.state {
+	case noRun:
+		return succeeded, young
+	case stopping:
+		return stopping, young
+	default:
+		return noRun, young
+	}
+}
+
+// startRun creates the object of a run. It succeeds where there is one.
+func (c *scene) startRun(of engine.Run) {
+	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
+		c.stopRun(of)
+		return
+	}
+	if o := c.object(of); o.state == noRun {
+		*o = run{state: running}
+	}
+}
+
+// stopRun has the object of a run deleted: what is at work ends before it is gone.
+func (c *scene) stopRun(of engine.Run) {
+	switch o := c.object(of); o.state {
+	case running:
+		o.state, o.hung = stopping, false
+	case succeeded, failed:
+		*o = run{}
+	case noRun, stopping:
+	}
+}
+
+// agents are the moves of the agents.
+func (k *worker) agents(s *state) {
+	for slot := range s.runs {
+		if s.runs[slot].state != noRun {
+			k.agent(s, slot, false)
+		}
+		if s.undos[slot].state != noRun {
+			k.agent(s, slot, true)
+		}
+	}
+	k.times(s)
+}
+
+// agent are the moves of one agent.
+func (k *worker) agent(s *state, slot int, undoes bool) {
+	objects := func(s *state) *run {
+		if undoes {
+			return &s.undos[slot]
+		}
+		return &s.runs[slot]
+	}
+	o, by := *objects(s), 0
+	if undoes {
+		by = 1
+	}
+	works := o.state == running && !o.hung
+	k.Can((works || o.state == stopping && !s.over(slot)) && !o.acted, move{agentActs, by, slot}, func(c *scene) {
+		objects(&c.state).acted = true
+		c.act(slot, undoes)
+	})
+	k.Can(works && o.acted, move{agentSucceeds, by, slot}, func(c *scene) {
+		objects(&c.state).state = succeeded
+	})
+	k.Breaks(works, s.left.Fail, move{agentFails, by, slot}, func(c *scene) {
+		c.left.Fail--
+		objects(&c.state).state, objects(&c.state).since = failed, young
+	})
+	k.Breaks(works && !o.acted && !undoes, s.left.Lie, move{agentLies, by, slot}, func(c *scene) {
+		c.left.Lie--
+		c.lies(slot)
+		objects(&c.state).state = succeeded
+	})
+	k.Breaks(works, s.left.Hang, move{agentHangs, by, slot}, func(c *scene) {
+		c.left.Hang--
+		objects(&c.state).hung = true
+	})
+	k.Can(o.state == stopping && !o.hung, move{agentEnds, by, slot}, func(c *scene) { *objects(&c.state) = run{} })
+	k.Breaks(o.state == stopping && !o.hung, s.left.Endless, move{agentIsEndless, by, slot}, func(c *scene) {
+		c.left.Endless--
+		objects(&c.state).hung = true
+	})
+	k.Breaks(true, s.left.Vanish, move{objectVanishes, by, slot}, func(c *scene) {
+		c.left.Vanish--
+		*objects(&c.state) = run{}
+	})
+	k.Can(o.state == failed && o.since == young && undoes, move{retryPauseEnds, by, slot}, func(c *scene) {
+		objects(&c.state).since = old
+	})
+}
+
+// over reports whether the attempt has ended whose agent has its object there. One that was stopped has had its time to
+// end then, and is taken to do nothing more.
+func (s *state) over(slot int) bool {
+	at := min(slot, max(int(s.fence.count), 1)-1)
+	return s.fence.attempts[at].result != 0
+}
+
+// act does what the agent of an attempt is for.
+func (c *scene) act(slot int, undoes bool) {
+	switch kind := c.kindAt(slot); {
+	case kind == Volumes:
+		c.node.storage = !undoes
+	case kind == Power && undoes:
+		c.node.agent = false
+	case kind == Power:
+		c.node.agent = true
+		c.stop()
+	default:
+		c.stop()
+	}
+}
+
+// kindAt returns the kind of the agent whose object is kept there.
+func (c *scene) kindAt(slot int) Agent {
+	if slot == maxAttempts {
+		return Remediation
+	}
+	return c.kindOf(c.fence.attempts[slot].agent)
+}
+
+// lies marks what is not so.
+func (c *scene) lies(slot int) {
+	if slot < maxAttempts {
+		c.lied[slot] = true
+		return
+	}
+	for i := range c.lied {
+		c.lied[i] = true
+	}
+}
+
+// times are the time limits and the pauses that end.
+func (k *worker) times(s *state) {
+	f := s.fence
+	k.Can(f.returned == isTrue && f.sinceReturned == young && k.settled(s), move{keptLongEnough, 0, 0},
+		func(c *scene) { c.passes(func(f *fence) { f.sinceReturned = old }) })
+	hung := slices.ContainsFunc(append(s.undos[:], s.runs[maxAttempts]), func(r run) bool { return r.hung })
+	k.Can(f.fenced == isFalse && f.sinceEnd == young && hung, move{undoTimeEnds, 0, 0},
+		func(c *scene) { c.passes(func(f *fence) { f.sinceEnd = old }) })
+	if f.count == 0 {
+		return
+	}
+	last := f.attempts[f.count-1]
+	pass := func(c *scene) { c.passes(func(f *fence) { f.attempts[f.count-1].since++ }) }
+	switch {
+	case last.result != 0:
+		k.Breaks(last.since == young, s.left.Again, move{chainPauseEnds, 0, 0}, func(c *scene) {
+			c.left.Again--
+			pass(c)
+		})
+		return
+	case last.since == older:
+		return
+	}
+	late := k.hangs(s) || last.since == old
+	k.Can(late, move{timeLimitEnds, 0, 0}, pass)
+	k.Breaks(!late, s.left.Slow, move{timeLimitEnds, 0, 0}, func(c *scene) {
+		c.left.Slow--
+		pass(c)
+	})
+}
+
+// hangs reports whether the attempt has no result for ever.
+func (k *worker) hangs(s *state) bool {
+	f := s.fence
+	c := scene{World: k.World, machine: k.machine, state: *s}
+	of := engine.Run{Attempt: int32(f.count), Agent: agentName(f.attempts[f.count-1].agent)}
+	if c.kindOf(f.attempts[f.count-1].agent) == Person {
+		return false
+	}
+	return c.object(of).hung
+}
+
+// passes has a time pass that is measured by the NodeFence. A session that is under way has decided by the time before.
+func (c *scene) passes(edit func(*fence)) {
+	was := c.fence
+	edit(&c.fence)
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		if l.fence == was {
+			l.fence = c.fence
+		}
+	}
+}
+
+// settled reports whether no replica is at work, and all watches show what is.
+func (k *worker) settled(s *state) bool {
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.session.on || l.fence != s.fence || l.tainted != s.node.tainted {
+			return false
+		}
+	}
+	return true
+}

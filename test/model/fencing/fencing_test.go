@@ -1,0 +1,179 @@
+package fencing
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			if w.About == "" || w.Constant == "" {
+				t.Error("the world does not say what it is about, or what it holds constant")
+			}
+			modeltest.BreaksNoPromise(t, &w, 3_000)
+		})
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	return modeltest.Next[state, move](k, s, random)
+}
+
+// What a NodeFence, a tracker and a session know comes back from a state as it was put there.
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := k.Decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
+				if again := k.Decode(k.Encode(s)); again != *s {
+					t.Fatal("a state differs from what was written of it")
+				}
+				if s.fence.uid > 0 {
+					of := k.machine.fence(s.fence)
+					if again := k.machine.status(s.fence, &of.Status); again != s.fence {
+						t.Fatalf("a NodeFence is\n%+v, again\n%+v", s.fence, again)
+					}
+				}
+				for _, l := range s.lines[:w.Replicas] {
+					if again := k.machine.sightOf(k.machine.sight(l.sight)); again != l.sight {
+						t.Fatalf("seen %+v, again %+v", l.sight, again)
+					}
+				}
+			}, k.next)
+		})
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if v >= verbs && v < callAnswered || v > verbs && v&15 > 13 {
+			continue
+		}
+		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || strings.Contains(line, "Unknown") ||
+			moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene with a fence in force, whose machine is off and whose pod is terminating.
+func judged() *scene {
+	w := &World{Name: "one", Pods: 1, Replicas: 1, Agents: []Agent{Power}}
+	k := newWorker(w)
+	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
+	c.node.off, c.node.agent, c.node.ready = true, true, false
+	c.pods[0] = pod{exists: true, terminating: true, attached: true}
+	c.fence = fence{uid: 1, finalized: true, fenced: isTrue, count: 1, proven: true, proofOf: 1, proofBoot: 1, proofAt: 1}
+	c.fence.attempts[0] = attempt{agent: 1, result: proven, boot: 1}
+	c.runs[0] = run{state: succeeded, acted: true}
+	c.lines[0].fence = c.fence
+	c.lines[0].session = session{on: true, fence: c.fence, wasNotReady: true}
+	return c
+}
+
+func TestEachStepIsJudged(t *testing.T) {
+	release := func(c *scene) { c.judgeRelease(0) }
+	detach := func(c *scene) { c.judgeDetach(0) }
+	taint := func(c *scene) { c.judgeTaint() }
+	run := func(of engine.Run) func(*scene) { return func(c *scene) { c.judgeRun(of) } }
+	runs := func(c *scene) { c.node.off, c.pods[0].runs, c.pods[0].known = false, true, true }
+	starts := func(c *scene) { c.node.off, c.pods[0].known = false, true }
+	for name, tc := range map[string]struct {
+		prepare, judge func(*scene)
+		want           string
+	}{
+		"a pod of a machine that is off":        {nil, release, ""},
+		"a pod that runs":                       {runs, release, "F1"},
+		"a pod that can start":                  {starts, release, "F1"},
+		"a pod that runs, and somebody answers": {func(c *scene) { runs(c); c.answered = true }, release, ""},
+		"a volume":                              {nil, detach, ""},
+		"a volume in use":                       {runs, detach, "F1"},
+		"a taint":                               {nil, taint, ""},
+		"a taint where a pod runs":              {runs, taint, "F1"},
+		"a taint where a pod runs, after a lie": {func(c *scene) { runs(c); c.lied[0] = true }, taint, ""},
+		"a taint on a Ready node":               {func(c *scene) { c.node.ready = true }, taint, "F3"},
+
+		"an agent":                      {nil, run(engine.Run{Attempt: 1}), ""},
+		"an agent after the end":        {func(c *scene) { c.fence.returned = isTrue }, run(engine.Run{Attempt: 1}), "F5"},
+		"an agent without a fence":      {func(c *scene) { c.fence = fence{} }, run(engine.Run{Attempt: 1}), "F5"},
+		"an agent that is not recorded": {nil, run(engine.Run{Attempt: 2}), "F6"},
+		"an agent that undoes": {
+			func(c *scene) { c.fence.returned = isTrue }, run(engine.Run{Attempt: 1, Undo: true}), ""},
+
+		"an attempt": {nil, func(c *scene) { c.judgeAttempt(0, attempt{pods: 1}) }, ""},
+		"an attempt with another pod": {func(c *scene) { c.pods[0].terminating = false },
+			func(c *scene) { c.judgeAttempt(0, attempt{pods: 1}) }, "F1"},
+		"an attempt on the control plane": {func(c *scene) { c.ControlPlane = true },
+			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
+		"an attempt on a Ready node": {func(c *scene) { c.Policy, c.lines[0].session.wasNotReady = true, false },
+			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
+		"a proof":                    {nil, func(c *scene) { c.judgeProof(0) }, ""},
+		"a proof of nothing":         {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
+		"a proof is withdrawn":       {nil, func(c *scene) { c.judgeStatus(0, fence{}) }, "F7"},
+		"a false proof is withdrawn": {func(c *scene) { c.lied[0] = true }, func(c *scene) { c.judgeStatus(0, fence{}) }, ""},
+		"the end, and all is undone": {func(c *scene) { c.node.agent = false }, func(c *scene) { c.judgeReturn() }, ""},
+		"the end, and nothing is":    {nil, func(c *scene) { c.judgeReturn() }, "F5"},
+		"the end, abandoned":         {func(c *scene) { c.abandoned = true }, func(c *scene) { c.judgeReturn() }, ""},
+		"the end, an agent works": {func(c *scene) { c.node.agent, c.runs[0] = false, run1 },
+			func(c *scene) { c.judgeReturn() }, "F5"},
+		"the end, the taint is there": {func(c *scene) { c.node.agent, c.node.tainted = false, true },
+			func(c *scene) { c.judgeReturn() }, "F3"},
+		"it is gone, and its taint is there": {func(c *scene) { c.node.tainted = true },
+			func(c *scene) { c.judgeGone() }, "F3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+// run1 is an agent at work.
+var run1 = run{state: running}
+
+func TestRestIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		reason  string
+		want    string
+	}{
+		"released":                  {nil, "Released", ""},
+		"released, and it runs":     {func(c *scene) { c.node.off = false }, "Released", "F4"},
+		"it is undone":              {nil, "AwaitsReturn", ""},
+		"a pod remains":             {nil, "RemainsOnNode", ""},
+		"nothing remains":           {func(c *scene) { c.pods[0] = pod{} }, "RemainsOnNode", "F4"},
+		"a person is waited for":    {nil, "WaitsForConfirmation", "F4"},
+		"all have failed":           {nil, "AllAgentsFailed", ""},
+		"its Node is not there":     {func(c *scene) { c.node.there = false }, "NodeDeleted", ""},
+		"its Node is there":         {nil, "NodeDeleted", "F4"},
+		"the undoing does not end":  {func(c *scene) { c.undos[0].hung = true }, "UnfenceFailed", ""},
+		"nothing hinders it":        {nil, "UnfenceFailed", "F4"},
+		"it is being undone":        {nil, "Unfencing", "F4"},
+		"an agent is at work":       {nil, "Fencing", "F4"},
+		"no fence":                  {func(c *scene) { c.node.agent = false }, "", ""},
+		"no fence, but its taint":   {func(c *scene) { c.node.tainted = true }, "", "F3"},
+		"no fence, but it is off":   {nil, "", "F5"},
+		"no fence, it is abandoned": {func(c *scene) { c.abandoned = true }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state, tc.reason), tc.want)
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package fencing
+
+import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+
+// guard are the moves of one replica of volume-guard, and of what its calls meet.
+func (k *worker) guard(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		return
+	}
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+		c.left.Crash--
+		c.lines[i] = line{}
+	})
+	k.Can(l.fence != s.fence, move{watchShowsFence, i, 0}, func(c *scene) { c.showFence(i) })
+	k.Can(l.tainted != s.node.tainted, move{watchShowsNode, i, 0}, func(c *scene) { c.showNode(i) })
+	if l.session.on {
+		k.calls(s, i)
+	} else {
+		k.Can(l.woken, move{workerBegins, i, 0}, func(c *scene) { c.begin(i) })
+	}
+	k.waits(s, i)
+}
+
+// waits are the waits of a replica that end. It reads each fence every 10 s, and no session takes as long. A kubelet
+// that works renews its Lease in less than its duration, and writes its boot ID in less, too.
+func (k *worker) waits(s *state, i int) {
+	l := &s.lines[i]
+	if l.session.on || !l.sight.seen {
+		return
+	}
+	n, moved := s.node, l.sight.lease != s.node.lease
+	passes := !n.connected() && !moved || n.connected() && moved && n.shown == n.boot
+	k.Can(l.sight.since == young && passes, move{leaseGraceEnds, i, 0},
+		func(c *scene) { c.lines[i].sight.since = old })
+	k.Can(l.sight.runsOn && l.sight.runsSince == young && passes && (n.connected() || l.sight.since == old),
+		move{runsGraceEnds, i, 0}, func(c *scene) { c.lines[i].sight.runsSince = old })
+}
+
+// start has a replica begin with a list of what the API server has.
+func (c *scene) start(i int) {
+	c.lines[i] = line{up: true, fence: c.fence, tainted: c.node.tainted}
+	c.lines[i].woken = c.lines[i].work()
+}
+
+// begin has a worker take the fence. It continues until something is asked.
+func (c *scene) begin(i int) {
+	l := &c.lines[i]
+	l.woken, l.timed = false, false
+	l.session = session{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.tainted,
+		wasNotReady: !c.node.ready}
+	c.machine.with(l.fence.uid, &l.sight, func(t *engine.Tracker) {
+		f := c.machine.facts(&l.session)
+		s := engine.Begin(t, f, c.machine.now)
+		c.continues(i, &s)
+	})
+}
+
+// continues keeps what an answer has changed of a session, or puts it away.
+func (c *scene) continues(i int, s *engine.Session) {
+	l := &c.lines[i]
+	if s.End == engine.NotEnded {
+		keep(&l.session, s, c.machine)
+		return
+	}
+	l.session = session{}
+	c.reason = string(s.Reason())
+	switch s.Requeue(s.Decision.After) {
+	case engine.RequeueSoon, engine.RequeueRetry:
+		l.woken = l.work()
+	case engine.RequeueAfter:
+		l.timed = true
+	case engine.RequeueNever:
+	}
+}
+
+// keep keeps what the session has beside what it has read, which was kept when it was read.
+func keep(to *session, s *engine.Session, m *machine) {
+	f := &s.Facts
+	to.fenceRead, to.nodeRead, to.leaseRead = order(f.FenceRead), order(f.Node.Read), order(f.Lease.Read)
+	to.runRead, to.remainingRead, to.reads = order(f.Run.Read), order(f.Remaining.Read), uint8(s.ReadCount)
+	to.sight = m.sightOf(f.Sight)
+	if to.nodeRead == 0 {
+		to.nodeThere, to.nodeReady, to.nodeTainted, to.nodeChanged, to.nodeBoot = false, false, false, false, 0
+	}
+	if to.remainingRead == 0 {
+		to.terminating, to.remains, to.attached = 0, 0, 0
+	}
+	if to.runRead == 0 {
+		to.runOf, to.runUndoes, to.runState, to.runSince = 0, false, noRun, young
+	}
+}
+
+func order(r engine.Read) uint8 { return uint8(r.Order) }
+
+// calls are what can become of a call.
+func (k *worker) calls(s *state, i int) {
+	session := k.machine.session(&s.lines[i].session)
+	ask := session.Ask()
+	action := verb(ask.Action)
+	k.Can(true, move{callAnswered + action, i, 0}, func(c *scene) { c.answer(i, true, true) })
+	k.Breaks(true, s.left.API, move{callFails + action, i, 0}, func(c *scene) {
+		c.left.API--
+		c.answer(i, false, false)
+	})
+	if ask.Action >= engine.AddFinalizer {
+		k.Breaks(true, s.left.API, move{answerLost + action, i, 0}, func(c *scene) {
+			c.left.API--
+			c.answer(i, true, false)
+		})
+	}
+}
+
+// answer continues with a session: its call is carried out or not, and answered or not.
+func (c *scene) answer(i int, done, answered bool) {
+	l := &c.lines[i]
+	s := c.machine.session(&l.session)
+	var reply engine.Reply
+	if done {
+		reply = c.carryOut(i, s.Ask())
+	}
+	if !answered {
+		reply = engine.Reply{}
+	}
+	c.machine.with(l.session.fence.uid, &l.sight, func(t *engine.Tracker) {
+		s.Answer(t, reply, c.machine.now, c.machine.now)
+	})
+	c.continues(i, &s)
+}
+
+// carryOut is what the API server does with a call, and answers.
+func (c *scene) carryOut(i int, ask engine.Ask) engine.Reply {
+	s := &c.lines[i].session
+	reply := engine.Reply{Outcome: engine.Succeeded}
+	switch ask.Action {
+	case engine.ReadFence:
+		reply.Found, reply.Fence = c.fence.uid != 0, c.machine.fence(c.fence)
+		s.fence, s.changed = c.fence, false
+	case engine.ReadNode:
+		s.nodeThere, s.nodeReady, s.nodeTainted = c.node.there, c.node.ready, c.node.tainted
+		s.nodeBoot, s.nodeChanged = c.node.shown, false
+		reply.Node = c.machine.nodeFacts(s)
+	case engine.ReadLease:
+		s.lease = c.node.lease
+		reply.Lease = engine.LeaseFacts{Version: version("l", s.lease)}
+	case engine.ReadRun:
+		s.runOf, s.runUndoes = uint8(ask.Run.Attempt), ask.Run.Undo
+		s.runState, s.runSince = c.readRun(ask.Run)
+		reply.Run = c.machine.runFacts(s)
+	case engine.ListRemaining:
+		c.listRemaining(s)
+		reply.Remaining = remaining(s)
+	case engine.StartRun:
+		if c.overtaken(ask.Run) {
+			return engine.Reply{Outcome: engine.Unanswered}
+		}
+		c.judgeRun(ask.Run)
+		c.startRun(ask.Run)
+	case engine.StopRun:
+		c.stopRun(ask.Run)
+	case engine.AddTaint, engine.RemoveTaint:
+		reply.Outcome = c.taint(i, ask)
+	default:
+		reply.Outcome = c.write(i, ask)
+	}
+	return reply
+}
+
+// crossed reports whether another leader has started the agent of an attempt since one has read that it was not
+// started, and writes down the end of the attempt for that. This is taken not to happen, as in overtaken.
+func (c *scene) crossed(s *session) bool {
+	return s.runRead > 0 && !s.runUndoes && s.runState == noRun && c.object(s.of()).state != noRun
+}
+
+// overtaken reports whether another leader has written down the end of an attempt since one has read that it is at
+// work. A session starts an agent within seconds of that read, so this is taken not to happen.
+func (c *scene) overtaken(of engine.Run) bool {
+	return !of.Undo && (c.fence.uid == 0 || c.fence.attempts[of.Attempt-1].result != 0)
+}
+
+// listRemaining lists what remains on the node.
+func (c *scene) listRemaining(s *session) {
+	s.terminating, s.remains, s.attached = 0, 0, 0
+	for slot := range c.Pods {
+		p, bit := c.pods[slot], uint8(1)<<slot
+		if p.exists {
+			s.remains |= bit
+		}
+		if p.exists && p.terminating {
+			s.terminating |= bit
+		}
+		if p.attached {
+			s.attached |= bit
+		}
+	}
+}
+
+// taint changes the taint of the Node, if it is as it was read.
+func (c *scene) taint(i int, ask engine.Ask) engine.Outcome {
+	if c.lines[i].session.nodeChanged || !c.node.there {
+		return engine.Conflict
+	}
+	if ask.Action == engine.AddTaint {
+		c.judgeTaint()
+	}
+	c.writeNode(func(n *node) { n.tainted = ask.Action == engine.AddTaint })
+	return engine.Succeeded
+}
+
+// write changes the NodeFence, if it is as it was read.
+func (c *scene) write(i int, ask engine.Ask) engine.Outcome {
+	s := &c.lines[i].session
+	switch {
+	case c.fence.uid == 0 || fenceUID(c.fence.uid) != ask.UID:
+		return engine.Gone
+	case s.changed:
+		return engine.Conflict
+	case c.crossed(s):
+		return engine.Unanswered
+	}
+	c.judgeWrite(i, ask)
+	c.writeFence(func(f *fence) {
+		switch ask.Action {
+		case engine.AddFinalizer:
+			f.finalized = true
+		case engine.RemoveFinalizer:
+			f.finalized = false
+		case engine.DeleteFence:
+			f.terminating = true
+		case engine.WriteStatus:
+			*f = c.machine.status(*f, ask.Status)
+		default:
+		}
+	})
+	return engine.Succeeded
+}

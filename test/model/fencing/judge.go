@@ -1,0 +1,207 @@
+package fencing
+
+import (
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+)
+
+// proofIsFalse reports whether what the proof of the fence says is not so.
+func (c *scene) proofIsFalse() bool { return c.fence.proven && c.lied[c.fence.proofOf-1] }
+
+// judgeRelease judges that the hold of a pod ends, for a fence.
+func (c *scene) judgeRelease(slot int) {
+	p := c.pods[slot]
+	switch {
+	case c.answered:
+	case p.runs:
+		c.violates("F1: pod %d is released, and its processes run", slot)
+	case p.known && !p.deleted && !c.node.off:
+		c.violates("F1: pod %d is released, and its kubelet may start its processes", slot)
+	}
+}
+
+// judgeDetach judges that the volume of a pod is detached for the taint.
+func (c *scene) judgeDetach(slot int) {
+	if c.pods[slot].runs && !c.answered {
+		c.violates("F1: the volume of pod %d is detached, and its processes run", slot)
+	}
+}
+
+// judgeTaint judges that the node is tainted.
+func (c *scene) judgeTaint() {
+	c.answered = c.answered || c.proofIsFalse()
+	if c.node.ready {
+		c.violates("F3: a node that is Ready is tainted")
+	}
+	for slot := range c.Pods {
+		if c.pods[slot].runs && !c.answered {
+			c.violates("F1: the node is tainted, and processes of pod %d run", slot)
+		}
+	}
+}
+
+// judgeRun judges that the run of an agent is started.
+func (c *scene) judgeRun(run engine.Run) {
+	if run.Undo {
+		return
+	}
+	switch {
+	case c.fence.uid == 0, c.fence.returned == isTrue:
+		c.violates("F5: an agent is started, and the fence has ended")
+	case int(run.Attempt) > int(c.fence.count):
+		c.violates("F6: an agent is started for an attempt that was not written down")
+	}
+}
+
+// judgeWrite judges a write of the NodeFence.
+func (c *scene) judgeWrite(i int, ask engine.Ask) {
+	if ask.Action != engine.WriteStatus {
+		return
+	}
+	c.judgeStatus(i, c.machine.status(c.fence, ask.Status))
+}
+
+// judgeStatus judges what a NodeFence becomes.
+func (c *scene) judgeStatus(i int, is fence) {
+	was := c.fence
+	if is.count > was.count {
+		c.judgeAttempt(i, is.attempts[is.count-1])
+	}
+	if is.proven && !was.proven {
+		c.judgeProof(int(is.proofOf) - 1)
+	}
+	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
+		c.violates("F7: a proof is withdrawn, and the machine is off")
+	}
+	if is.returned == isTrue && was.returned != isTrue {
+		c.judgeReturn()
+	}
+}
+
+// judgeAttempt judges that an attempt begins.
+func (c *scene) judgeAttempt(i int, a attempt) {
+	if c.ControlPlane {
+		c.violates("F2: a node of the control plane is fenced")
+	}
+	if c.Policy && !c.lines[i].session.wasNotReady {
+		c.violates("F2: a node that is Ready is fenced for a policy")
+	}
+	for slot := range c.Pods {
+		if a.pods&(1<<slot) != 0 && c.pods[slot].exists && !c.pods[slot].terminating {
+			c.violates("F1: pod %d counts as terminating, and is not", slot)
+		}
+	}
+}
+
+// judgeProof judges a proof. A person's word is one, whatever it is worth.
+func (c *scene) judgeProof(of int) {
+	kind := c.kindAt(of)
+	slot := of
+	if kind == Remediation {
+		slot = maxAttempts
+	}
+	switch {
+	case kind == Person:
+		c.lied[of] = c.falseWord
+	case !c.lied[of] && !c.runs[slot].acted && c.left.Vanish == c.Budget.Vanish:
+		c.violates("F1: a proof is written down, and its agent has done nothing")
+	}
+}
+
+// judgeReturn judges that the fence ends.
+func (c *scene) judgeReturn() {
+	if c.abandoned {
+		return
+	}
+	if c.node.agent || c.node.storage {
+		c.violates("F5: the fence has ended, and what its agents did was not undone")
+	}
+	for slot := range c.runs {
+		if r := c.runs[slot]; r.state == running && !r.acted { // one that was stopped, and has not ended in time, may act yet
+			c.violates("F5: the fence has ended, and an agent is at work")
+		}
+	}
+	if c.node.tainted && c.Replicas == 1 { // the other leader may taint it at the same time, and removes that
+		c.violates("F3: the fence has ended, and its taint is there")
+	}
+}
+
+// judgeGone judges that the NodeFence is gone.
+func (c *scene) judgeGone() {
+	if c.node.tainted {
+		c.violates("F3: the NodeFence is gone, and its taint is there")
+	}
+}
+
+// idle reports whether volume-guard has nothing under way any more.
+func (k *worker) idle(s *state) bool {
+	if !k.settled(s) {
+		return false
+	}
+	return !slices.ContainsFunc(s.lines[:k.Replicas], func(l line) bool { return l.woken })
+}
+
+// polled has each replica work on the fence once more, and reports whether that changes nothing, and why the fence
+// waits.
+func (k *worker) polled(s *state) (reason string, rests bool) {
+	if s.fence.uid == 0 && !s.node.tainted {
+		return "", true
+	}
+	c := k.work(s)
+	return c.reason, c.state == *s && c.reason != "NodeRuns"
+}
+
+// work has each replica work on the fence once more.
+func (k *worker) work(s *state) *scene {
+	c := scene{World: k.World, machine: k.machine, state: *s}
+	for i := range k.Replicas {
+		c.begin(i)
+		for range 64 {
+			if c.lines[i].session.on {
+				c.answer(i, true, true)
+			}
+		}
+	}
+	c.settle()
+	return &c
+}
+
+// unsettled says what is not as it should be when all is at rest, empty if all is.
+func (k *worker) unsettled(s *state, reason string) string {
+	n := s.node
+	switch {
+	case reason != "" && !k.isSo(s, reason):
+		return "F4: the fence waits for good: " + reason
+	case reason != "":
+	case n.tainted:
+		return "F3: there is no fence, and its taint is there"
+	case (n.agent || n.storage) && !s.abandoned:
+		return "F5: there is no fence, and what its agents did was not undone"
+	}
+	return ""
+}
+
+// isSo reports whether a fence may wait for this reason: it names what a person can do, and the state is like that.
+func (k *worker) isSo(s *state, reason string) bool {
+	n, away := s.node, !s.node.connected()
+	switch reason {
+	case "Released", "Fenced":
+		return away || n.storage // and Reason NeedsReboot after its next renewal
+	case "AwaitsReturn":
+		return away
+	case "RemainsOnNode":
+		return away && slices.ContainsFunc(s.pods[:], func(p pod) bool { return p.exists || p.attached })
+	case "NeedsReboot":
+		return n.storage
+	case "WaitsForConfirmation":
+		return s.fence.count > 0 && k.kindOf(s.fence.attempts[s.fence.count-1].agent) == Person
+	case "NodeNotFound", "NodeDeleted":
+		return !n.there
+	case "ControlPlaneNode":
+		return k.ControlPlane
+	case "UnfenceFailed":
+		return slices.ContainsFunc(append(s.undos[:], s.runs[maxAttempts]), func(r run) bool { return r.hung })
+	}
+	return reason == "AllAgentsFailed"
+}

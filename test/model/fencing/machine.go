@@ -1,0 +1,355 @@
+package fencing
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+)
+
+// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
+// worker has its own.
+type machine struct {
+	*World
+	now     time.Time
+	tracker *engine.Tracker
+	// Fences are only read, so that each is made once.
+	fences map[fence]engine.Fence
+}
+
+func newMachine(w *World) *machine {
+	return &machine{World: w, now: time.Unix(1e9, 0), tracker: engine.NewTracker(), fences: map[fence]engine.Fence{}}
+}
+
+// timeout is that of each agent. long is longer than all that is waited for.
+const (
+	timeout = 5 * time.Minute
+	long    = 48 * time.Hour
+)
+
+var (
+	unfences = []v1alpha1.Unfence{whenReturned: v1alpha1.UnfenceWhenReturned, whenReleased: v1alpha1.UnfenceWhenReleased,
+		now: v1alpha1.UnfenceNow, abandon: v1alpha1.UnfenceAbandon}
+	results = []v1alpha1.Result{"", v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
+		v1alpha1.ResultCanceled, v1alpha1.ResultContradicted}
+	states = []engine.RunState{noRun: engine.RunAbsent, running: engine.Running, stopping: engine.RunStopping,
+		succeeded: engine.RunSucceeded, failed: engine.RunFailed}
+)
+
+// The results of attempts, by their numbers.
+const (
+	proven       = 1
+	contradicted = 5
+)
+
+// agentOf returns the agent of a number as a spec has it.
+func (w *World) agentOf(number uint8) v1alpha1.Agent {
+	a := v1alpha1.Agent{Name: agentName(number), Timeout: metav1.Duration{Duration: timeout}}
+	switch w.Agents[number-1] {
+	case Power:
+		a.Covers, a.Job = v1alpha1.CoversUntilUnfenced, &v1alpha1.JobAgent{Undo: true}
+	case Reboot:
+		a.Covers, a.Job = v1alpha1.CoversReboot, &v1alpha1.JobAgent{}
+	case Remediation:
+		a.Covers, a.Remediation = v1alpha1.CoversReboot, &v1alpha1.RemediationAgent{}
+	case Volumes:
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: "driver"}
+	case Person:
+		a.Covers, a.Manual = v1alpha1.CoversUntilUnfenced, &v1alpha1.ManualAgent{}
+	}
+	return a
+}
+
+func agentName(number uint8) string {
+	if number == byWord {
+		return "confirmation"
+	}
+	return "agent-" + strconv.Itoa(int(number))
+}
+
+func agentNumber(name string) uint8 {
+	if name == "confirmation" {
+		return byWord
+	}
+	return name[len(name)-1] - '0'
+}
+
+// kindOf returns the kind of an agent.
+func (w *World) kindOf(number uint8) Agent {
+	if number == byWord {
+		return Person
+	}
+	return w.Agents[number-1]
+}
+
+func podUID(slot int) types.UID  { return types.UID("pod-" + strconv.Itoa(slot)) }
+func fenceUID(n uint8) types.UID { return types.UID("fence-" + strconv.Itoa(int(n))) }
+func version(kind string, n uint8) string {
+	if n == 0 {
+		return ""
+	}
+	return kind + strconv.Itoa(int(n))
+}
+
+// number is the reverse of version.
+func number(s string) uint8 {
+	if s == "" {
+		return 0
+	}
+	n, _ := strconv.Atoi(s[1:])
+	return uint8(n)
+}
+
+// back returns a time that is so long ago.
+func (m *machine) back(a age, until time.Duration) time.Time {
+	switch a {
+	case old:
+		return m.now.Add(-until - time.Second)
+	case older:
+		return m.now.Add(-long)
+	case young:
+	}
+	return m.now
+}
+
+// fence returns a NodeFence as it is read from what the API server has.
+func (m *machine) fence(f fence) engine.Fence {
+	if f.uid == 0 {
+		return engine.Fence{}
+	}
+	read, known := m.fences[f]
+	if !known {
+		read = m.newFence(f)
+		m.fences[f] = read
+	}
+	return read
+}
+
+func (m *machine) newFence(f fence) engine.Fence {
+	out := engine.Fence{Name: "node", UID: fenceUID(f.uid), ResourceVersion: "1", Terminating: f.terminating,
+		Finalized: f.finalized}
+	out.Spec = v1alpha1.NodeFenceSpec{Unfence: unfences[f.unfence], Confirmation: version("w", f.word),
+		AllowControlPlane: !m.ControlPlane}
+	if m.Policy {
+		out.Spec.PolicyName = "policy"
+	}
+	for i := range m.Agents {
+		out.Spec.Agents = append(out.Spec.Agents, m.agentOf(uint8(i+1)))
+	}
+	for _, c := range []struct {
+		name string
+		is   condition
+		age
+	}{{v1alpha1.ConditionFenced, f.fenced, f.sinceEnd}, {v1alpha1.ConditionReleased, f.released, young},
+		{v1alpha1.ConditionReturned, f.returned, f.sinceReturned}} {
+		status := metav1.ConditionFalse
+		if c.is == isTrue {
+			status = metav1.ConditionTrue
+		}
+		if c.is != noCondition {
+			out.Status.Conditions = append(out.Status.Conditions, metav1.Condition{Type: c.name, Status: status,
+				LastTransitionTime: metav1.NewTime(m.back(c.age, 24*time.Hour))})
+		}
+	}
+	for i, a := range f.attempts[:f.count] {
+		out.Status.Attempts = append(out.Status.Attempts, m.attempt(i, a))
+	}
+	if f.proven {
+		agent := f.attempts[f.proofOf-1].agent
+		p := &v1alpha1.Proof{Attempt: int32(f.proofOf), Agent: agentName(agent), Covers: v1alpha1.CoversUntilUnfenced,
+			BootID: version("b", f.proofBoot), LeaseVersion: version("l", f.proofAt)}
+		if agent != byWord {
+			p.Covers = m.agentOf(agent).Covers
+		}
+		out.Status.Proof = p
+	}
+	return out
+}
+
+func (m *machine) attempt(i int, a attempt) v1alpha1.Attempt {
+	out := v1alpha1.Attempt{Number: int32(i + 1), Agent: agentName(a.agent), Result: results[a.result],
+		Message: version("w", a.word), BootID: version("b", a.boot), StartedAt: metav1.NewTime(m.back(a.since, timeout))}
+	for slot := range maxPods {
+		if a.pods&(1<<slot) != 0 {
+			out.TerminatingPods = append(out.TerminatingPods, podUID(slot))
+		}
+	}
+	if a.result != 0 {
+		at := metav1.NewTime(m.back(a.since, time.Hour))
+		out.EndedAt = &at
+	}
+	if a.undone {
+		out.UndoneAt = &metav1.Time{Time: m.now}
+	}
+	return out
+}
+
+// status returns a NodeFence with the status that the engine writes.
+func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
+	was := f
+	f.fenced, f.released, f.returned = conditionOf(s, v1alpha1.ConditionFenced),
+		conditionOf(s, v1alpha1.ConditionReleased), conditionOf(s, v1alpha1.ConditionReturned)
+	if f.fenced != was.fenced {
+		f.sinceEnd = young
+	}
+	f.attempts, f.count = [maxAttempts]attempt{}, uint8(len(s.Attempts))
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		now := attempt{agent: agentNumber(a.Agent), result: uint8(slices.Index(results, a.Result)), boot: number(a.BootID),
+			undone: a.UndoneAt != nil}
+		if a.Message != "" && a.Message[0] == 'w' {
+			now.word = number(a.Message)
+		}
+		for _, uid := range a.TerminatingPods {
+			now.pods |= 1 << (uid[len(uid)-1] - '0')
+		}
+		if now.result == was.attempts[i].result {
+			now.since = was.attempts[i].since // the time of its beginning, or of its end, is as it was
+		}
+		f.attempts[i] = now
+	}
+	f.proven, f.proofOf, f.proofBoot, f.proofAt = s.Proof != nil, 0, 0, 0
+	if p := s.Proof; p != nil {
+		f.proofOf, f.proofBoot, f.proofAt = uint8(p.Attempt), number(p.BootID), number(p.LeaseVersion)
+	}
+	return f.tidy()
+}
+
+func conditionOf(s *v1alpha1.NodeFenceStatus, name string) condition {
+	for _, c := range s.Conditions {
+		switch {
+		case c.Type != name:
+		case c.Status == metav1.ConditionTrue:
+			return isTrue
+		default:
+			return isFalse
+		}
+	}
+	return noCondition
+}
+
+// tidy forgets times that nothing is measured by any more.
+func (f fence) tidy() fence {
+	for i := range f.attempts {
+		if i+1 < int(f.count) {
+			f.attempts[i].since = young
+		}
+	}
+	return f
+}
+
+// sight returns what one process has seen of the fence, as the engine has it.
+func (m *machine) sight(s sight) engine.Sight {
+	if !s.seen {
+		return engine.Sight{}
+	}
+	out := engine.Sight{LeaseVersion: version("l", s.lease), LeaseSince: m.back(s.since, time.Hour)}
+	if s.runsOn {
+		out.RunsSince = m.back(s.runsSince, time.Hour)
+	}
+	return out
+}
+
+func (m *machine) sightOf(s engine.Sight) sight {
+	if s.LeaseSince.IsZero() {
+		return sight{}
+	}
+	out := sight{seen: true, lease: number(s.LeaseVersion), since: m.ageOf(s.LeaseSince), runsOn: !s.RunsSince.IsZero()}
+	if out.runsOn {
+		out.runsSince = m.ageOf(s.RunsSince)
+	}
+	return out
+}
+
+func (m *machine) ageOf(t time.Time) age {
+	if t.Equal(m.now) {
+		return young
+	}
+	return old
+}
+
+// with has the tracker be that of a replica while something is done with it.
+func (m *machine) with(uid uint8, s *sight, do func(t *engine.Tracker)) {
+	clear(m.tracker.Fences)
+	if s.seen {
+		m.tracker.Fences[fenceUID(uid)] = m.sight(*s)
+	}
+	do(m.tracker)
+	*s = m.sightOf(m.tracker.Fences[fenceUID(uid)])
+}
+
+func (m *machine) readAt(order uint8) engine.Read {
+	if order == 0 {
+		return engine.Read{}
+	}
+	return engine.Read{Sent: m.now, Order: int(order)}
+}
+
+// facts returns those with which a replica works in a session.
+func (m *machine) facts(s *session) engine.Facts {
+	f := engine.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
+		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Version: version("l", s.lease)}, Sight: m.sight(s.sight)}
+	if s.nodeRead > 0 {
+		f.Node = m.nodeFacts(s)
+		f.Node.Read = m.readAt(s.nodeRead)
+	}
+	if s.runRead > 0 {
+		f.Run = m.runFacts(s)
+		f.Run.Of, f.Run.Read = s.of(), m.readAt(s.runRead)
+	}
+	if s.remainingRead > 0 {
+		f.Remaining = remaining(s)
+		f.Remaining.Read = m.readAt(s.remainingRead)
+	}
+	return f
+}
+
+// of returns the run that was read.
+func (s *session) of() engine.Run {
+	return engine.Run{Attempt: int32(s.runOf), Agent: agentName(s.fence.attempts[s.runOf-1].agent), Undo: s.runUndoes}
+}
+
+func (m *machine) nodeFacts(s *session) engine.NodeFacts {
+	if !s.nodeThere {
+		return engine.NodeFacts{}
+	}
+	return engine.NodeFacts{Found: true, ResourceVersion: "1", Ready: s.nodeReady, NotReady: !s.nodeReady,
+		BootID: version("b", s.nodeBoot), Tainted: s.nodeTainted, ControlPlane: m.ControlPlane}
+}
+
+func (m *machine) runFacts(s *session) engine.RunFacts {
+	out := engine.RunFacts{State: states[s.runState]}
+	if s.runState == failed {
+		out.EndedAt = m.back(s.runSince, time.Hour)
+	}
+	return out
+}
+
+func remaining(s *session) (f engine.RemainingFacts) {
+	for slot := range maxPods {
+		bit := uint8(1) << slot
+		if s.terminating&bit != 0 {
+			f.Terminating = append(f.Terminating, podUID(slot))
+			f.Leaving.Pods++
+		}
+		if s.remains&bit != 0 {
+			f.All.Pods++
+		}
+		if s.attached&bit != 0 {
+			f.All.VolumeAttachments++
+		}
+	}
+	return f
+}
+
+// session returns a session under way as the engine has it.
+func (m *machine) session(s *session) engine.Session {
+	f := m.facts(s)
+	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
+		Decision: engine.Decide(f, m.now)}
+}

@@ -1,0 +1,231 @@
+package fencing
+
+import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+
+// always are the moves that come again and again, and end no rest: kubelets that renew their Leases, reads, and polls.
+// A kubelet that has started renews its Lease once, at most, before it writes its boot ID.
+func (k *worker) always(s *state) {
+	n := s.node
+	renews := n.connected() && n.there && (n.shown == n.boot || n.lease == s.fence.proofAt)
+	renew := func(c *scene) { c.node.lease = unused }
+	if renews && k.heard(s) {
+		k.Cluster(func() { k.Can(true, move{kubeletRenews, 0, 0}, renew) })
+	} else {
+		k.Can(renews, move{kubeletRenews, 0, 0}, renew)
+	}
+	for slot := range k.Pods {
+		k.readsFence(s, slot, false)
+	}
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		k.Can(l.up && l.timed && !l.session.on && !l.woken, move{pollBegins, i, 0}, func(c *scene) { c.begin(i) })
+	}
+}
+
+// heard reports whether the next renewal of the Lease matters: there is a proof that it can contradict.
+func (k *worker) heard(s *state) bool {
+	f := s.fence
+	contradicts := f.fenced == isTrue && f.proven && k.kindOf(f.attempts[f.proofOf-1].agent) != Volumes
+	return contradicts || f.proven && f.proofAt == s.node.lease
+}
+
+// nodes are the moves of the machine, of its kubelet as far as it is about the Node, and of the node lifecycle.
+func (k *worker) nodes(s *state) {
+	n := s.node
+	k.Can(n.off && !n.agent && !n.person && k.slowly(s), move{machineStarts, 0, 0}, func(c *scene) {
+		c.node.off, c.node.boot = false, unused
+	})
+	k.Can(n.connected() && (n.shown != n.boot || !n.there), move{kubeletRegisters, 0, 0}, func(c *scene) {
+		c.writeNode(func(n *node) {
+			n.shown = n.boot
+			if !n.there {
+				n.there, n.ready, n.tainted = true, false, false
+			}
+		})
+	})
+	k.Can(n.there && n.ready != n.connected() && (!n.connected() || n.shown == n.boot) && k.tended(s),
+		move{nodeReadyChanges, 0, 0},
+		func(c *scene) { c.writeNode(func(n *node) { n.ready = n.connected() }) })
+	k.Can(n.lateLease && n.there, move{lateRenewal, 0, 0}, func(c *scene) {
+		c.node.lateLease, c.node.lease = false, unused
+	})
+	k.Can(n.lateLease, move{lateIsLost, 0, 0}, func(c *scene) { c.node.lateLease = false })
+	k.Can(n.lateStatus > 0 && n.there, move{lateStatus, 0, 0}, func(c *scene) {
+		c.writeNode(func(n *node) { n.ready, n.shown, n.lateStatus = true, n.lateStatus, 0 })
+	})
+	k.Can(n.lateStatus > 0, move{lateIsLost, 1, 0}, func(c *scene) { c.node.lateStatus = 0 })
+	k.Can(!n.there && n.lease > 0, move{leaseIsCollected, 0, 0}, func(c *scene) { c.node.lease = 0 })
+	k.faults(s)
+}
+
+// slowly reports whether what takes less time than the start of a machine has happened: requests that were under way
+// are carried out or lost, and each replica has seen that the Lease is not renewed any more.
+func (k *worker) slowly(s *state) bool {
+	for _, l := range s.lines[:k.Replicas] {
+		if l.sight.runsOn && l.sight.since == old {
+			return false
+		}
+	}
+	return !s.node.lateLease && s.node.lateStatus == 0
+}
+
+// tended reports whether volume-guard has removed the taint from a node that is Ready, if it does that at all: it takes
+// longer until a node that is cut off is not Ready any more.
+func (k *worker) tended(s *state) bool {
+	if !s.node.ready || !s.node.tainted {
+		return true
+	}
+	if !k.settled(s) {
+		return false
+	}
+	for at := *s; ; { // a session ends with a write
+		then := k.work(&at).state
+		switch {
+		case !then.node.tainted:
+			return false
+		case then == at:
+			return true
+		}
+		at = then
+	}
+}
+
+// faults are those of the node.
+func (k *worker) faults(s *state) {
+	n := s.node
+	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *scene) {
+		c.left.Cut--
+		c.late()
+		c.node.cut = true
+	})
+	k.Breaks(n.cut && !n.lateLease && n.lateStatus == 0, s.left.Heal, move{kubeletReturns, 0, 0}, func(c *scene) {
+		c.left.Heal--
+		c.node.cut = false
+	})
+	k.Breaks(!n.off, s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *scene) {
+		c.left.PowerCut--
+		c.stop()
+	})
+}
+
+// late has requests of a kubelet that works be under way.
+func (c *scene) late() {
+	if c.node.connected() && c.left.Late > 0 {
+		c.left.Late--
+		c.node.lateLease, c.node.lateStatus = true, c.node.boot
+	}
+}
+
+// stop ends the machine, and all that runs there.
+func (c *scene) stop() {
+	if !c.node.off {
+		c.late()
+	}
+	c.node.off = true
+	for slot := range c.pods {
+		p := &c.pods[slot]
+		p.runs, p.known, p.deleted = false, false, false
+	}
+}
+
+// kubelets are the moves of the kubelet with its pods, and of the controllers of Kubernetes that end pods.
+func (k *worker) kubelets(s *state) {
+	for slot := range k.Pods {
+		k.kubelet(s, slot)
+		k.cluster(s, slot)
+		k.holder(s, slot)
+	}
+}
+
+// kubelet are the moves of the kubelet with one pod. One that has started starts no pods before it is Ready, and writes
+// that together with its boot ID.
+func (k *worker) kubelet(s *state, slot int) {
+	p, n := s.pods[slot], s.node
+	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot}, func(c *scene) {
+		c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
+	})
+	k.Can(!n.off && p.known && !p.deleted && !p.runs, move{containerStarts, 0, slot}, func(c *scene) {
+		c.pods[slot].runs = true
+	})
+	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) { c.pods[slot].runs = false })
+	k.Can(n.connected() && p.deleted && !p.runs && p.exists && p.terminating, move{podIsFinished, 0, slot},
+		func(c *scene) { c.pods[slot] = pod{} })
+}
+
+// isNews reports whether the kubelet does not know how a pod is, and is to know.
+func (p pod) isNews(ready bool) bool {
+	if !p.known {
+		return p.exists && ready
+	}
+	return !p.deleted && (p.terminating || !p.exists)
+}
+
+// cluster are the moves of Kubernetes' own controllers: the taint has pods deleted that do not tolerate it, then marked
+// Failed, and their volumes detached (pkg/controller/tainteviction, podgc, volume/attachdetach).
+func (k *worker) cluster(s *state, slot int) {
+	p, n := s.pods[slot], s.node
+	outOfService := n.there && n.tainted
+	there := outOfService && p.exists
+	k.Can(there && !p.terminating && slot == 0, move{podIsEvicted, 0, slot}, func(c *scene) {
+		c.pods[slot].terminating = true
+	})
+	k.Can(there && !n.ready && p.terminating && !p.collected, move{podIsCollected, 0, slot},
+		func(c *scene) { c.pods[slot].collected = true })
+	unused := outOfService || n.connected() && !p.runs || !p.exists && !n.ready
+	k.Can(p.attached && unused && (!p.exists || p.collected), move{volumeIsDetached, 0, slot}, func(c *scene) {
+		c.judgeDetach(slot)
+		c.pods[slot].attached = false
+	})
+}
+
+// holder is the controller that holds pods. It reads the evidence of a fence after it has seen the deletion: the
+// NodeFence, and then the Node.
+func (k *worker) holder(s *state, slot int) {
+	p := s.pods[slot]
+	if !p.exists || !p.terminating {
+		return
+	}
+	e := k.shown(s, slot)
+	k.readsFence(s, slot, true)
+	seen := s.seen(p.evidence)
+	k.Can(p.evidence.covered && !p.evidence.notReady && seen, move{holderReadsNode, 0, slot},
+		func(c *scene) { c.pods[slot].evidence.notReady, c.pods[slot].evidence.boot = true, 0 })
+	k.Can(p.evidence.covered && p.evidence.notReady, move{holderReleases, 0, slot}, func(c *scene) {
+		c.judgeRelease(slot)
+		c.pods[slot] = pod{attached: p.attached, runs: p.runs, known: p.known, deleted: p.deleted}
+	})
+	// It begins anew after each pause, also where the Node is Ready.
+	k.Can(p.evidence.covered && (!p.evidence.notReady && !seen || !e.covered), move{holderBeginsAnew, 0, slot},
+		func(c *scene) { c.pods[slot].evidence = evidence{} })
+}
+
+// readsFence has the holder read the NodeFence for a pod: in time for a read of the Node that shows what it has to, or
+// else in vain, if nothing happens in between.
+func (k *worker) readsFence(s *state, slot int, inTime bool) {
+	p := s.pods[slot]
+	if !p.exists || !p.terminating || p.evidence.covered {
+		return
+	}
+	e := k.shown(s, slot)
+	k.Can(e.covered && s.seen(e) == inTime, move{holderReadsFence, 0, slot}, func(c *scene) {
+		c.pods[slot].evidence = e
+		c.answered = c.answered || c.proofIsFalse()
+	})
+}
+
+// seen reports whether the Node shows what it has to for this evidence.
+func (s *state) seen(e evidence) bool {
+	return s.node.there && !s.node.ready && (!e.bound || s.node.shown == e.boot)
+}
+
+// shown is what a live read of the NodeFence shows about a pod.
+func (k *worker) shown(s *state, slot int) evidence {
+	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
+	switch {
+	case shown.EndsPod(""):
+		return evidence{covered: true}
+	case shown.EndsPod(shown.BootID):
+		return evidence{covered: true, bound: true, boot: number(shown.BootID)}
+	}
+	return evidence{}
+}

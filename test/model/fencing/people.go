@@ -1,0 +1,73 @@
+package fencing
+
+// people are the moves of users and administrators, each as often as the budget says.
+func (k *worker) people(s *state) {
+	f, n := s.fence, s.node
+	k.User(f.uid == 0 && (!k.Policy || n.there && !n.ready), s.left.Fence, move{nodeFenceIsCreated, 0, 0},
+		func(c *scene) {
+			c.left.Fence--
+			c.born++
+			c.falseWord = false
+			c.writeFence(func(f *fence) {
+				*f = fence{uid: c.born}
+				if c.WhenReleased {
+					f.unfence = whenReleased
+				}
+			})
+		})
+	for slot := range k.Pods {
+		k.User(s.pods[slot].exists && !s.pods[slot].terminating, s.left.Delete, move{userDeletesPod, 0, slot},
+			func(c *scene) {
+				c.left.Delete--
+				c.pods[slot].terminating = true
+			})
+	}
+	k.User(!n.person, s.left.Off, move{userPowersOff, 0, 0}, func(c *scene) {
+		c.left.Off--
+		c.node.person = true
+		c.stop()
+	})
+	k.User(n.off && (n.agent || n.person), s.left.On, move{userPowersOn, 0, 0}, func(c *scene) {
+		c.left.On--
+		// Who has said that the machine stays off, and powers it on before that is a proof, answers for it.
+		c.falseWord = c.falseWord || c.node.person
+		c.node.agent, c.node.person = false, false
+	})
+	k.User(n.there, s.left.DeleteNode, move{userDeletesNode, 0, 0}, func(c *scene) {
+		c.left.DeleteNode--
+		c.writeNode(func(n *node) { n.there, n.ready, n.tainted, n.shown = false, false, false, 0 })
+	})
+	if f.uid > 0 {
+		k.masters(s)
+	}
+}
+
+// masters are those who have a say about the NodeFence.
+func (k *worker) masters(s *state) {
+	f := s.fence
+	say := func(c *scene, falsely bool) {
+		c.falseWord = falsely
+		c.writeFence(func(f *fence) { f.word++ })
+	}
+	k.User(s.node.person && (f.word == 0 || s.falseWord), s.left.Confirm, move{userConfirms, 0, 0}, func(c *scene) {
+		c.left.Confirm--
+		say(c, false)
+	})
+	k.User(!s.node.person && f.word == 0, s.left.LieWord, move{userConfirmsFalsely, 0, 0}, func(c *scene) {
+		c.left.LieWord--
+		say(c, true)
+	})
+	k.User(f.unfence < now, s.left.Now, move{userUnfences, 0, 0}, func(c *scene) {
+		c.left.Now--
+		c.writeFence(func(f *fence) { f.unfence = now })
+	})
+	k.User(f.unfence < abandon, s.left.Abandon, move{userAbandons, 0, 0}, func(c *scene) {
+		c.left.Abandon--
+		c.abandoned = true
+		c.writeFence(func(f *fence) { f.unfence = abandon })
+	})
+	k.User(!f.terminating, s.left.DeleteFence, move{userDeletesFence, 0, 0}, func(c *scene) {
+		c.left.DeleteFence--
+		c.writeFence(func(f *fence) { f.terminating = true })
+	})
+}

@@ -1,0 +1,153 @@
+package fencing
+
+import (
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+// script plays moves, one after the other.
+type script struct {
+	*worker
+	modeltest.Script[state, move]
+}
+
+func begin(t *testing.T, w World) *script {
+	w.Pods, w.Replicas = max(w.Pods, 1), 1
+	w.Budget = Budget{Fence: 1, Delete: 1, Off: 1, On: 1, Confirm: 1, LieWord: 1, Now: 1, Abandon: 1, Cut: 2, Heal: 1,
+		Slow: 1, Fail: 1, Hang: 1, Endless: 1, Lie: 1, Again: 1}
+	k := newWorker(&w)
+	s := &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
+	return s.then(nodeFenceIsCreated).guardActs()
+}
+
+// then makes a move for each verb. Each must be possible.
+func (s *script) then(verbs ...verb) *script {
+	s.T.Helper()
+	for _, v := range verbs {
+		s.Then(s.describe(move{v, 0, 0}), func(m move) bool { return m.verb == v })
+	}
+	return s
+}
+
+// guardActs has volume-guard do all that it finds to do at once.
+func (s *script) guardActs() *script {
+	s.All(func(m move) bool { return m.verb == workerBegins || m.verb >= callAnswered && m.verb < callFails })
+	return s
+}
+
+// guardPolls has volume-guard work on the fence after a pause.
+func (s *script) guardPolls() *script { return s.then(pollBegins).guardActs() }
+
+// podIsHeld has the controller that holds pods do what it can, and checks that the pod stays.
+func (s *script) podIsHeld() {
+	s.T.Helper()
+	s.holderActs()
+	if !s.Now.pods[0].exists {
+		s.T.Errorf("the pod is released\n%s", &s.Script)
+	}
+}
+
+func (s *script) podIsReleased() {
+	s.T.Helper()
+	s.holderActs()
+	if s.Now.pods[0].exists {
+		s.T.Errorf("the pod is held\n%s", &s.Script)
+	}
+}
+
+func (s *script) holderActs() {
+	for s.First(func(m move) bool {
+		return m.verb == holderReadsFence || m.verb == holderReadsNode || m.verb == holderReleases
+	}) {
+		continue
+	}
+}
+
+// waits checks why the fence waits.
+func (s *script) waits(reason string) *script {
+	s.T.Helper()
+	if c := s.work(&s.Now); c.reason != reason {
+		s.T.Errorf("it waits for %s, want %s\n%s", c.reason, reason, &s.Script)
+	}
+	return s
+}
+
+func (s *script) is(what string, so bool) *script {
+	s.T.Helper()
+	if !so {
+		s.T.Errorf("not so: %s\n%s", what, &s.Script)
+	}
+	return s
+}
+
+var power = World{Agents: []Agent{Power}}
+
+func TestANodeThatIsFencedLosesItsPodsAndReturns(t *testing.T) {
+	s := begin(t, power).then(kubeletIsCutOff, userDeletesPod, agentActs, agentSucceeds).guardPolls()
+	s.is("it is in force", s.Now.fence.proven).podIsHeld()
+	s.then(nodeReadyChanges).guardPolls().is("it is tainted", s.Now.node.tainted).waits("Released").podIsReleased()
+	s.then(userPowersOn, machineStarts, kubeletReturns, kubeletRegisters, kubeletRenews, volumeIsDetached).guardPolls()
+	s.then(agentActs, agentSucceeds).guardPolls().is("it has returned", s.Now.fence.returned == isTrue)
+	s.is("it is not tainted", !s.Now.node.tainted)
+}
+
+// Each of these is a story in which the engine broke a promise once.
+
+func TestAMachineThatIsPoweredOnWhileItsAgentWorksIsNotProvenOff(t *testing.T) {
+	s := begin(t, power).then(agentActs, userPowersOn, machineStarts, kubeletRegisters, kubeletSees, containerStarts,
+		agentSucceeds)
+	s.guardPolls().is("nothing is proven", !s.Now.fence.proven)
+	s.then(userDeletesPod, kubeletIsCutOff, nodeReadyChanges).podIsHeld()
+}
+
+func TestAMachineThatIsPoweredOnInForceReleasesNothing(t *testing.T) {
+	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userPowersOn, machineStarts, kubeletRegisters,
+		kubeletSees, containerStarts, userDeletesPod, kubeletIsCutOff, nodeReadyChanges)
+	s.is("it is in force", s.Now.fence.fenced == isTrue).podIsHeld()
+	s.guardPolls().is("it is not tainted", !s.Now.node.tainted).podIsHeld()
+}
+
+func TestTheTaintGoesWhenTheNodeIsBack(t *testing.T) {
+	s := begin(t, power).then(agentActs, nodeReadyChanges, agentSucceeds).guardPolls()
+	s.is("it is tainted", s.Now.node.tainted)
+	s.then(userPowersOn, machineStarts, kubeletRegisters).guardPolls().is("it is not tainted", !s.Now.node.tainted)
+}
+
+func TestTheTaintGoesBeforeTheUndoing(t *testing.T) {
+	s := begin(t, power).then(agentActs, nodeReadyChanges, agentSucceeds).guardPolls()
+	s.then(userPowersOn, machineStarts, kubeletRegisters, userUnfences).guardActs()
+	s.is("it is not tainted", !s.Now.node.tainted).is("it is not undone", !s.Now.fence.attempts[0].undone)
+}
+
+func TestARenewalThatWasUnderWayContradictsNothing(t *testing.T) {
+	s := begin(t, power)
+	s.Now.left.Late = 1
+	s.then(agentActs, agentSucceeds).guardPolls().then(lateRenewal).guardPolls().waits("NodeRuns")
+	s.then(leaseGraceEnds, runsGraceEnds).guardPolls().is("it is in force", s.Now.fence.proven)
+}
+
+func TestALyingAgentIsFoundOut(t *testing.T) {
+	s := begin(t, power).then(agentLies).guardPolls().then(kubeletRenews).guardPolls().waits("NodeRuns")
+	s.then(kubeletRenews, runsGraceEnds).guardPolls().is("the proof is withdrawn", !s.Now.fence.proven)
+	s.waits("AllAgentsFailed")
+}
+
+func TestAFalseWordIsFoundOut(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Person}}).waits("WaitsForConfirmation").then(userConfirmsFalsely).guardActs()
+	s.is("it is in force", s.Now.fence.proven).then(kubeletRenews).guardPolls()
+	s.then(kubeletRenews, runsGraceEnds).guardPolls()
+	s.is("the proof is withdrawn", !s.Now.fence.proven)
+	s.then(chainPauseEnds).guardPolls().waits("WaitsForConfirmation")
+}
+
+func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
+	s := begin(t, power).then(userUnfences).guardActs().then(agentIsEndless).guardPolls().waits("AgentStopping")
+	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
+}
+
+func TestAnUndoingThatDoesNotEndNamesAWayOut(t *testing.T) {
+	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
+	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
+	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
+}

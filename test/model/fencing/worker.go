@@ -1,0 +1,56 @@
+package fencing
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
+	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
+}
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *scene]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w)}
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *scene { return &scene{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Code: move.code,
+	}
+	return k
+}
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.always(s)
+	k.Cluster(func() {
+		k.nodes(s)
+		k.kubelets(s)
+		k.agents(s)
+		for i := range k.Replicas {
+			k.guard(s, i)
+		}
+	})
+}
+
+// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is. It is not at rest
+// while volume-guard has something under way, or would have after a pause.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
+	}
+	reason, rests := k.polled(s)
+	if !rests {
+		return "", false
+	}
+	return k.unsettled(s, reason), true
+}

@@ -1,0 +1,228 @@
+package fencing
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Agent is a kind of agents.
+type Agent uint8
+
+const (
+	// Power is a Job that powers the machine off, and on again to undo that.
+	Power Agent = iota
+	// Reboot is a Job that reboots the machine.
+	Reboot
+	// Remediation is a custom resource that has the machine rebooted, and is deleted to undo that.
+	Remediation
+	// Volumes cuts the machine off from the volumes of a driver.
+	Volumes
+	// Person waits for a person, who powers the machine off.
+	Person
+)
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	Constant string
+	// Agents are those of each NodeFence.
+	Agents []Agent
+	// Pods is how many pods there are on the node. The second one tolerates the taint.
+	Pods     int
+	Replicas int
+	// Policy: a FencePolicy creates the NodeFence. ControlPlane: the node is one of the control plane.
+	Policy, ControlPlane bool
+	// WhenReleased: the fence is undone once the pods are released.
+	WhenReleased bool
+	// Lag: watches show what is at any later time. Without, at once.
+	Lag    bool
+	Budget Budget
+}
+
+// Budget is how often each thing may happen in one history.
+type Budget struct {
+	// What people do. Fence: a NodeFence is created. Delete: a pod is deleted. Off: the machine is powered off by hand,
+	// and On: on. Confirm: a person says so who has done it. LieWord: and who has not. Now, Abandon: the fence is ended.
+	// DeleteFence, DeleteNode: the objects are.
+	Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
+	// What breaks. Cut: a kubelet is cut off. Heal: and returns. PowerCut: the machine reboots. Late: requests of a
+	// machine that are carried out after it was cut off or has ended.
+	Cut, Heal, PowerCut, Late uint8
+	// What becomes of agents. Slow: one takes longer than its time limit. Fail: it fails. Hang: it has no result. Endless:
+	// one that was stopped does not end. Vanish: its object is deleted. Lie: it says that it has done what it has not.
+	// Again: all are tried once more.
+	Slow, Fail, Hang, Endless, Vanish, Lie, Again uint8
+	// Crash: a replica ends. API: calls that fail, or whose answer is lost.
+	Crash, API uint8
+}
+
+// Worlds are the bounds that are explored.
+func Worlds() []World {
+	worlds := append(append(basic(), agents()...), append(people(), liars()...)...)
+	for i := range worlds {
+		w := &worlds[i]
+		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 1)
+	}
+	return worlds
+}
+
+const (
+	onePod    = "the second pod: what is released for one is released for each"
+	oneLeader = "one replica: a second does what one does after a crash, and two have a world of their own"
+	upToDate  = "watches: what they show is never a proof, and a world of its own has them lag"
+	oneAgent  = "one agent: chains have worlds of their own"
+)
+
+// basic are about one agent that powers the machine off, and about volume-guard itself.
+func basic() []World {
+	return []World{
+		{
+			Name: "fence", About: "a node that is cut off is powered off, and returns, at any step; a replica ends between " +
+				"its steps", Agents: []Agent{Power}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, On: 1, Crash: 1},
+		},
+		{
+			Name: "fence, calls fail", About: "calls to the API server fail or lose their answer, twice",
+			Agents: []Agent{Power}, Constant: upToDate + "; " + onePod,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, API: 2},
+		},
+		{
+			Name: "fence, lag", About: "watches lag, a fence is ended, and another one follows", Lag: true,
+			Agents: []Agent{Power}, Constant: onePod, Budget: Budget{Fence: 2, Cut: 1, Now: 1},
+		},
+		{
+			Name: "fence, two leaders", About: "two replicas act at the same time", Agents: []Agent{Power}, Replicas: 2,
+			Constant: upToDate + "; " + onePod, Budget: Budget{Fence: 1, Now: 1},
+		},
+		{
+			Name: "fence, chain", About: "agents take too long, hang, do not end, and are tried again",
+			Agents: []Agent{Power, Reboot}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, Slow: 1, Hang: 1, Endless: 1, Again: 1},
+		},
+	}
+}
+
+// agents are about agents of each kind, and what can become of them.
+func agents() []World {
+	return []World{
+		{
+			Name: "fence, agents fail", About: "agents fail, lose their objects, and are tried again",
+			Agents: []Agent{Power, Reboot}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, Delete: 1, Fail: 2, Vanish: 1, Again: 1},
+		},
+		{
+			Name: "fence, reboot", About: "an agent that reboots the machine, with pods that were terminating before " +
+				"and pods that were not", Agents: []Agent{Reboot}, Pods: 2, Constant: upToDate + "; " + oneAgent,
+			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, PowerCut: 1},
+		},
+		{
+			Name: "fence, remediation", About: "a custom resource with the name of the node, which hangs, is deleted and " +
+				"does not end", Agents: []Agent{Remediation}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, Hang: 1, Endless: 1, Now: 1},
+		},
+		{
+			Name: "fence, volumes", About: "an agent that cuts the node off from volumes releases no pod",
+			Agents: []Agent{Volumes}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1},
+		},
+	}
+}
+
+// people are about what people do, and machines that return.
+func people() []World {
+	return []World{
+		{
+			Name: "fence, person", About: "a person powers the machine off and says so, before, during and after the agents",
+			Agents: []Agent{Power, Person}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Off: 1, On: 1, Confirm: 1, Fail: 1},
+		},
+		{
+			Name: "fence, ended", About: "a person ends the fence, abandons it, and deletes the NodeFence, at any step",
+			Agents: []Agent{Power}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Now: 1, Abandon: 1, DeleteFence: 1},
+		},
+		{
+			Name: "fence, when released", About: "the machine is powered on again once its pods are released",
+			WhenReleased: true,
+			Agents:       []Agent{Power}, Pods: 2, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, Heal: 1, Crash: 1},
+		},
+		{
+			Name:   "fence, power",
+			About:  "the machine is powered on by hand while the fence is in force, runs, and is cut off again",
+			Agents: []Agent{Power}, Pods: 2, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, On: 1},
+		},
+		{
+			Name: "fence, late requests", About: "renewals and statuses of the node that were under way are carried out late",
+			Agents: []Agent{Power}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, On: 1, Late: 1},
+		},
+	}
+}
+
+// liars are about proofs that are not so, and nodes that are not to be fenced.
+func liars() []World {
+	return []World{
+		{
+			Name: "fence, lying agent", About: "an agent says that it has done what it has not: the node contradicts it",
+			Agents: []Agent{Power}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Lie: 1, Again: 1},
+		},
+		{
+			Name: "fence, lying agent, when released", About: "the same, with a fence that is undone once the pods are released",
+			Agents: []Agent{Power}, WhenReleased: true, Constant: upToDate,
+			Budget: Budget{Fence: 1, Cut: 1, Lie: 1, Again: 1, Now: 1},
+		},
+		{
+			Name: "fence, false word", About: "a person confirms what is not so, and another one what is",
+			Agents: []Agent{Person}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, LieWord: 1, Again: 1},
+		},
+		{
+			Name: "fence, Node deleted", About: "the Node is deleted, before and after the proof", Agents: []Agent{Power},
+			Constant: upToDate,
+			Budget:   Budget{Fence: 1, Cut: 1, DeleteNode: 1, Now: 1},
+		},
+		{
+			Name: "fence, for a policy", About: "a node that comes back by itself before its agent has begun is not fenced",
+			Agents: []Agent{Power}, Policy: true, Constant: upToDate + "; " + onePod,
+			Budget: Budget{Fence: 1, Cut: 1, Heal: 1, Slow: 1, Again: 1, Crash: 1},
+		},
+		{
+			Name: "fence, control plane", About: "a node of the control plane is not fenced", Agents: []Agent{Power},
+			ControlPlane: true, Constant: upToDate, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, DeleteFence: 1, Now: 1},
+		},
+	}
+}
+
+// Bounds says in words what there is, and what may happen how often.
+func (w *World) Bounds() string {
+	parts := []string{fmt.Sprintf("agents %v, pods %d, replicas %d", w.Agents, w.Pods, w.Replicas)}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{w.Lag, "lag"}, {w.Policy, "policy"}, {w.ControlPlane, "control plane"}, {w.WhenReleased, "when released"}} {
+		if f.on {
+			parts = append(parts, f.name)
+		}
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String returns the kind in words.
+func (a Agent) String() string {
+	return [...]string{Power: "power", Reboot: "reboot", Remediation: "remediation", Volumes: "volumes",
+		Person: "person"}[a]
+}
