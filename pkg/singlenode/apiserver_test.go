@@ -1,0 +1,348 @@
+//go:build controlplane && unix
+
+package singlenode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+)
+
+var admin *rest.Config
+
+// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+			NoControllerManager: true, Progress: os.Stderr,
+			// Nobody creates the service accounts that pods need.
+			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = cp.Stop() }()
+		admin = cp.Admin()
+		admin.QPS = -1
+		return m.Run()
+	}())
+}
+
+// bench is a namespace of a real API server.
+type bench struct {
+	*testing.T
+	client    *kubernetes.Clientset
+	namespace string
+	apiServer
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kube.NewClients(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "locks-", Labels: map[string]string{Label: AllValue, podhold.NamespaceLabel: podhold.EnforceValue}}},
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{T: t, client: client, namespace: ns.Name, apiServer: apiServer{clients, nil, apiTimeout}}
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// until waits for a condition.
+func (b *bench) until(what string, is func() bool) {
+	b.Helper()
+	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) *claim {
+	b.Helper()
+	o := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+		},
+	}
+	for _, change := range alter {
+		change(o)
+	}
+	o, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Create(b.Context(), o, metav1.CreateOptions{})
+	b.must(err)
+	return claimOf(o)
+}
+
+// makePod creates a pod that uses a claim, as admission would: with the gate and the hold.
+func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
+	b.Helper()
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{podhold.Finalizer}},
+		Spec: v1.PodSpec{
+			SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}},
+			Containers:      []v1.Container{{Name: "c", Image: "none"}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
+		},
+	}
+	for _, change := range alter {
+		change(o)
+	}
+	o, err := b.client.CoreV1().Pods(b.namespace).Create(b.Context(), o, metav1.CreateOptions{})
+	b.must(err)
+	return o
+}
+
+// endPod removes a pod, as if it was released.
+func (b *bench) endPod(name string) {
+	b.Helper()
+	pods := b.client.CoreV1().Pods(b.namespace)
+	_, err := pods.Patch(b.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
+	b.must(err)
+	b.must(pods.Delete(b.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+}
+
+func (b *bench) gates(pod string) (names []string) {
+	b.Helper()
+	o, err := b.client.CoreV1().Pods(b.namespace).Get(b.Context(), pod, metav1.GetOptions{})
+	b.must(err)
+	for _, g := range o.Spec.SchedulingGates {
+		names = append(names, g.Name)
+	}
+	return names
+}
+
+// data returns the claim of that name.
+func (b *bench) data() *v1.PersistentVolumeClaim {
+	b.Helper()
+	o, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Get(b.Context(), "data", metav1.GetOptions{})
+	b.must(err)
+	return o
+}
+
+// start runs a controller until the test ends, or the function that it returns is called.
+func (b *bench) start(cfg Config) (c *Controller, stop func()) {
+	b.Helper()
+	c, err := New(admin, cfg)
+	b.must(err)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			b.must(<-ended)
+		}
+	}
+	b.Cleanup(stop)
+	return c, stop
+}
+
+func eventsOf(r *record.FakeRecorder) (all []string) {
+	for {
+		select {
+		case e := <-r.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// TestTheControllerAgainstAnAPIServer plays two pods that want one claim, and what is left by a release.
+func TestTheControllerAgainstAnAPIServer(t *testing.T) {
+	b := newBench(t)
+	recorder := record.NewFakeRecorder(100)
+	c, stop := b.start(Config{Events: recorder})
+	b.makeClaim("data")
+	first := b.makePod("first", "data")
+	b.until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })
+	lock := singlenode.Lock{UID: first.UID, Name: "first"}
+	if o := b.data(); o.Annotations[LockAnnotation] != lock.String() || !slices.Contains(o.Finalizers, Finalizer) {
+		t.Errorf("annotations %v, finalizers %v", o.Annotations, o.Finalizers)
+	}
+	second := b.makePod("second", "data")
+	var said string
+	b.until("an Event of the second pod", func() bool {
+		said += strings.Join(eventsOf(recorder), "\n")
+		return strings.Contains(said, "Normal ClaimInUse") && strings.Contains(said, "first")
+	})
+	if len(b.gates("second")) == 0 {
+		t.Error("two pods use the claim")
+	}
+	b.endPod("first")
+	b.until("the second pod has no gate", func() bool { return len(b.gates("second")) == 0 })
+	lock = singlenode.Lock{UID: second.UID, Name: "second"}
+	if o := b.data(); o.Annotations[LockAnnotation] != lock.String() {
+		t.Errorf("annotations %v", o.Annotations)
+	}
+
+	b.makePod("third", "data")
+	b.until("an Event of the third pod", func() bool {
+		return strings.Contains(strings.Join(eventsOf(recorder), ""), "ClaimInUse")
+	})
+	stop()
+	done, err := c.Release(t.Context())
+	if err != nil || done.Pods != 1 || done.Claims != 1 || len(done.Left) > 0 || len(done.Unproven) != 1 ||
+		!strings.Contains(done.Unproven[0], "third, which waited for pod second") {
+		t.Errorf("released %+v, %v", done, err)
+	}
+	o := b.data()
+	if _, locked := o.Annotations[LockAnnotation]; locked || slices.Contains(o.Finalizers, Finalizer) ||
+		len(b.gates("third")) > 0 {
+		t.Errorf("annotations %v, finalizers %v, gates %v after the release", o.Annotations, o.Finalizers, b.gates("third"))
+	}
+}
+
+// TestTheLockIsWrittenByCompareAndSwap: of two that have read the same claim, one gets the lock. The finalizers and
+// annotations of others stay.
+func TestTheLockIsWrittenByCompareAndSwap(t *testing.T) {
+	b := newBench(t)
+	c := b.makeClaim("data", func(o *v1.PersistentVolumeClaim) {
+		o.Finalizers, o.Annotations = []string{"example.com/theirs"}, map[string]string{"theirs": "stays"}
+	})
+	ask := func(o *claim, lock singlenode.Lock) singlenode.Ask {
+		return singlenode.Ask{Namespace: b.namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			Lock: lock}
+	}
+	first, second := singlenode.Lock{UID: "1", Name: "first"}, singlenode.Lock{UID: "2", Name: "second"}
+	locked, err := b.patchClaim(t.Context(), ask(c, first))
+	b.must(err)
+	if _, err := b.patchClaim(t.Context(), ask(c, second)); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a second lock of the same version: %v", err)
+	}
+	other := ask(locked, second)
+	other.UID = "00000000-0000-0000-0000-000000000000"
+	if _, err := b.patchClaim(t.Context(), other); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a lock of another UID: %v", err)
+	}
+	check := func(lock string, ours bool) {
+		t.Helper()
+		o := b.data()
+		if o.Annotations[LockAnnotation] != lock || o.Annotations["theirs"] != "stays" ||
+			slices.Contains(o.Finalizers, Finalizer) != ours || !slices.Contains(o.Finalizers, "example.com/theirs") ||
+			!slices.Contains(o.Finalizers, "kubernetes.io/pvc-protection") {
+			t.Errorf("annotations %v, finalizers %v", o.Annotations, o.Finalizers)
+		}
+	}
+	check(first.String(), true)
+	if _, err := b.patchClaim(t.Context(), ask(c, singlenode.Lock{})); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("the end of a lock by an old version: %v", err)
+	}
+	free, err := b.patchClaim(t.Context(), ask(locked, singlenode.Lock{}))
+	b.must(err)
+	check("", false)
+	if free.Locked || free.Kept {
+		t.Errorf("%+v after the end of the lock", free)
+	}
+
+	// A release is bound to the UID alone.
+	_, err = b.patchClaim(t.Context(), ask(free, second))
+	b.must(err)
+	unbound := ask(free, singlenode.Lock{})
+	unbound.ResourceVersion = ""
+	_, err = b.patchClaim(t.Context(), unbound)
+	b.must(err)
+	check("", false)
+
+	// A claim that is being deleted takes no finalizer.
+	b.must(b.client.CoreV1().PersistentVolumeClaims(b.namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	terminating, found, err := b.readClaim(t.Context(), b.namespace, "data")
+	if err != nil || !found || !terminating.Terminating {
+		t.Fatalf("%+v, %v, %v", terminating, found, err)
+	}
+	if _, err := b.patchClaim(t.Context(), ask(terminating, first)); !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("a lock of a claim that is being deleted: %v", err)
+	}
+}
+
+// TestTheGateIsRemovedAlone: gates of others stay, a second removal changes nothing, and one of another UID is refused.
+func TestTheGateIsRemovedAlone(t *testing.T) {
+	b := newBench(t)
+	o := b.makePod("pod", "data", func(o *v1.Pod) {
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/first"}, {Name: Gate}, {Name: "example.com/last"}}
+	})
+	ask := singlenode.Ask{Namespace: b.namespace, Name: "pod", UID: "00000000-0000-0000-0000-000000000000"}
+	if err := b.patchGate(t.Context(), ask); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		t.Errorf("the gate of another UID: %v", err)
+	}
+	if !slices.Contains(b.gates("pod"), Gate) {
+		t.Error("the gate of another pod is gone")
+	}
+	ask.UID = o.UID
+	for range 2 {
+		b.must(b.patchGate(t.Context(), ask))
+		if got := b.gates("pod"); !slices.Equal(got, []string{"example.com/first", "example.com/last"}) {
+			t.Errorf("gates %v", got)
+		}
+	}
+	b.endPod("pod")
+	if err := b.patchGate(t.Context(), ask); !errors.Is(err, kube.ErrGone) {
+		t.Errorf("the gate of a pod that is gone: %v", err)
+	}
+}
+
+// TestManyPodsOfOneNamespace: each gets the locks of its claim, and they share their lists.
+func TestManyPodsOfOneNamespace(t *testing.T) {
+	const count = 200
+	b := newBench(t)
+	for i := range count {
+		name := fmt.Sprintf("pod-%d", i)
+		b.makeClaim(name)
+		b.makePod(name, name)
+	}
+	c, _ := b.start(Config{})
+	b.until("no pod has a gate", func() bool {
+		gated := 0
+		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
+			if singlenode.HasGate(o) {
+				gated++
+			}
+		}))
+		return gated == 0
+	})
+	if got := counted(c.metrics.lists); got > count/4 {
+		t.Errorf("%v lists for %d pods", got, count)
+	} else {
+		t.Logf("%v lists for %d pods", got, count)
+	}
+}

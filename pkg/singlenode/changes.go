@@ -1,0 +1,232 @@
+package singlenode
+
+import (
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// wakeWaiting has the gated pods worked on that name a claim.
+func (o *observer) wakeWaiting(claim string) {
+	for _, key := range o.waiting(claim) {
+		o.wake.pod(key)
+	}
+}
+
+// podChanges takes the events of the watch of pods.
+type podChanges struct{ *observer }
+
+func (o podChanges) Added(now *pod) {
+	o.index(nil, now)
+	o.concern(now)
+}
+
+func (o podChanges) Updated(before, now *pod) {
+	o.index(before, now)
+	if before.uid != now.uid {
+		o.ended(before)
+	} else if !now.gated() {
+		o.wake.forgetPod(before.uid)
+	}
+	if !before.same(now) {
+		o.concern(now)
+	}
+}
+
+func (o podChanges) Deleted(last *pod, _ bool) {
+	o.index(last, nil)
+	o.ended(last)
+}
+
+// LeftOut implements kube.LeftOutHandler.
+func (o podChanges) LeftOut(now *pod) {
+	if now != nil {
+		o.concern(now)
+	}
+}
+
+// LeftOutDeleted implements kube.LeftOutHandler.
+func (o podChanges) LeftOutDeleted(last *pod) {
+	if last != nil {
+		o.ended(last)
+	}
+}
+
+// concern wakes what the state of a pod concerns: itself, the locks of its claims, and the pods that wait for them.
+func (o *observer) concern(p *pod) {
+	if !o.wake.working() {
+		return
+	}
+	if p.gated() {
+		o.wake.pod(p.key())
+	}
+	o.concernUsed(p, false)
+}
+
+// concernUsed wakes the locks of the claims of a pod, and the pods that wait for it. Nothing waits for a gated pod but
+// by its lock. Once a pod has ended, the pods that wait for its lock wait for that to be freed.
+func (o *observer) concernUsed(p *pod, ended bool) {
+	for _, name := range p.claims {
+		key := keyOf(p.namespace, name)
+		c, found := o.claims.Get(key)
+		holds := found && c.Lock.UID == p.uid
+		if p.gated() && !holds {
+			continue
+		}
+		if found && c.marked() {
+			o.wake.claim(key)
+		}
+		if !holds || !ended {
+			o.wakeWaiting(key)
+		}
+	}
+}
+
+// ended ends what is known of a pod that is gone.
+func (o *observer) ended(p *pod) {
+	o.mu.Lock()
+	o.tracker.Forget(p.uid)
+	o.mu.Unlock()
+	o.wake.forgetPod(p.uid)
+	if o.wake.working() {
+		o.concernUsed(p, true)
+	}
+}
+
+// claimChanges takes the events of the watch of claims.
+type claimChanges struct{ *observer }
+
+func (o claimChanges) Added(now *claim) { o.concernClaim(now) }
+
+func (o claimChanges) Updated(before, now *claim) {
+	if before.UID != now.UID || !now.marked() {
+		o.wake.forgetClaim(before.UID)
+	}
+	if !before.same(now) {
+		o.concernClaim(now)
+	}
+}
+
+func (o claimChanges) Deleted(last *claim, _ bool) {
+	o.wake.forgetClaim(last.UID)
+	o.concernClaim(last)
+}
+
+func (o *observer) concernClaim(c *claim) {
+	if !o.wake.working() {
+		return
+	}
+	if c.marked() {
+		o.wake.claim(c.key())
+	}
+	o.wakeWaiting(c.key())
+}
+
+// namespaceChanges takes the events of the watch of namespaces.
+type namespaceChanges struct{ *observer }
+
+func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now.name) }
+
+func (o namespaceChanges) Updated(before, now namespace) {
+	if before != now {
+		o.wakeNamespace(now.name)
+	}
+}
+
+func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last.name) }
+
+// wakeNamespace has the gated pods of a namespace worked on. Locks stay until their holders end.
+func (o *observer) wakeNamespace(name string) {
+	o.wakeGated(func(key string) bool { return strings.HasPrefix(key, keyOf(name, "")) })
+}
+
+// wakeGated has the gated pods worked on whose keys are among some.
+func (o *observer) wakeGated(among func(key string) bool) {
+	if !o.wake.working() {
+		return
+	}
+	for _, key := range o.allGated() {
+		if among(key) {
+			o.wake.pod(key)
+		}
+	}
+}
+
+// classChanges takes the events of the watch of StorageClasses.
+type classChanges struct{ *observer }
+
+func (o classChanges) Added(class) { o.wakeGated(anyPod) }
+
+func (o classChanges) Updated(before, now class) {
+	if before != now {
+		o.wakeGated(anyPod)
+	}
+}
+
+func (o classChanges) Deleted(class, bool) { o.wakeGated(anyPod) }
+
+func anyPod(string) bool { return true }
+
+// volumeChanges takes the events of the watch of PVs.
+type volumeChanges struct{ *observer }
+
+func (o volumeChanges) Added(now volume) { o.concernVolume(now) }
+
+func (o volumeChanges) Updated(before, now volume) {
+	if before != now {
+		o.concernVolume(now)
+	}
+}
+
+func (o volumeChanges) Deleted(volume, bool) {}
+
+// concernVolume has the gated pods worked on that name the claim of a PV, and the lock of the claim: which driver a
+// volume has decides whether a fence covers it.
+func (o *observer) concernVolume(pv volume) {
+	if !o.wake.working() {
+		return
+	}
+	key := keyOf(pv.claimNamespace, pv.claimName)
+	if c, found := o.claims.Get(key); found && c.marked() {
+		o.wake.claim(key)
+	}
+	o.wakeWaiting(key)
+}
+
+// nodeChanges takes the events of the watch of nodes.
+type nodeChanges struct{ *observer }
+
+func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
+
+func (o nodeChanges) Updated(before, now node) {
+	if before != now {
+		o.wakeNode(now.name)
+	}
+}
+
+func (o nodeChanges) Deleted(last node, _ bool) { o.wakeNode(last.name) }
+
+// wakeNode wakes what the pods on a node concern: why pods and locks wait, and whether a fence frees a lock.
+func (o *observer) wakeNode(name string) {
+	if !o.wake.working() {
+		return
+	}
+	o.pods.Each(func(p *pod) {
+		if p.node == name {
+			o.concernUsed(p, false)
+		}
+	})
+}
+
+// fenceChanges takes the events of the watch of NodeFences.
+type fenceChanges struct{ *observer }
+
+func (o fenceChanges) Added(now nodefence.Fence) { o.wakeNode(now.Node) }
+
+func (o fenceChanges) Updated(before, now nodefence.Fence) {
+	if before != now {
+		o.wakeNode(now.Node)
+	}
+}
+
+func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) { o.wakeNode(last.Node) }

@@ -1,0 +1,98 @@
+package singlenode
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// TestWhatAChangeOfWhatIsThereWakes, where pod one has the lock of claim data, pod two waits for it, and the claim has
+// a class, a PV and, for its node, a fence. What concerns nothing wakes nothing.
+func TestWhatAChangeOfWhatIsThereWakes(t *testing.T) {
+	both, waiting := []string{"claim ns/data", "pod ns/two"}, []string{"pod ns/two"}
+	touched := func(w *world, o metav1.Object) { o.SetResourceVersion(w.version()) }
+	for sentence, c := range map[string]struct {
+		change func(w *world)
+		want   []string
+	}{
+		"the class asks":        {func(w *world) { w.class(askingLabels(true)) }, waiting},
+		"the class is the same": {func(w *world) { w.class(nil) }, nil},
+		"the class is gone":     {func(w *world) { delete(w.classes, "fast") }, waiting},
+		"the PV asks":           {func(w *world) { w.volume("data", askingLabels(true)) }, both},
+		"the PV is the same":    {func(w *world) { w.volume("data", nil) }, nil},
+		"the fence is in force": {func(w *world) {
+			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a", InForce: true})
+		}, both},
+		"the fence is the same": {func(w *world) {
+			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a"})
+		}, nil},
+		"the fence is gone": {func(w *world) { delete(w.fences, "a") }, both},
+		"the node is created again": {func(w *world) {
+			delete(w.nodes, "a")
+			w.sync()
+			w.woken.take()
+			w.node(v1.ConditionTrue)
+		}, both},
+		"another node": {func(w *world) {
+			nodeChanges{w.observer}.Deleted(node{name: "b"}, true)
+		}, nil},
+		"the namespace is the same": {func(w *world) { touched(w, w.namespaces["ns"]) }, nil},
+		"another namespace": {func(w *world) {
+			namespaceChanges{w.observer}.Deleted(namespace{name: "other"}, true)
+		}, nil},
+		"the namespace asks again": {func(w *world) {
+			w.label("")
+			w.sync()
+			w.woken.take()
+			w.label(AllValue)
+		}, waiting},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{Fences: true})
+			w.class(nil)
+			w.volume("data", nil)
+			w.fences["a"] = &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: w.version()}}
+			w.claim("data", locked("one"), bound)
+			w.pod("one", onNode)
+			w.pod("two")
+			w.settle()
+			w.woken.take()
+			c.change(w)
+			w.sync()
+			if got := w.woken.take(); !slices.Equal(got, c.want) {
+				t.Errorf("woken %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotKnownAsks: a PV or a StorageClass that a live read does not find.
+func TestWhatIsNotKnownAsks(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone func(w *world)
+		want bool
+	}{
+		"both are there": {func(*world) {}, true},
+		"no PV":          {func(w *world) { w.volumes = map[string]*v1.PersistentVolume{} }, false},
+		"no class":       {func(w *world) { w.classes = map[string]*storagev1.StorageClass{} }, false},
+	} {
+		w := newWorld(t, Config{})
+		w.class(nil)
+		w.volume("data", nil)
+		w.claim("data", bound, func(o *v1.PersistentVolumeClaim) { class := "fast"; o.Spec.StorageClassName = &class })
+		w.sync()
+		c.gone(w)
+		got, err := w.Controller.readClaim(t.Context(), singlenode.Ask{Namespace: "ns", Name: "data",
+			Mode: singlenode.ModeSelected})
+		if err != nil || got.Unasked != c.want {
+			t.Errorf("%s: unasked %t, %v", name, got.Unasked, err)
+		}
+	}
+}

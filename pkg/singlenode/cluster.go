@@ -1,0 +1,206 @@
+package singlenode
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
+// was sent. Reads do not fail where there is no such object.
+type cluster interface {
+	// readMode returns what a namespace asks for, ModeOff where there is none.
+	readMode(ctx context.Context, namespace string) (singlenode.Mode, error)
+	readClaim(ctx context.Context, namespace, name string) (c *claim, found bool, err error)
+	readClass(ctx context.Context, name string) (c class, found bool, err error)
+	readVolume(ctx context.Context, name string) (pv volume, found bool, err error)
+	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
+	readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error)
+	readNode(ctx context.Context, name string) (podhold.NodeFacts, error)
+	// patchClaim carries out the PatchClaim of an Ask, and returns the claim as it is afterwards.
+	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
+	// patchGate carries out the PatchGate of an Ask.
+	patchGate(ctx context.Context, ask singlenode.Ask) error
+	// eachPod and eachClaim read those of a namespace, "" for all, page by page.
+	eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error
+	eachClaim(ctx context.Context, namespace string, visit func(*claim)) error
+}
+
+const (
+	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
+	apiTimeout, listTimeout = 30 * time.Second, time.Minute
+	// listPage is how many objects one list request returns at most: pods are large.
+	listPage = 500
+)
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	clients kube.Clients
+	// fences reads NodeFences.
+	fences *client.Client
+	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	timeout time.Duration
+}
+
+func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+func (a apiServer) readMode(ctx context.Context, namespace string) (singlenode.Mode, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("namespaces"), namespace):
+		return singlenode.ModeOff, nil
+	case err != nil:
+		return singlenode.ModeUnknown, fmt.Errorf("read namespace %q: %w", namespace, err)
+	}
+	return singlenode.ModeOf(o.Labels), nil
+}
+
+func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*claim, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), name):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read claim %q: %w", keyOf(namespace, name), err)
+	}
+	return claimOf(o), true, nil
+}
+
+func (a apiServer) readClass(ctx context.Context, name string) (class, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, storagev1.Resource("storageclasses"), name):
+		return class{}, false, nil
+	case err != nil:
+		return class{}, false, fmt.Errorf("read StorageClass %q: %w", name, err)
+	}
+	return classOf(o), true, nil
+}
+
+func (a apiServer) readVolume(ctx context.Context, name string) (volume, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
+		return volume{}, false, nil
+	case err != nil:
+		return volume{}, false, fmt.Errorf("read PV %q: %w", name, err)
+	}
+	return volumeOf(o), true, nil
+}
+
+func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlenode.Pod, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("pods"), name):
+		return singlenode.Pod{}, false, nil
+	case err != nil:
+		return singlenode.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
+	}
+	return singlenode.PodOf(o), true, nil
+}
+
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	return nodefence.Read(ctx, a.fences, node, pod)
+}
+
+func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	return nodefence.ReadNode(ctx, a.clients.Core, name)
+}
+
+// patchClaim relies on what the answer shows: an admission policy that changes the claim back makes the write a success
+// that changed nothing.
+func (a apiServer) patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	patch := kube.FinalizerPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion,
+		Annotations: map[string]*string{singlenode.LockAnnotation: nil}}
+	locks := ask.Lock != singlenode.Lock{}
+	if locks {
+		lock := ask.Lock.String()
+		patch.Annotations[singlenode.LockAnnotation], patch.Add = &lock, []string{singlenode.Finalizer}
+	} else {
+		patch.Remove = []string{singlenode.Finalizer}
+	}
+	o, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumeClaims(ask.Namespace), patch)
+	if err != nil {
+		return nil, err
+	}
+	after := claimOf(o)
+	if after.Locked != locks || after.Kept != locks || after.Lock != ask.Lock {
+		return nil, fmt.Errorf("change the lock of claim %q: %w", keyOf(ask.Namespace, ask.Name), kube.ErrUndone)
+	}
+	return after, nil
+}
+
+func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := kube.RemovePodGate(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, singlenode.Gate)
+	if err == nil && singlenode.HasGate(o) {
+		err = fmt.Errorf("remove the gate of pod %q: %w", keyOf(ask.Namespace, ask.Name), kube.ErrUndone)
+	}
+	return err
+}
+
+func (a apiServer) eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error {
+	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.clients.Core.Pods(namespace).List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				visit(&page.Items[i])
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	return nil
+}
+
+func (a apiServer) eachClaim(ctx context.Context, namespace string, visit func(*claim)) error {
+	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.clients.Core.PersistentVolumeClaims(namespace).List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				visit(claimOf(&page.Items[i]))
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return fmt.Errorf("list claims: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package singlenode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// answeredBy is an API server that answers all calls so.
+func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fences, err := client.New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiServer{clients, fences, apiTimeout}
+}
+
+// TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
+func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
+	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
+	status := func(w http.ResponseWriter, r *http.Request) {
+		path := strings.Split(r.URL.Path, "/")
+		group := ""
+		if strings.HasPrefix(r.URL.Path, "/apis/") {
+			group = path[2]
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+			Details: &metav1.StatusDetails{Group: group, Kind: path[len(path)-2], Name: path[len(path)-1]}})
+	}
+	reads := map[string]func(apiServer) (found bool, err error){
+		"namespace": func(a apiServer) (bool, error) {
+			mode, err := a.readMode(t.Context(), "ns")
+			return mode == singlenode.ModeAll || mode == singlenode.ModeSelected, err
+		},
+		"claim": func(a apiServer) (bool, error) {
+			_, found, err := a.readClaim(t.Context(), "ns", "data")
+			return found, err
+		},
+		"pod": func(a apiServer) (bool, error) {
+			_, found, err := a.readPod(t.Context(), "ns", "db-0")
+			return found, err
+		},
+		"StorageClass": func(a apiServer) (bool, error) {
+			_, found, err := a.readClass(t.Context(), "fast")
+			return found, err
+		},
+		"PV": func(a apiServer) (bool, error) {
+			_, found, err := a.readVolume(t.Context(), "pv")
+			return found, err
+		},
+		"NodeFence": func(a apiServer) (bool, error) {
+			fence, err := a.readFence(t.Context(), "node-1", "pod")
+			return fence.InForce, err
+		},
+		"node": func(a apiServer) (bool, error) {
+			node, err := a.readNode(t.Context(), "node-1")
+			return node.Found, err
+		},
+	}
+	for what, read := range reads {
+		for by, c := range map[string]struct {
+			answer http.HandlerFunc
+			fails  bool
+		}{"an API server": {status, false}, "a proxy": {page, true}} {
+			t.Run(fmt.Sprintf("%s by %s", what, by), func(t *testing.T) {
+				if found, err := read(answeredBy(t, c.answer)); found || (err != nil) != c.fails {
+					t.Errorf("found %v, error %v", found, err)
+				}
+			})
+		}
+	}
+	if mode, err := answeredBy(t, page).readMode(t.Context(), "ns"); mode != singlenode.ModeUnknown || err == nil {
+		t.Errorf("a proxy answers for a namespace: mode %v, %v", mode, err)
+	}
+}
+
+// TestAWriteThatIsUndoneFails: an admission policy may change an object back in the write itself.
+func TestAWriteThatIsUndoneFails(t *testing.T) {
+	lock := singlenode.Ask{Namespace: "ns", Name: "data", UID: "u", ResourceVersion: "7",
+		Lock: singlenode.Lock{UID: "p", Name: "db-0"}}
+	free := lock
+	free.Lock = singlenode.Lock{}
+	const ours, other = `{"csi-reclaimer.io/used-by":"p db-0"}`, `{"csi-reclaimer.io/used-by":"q db-1"}`
+	const finalizer = `["csi-reclaimer.io/single-node"]`
+	for sentence, c := range map[string]struct {
+		ask                     singlenode.Ask
+		annotations, finalizers string
+		undone                  bool
+	}{
+		"it is locked":             {lock, ours, finalizer, false},
+		"the annotation is gone":   {lock, `{}`, finalizer, true},
+		"the finalizer is gone":    {lock, ours, `[]`, true},
+		"another pod has the lock": {lock, other, finalizer, true},
+		"it is free":               {free, `{}`, `[]`, false},
+		"the annotation is left":   {free, ours, `[]`, true},
+		"the finalizer is left":    {free, `{}`, finalizer, true},
+		"no value is left":         {free, `{"csi-reclaimer.io/used-by":""}`, `[]`, true},
+		"others' are no matter":    {free, `{"other":"x"}`, `["kubernetes.io/pvc-protection"]`, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			a := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"data",`+
+					`"annotations":%s,"finalizers":%s}}`, c.annotations, c.finalizers)
+			})
+			if _, err := a.patchClaim(t.Context(), c.ask); errors.Is(err, kube.ErrUndone) != c.undone || err != nil != c.undone {
+				t.Error(err)
+			}
+		})
+	}
+	for gates, undone := range map[string]bool{`[]`: false, `[{"name":"other"}]`: false,
+		`[{"name":"csi-reclaimer.io/volume"}]`: true} {
+		a := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"kind":"Pod","apiVersion":"v1","spec":{"schedulingGates":%s}}`, gates)
+		})
+		ask := singlenode.Ask{Namespace: "ns", Name: "db-0", UID: "p"}
+		if err := a.patchGate(t.Context(), ask); errors.Is(err, kube.ErrUndone) != undone || err != nil != undone {
+			t.Errorf("gates %s: %v", gates, err)
+		}
+	}
+	refusing := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
+	if _, err := refusing.patchClaim(t.Context(), lock); err == nil || errors.Is(err, kube.ErrUndone) {
+		t.Error(err)
+	}
+	if err := refusing.patchGate(t.Context(), lock); err == nil || errors.Is(err, kube.ErrUndone) {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsAskedOfRBAC(t *testing.T) {
+	reads := []string{"get namespaces", "get persistentvolumeclaims", "get persistentvolumes", "get pods",
+		"get storageclasses"}
+	for _, kind := range []string{"namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods",
+		"storageclasses"} {
+		reads = append(reads, "list "+kind, "watch "+kind)
+	}
+	writes := []string{"patch persistentvolumeclaims", "patch pods"}
+	recorder := record.NewFakeRecorder(1)
+	for sentence, c := range map[string]struct {
+		cfg  Config
+		want []string
+	}{
+		"by default":  {Config{}, slices.Concat(reads, writes)},
+		"with Events": {Config{Events: recorder}, slices.Concat(reads, writes, []string{"create events", "patch events"})},
+		"with fences": {Config{Fences: true},
+			slices.Concat(reads, writes, []string{"get nodefences", "list nodefences", "watch nodefences", "get nodes"})},
+		"a dry run": {Config{Events: recorder, DryRun: true}, reads},
+	} {
+		var got []string
+		for _, p := range c.cfg.Permissions() {
+			got = append(got, p.Verb+" "+p.Resource)
+			if p.Without == "" || p.Verb != "get" && p.Unsafe != slices.Contains([]string{"list", "watch"}, p.Verb) {
+				t.Errorf("%s: %s of %s: %q, unsafe %v", sentence, p.Verb, p.Resource, p.Without, p.Unsafe)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	for _, cfg := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: -1}, {RetryStart: time.Hour},
+		{RetryMax: time.Millisecond}} {
+		if _, err := New(&rest.Config{Host: "localhost"}, cfg); err == nil {
+			t.Errorf("%+v is taken", cfg)
+		}
+	}
+	if _, err := New(nil, Config{}); err == nil {
+		t.Error("no cluster is taken")
+	}
+}
+
+// TestNodeFencesAreReadIfAsked: their kind may not be there.
+func TestNodeFencesAreReadIfAsked(t *testing.T) {
+	for _, fences := range []bool{true, false} {
+		c, err := New(&rest.Config{Host: "localhost"}, Config{Fences: fences})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, none := c.observer.fences.(nodefence.None); none == fences {
+			t.Errorf("NodeFences are read: %t", !none)
+		}
+	}
+}

@@ -1,0 +1,471 @@
+package singlenode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+)
+
+var errNoAnswer = errors.New("no answer")
+
+func TestALockBeforeTheGate(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.settle()
+	w.expectCalls("lock data for one", "list pods", "ungate one")
+	if w.lock() != "one" || w.gated("one") {
+		t.Errorf("the lock has %q; gated: %t", w.lock(), w.gated("one"))
+	}
+	w.pod("one", onNode)
+	w.pod("two")
+	w.settle()
+	w.expectCalls()
+	if got := w.messages(); len(got) != 1 || !strings.Contains(got[0], "Normal ClaimInUse") ||
+		!strings.Contains(got[0], "one") || !strings.Contains(got[0], "node a") {
+		t.Errorf("Events %q", got)
+	}
+
+	w.pod("one", terminating)
+	w.settle()
+	w.expectCalls()
+	if !w.gated("two") || w.lock() != "one" {
+		t.Error("the lock is free while its pod is terminating")
+	}
+	w.endPod("one")
+	w.settle()
+	w.expectCalls("get pod one", "free data", "lock data for two", "list pods", "ungate two")
+	if got := counted(w.metrics.freed.WithLabelValues("HolderGone")); got != 1 {
+		t.Errorf("%v locks are counted as freed", got)
+	}
+	if waiting := w.podReports.Waiting(); len(waiting) > 0 {
+		t.Errorf("%v wait", waiting)
+	}
+	w.endPod("two")
+	w.settle()
+	w.expectCalls("get pod two", "free data")
+	if o := w.claims["ns/data"]; len(o.Annotations)+len(o.Finalizers) > 0 {
+		t.Errorf("a claim that nobody uses has %v, %v", o.Annotations, o.Finalizers)
+	}
+}
+
+// TestSeveralPodsThatWant: of many, one after the other gets the lock, and each has it once.
+func TestSeveralPodsThatWant(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	names := []string{"a", "b", "c", "d"}
+	for _, name := range names {
+		w.pod(name)
+	}
+	for range names {
+		w.settle()
+		var free []string
+		for _, name := range names {
+			if _, exists := w.pods["ns/"+name]; exists && !w.gated(name) {
+				free = append(free, name)
+			}
+		}
+		if len(free) != 1 || w.lock() != free[0] {
+			t.Fatalf("%q run; the lock has %q", free, w.lock())
+		}
+		w.endPod(free[0])
+	}
+	w.settle()
+	if w.lock() != "" {
+		t.Errorf("the lock has %q", w.lock())
+	}
+}
+
+// TestTheGateStays while a live read shows something else than the watch.
+func TestTheGateStays(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		live func(w *world)
+		// reason is what is reported, "" for nothing.
+		reason string
+	}{
+		"another pod runs without the lock": {func(w *world) { w.pod("old", onNode) }, "Warning UsedWithoutLock"},
+		"another pod took the lock":         {func(w *world) { w.claim("data", locked("other")) }, ""},
+		"the claim was created again": {func(w *world) {
+			w.claim("data", func(o *v1.PersistentVolumeClaim) { o.UID = "2" })
+		}, ""},
+		"the claim is gone": {func(w *world) { delete(w.claims, "ns/data") }, ""},
+		"the claim is being deleted": {func(w *world) {
+			w.claim("data", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} })
+		}, ""},
+		"the pods cannot be listed":   {func(w *world) { w.fail["list pods"] = errNoAnswer }, "Warning APIReadFailed"},
+		"the claim cannot be changed": {func(w *world) { w.fail["lock"] = errNoAnswer }, "Warning APIWriteFailed"},
+		"the gate cannot be removed":  {func(w *world) { w.fail["ungate"] = errNoAnswer }, "Warning APIWriteFailed"},
+		"the pod was created again": {func(w *world) {
+			w.pod("one", func(o *v1.Pod) { o.UID = "2" })
+		}, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.claim("data")
+			w.pod("one")
+			w.sync()
+			c.live(w)
+			w.reconcile(t.Context(), "ns/one")
+			if !w.gated("one") {
+				t.Error("the gate is gone")
+			}
+			if got := strings.Join(w.recorded(), ", "); got != c.reason {
+				t.Errorf("Events %q, want %q", got, c.reason)
+			}
+		})
+	}
+}
+
+// TestANamespaceThatDoesNotAskIsReadFirst: the watch may lag.
+func TestANamespaceThatDoesNotAskIsReadFirst(t *testing.T) {
+	begin := func() *world {
+		w := newWorld(t, Config{})
+		w.label("")
+		w.sync()
+		w.claim("data")
+		w.pod("one")
+		w.pod("two", onNode)
+		w.sync()
+		return w
+	}
+	w := begin()
+	w.settle()
+	w.expectCalls("get namespace", "ungate one")
+
+	w = begin()
+	w.fail["get namespace"] = errNoAnswer
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("get namespace")
+
+	w = begin()
+	w.label(AllValue) // the watch does not show it
+	w.reconcile(t.Context(), "ns/one")
+	if !w.gated("one") || w.lock() != "one" {
+		t.Errorf("gated %t, the lock has %q", w.gated("one"), w.lock())
+	}
+	if got := w.recorded(); !slices.Equal(got, []string{"Warning UsedWithoutLock"}) {
+		t.Errorf("Events %q", got)
+	}
+}
+
+// TestAClaimThatTheWatchDoesNotShow may exist: it was there before its namespace asked for locks.
+func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label("")
+	w.claim("data")
+	w.sync()
+	w.label(AllValue)
+	w.sync()
+	if _, found := w.claimCache.Get("ns/data"); found {
+		t.Fatal("the watch shows the claim")
+	}
+	w.pod("one")
+	w.settle()
+	w.expectCalls("get claim data", "lock data for one", "list pods", "ungate one")
+
+	// One that is missing is looked for once, and nothing else is done until it is there.
+	w.pod("two", uses("other"))
+	w.clock.Step(missingFor)
+	w.settle()
+	w.expectCalls("get claim other")
+	if got := w.recorded(); !slices.Equal(got, []string{"Normal ClaimMissing"}) {
+		t.Errorf("Events %q", got)
+	}
+	w.claim("other")
+	w.settle()
+	w.expectCalls("lock other for two", "list pods", "ungate two")
+
+	w.pod("three", uses("another"))
+	w.fail["get claim"] = errNoAnswer
+	w.sync()
+	if got := w.reconcile(t.Context(), "ns/three"); got != w.cfg.retries().Retry() {
+		t.Errorf("after a failure: %+v", got)
+	}
+	if got := w.recorded(); !slices.Equal(got, []string{"Warning APIReadFailed"}) {
+		t.Errorf("Events %q", got)
+	}
+}
+
+// TestAClaimThatIsAboutToBeCreated is not reported: that of an ephemeral volume is created after its pod.
+func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.pod("one", func(o *v1.Pod) {
+		o.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+	})
+	w.sync()
+	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(missingFor) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	w.clock.Step(missingFor / 2)
+	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(missingFor/2) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	owned := func(o *v1.PersistentVolumeClaim) {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one",
+			Controller: ptr.To(true)}}
+	}
+	w.claim("one-tmp")
+	w.settle()
+	if got := w.recorded(); !slices.Equal(got, []string{"Warning ClaimOfOtherPod"}) || !w.gated("one") {
+		t.Errorf("Events %q", got)
+	}
+	w.claim("one-tmp", owned)
+	w.settle()
+	if w.gated("one") {
+		t.Error("the pod waits")
+	}
+}
+
+// TestALockIsFreedByALiveRead of the pod that has it.
+func TestALockIsFreedByALiveRead(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		// watch is what the watch shows, live what is true.
+		watch, live func(w *world)
+		calls       []string
+		freed       bool
+	}{
+		"the pod is gone": {nil, nil, []string{"get pod one", "free data"}, true},
+		"another has its name": {nil, func(w *world) { w.pod("one", func(o *v1.Pod) { o.UID = "2" }) },
+			[]string{"get pod one", "free data"}, true},
+		"it is there after all": {nil, func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
+		"it cannot be read":     {nil, func(w *world) { w.fail["get pod"] = errNoAnswer }, []string{"get pod one"}, false},
+		"it runs":               {func(w *world) { w.pod("one", onNode) }, nil, nil, false},
+		"it waits":              {func(w *world) { w.pod("one") }, nil, nil, false},
+		"it is terminating":     {func(w *world) { w.pod("one", onNode, terminating) }, nil, nil, false},
+		"it runs, and the watch lags": {func(w *world) { w.pod("one", onNode) }, func(w *world) { w.endPod("one") }, nil,
+			false},
+		"the claim has changed": {nil, func(w *world) { w.claim("data") }, []string{"get pod one", "free data"}, false},
+		"the write fails": {nil, func(w *world) { w.fail["free"] = errNoAnswer }, []string{"get pod one", "free data"},
+			false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.claim("data", locked("one"))
+			if c.watch != nil {
+				c.watch(w)
+			}
+			w.sync()
+			if c.live != nil {
+				c.live(w)
+			}
+			w.reconcileLock(t.Context(), "ns/data")
+			w.expectCalls(c.calls...)
+			if freed := w.lock() == ""; freed != c.freed {
+				t.Errorf("freed: %t", freed)
+			}
+		})
+	}
+}
+
+func TestALockOfAPodThatHasCompleted(t *testing.T) {
+	w := newWorld(t, Config{UnmountGrace: time.Minute})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode, completed)
+	w.pod("two")
+	w.settle()
+	w.expectCalls()
+	w.clock.Step(time.Minute - 1)
+	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.After(1) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	w.clock.Step(1)
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "free data")
+	w.settle()
+	w.expectCalls("lock data for two", "list pods", "ungate two")
+}
+
+// fence has a fence keep node a, in its run boot-1, from the volumes. The pods were terminating before it began.
+func (w *world) fence(pods ...types.UID) {
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version()}}
+	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: pods}}
+	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: v1alpha1.CoversVolumes,
+		Driver: "disk.csi.example.com", BootID: "boot-1"}
+	o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}
+	w.fences["a"] = o
+}
+
+func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	w.volume("data", nil)
+	w.claim("data", locked("one"), bound)
+	w.pod("one", onNode, terminating)
+	w.node(v1.ConditionUnknown)
+	w.pod("two")
+	w.settle()
+	w.expectCalls()
+	got := w.recorded()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"Normal ClaimInUse", "Warning HolderUnreachable"}) {
+		t.Errorf("Events %q", got)
+	}
+	w.fence()
+	w.fail["get fence"] = errNoAnswer
+	w.settle()
+	w.expectCalls("get pod one", "get fence")
+	delete(w.fail, "get fence")
+	w.fail["get node"] = errNoAnswer
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "get fence", "get node")
+	delete(w.fail, "get node")
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "get fence", "get node", "free data")
+	w.settle()
+	w.expectCalls("lock data for two", "list pods", "get fence", "get node", "ungate two")
+}
+
+// The fence is about to end: the kubelet has started again a pod that was not terminating.
+func TestAFenceOfAnEarlierRunFreesNoLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		terminating []types.UID
+		calls       []string
+	}{
+		"the pod was deleted after it": {nil, []string{"get pod one", "get fence", "get node"}},
+		"the pod was deleted before it": {[]types.UID{"uid-one"},
+			[]string{"get pod one", "get fence", "get node", "free data"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{Fences: true})
+			w.volume("data", nil)
+			w.claim("data", locked("one"), bound)
+			w.pod("one", onNode, terminating)
+			w.node(v1.ConditionUnknown)
+			w.nodes["a"].Status.NodeInfo.BootID = "boot-2"
+			w.settle()
+			w.expectCalls()
+			w.fence(c.terminating...)
+			w.settle()
+			w.expectCalls(c.calls...)
+		})
+	}
+}
+
+// TestADryRunWritesNothing, and says what it would do.
+func TestADryRunWritesNothing(t *testing.T) {
+	w := newWorld(t, Config{DryRun: true})
+	w.claim("data")
+	w.claim("left", locked("gone"))
+	w.pod("one")
+	w.settle()
+	w.expectCalls("get pod gone")
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	if w.podReports.Waiting()["DryRun"] != 1 || w.claimReports.Waiting()["DryRun"] != 1 {
+		t.Errorf("%v, %v wait", w.podReports.Waiting(), w.claimReports.Waiting())
+	}
+}
+
+// TestALockOfAPodThatTheWatchDoesNotShow is asked for again: the watch may miss the end of the pod.
+func TestALockOfAPodThatTheWatchDoesNotShow(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label("")
+	w.pod("one", onNode)
+	w.sync()
+	w.claim("data", locked("one"))
+	w.sync()
+	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.After(time.Minute) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	w.expectCalls("get pod one")
+
+	w.label(AllValue)
+	w.claim("other")
+	w.pod("old", uses("other"), onNode)
+	w.sync()
+	delete(w.podCache.Records, "ns/old") // it was left out before the namespace asked
+	w.pod("two", uses("other"))
+	w.sync()
+	if got := w.reconcile(t.Context(), "ns/two"); got != controller.After(time.Minute) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	w.expectCalls("lock other for two", "list pods")
+}
+
+// TestASlowListCountsFromItsBegin: a list that others wait for begins later than it is asked for.
+func TestASlowListCountsFromItsBegin(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.sync()
+	slow := session.LiveFor
+	w.hook = func(call string) {
+		if call == "list pods" {
+			w.clock.Step(slow)
+		}
+	}
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("lock data for one", "list pods", "ungate one")
+
+	w.pod("two", uses("other"))
+	w.claim("other")
+	w.sync()
+	slow++
+	w.reconcile(t.Context(), "ns/two")
+	if got := w.recorded(); !w.gated("two") || !slices.Equal(got, []string{"Warning APIReadFailed"}) {
+		t.Errorf("Events %q after calls %q", got, w.calls)
+	}
+}
+
+func TestTimeWithAGateIsCounted(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.clock.Step(7 * time.Second)
+	w.settle()
+	var got []string
+	for _, m := range collected(t, newInventory(w.Controller)) {
+		got = append(got, fmt.Sprintf("%s %v", m.GetLabel()[0].GetValue(), m.GetGauge().GetValue()))
+	}
+	if !slices.Equal(got, []string{"HolderWaits 1"}) {
+		t.Errorf("locks by state: %q", got)
+	}
+	h := collected(t, w.metrics.gated)[0].GetHistogram()
+	if h.GetSampleCount() != 1 || h.GetSampleSum() != 7 {
+		t.Errorf("%d pods had a gate for %v s", h.GetSampleCount(), h.GetSampleSum())
+	}
+}
+
+// TestWorkOnWhatIsGone does nothing, and what goes meanwhile is forgotten.
+func TestWorkOnWhatIsGone(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.reconcile(t.Context(), "ns/none")
+	w.reconcileLock(t.Context(), "ns/none")
+	w.expectCalls()
+
+	w.claim("data", locked("one"))
+	w.claim("other")
+	w.pod("two", uses("other"))
+	w.sync()
+	w.fail["list pods"], w.fail["get pod"] = errNoAnswer, errNoAnswer
+	w.hook = func(call string) {
+		switch call {
+		case "list pods":
+			w.endPod("two")
+			w.sync()
+		case "get pod one":
+			delete(w.claims, "ns/data")
+			w.sync()
+		}
+	}
+	w.reconcile(t.Context(), "ns/two")
+	w.reconcileLock(t.Context(), "ns/data")
+	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
+		t.Errorf("%v, %v wait", pods, claims)
+	}
+}

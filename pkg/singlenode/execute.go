@@ -1,0 +1,290 @@
+package singlenode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// missingFor is how old a pod is at least before it is reported that its claim is missing: the claim of an ephemeral
+// volume is created after the pod.
+const missingFor = 5 * time.Second
+
+// answered is the reply to a call.
+type answered struct {
+	singlenode.Reply
+	// began, if not zero, is when the call that the reply is from began: a shared list begins later than it is asked for.
+	began time.Time
+}
+
+// sent returns when what the reply shows was asked for.
+func (a answered) sent(asked time.Time) time.Time {
+	if a.began.IsZero() {
+		return asked
+	}
+	return a.began
+}
+
+// reconcile works on the gated pod of a key.
+func (c *Controller) reconcile(ctx context.Context, key string) controller.Result {
+	facts, found := c.observer.observe(key)
+	if !found {
+		return controller.Done()
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("pod", key))
+	s, err := c.carryOut(ctx, facts)
+	if ctx.Err() != nil {
+		return controller.Done()
+	}
+	p, found := c.observer.pods.Get(key)
+	if !found || p.uid != facts.Pod.UID || !p.gated() {
+		defer c.podReports.Forget(facts.Pod.UID) // it went meanwhile
+	} else if s.Reason() == singlenode.ReasonClaimMissing {
+		if left := missingFor - c.age(p); left > 0 {
+			return controller.After(left)
+		}
+	}
+	c.report(ctx, &s, err)
+	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
+}
+
+// age returns how long ago a pod was created.
+func (c *Controller) age(p *pod) time.Duration { return c.cfg.Clock.Now().Sub(time.Unix(p.created, 0)) }
+
+// carryOut has a session about a gated pod carried out. A claim that the watch does not show may exist: it is read
+// before the session ends because it is missing.
+func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s singlenode.Session, err error) {
+	calls := controller.Calls[*singlenode.Session, singlenode.Ask, answered]{
+		Clock: c.cfg.Clock, Call: c.call, Wrote: c.wrote,
+		Answer: func(s *singlenode.Session, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
+	}
+	for range len(facts.Pod.Claims) + 1 {
+		s = singlenode.Begin(facts, c.cfg.Clock.Now())
+		err = calls.CarryOut(ctx, &s)
+		if s.Decision.Reason != singlenode.ReasonClaimMissing {
+			break
+		}
+		name := s.Decision.Claim
+		if slices.ContainsFunc(facts.Claims, func(f singlenode.ClaimFacts) bool { return f.Claim.Name == name }) {
+			break // the session has read it
+		}
+		reply, err := c.call(ctx, singlenode.Ask{Call: singlenode.GetClaim, Namespace: facts.Pod.Namespace, Name: name})
+		if err != nil {
+			s.End = session.CallFailed
+			s.Decision.Action = singlenode.ReadClaim
+			return s, err
+		}
+		if reply.Claim.UID == "" {
+			break
+		}
+		facts.Claims = append(facts.Claims, singlenode.ClaimFacts{Claim: reply.Claim})
+	}
+	if s.End == session.TooSlow {
+		err = fmt.Errorf("find out who uses the claims of pod %q: %w", keyOf(facts.Pod.Namespace, facts.Pod.Name), err)
+	}
+	return s, err
+}
+
+// reconcileLock works on the lock of the claim of a key.
+func (c *Controller) reconcileLock(ctx context.Context, key string) controller.Result {
+	facts, found := c.observer.observeLock(key)
+	if !found {
+		return controller.Done()
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", key))
+	s := singlenode.BeginLock(facts, c.cfg.Clock.Now())
+	err := c.carryOutLock(ctx, &s)
+	if ctx.Err() != nil {
+		return controller.Done()
+	}
+	c.reportLock(ctx, &s, err)
+	if now, found := c.observer.claims.Get(key); !found || now.UID != facts.Claim.UID || !now.marked() {
+		c.claimReports.Forget(facts.Claim.UID) // it went meanwhile
+	}
+	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
+}
+
+// carryOutLock has a session about a lock carried out.
+func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {
+	err := controller.Calls[*singlenode.LockSession, singlenode.Ask, answered]{
+		Clock: c.cfg.Clock, Call: c.call, Wrote: c.wroteLock,
+		Answer: func(s *singlenode.LockSession, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
+	}.CarryOut(ctx, s)
+	if s.End == session.TooSlow {
+		return fmt.Errorf("find out who has the lock of claim %q: %w",
+			keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name), err)
+	}
+	return err
+}
+
+// slot waits until one more call may be made, and returns what ends the call.
+func (c *Controller) slot(ctx context.Context) (end func(), err error) {
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// call makes a call. The error is why its outcome is not Succeeded.
+func (c *Controller) call(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
+	if ask.Call == singlenode.ListUsers {
+		reply, err = c.usersOf(ctx, ask)
+	} else {
+		reply.Reply, err = c.callOne(ctx, ask)
+	}
+	reply.Outcome = controller.OutcomeOf(err)
+	return reply, err
+}
+
+// callOne makes a call that is about one object.
+func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply singlenode.Reply, err error) {
+	end, err := c.slot(ctx)
+	if err != nil {
+		return reply, err
+	}
+	defer end()
+	switch ask.Call {
+	case singlenode.GetNamespace:
+		reply.Mode, err = c.cluster.readMode(ctx, ask.Namespace)
+	case singlenode.GetClaim:
+		reply.Claim, err = c.readClaim(ctx, ask)
+	case singlenode.GetPod:
+		p, found, failed := c.cluster.readPod(ctx, ask.Namespace, ask.Name)
+		if err = failed; found {
+			reply.Users = []singlenode.User{c.observer.user(p)}
+		}
+	case singlenode.GetFence:
+		reply.Fence, err = c.cluster.readFence(ctx, ask.Name, ask.UID)
+	case singlenode.GetNode:
+		reply.Node, err = c.cluster.readNode(ctx, ask.Name)
+	case singlenode.PatchClaim:
+		var o *claim
+		if o, err = c.cluster.patchClaim(ctx, ask); err == nil {
+			reply.Claim = o.Claim
+		}
+	case singlenode.PatchGate:
+		err = c.cluster.patchGate(ctx, ask)
+	case singlenode.NoCall, singlenode.ListUsers: // a session that waits has ended
+	}
+	return reply, err
+}
+
+// readClaim reads a claim. That nothing asks for its lock is found by live reads, too.
+func (c *Controller) readClaim(ctx context.Context, ask singlenode.Ask) (singlenode.Claim, error) {
+	o, found, err := c.cluster.readClaim(ctx, ask.Namespace, ask.Name)
+	if !found {
+		return singlenode.Claim{}, err
+	}
+	out, asking := c.observer.complete(o), c.observer.asking(o, ask.Mode)
+	if out.Unasked = asking.Unasked(); !out.Unasked || o.shared {
+		return out, nil
+	}
+	if o.class != "" {
+		seen, found, err := c.cluster.readClass(ctx, o.class)
+		if err != nil {
+			return singlenode.Claim{}, err
+		}
+		asking.Class, asking.ClassSeen = askingLabels(seen.asks), found
+	}
+	seen, found, err := c.cluster.readVolume(ctx, o.volume)
+	if err != nil {
+		return singlenode.Claim{}, err
+	}
+	asking.PV, asking.PVSeen = askingLabels(seen.asks), found
+	out.Unasked = asking.Unasked()
+	return out, nil
+}
+
+// usersOf returns the pods that use some claims.
+func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
+	var pods []singlenode.Pod
+	pods, reply.began, err = c.users.of(ctx, ask.Namespace)
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Claims, func(name string) bool { return slices.Contains(ask.Claims, name) }) {
+			reply.Users = append(reply.Users, c.observer.user(p))
+		}
+	}
+	return reply, err
+}
+
+// listUsers lists the pods of a namespace that have claims and no gate.
+func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []singlenode.Pod, err error) {
+	end, err := c.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	c.metrics.lists.Inc()
+	err = c.cluster.eachPod(ctx, namespace, func(o *v1.Pod) {
+		if p := singlenode.PodOf(o); !p.Gated && len(p.Claims) > 0 {
+			pods = append(pods, p)
+		}
+	})
+	return pods, err
+}
+
+// wrote logs and counts a write for a pod.
+func (c *Controller) wrote(ctx context.Context, s *singlenode.Session, ask singlenode.Ask, why string) {
+	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "object",
+		klog.KRef(ask.Namespace, ask.Name))
+	// A lock is taken of a claim, whose UID no pod has.
+	if p, found := c.observer.pods.Get(keyOf(ask.Namespace, ask.Name)); found && p.uid == ask.UID {
+		c.metrics.gated.Observe(max(0, c.age(p).Seconds()))
+	}
+}
+
+// wroteLock logs and counts that a lock was freed.
+func (c *Controller) wroteLock(ctx context.Context, s *singlenode.LockSession, ask singlenode.Ask, why string) {
+	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "holder",
+		s.Facts.Claim.Lock.Name)
+	c.metrics.freed.WithLabelValues(why).Inc()
+}
+
+// report reports why a session about a pod has ended.
+func (c *Controller) report(ctx context.Context, s *singlenode.Session, err error) {
+	c.reportEnd(ctx, c.podReports, podObject(s.Facts.Pod), s.Progress, s.Decision, s.Reason(),
+		s.Facts.Detail(s.Decision), err)
+}
+
+// reportLock reports why a session about a lock has ended.
+func (c *Controller) reportLock(ctx context.Context, s *singlenode.LockSession, err error) {
+	claim := s.Facts.Claim
+	about := events.Object{ObjectReference: events.Claim(claim.Namespace, claim.Name, claim.UID)}
+	c.reportEnd(ctx, c.claimReports, about, s.Progress, s.Decision, s.Reason(), s.Facts.Detail(s.Decision), err)
+}
+
+func (c *Controller) reportEnd(ctx context.Context, reports *events.Recorder[Reason], about events.Object,
+	p session.Progress, d singlenode.Decision, reason Reason, detail string, err error) {
+	switch {
+	case p.End == session.Written:
+		// It does not wait for this reason.
+		reports.Event(ctx, about, reason, detail)
+		reports.Forget(about.UID)
+	case p.End == session.ObjectGone:
+		reports.Forget(about.UID)
+	case reason == "":
+	case p.End == session.Skipped:
+		reports.ReportEach(ctx, about, reason, "Would do "+d.Action.String()+": "+d.Reason.Sentence())
+	case err != nil:
+		reports.ReportFailure(ctx, about, reason, err, false)
+	default:
+		reports.ReportEach(ctx, about, reason, detail)
+	}
+}
+
+// podObject returns what a report on a pod is about.
+func podObject(p singlenode.Pod) events.Object {
+	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
+		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
+}

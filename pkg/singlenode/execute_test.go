@@ -1,0 +1,184 @@
+package singlenode
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+)
+
+// TestWorkThatIsCutOffReportsNothing: the replica ends, or leads no longer.
+func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.claim("other")
+	w.pod("two", uses("other"))
+	w.sync()
+	ctx, cancel := context.WithCancel(t.Context())
+	w.hook = func(string) { cancel() }
+	w.fail["list"], w.fail["lock"], w.fail["get"] = context.Canceled, context.Canceled, context.Canceled
+	for _, got := range []controller.Result{w.reconcile(ctx, "ns/two"), w.reconcileLock(ctx, "ns/data")} {
+		if got != controller.Done() {
+			t.Errorf("worked on again: %+v", got)
+		}
+	}
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	w.expectWaiting(0, 0)
+}
+
+// TestWorkThatEndsWhileOthersCall waits for their end, and calls nothing.
+func TestWorkThatEndsWhileOthersCall(t *testing.T) {
+	w := newWorld(t, Config{Workers: 1})
+	w.claim("data", locked("one"))
+	w.sync()
+	w.slots <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.reconcileLock(ctx, "ns/data")
+	if pods, err := w.listUsers(ctx, "ns"); err == nil {
+		t.Errorf("listed %v", pods)
+	}
+	w.expectCalls()
+	<-w.slots
+}
+
+// TestCallsEndTheirTurn: one that may call once at a time can call again, also after a failure.
+func TestCallsEndTheirTurn(t *testing.T) {
+	w := newWorld(t, Config{Workers: 1})
+	w.claim("data")
+	w.pod("one")
+	w.settle()
+	w.fail["list"] = errNoAnswer
+	w.claim("other")
+	w.pod("two", uses("other"))
+	w.settle()
+	if n := len(w.slots); n > 0 {
+		t.Errorf("%d calls have not ended", n)
+	}
+}
+
+// TestWhichPodsAListReturns: those that may write to one of the claims.
+func TestWhichPodsAListReturns(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.pod("waits")
+	w.pod("runs", onNode)
+	w.pod("of-another", onNode, uses("other"))
+	w.pod("of-both", onNode, uses("other", "data"))
+	w.pod("of-none", onNode, uses())
+	all, err := w.listUsers(t.Context(), "ns")
+	names := func(pods []singlenode.Pod) (all []string) {
+		for _, p := range pods {
+			all = append(all, p.Name)
+		}
+		return all
+	}
+	if got := names(all); err != nil || !slices.Equal(got, []string{"of-another", "of-both", "runs"}) {
+		t.Errorf("the list has %q, %v", got, err)
+	}
+	reply, err := w.Controller.call(t.Context(), singlenode.Ask{Call: singlenode.ListUsers, Namespace: "ns",
+		Claims: []string{"data"}})
+	var users []singlenode.Pod
+	for _, u := range reply.Users {
+		users = append(users, u.Pod)
+	}
+	if got := names(users); err != nil || !slices.Equal(got, []string{"of-both", "runs"}) {
+		t.Errorf("the claim is used by %q, %v", got, err)
+	}
+}
+
+// TestAClaimThatIsMissingIsReadOnce: what a session has read is as new as can be.
+func TestAClaimThatIsMissingIsReadOnce(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.pod("one")
+	w.sync()
+	delete(w.claims, "ns/data")
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("get claim data")
+}
+
+// TestOneOfTwoClaimsThatTheWatchDoesNotShow is read, and both are locked in the order of their names.
+func TestOneOfTwoClaimsThatTheWatchDoesNotShow(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label("")
+	w.claim("other")
+	w.sync()
+	w.label(AllValue)
+	w.claim("data")
+	w.pod("one", uses("other", "data"))
+	w.settle()
+	w.expectCalls("get claim other", "lock data for one", "lock other for one", "list pods", "ungate one")
+}
+
+// TestANamespaceThatAsksSinceAMomentAgo: what the watch shows of its claims counts, and is not read again.
+func TestANamespaceThatAsksSinceAMomentAgo(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.sync()
+	w.label("")
+	w.pod("one")
+	w.sync()
+	w.label(AllValue)
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("get namespace", "lock data for one", "list pods", "ungate one")
+}
+
+// TestWhoseTimeWithAGateIsCounted: that of the pod that lost it, and of no other with its name. The watch may show the
+// end of the pod before the write is answered.
+func TestWhoseTimeWithAGateIsCounted(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(w *world)
+		want   uint64
+	}{
+		"the pod's":                    {func(*world) {}, 1},
+		"none of a pod that is gone":   {func(w *world) { w.endPod("data") }, 0},
+		"none of a pod of another UID": {func(w *world) { w.pod("data", func(o *v1.Pod) { o.UID = "2" }) }, 0},
+	} {
+		w := newWorld(t, Config{})
+		w.pod("data")
+		c.change(w)
+		w.sync()
+		for _, ask := range []singlenode.Ask{
+			{Action: singlenode.TakeLock, Namespace: "ns", Name: "data", UID: "claim-data"},
+			{Action: singlenode.RemoveGate, Namespace: "ns", Name: "data", UID: "uid-data"},
+		} {
+			w.wrote(t.Context(), &singlenode.Session{}, ask, "LocksAcquired")
+		}
+		if got := collected(t, w.metrics.gated)[0].GetHistogram().GetSampleCount(); got != c.want {
+			t.Errorf("%s: %d", sentence, got)
+		}
+	}
+}
+
+// TestAPodThatIsNotHeldWaits, and nothing is asked for it.
+func TestAPodThatIsNotHeldWaits(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one", func(o *v1.Pod) { o.Finalizers = nil })
+	w.settle()
+	w.expectCalls()
+	if got := w.recorded(); !w.gated("one") || !slices.Equal(got, []string{"Warning NotHeld"}) {
+		t.Errorf("gated: %t, Events %q", w.gated("one"), got)
+	}
+}
+
+// TestAPodWithoutAGateIsLeftAlone: it may have lost it since it was woken.
+func TestAPodWithoutAGateIsLeftAlone(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one", ungated, func(o *v1.Pod) { o.Spec.NodeName = "a" })
+	w.sync()
+	if got := w.reconcile(t.Context(), "ns/one"); got != controller.Done() {
+		t.Errorf("worked on again: %+v", got)
+	}
+	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.Done() {
+		t.Errorf("a claim without a lock is worked on again: %+v", got)
+	}
+	w.expectCalls()
+}

@@ -1,0 +1,268 @@
+package singlenode
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// lister is what is read of a watch cache.
+type lister[R any] interface {
+	Get(name string) (R, bool)
+	Each(visit func(R))
+}
+
+// wake has objects worked on; its methods do not block. Keys are "namespace/name".
+type wake interface {
+	// pod has a gated pod worked on, and claim a claim that has a lock.
+	pod(key string)
+	claim(key string)
+	// forgetPod and forgetClaim are called when one is gone, or is not worked on any more.
+	forgetPod(uid types.UID)
+	forgetClaim(uid types.UID)
+	// working reports whether anybody works on what is woken.
+	working() bool
+}
+
+// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+type observer struct {
+	rules singlenode.Rules
+	clock interface{ Now() time.Time }
+	wake  wake
+
+	namespaces lister[namespace]
+	pods       lister[*pod]
+	claims     lister[*claim]
+	classes    lister[class]
+	volumes    lister[volume]
+	nodes      lister[node]
+	fences     lister[nodefence.Fence]
+
+	mu sync.Mutex
+	// tracker, gated and gatedAll are guarded by mu.
+	tracker *singlenode.Tracker
+	// gated are the keys of the gated pods by the key of each claim that they name, and gatedAll all of them.
+	gated    map[string][]string
+	gatedAll map[string]bool
+}
+
+func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
+	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),
+		gated: map[string][]string{}, gatedAll: map[string]bool{}}
+}
+
+// follow makes the caches, which do not run yet. Without a client no NodeFence is read.
+func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
+	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
+	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
+		recordNamespace, namespaceChanges{o})
+	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim(o.modeOf),
+		claimChanges{o})
+	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})
+	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, recordClass, classChanges{o})
+	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume, volumeChanges{o})
+	nodes := kube.NewCache(core, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
+	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
+	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
+	if fences != nil {
+		fenced := nodefence.NewCache(fences, fenceChanges{o})
+		o.fences = fenced
+		caches = append(caches, fenced)
+	}
+	return caches
+}
+
+// after is a cache that begins once another is filled: what the first list of pods and claims leaves out depends on the
+// namespaces.
+type after struct {
+	controller.Cache
+	first controller.Cache
+}
+
+// Run implements controller.Cache.
+func (a after) Run(ctx context.Context) {
+	select {
+	case <-a.first.Sync().Done():
+		a.Cache.Run(ctx)
+	case <-ctx.Done():
+	}
+}
+
+// modeOf returns what a namespace asks for, as the watch shows it: one that asks for nothing is not in the cache.
+func (o *observer) modeOf(name string) singlenode.Mode {
+	if ns, found := o.namespaces.Get(name); found {
+		return ns.mode
+	}
+	return singlenode.ModeOff
+}
+
+// nodeSeen returns what the watch shows of a node.
+func (o *observer) nodeSeen(name string) podhold.NodeSeen {
+	n, found := o.nodes.Get(name)
+	switch {
+	case name == "":
+		return podhold.NodeUnseen
+	case !found:
+		return podhold.NodeAbsent
+	}
+	return n.seen
+}
+
+// user returns what is known of a pod that may use a claim.
+func (o *observer) user(p singlenode.Pod) singlenode.User {
+	fence, _ := o.fences.Get(p.Node)
+	u := singlenode.User{Pod: p, NodeSeen: o.nodeSeen(p.Node), FenceSeen: fence.InForce}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	u.EndedSince = o.tracker.Saw(p, o.clock.Now())
+	return u
+}
+
+// holder returns what the watch shows of the pod that has the name in a lock.
+func (o *observer) holder(c *claim) singlenode.User {
+	p, found := o.pods.Get(keyOf(c.Namespace, c.Lock.Name))
+	if !found {
+		return singlenode.User{}
+	}
+	return o.user(p.facts())
+}
+
+// complete returns a claim with what the watches show about it: whether something asks for its lock, and its driver.
+//
+// Where the watch shows that the namespace asks for nothing, that does not count: a live read that shows something else
+// comes before the claim matters.
+func (o *observer) complete(c *claim) singlenode.Claim {
+	mode := o.modeOf(c.Namespace)
+	if mode == singlenode.ModeOff {
+		mode = singlenode.ModeUnknown
+	}
+	out := c.Claim
+	out.Unasked = o.asking(c, mode).Unasked()
+	pv, _ := o.volumes.Get(c.volume)
+	out.Driver = pv.driver
+	return out
+}
+
+// asking returns what the watches show of who asks for the lock of a claim, in a namespace of this mode.
+func (o *observer) asking(c *claim, mode singlenode.Mode) singlenode.Asking {
+	a := singlenode.Asking{Namespace: mode, Claim: askingLabels(c.asks), ClassSeen: c.class == ""}
+	if c.shared {
+		a.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	}
+	if class, found := o.classes.Get(c.class); found {
+		a.Class, a.ClassSeen = askingLabels(class.asks), true
+	}
+	if pv, found := o.volumes.Get(c.volume); found {
+		a.PV, a.PVSeen = askingLabels(pv.asks), true
+	}
+	return a
+}
+
+// askingLabels are the labels of an object as far as they matter.
+func askingLabels(asks bool) map[string]string {
+	if !asks {
+		return nil
+	}
+	return map[string]string{singlenode.Label: singlenode.SelectValue}
+}
+
+// observe returns what is known about a pod without a live read.
+func (o *observer) observe(key string) (singlenode.Facts, bool) {
+	p, found := o.pods.Get(key)
+	if !found {
+		return singlenode.Facts{}, false
+	}
+	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: p.facts()}
+	for _, name := range p.claims {
+		if c, found := o.claims.Get(keyOf(p.namespace, name)); found {
+			f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: o.complete(c), Holder: o.holder(c)})
+		}
+	}
+	return f, true
+}
+
+// observeLock returns what is known about the lock of a claim without a live read.
+func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
+	c, found := o.claims.Get(key)
+	if !found {
+		return singlenode.LockFacts{}, false
+	}
+	return o.lockFacts(c), true
+}
+
+func (o *observer) lockFacts(c *claim) singlenode.LockFacts {
+	return singlenode.LockFacts{Rules: o.rules, Claim: o.complete(c), Holder: o.holder(c)}
+}
+
+// concerned reports whether a claim has a lock, or a gated pod waits for it.
+func (o *observer) concerned(key string) bool {
+	if c, found := o.claims.Get(key); found && c.marked() {
+		return true
+	}
+	return len(o.waiting(key)) > 0
+}
+
+// waiting returns the keys of the gated pods that name a claim.
+func (o *observer) waiting(claim string) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.gated[claim])
+}
+
+// allGated returns the keys of the gated pods.
+func (o *observer) allGated() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	keys := make([]string, 0, len(o.gatedAll))
+	for key := range o.gatedAll {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// index replaces what is known of which gated pod names which claims; nil is none.
+func (o *observer) index(before, now *pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before != nil {
+		key := before.key()
+		delete(o.gatedAll, key)
+		for _, name := range before.claims {
+			claim := keyOf(before.namespace, name)
+			left := slices.DeleteFunc(o.gated[claim], func(other string) bool { return other == key })
+			if o.gated[claim] = left; len(left) == 0 {
+				delete(o.gated, claim)
+			}
+		}
+	}
+	if now != nil && now.gated() {
+		key := now.key()
+		o.gatedAll[key] = true
+		for _, name := range now.claims {
+			claim := keyOf(now.namespace, name)
+			o.gated[claim] = append(o.gated[claim], key)
+		}
+	}
+}
+
+// first returns what there may be to do at the start: gated pods, and claims with a lock.
+func (o *observer) first() (pods, claims []string) {
+	o.claims.Each(func(c *claim) {
+		if c.marked() {
+			claims = append(claims, c.key())
+		}
+	})
+	return o.allGated(), claims
+}

@@ -1,0 +1,58 @@
+package singlenode
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// Permissions returns what a Controller with this Config needs.
+func (c Config) Permissions() []access.Permission {
+	c = c.withDefaults()
+	var permissions []access.Permission
+	add := func(group, resource, without string, unsafe bool, verbs ...string) {
+		for _, verb := range verbs {
+			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Verb: verb,
+				Without: without, Unsafe: unsafe})
+		}
+	}
+	const (
+		nothing  = "nothing is known of the locks of claims, so pods that wait for one are not scheduled"
+		noLock   = "no claim gets a lock, so pods that wait for one are not scheduled"
+		notFreed = "no lock of a claim is freed, so pods that wait for one are not scheduled"
+	)
+	add("", "pods", nothing, true, "list", "watch")
+	add("", "persistentvolumeclaims", nothing, true, "list", "watch")
+	add("", "namespaces", "it is not known which namespaces ask for locks of claims", true, "list", "watch")
+	add("", "persistentvolumes", nothing, true, "list", "watch")
+	add("storage.k8s.io", "storageclasses", nothing, true, "list", "watch")
+	add("", "nodes", nothing, true, "list", "watch")
+	add("", "pods", notFreed, true, "get")
+	add("", "persistentvolumeclaims", noLock, true, "get")
+	const notAsked = "pods whose claims need no lock keep their scheduling gate"
+	add("", "persistentvolumes", notAsked, false, "get")
+	add("storage.k8s.io", "storageclasses", notAsked, false, "get")
+	add("", "namespaces", notAsked, false, "get")
+	if c.Fences {
+		const unfenced = "locks of pods on nodes that a fence keeps from the volume are not freed"
+		add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, true, "list", "watch")
+		add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, false, "get")
+		add("", "nodes", unfenced, false, "get")
+	}
+	if !c.DryRun {
+		add("", "pods", "no scheduling gate is removed, so pods with claims are not scheduled", false, "patch")
+		add("", "persistentvolumeclaims", noLock, false, "patch")
+	}
+	if _, none := c.Events.(events.Discard); !none {
+		add("", "events", "what a pod waits for is reported in the log and the metrics only", false, "create", "patch")
+	}
+	return permissions
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+}

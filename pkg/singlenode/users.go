@@ -1,0 +1,122 @@
+package singlenode
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+)
+
+// users shares the lists of the pods of namespaces: all that ask for one get the next list of the namespace that begins
+// after that. There is one list of a namespace at a time, so a thousand pods that need one at once cause a few lists,
+// not a thousand. It is safe for concurrent use.
+type users struct {
+	// list returns the pods of a namespace that have claims and no gate.
+	list func(ctx context.Context, namespace string) ([]singlenode.Pod, error)
+	now  func() time.Time
+
+	mu sync.Mutex
+	// namespaces are those that somebody waits for.
+	namespaces map[string]*listing
+}
+
+// listing is the lists of one namespace.
+type listing struct {
+	// waiting is how many calls wait, and next the list that has not begun. They are guarded by the mutex of users.
+	waiting int
+	next    *list
+	// turn has room for the one that lists.
+	turn chan struct{}
+}
+
+// list is one list, for all that wait for it.
+type list struct {
+	// done is closed when the other fields are set.
+	done  chan struct{}
+	began time.Time
+	pods  []singlenode.Pod
+	err   error
+	// cutOff: the call that made the list has ended before the list, and so the list with it.
+	cutOff bool
+}
+
+func newUsers(of func(ctx context.Context, namespace string) ([]singlenode.Pod, error), now func() time.Time) *users {
+	return &users{list: of, now: now, namespaces: map[string]*listing{}}
+}
+
+// of returns the pods of a namespace that have claims and no gate, as shown by a list that begins after the call, and
+// when that was. The caller must not change them. It returns early when ctx ends.
+func (u *users) of(ctx context.Context, namespace string) ([]singlenode.Pod, time.Time, error) {
+	n := u.enter(namespace)
+	defer u.leave(namespace, n)
+	for {
+		l := u.join(n)
+		select {
+		case <-ctx.Done():
+		case <-l.done:
+		case n.turn <- struct{}{}:
+			u.make(ctx, namespace, n, l)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, time.Time{}, fmt.Errorf("list the pods of namespace %q: %w", namespace, context.Cause(ctx))
+		case !l.cutOff:
+			return l.pods, l.began, l.err
+		}
+	}
+}
+
+func (u *users) enter(namespace string) *listing {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := u.namespaces[namespace]
+	if n == nil {
+		n = &listing{turn: make(chan struct{}, 1)}
+		u.namespaces[namespace] = n
+	}
+	n.waiting++
+	return n
+}
+
+func (u *users) leave(namespace string, n *listing) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n.waiting--; n.waiting == 0 {
+		delete(u.namespaces, namespace)
+	}
+}
+
+// join returns the list that has not begun.
+func (u *users) join(n *listing) *list {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n.next == nil {
+		n.next = &list{done: make(chan struct{})}
+	}
+	return n.next
+}
+
+// begin reports whether a list has not begun, and begins it: from now on, others join the next.
+func (u *users) begin(n *listing, l *list) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n.next != l {
+		return false
+	}
+	n.next, l.began = nil, u.now()
+	return true
+}
+
+// make makes a list, unless another has made it before, and ends the turn.
+func (u *users) make(ctx context.Context, namespace string, n *listing, l *list) {
+	defer func() { <-n.turn }()
+	if !u.begin(n, l) {
+		return
+	}
+	l.cutOff = true // also by a panic
+	defer close(l.done)
+	l.pods, l.err = u.list(ctx, namespace)
+	l.cutOff = ctx.Err() != nil
+}

@@ -1,0 +1,318 @@
+package singlenode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+)
+
+// TestWhatAChangeWakes, in a namespace in which pod one has the lock of claim data, and pods two and three wait for it.
+func TestWhatAChangeWakes(t *testing.T) {
+	all := []string{"claim ns/data", "pod ns/three", "pod ns/two"}
+	waiting := []string{"pod ns/three", "pod ns/two"}
+	for sentence, c := range map[string]struct {
+		change func(w *world)
+		want   []string
+	}{
+		"nothing": {func(*world) {}, nil},
+		"the status of the holder": {func(w *world) {
+			w.pod("one", func(o *v1.Pod) { o.Status.Message = "it runs" })
+		}, nil},
+		"the holder is being deleted":         {func(w *world) { w.pod("one", terminating) }, all},
+		"the holder has completed":            {func(w *world) { w.pod("one", completed) }, all},
+		"the holder is gone":                  {func(w *world) { w.endPod("one") }, []string{"claim ns/data"}},
+		"another has the name of the holder":  {func(w *world) { w.pod("one", func(o *v1.Pod) { o.UID = "2" }) }, all},
+		"a pod that waits":                    {func(w *world) { w.pod("two", terminating) }, []string{"pod ns/two"}},
+		"a pod that waits is gone":            {func(w *world) { w.endPod("two") }, nil},
+		"a pod without the lock runs":         {func(w *world) { w.pod("old", onNode) }, all},
+		"a pod that waits lost its gate":      {func(w *world) { w.pod("two", ungated) }, all[:2]},
+		"one more pod waits":                  {func(w *world) { w.pod("four") }, []string{"pod ns/four"}},
+		"a pod with another claim":            {func(w *world) { w.pod("four", uses("other")) }, []string{"pod ns/four"}},
+		"a pod without claims":                {func(w *world) { w.pod("four", uses(), ungated) }, nil},
+		"the lock is free":                    {func(w *world) { w.claim("data", free) }, waiting},
+		"the claim is being deleted":          {func(w *world) { w.claim("data", condemned) }, all},
+		"the claim is gone":                   {func(w *world) { delete(w.claims, "ns/data") }, all},
+		"the claim is bound":                  {func(w *world) { w.claim("data", bound) }, all},
+		"the claim asks":                      {func(w *world) { w.claim("data", asking) }, all},
+		"the resourceVersion of the claim":    {func(w *world) { w.claim("data") }, nil},
+		"its PV":                              {func(w *world) { w.volume("data", nil) }, all},
+		"another PV":                          {func(w *world) { w.volume("other", nil) }, nil},
+		"a StorageClass":                      {func(w *world) { w.class(nil) }, waiting},
+		"the namespace asks for less":         {func(w *world) { w.label(SelectedValue) }, waiting},
+		"the namespace asks for nothing":      {func(w *world) { w.label("") }, waiting},
+		"the node of the holder is not Ready": {func(w *world) { w.node(v1.ConditionUnknown) }, all},
+		"the node is as it was":               {func(w *world) { w.node(v1.ConditionTrue) }, nil},
+		"the node is gone":                    {func(w *world) { delete(w.nodes, "a") }, all},
+		"the status of a pod that waits": {func(w *world) {
+			w.pod("two", func(o *v1.Pod) { o.Status.Message = "it waits" })
+		}, nil},
+		"another, of another claim, has the name of the holder": {func(w *world) {
+			w.pod("one", uses("other"), func(o *v1.Pod) { o.UID = "2" })
+		}, []string{"claim ns/data"}},
+		"a pod without the lock is bound to a node": {func(w *world) {
+			w.pod("old", ungated)
+			w.sync()
+			w.woken.take()
+			w.pod("old", onNode)
+		}, all},
+		"a pod without the lock is gone": {func(w *world) {
+			w.pod("old", onNode)
+			w.sync()
+			w.woken.take()
+			w.endPod("old")
+		}, all},
+		"a pod of a claim without a lock": {func(w *world) {
+			w.claim("free")
+			w.pod("four", uses("free"), onNode)
+		}, nil},
+		"the PV of a claim without a lock": {func(w *world) {
+			w.claim("free")
+			w.pod("four", uses("free"))
+			w.sync()
+			w.woken.take()
+			w.volume("free", nil)
+		}, []string{"pod ns/four"}},
+		"the node is fenced": {func(w *world) {
+			w.fences["a"] = &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: w.version()}}
+		}, all},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{Fences: true})
+			w.claim("data", locked("one"))
+			w.pod("one", onNode)
+			w.pod("two")
+			w.pod("three")
+			w.settle()
+			c.change(w)
+			w.sync()
+			if got := w.woken.take(); !slices.Equal(got, c.want) {
+				t.Errorf("woken %q, want %q", got, c.want)
+			}
+			w.woken.idle = true
+			for _, change := range []func(w *world){func(w *world) { w.pod("one", terminating) },
+				func(w *world) { w.claim("data", bound) }, func(w *world) { w.node(v1.ConditionFalse) },
+				func(w *world) { w.volume("data", askingLabels(true)) }, func(w *world) { w.class(askingLabels(true)) },
+				func(w *world) { w.label(SelectedValue) }, func(w *world) { w.endPod("one") }} {
+				change(w)
+				w.sync()
+			}
+			if got := w.woken.take(); len(got) > 0 {
+				t.Errorf("a replica that does not lead wakes %q", got)
+			}
+		})
+	}
+}
+
+// TestAHolderThatHasItsGate wakes its lock, and those that wait for that: it may be deleted before its gate goes.
+func TestAHolderThatHasItsGate(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(w *world)
+		want   []string
+	}{
+		"is being deleted": {func(w *world) { w.pod("one", terminating) },
+			[]string{"claim ns/data", "pod ns/one", "pod ns/two"}},
+		"is gone": {func(w *world) { w.endPod("one") }, []string{"claim ns/data"}},
+	} {
+		w := newWorld(t, Config{})
+		w.claim("data", locked("one"))
+		w.pod("one")
+		w.pod("two")
+		w.sync()
+		w.woken.take()
+		c.change(w)
+		w.sync()
+		if got := w.woken.take(); !slices.Equal(got, c.want) {
+			t.Errorf("it %s: woken %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func free(o *v1.PersistentVolumeClaim) { o.Annotations, o.Finalizers = nil, nil }
+
+func condemned(o *v1.PersistentVolumeClaim) {
+	o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+}
+
+func asking(o *v1.PersistentVolumeClaim) { o.Labels = askingLabels(true) }
+
+// TestAPodThatIsLeftOutWakesWhatWaitsForIt: one that has run since before its namespace asked for locks.
+func TestAPodThatIsLeftOutWakesWhatWaitsForIt(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label("")
+	w.sync()
+	w.claim("data", locked("one"))
+	w.pod("one", onNode)
+	w.pod("other", onNode, uses("other"))
+	w.sync()
+	if len(w.podCache.Records) > 0 {
+		t.Errorf("kept: %v", w.podCache.Records)
+	}
+	w.woken.take()
+	w.pod("one", terminating)
+	w.pod("other", terminating)
+	w.sync()
+	if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data"}) {
+		t.Errorf("woken %q", got)
+	}
+	record := recordPod(w.observer)
+	last, _, err := record(w.pods["ns/one"], false)
+	if err != nil || last == nil {
+		t.Fatalf("%v, %v", last, err)
+	}
+	podChanges{w.observer}.LeftOutDeleted(last)
+	if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data"}) {
+		t.Errorf("woken %q", got)
+	}
+	last, _, err = record(w.pods["ns/other"], false)
+	if err != nil || last != nil {
+		t.Fatalf("a pod that nothing waits for has record %v, %v", last, err)
+	}
+	podChanges{w.observer}.LeftOut(last)
+	podChanges{w.observer}.LeftOutDeleted(last)
+	if got := w.woken.take(); len(got) > 0 {
+		t.Errorf("woken %q", got)
+	}
+}
+
+// TestAPodThatIsLeftOutWakesWhatWaitsForItsClaim, also where nobody has the lock: the watch of namespaces may lag.
+func TestAPodThatIsLeftOutWakesWhatWaitsForItsClaim(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label("")
+	w.pod("two")
+	w.sync()
+	w.woken.take()
+	w.pod("old", onNode)
+	w.sync()
+	if _, kept := w.podCache.Get("ns/old"); kept {
+		t.Fatal("the pod is kept")
+	}
+	if got := w.woken.take(); !slices.Equal(got, []string{"pod ns/two"}) {
+		t.Errorf("woken %q", got)
+	}
+}
+
+// TestWhatIsThereAtTheStart is worked on by the replica that begins to lead.
+func TestWhatIsThereAtTheStart(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.woken.idle = true
+	w.claim("data", locked("one"))
+	w.claim("half", func(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{Finalizer} })
+	w.claim("bare", func(o *v1.PersistentVolumeClaim) { locked("one")(o); o.Finalizers = nil })
+	w.claim("free")
+	w.pod("one", onNode)
+	w.pod("two")
+	w.settle()
+	pods, claims := w.observer.first()
+	slices.Sort(claims)
+	if !slices.Equal(pods, []string{"ns/two"}) || !slices.Equal(claims, []string{"ns/bare", "ns/data", "ns/half"}) {
+		t.Errorf("pods %q, claims %q", pods, claims)
+	}
+}
+
+// TestOfWhatIsGoneNothingIsKept: the memory of a cluster's life is not to grow.
+func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	for i := range 5 {
+		w.pod(fmt.Sprint("pod-", i))
+	}
+	w.pod("done", onNode, completed)
+	w.pod("twice", uses("data", "data"))
+	w.settle()
+	if len(w.observer.tracker.Ended) != 1 || len(w.observer.gated["ns/data"]) != 6 {
+		t.Errorf("%v has ended; %v wait", w.observer.tracker.Ended, w.observer.gated)
+	}
+	clear(w.pods)
+	w.settle()
+	clear(w.claims)
+	w.settle()
+	o := w.observer
+	if len(o.tracker.Ended)+len(o.gated)+len(o.gatedAll) > 0 {
+		t.Errorf("left: %v, %v, %v", o.tracker.Ended, o.gated, o.gatedAll)
+	}
+	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
+		t.Errorf("%v, %v wait", pods, claims)
+	}
+}
+
+// TestOfAPodThatIsReplacedNothingIsKept: another has its name before the watch shows that it is gone.
+func TestOfAPodThatIsReplacedNothingIsKept(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode)
+	w.pod("two")
+	w.claim("more", locked("done"))
+	w.pod("done", onNode, completed, uses("more"))
+	w.settle()
+	if len(w.observer.tracker.Ended) != 1 || len(w.podReports.Waiting()) != 1 {
+		t.Fatalf("%v has ended, %v wait", w.observer.tracker.Ended, w.podReports.Waiting())
+	}
+	for _, name := range []string{"two", "done"} {
+		w.pod(name, func(o *v1.Pod) { o.UID = "2" }, onNode)
+	}
+	w.sync()
+	if len(w.observer.tracker.Ended)+len(w.podReports.Waiting())+len(w.observer.allGated()) > 0 {
+		t.Errorf("%v has ended, %v wait", w.observer.tracker.Ended, w.podReports.Waiting())
+	}
+}
+
+// TestAnotherKindOfObjectIsAnError.
+func TestAnotherKindOfObjectIsAnError(t *testing.T) {
+	w := newWorld(t, Config{})
+	other := runtime.Object(&v1.Secret{})
+	for what, record := range map[string]func() error{
+		"namespaces": func() error { _, _, err := recordNamespace(other, false); return err },
+		"pods":       func() error { _, _, err := recordPod(w.observer)(other, false); return err },
+		"claims":     func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
+		"classes":    func() error { _, _, err := recordClass(other, false); return err },
+		"PVs":        func() error { _, _, err := recordVolume(other, false); return err },
+		"nodes":      func() error { _, _, err := recordNode(other, false); return err },
+	} {
+		if record() == nil {
+			t.Errorf("%s: a Secret is taken", what)
+		}
+	}
+}
+
+// slowly is a cache that is filled when its channel is closed.
+type slowly struct {
+	ran, filled chan struct{}
+}
+
+func (s slowly) Run(ctx context.Context) { close(s.ran); <-ctx.Done() }
+
+func (s slowly) Sync() cache.DoneChecker { return s }
+
+func (s slowly) Name() string { return "slowly" }
+
+func (s slowly) Done() <-chan struct{} { return s.filled }
+
+// TestPodsAreReadOnceNamespacesAre: which pods are kept depends on the namespaces.
+func TestPodsAreReadOnceNamespacesAre(t *testing.T) {
+	namespaces := slowly{make(chan struct{}), make(chan struct{})}
+	pods := slowly{make(chan struct{}), make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { after{pods, namespaces}.Run(ctx); close(done) }()
+	select {
+	case <-pods.ran:
+		t.Error("the pods are read before the namespaces are")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(namespaces.filled)
+	<-pods.ran
+	cancel()
+	<-done
+	after{slowly{}, slowly{}}.Run(ctx) // it has ended before the namespaces were read
+	var _ controller.Cache = after{}
+}

@@ -1,0 +1,350 @@
+package singlenode
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+)
+
+// world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
+type world struct {
+	*testing.T
+	*Controller
+	clock  *testclock.FakeClock
+	events *record.FakeRecorder
+
+	mu         sync.Mutex
+	namespaces map[string]*v1.Namespace
+	pods       map[string]*v1.Pod
+	claims     map[string]*v1.PersistentVolumeClaim
+	classes    map[string]*storagev1.StorageClass
+	volumes    map[string]*v1.PersistentVolume
+	nodes      map[string]*v1.Node
+	fences     map[string]*v1alpha1.NodeFence
+	calls      []string
+	// fail are the errors of calls, by their first words.
+	fail map[string]error
+	last int
+	// hook, if set, is called with each call, before it is carried out.
+	hook func(call string)
+
+	namespaceCache *kubetest.Cache[namespace]
+	podCache       *kubetest.Cache[*pod]
+	claimCache     *kubetest.Cache[*claim]
+	classCache     *kubetest.Cache[class]
+	volumeCache    *kubetest.Cache[volume]
+	nodeCache      *kubetest.Cache[node]
+	fenceCache     *kubetest.Cache[nodefence.Fence]
+	woken          *recording
+}
+
+// recording records what is woken.
+type recording struct {
+	wake
+	mu           sync.Mutex
+	pods, claims []string
+	idle         bool
+}
+
+func (r *recording) working() bool { return !r.idle }
+
+func (r *recording) pod(key string) { r.add(&r.pods, key) }
+
+func (r *recording) claim(key string) { r.add(&r.claims, key) }
+
+func (r *recording) add(to *[]string, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(*to, key) {
+		*to = append(*to, key)
+	}
+}
+
+// take returns what was woken since the last call, as "pod ns/name" and "claim ns/name".
+func (r *recording) take() (all []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range r.pods {
+		all = append(all, "pod "+key)
+	}
+	for _, key := range r.claims {
+		all = append(all, "claim "+key)
+	}
+	r.pods, r.claims = nil, nil
+	slices.Sort(all)
+	return all
+}
+
+// newWorld is a cluster with a namespace ns that asks for all locks, and a node a that is Ready.
+func newWorld(t *testing.T, cfg Config) *world {
+	t.Helper()
+	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)), events: record.NewFakeRecorder(1000),
+		namespaces: map[string]*v1.Namespace{}, pods: map[string]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{},
+		classes: map[string]*storagev1.StorageClass{}, volumes: map[string]*v1.PersistentVolume{},
+		nodes: map[string]*v1.Node{}, fences: map[string]*v1alpha1.NodeFence{}, fail: map[string]error{},
+		namespaceCache: kubetest.NewCache[namespace](), podCache: kubetest.NewCache[*pod](),
+		claimCache: kubetest.NewCache[*claim](), classCache: kubetest.NewCache[class](),
+		volumeCache: kubetest.NewCache[volume](), nodeCache: kubetest.NewCache[node](),
+		fenceCache: kubetest.NewCache[nodefence.Fence]()}
+	cfg.Clock, cfg.Events = w.clock, w.events
+	var err error
+	if w.Controller, err = newController(cfg, w); err != nil {
+		t.Fatal(err)
+	}
+	o := w.observer
+	w.woken = &recording{wake: o.wake}
+	o.wake, o.namespaces, o.pods, o.claims = w.woken, w.namespaceCache, w.podCache, w.claimCache
+	o.classes, o.volumes, o.nodes, o.fences = w.classCache, w.volumeCache, w.nodeCache, w.fenceCache
+	if err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	w.label(AllValue)
+	w.node(v1.ConditionTrue)
+	return w
+}
+
+// sync has the watches show what there is.
+func (w *world) sync() {
+	w.Helper()
+	w.mu.Lock()
+	namespaces, pods, claims := maps.Clone(w.namespaces), maps.Clone(w.pods), maps.Clone(w.claims)
+	w.mu.Unlock()
+	maps.DeleteFunc(namespaces, func(_ string, o *v1.Namespace) bool { return o.Labels[Label] == "" })
+	o := w.observer
+	kubetest.Deliver(w.T, w.namespaceCache, namespaces, recordNamespace, kube.Handler[namespace](namespaceChanges{o}))
+	kubetest.Deliver(w.T, w.classCache, w.classes, recordClass, kube.Handler[class](classChanges{o}))
+	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume, kube.Handler[volume](volumeChanges{o}))
+	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, kube.Handler[node](nodeChanges{o}))
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, kube.Handler[nodefence.Fence](fenceChanges{o}))
+	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))
+	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](podChanges{o}))
+}
+
+// settle works on all that is woken, until nothing is.
+func (w *world) settle() {
+	w.Helper()
+	for range 100 {
+		w.sync()
+		woken := w.woken.take()
+		if len(woken) == 0 {
+			return
+		}
+		for _, what := range woken {
+			if kind, key, _ := strings.Cut(what, " "); kind == "pod" {
+				w.reconcile(w.Context(), key)
+			} else {
+				w.reconcileLock(w.Context(), key)
+			}
+		}
+	}
+	w.Fatalf("there is no end of work; calls %q", w.calls[len(w.calls)-10:])
+}
+
+// call records a call, and returns the error that is set for it.
+func (w *world) call(format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	if w.hook != nil {
+		w.hook(what)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, what)
+	for words, err := range w.fail {
+		if strings.HasPrefix(what, words) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) expectCalls(want ...string) {
+	w.Helper()
+	if !slices.Equal(w.calls, want) {
+		w.Errorf("calls %q, want %q", w.calls, want)
+	}
+	w.calls = nil
+}
+
+// version returns the next resourceVersion.
+func (w *world) version() string {
+	w.last++
+	return strconv.Itoa(w.last)
+}
+
+// messages returns the Events since the last call.
+func (w *world) messages() (all []string) {
+	for {
+		select {
+		case e := <-w.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// recorded returns the types and reasons of the Events since the last call.
+func (w *world) recorded() (all []string) {
+	for _, e := range w.messages() {
+		all = append(all, strings.Join(strings.SplitN(e, " ", 3)[:2], " "))
+	}
+	return all
+}
+
+// counted returns how often something was counted.
+func counted(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if c.Write(&m) != nil {
+		return -1
+	}
+	return m.GetCounter().GetValue()
+}
+
+// label sets what namespace ns asks for, "" for nothing.
+func (w *world) label(mode string) {
+	w.namespaces["ns"] = &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: w.version(),
+		Labels: map[string]string{podhold.NamespaceLabel: podhold.EnforceValue, Label: mode}}}
+}
+
+// node sets whether node a is Ready. It is in its run boot-1.
+func (w *world) node(ready v1.ConditionStatus) {
+	w.nodes["a"] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: w.version()},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}}}
+	w.nodes["a"].Status.NodeInfo.BootID = "boot-1"
+}
+
+// pod creates or changes a pod of namespace ns that uses claim data. A new one is held and has the gate.
+func (w *world) pod(name string, alter ...func(*v1.Pod)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.pods["ns/"+name]
+	if !found {
+		o = &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
+				CreationTimestamp: metav1.NewTime(w.clock.Now()), Finalizers: []string{podhold.Finalizer}},
+			Spec: v1.PodSpec{SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}}, Containers: []v1.Container{{Name: "c"}}},
+		}
+		uses("data")(o)
+	}
+	o = o.DeepCopy()
+	for _, change := range alter {
+		change(o)
+	}
+	o.ResourceVersion = w.version()
+	w.pods["ns/"+name] = o
+}
+
+func (w *world) endPod(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, "ns/"+name)
+}
+
+// uses has a pod use claims, and no others.
+func uses(claims ...string) func(*v1.Pod) {
+	return func(o *v1.Pod) {
+		o.Spec.Volumes = nil
+		for _, claim := range claims {
+			o.Spec.Volumes = append(o.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+	}
+}
+
+func ungated(o *v1.Pod) { o.Spec.SchedulingGates = nil }
+
+func onNode(o *v1.Pod) {
+	o.Spec.SchedulingGates, o.Spec.NodeName, o.Status.Phase = nil, "a", v1.PodRunning
+}
+
+func terminating(o *v1.Pod) { o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_800_000_000, 0)} }
+
+// completed is a pod whose kubelet says that it has succeeded.
+func completed(o *v1.Pod) {
+	o.Status.Phase = v1.PodSucceeded
+	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c",
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+}
+
+// claim creates or changes a claim of namespace ns.
+func (w *world) claim(name string, alter ...func(*v1.PersistentVolumeClaim)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.claims["ns/"+name]
+	if !found {
+		o = &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			UID: types.UID("claim-" + name)},
+			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}}}
+	}
+	o = o.DeepCopy()
+	for _, change := range alter {
+		change(o)
+	}
+	o.ResourceVersion = w.version()
+	w.claims["ns/"+name] = o
+}
+
+// lock returns who has the lock of claim data, by name; "" for nobody.
+func (w *world) lock() string {
+	return singlenode.ParseLock(w.claims["ns/data"].Annotations[LockAnnotation]).Name
+}
+
+func (w *world) gated(pod string) bool { return singlenode.HasGate(w.pods["ns/"+pod]) }
+
+// locked has a claim have the lock of a pod.
+func locked(pod string) func(*v1.PersistentVolumeClaim) {
+	return func(o *v1.PersistentVolumeClaim) {
+		lock := singlenode.Lock{UID: types.UID("uid-" + pod), Name: pod}
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, LockAnnotation, lock.String())
+		o.Finalizers = []string{Finalizer}
+	}
+}
+
+// bound has a claim be bound to a PV with its name.
+func bound(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "pv-" + o.Name }
+
+// volume creates the PV of a claim.
+func (w *world) volume(claim string, labels map[string]string) {
+	name := "pv-" + claim
+	w.volumes[name] = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels,
+		ResourceVersion: w.version()}, Spec: v1.PersistentVolumeSpec{
+		ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: claim}, PersistentVolumeSource: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com"}}}}
+}
+
+// collected returns what a collector shows.
+func collected(t *testing.T, from prometheus.Collector) (all []*dto.Metric) {
+	t.Helper()
+	to := make(chan prometheus.Metric, 100)
+	from.Collect(to)
+	close(to)
+	for m := range to {
+		var out dto.Metric
+		if err := m.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, &out)
+	}
+	return all
+}

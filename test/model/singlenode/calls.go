@@ -1,0 +1,229 @@
+package singlenode
+
+import (
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// locks are the numbers that moves have for locks.
+const locks = 8
+
+// podCalls are what can become of a call about a gated pod.
+func (k *worker) podCalls(s *state, i, slot int) {
+	session := k.scene(s).session(i, slot)
+	ask := session.Ask()
+	k.calls(s, i, slot, ask, func(c *scene, reply engine.Reply) { c.answer(i, slot, reply) })
+}
+
+// lockCalls are what can become of a call about a lock.
+func (k *worker) lockCalls(s *state, i, n int) {
+	session := k.scene(s).lockSession(i, n)
+	ask := session.Ask()
+	k.calls(s, i, locks+n, ask, func(c *scene, reply engine.Reply) { c.answerLock(i, n, reply) })
+}
+
+// calls are what can become of a call: it is carried out and answered, fails, is carried out and its answer is lost, or
+// is carried out after its sender has given it up.
+func (k *worker) calls(s *state, i, on int, ask engine.Ask, answer func(*scene, engine.Reply)) {
+	do := func(c *scene) engine.Reply {
+		if ask.Call == engine.PatchClaim || ask.Call == engine.PatchGate {
+			return c.write(i, c.writeOf(i, on, ask))
+		}
+		if on >= locks {
+			return c.readForLock(i, on-locks, ask)
+		}
+		return c.read(i, on, ask)
+	}
+	k.Can(true, move{callAnswered + verb(ask.Call), i, on}, func(c *scene) { answer(c, do(c)) })
+	k.Breaks(true, s.left.API, move{callFails + verb(ask.Call), i, on}, func(c *scene) {
+		c.left.API--
+		answer(c, engine.Reply{})
+	})
+	if ask.Call != engine.PatchClaim && ask.Call != engine.PatchGate {
+		return
+	}
+	k.Breaks(true, s.left.API, move{answerLost + verb(ask.Call), i, on}, func(c *scene) {
+		c.left.API--
+		do(c)
+		answer(c, engine.Reply{})
+	})
+	k.Breaks(!s.late.on, s.left.Late, move{callIsLate + verb(ask.Call), i, on}, func(c *scene) {
+		c.left.Late--
+		c.late = c.writeOf(i, on, ask)
+		answer(c, engine.Reply{})
+	})
+}
+
+// lands are the moves of a write whose sender has given it up: it is carried out, or lost.
+func (k *worker) lands(s *state) {
+	k.Can(s.late.on, move{callLands, 0, 0}, func(c *scene) {
+		late := c.late
+		c.late = lateCall{}
+		c.write(-1, late)
+	})
+}
+
+func (c *scene) answer(i, slot int, reply engine.Reply) {
+	s := c.session(i, slot)
+	s.Answer(reply, c.machine.now, c.machine.now)
+	c.continues(i, slot, &s)
+	c.wakeAgain(i)
+}
+
+func (c *scene) answerLock(i, n int, reply engine.Reply) {
+	s := c.lockSession(i, n)
+	s.Answer(reply, c.machine.now, c.machine.now)
+	c.continuesLock(i, n, &s)
+	c.wakeAgain(i)
+}
+
+// wakeAgain drops from the queue what would ask for nothing.
+func (c *scene) wakeAgain(i int) {
+	l := &c.lines[i]
+	for slot := range c.Pods {
+		if l.woken[slot] && !l.work[slot].on {
+			c.wake(i, slot)
+		}
+	}
+	for n := range c.Claims {
+		if l.lockWoken[n] && !l.locks[n].on {
+			c.wakeLock(i, n)
+		}
+	}
+}
+
+// writeOf returns the write that a session asks for.
+func (c *scene) writeOf(i, on int, ask engine.Ask) lateCall {
+	l := &c.lines[i]
+	w := lateCall{on: true, call: ask.Call, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
+	if on >= locks {
+		s := &l.locks[on-locks]
+		w.claim, w.uid, w.reason = uint8(on-locks), s.claim.uid, s.reason
+		w.expects = s.claim
+		if holder := int(s.claim.lock) - 1; holder >= 0 && holder < c.Pods {
+			w.unmounted = s.ended == old
+		}
+		return w
+	}
+	s := &l.work[on]
+	w.slot, w.reason = uint8(on), s.reason
+	if ask.Call == engine.PatchClaim {
+		w.claim = s.claim - 1
+		w.uid, w.expects, w.lock = s.claims[w.claim].uid, s.claims[w.claim], uint8(slotOf(ask.Lock.UID)+1)
+	}
+	return w
+}
+
+// write is what the API server does with a write, and answers.
+func (c *scene) write(i int, w lateCall) engine.Reply {
+	if w.call == engine.PatchGate {
+		return c.patchGate(w)
+	}
+	n := int(w.claim)
+	at := c.claims[n]
+	switch {
+	case at.uid != w.uid:
+		return engine.Reply{Outcome: engine.Gone}
+	case w.bound && versionOf(at) != versionOf(w.expects), at.terminating && !at.kept && w.lock > 0:
+		// No finalizer is added to an object that is terminating.
+		return engine.Reply{Outcome: engine.Conflict}
+	}
+	if w.lock == 0 {
+		c.judgeFree(n, w)
+	}
+	c.writeClaim(n, func(at *claim) { at.lock, at.kept = w.lock, w.lock > 0 })
+	if i < 0 {
+		return engine.Reply{}
+	}
+	if w.lock == 0 {
+		return engine.Reply{Outcome: engine.Succeeded}
+	}
+	c.lines[i].work[w.slot].claims[n] = c.claims[n]
+	return engine.Reply{Outcome: engine.Succeeded,
+		Claim: c.machine.claim(n, c.claims[n], false, c.machine.flipped(int(w.slot)))}
+}
+
+func (c *scene) patchGate(w lateCall) engine.Reply {
+	slot := int(w.slot)
+	if !c.pods[slot].exists {
+		return engine.Reply{Outcome: engine.Gone}
+	}
+	if c.pods[slot].gated {
+		c.judgeGate(slot, c.machine.reasons[w.reason])
+		c.writePod(slot, func(p *pod) { p.gated = false })
+	}
+	return engine.Reply{Outcome: engine.Succeeded}
+}
+
+// read is what the API server answers to a read of a session about a gated pod.
+func (c *scene) read(i, slot int, ask engine.Ask) engine.Reply {
+	reply := engine.Reply{Outcome: engine.Succeeded}
+	now := &c.lines[i].work[slot]
+	switch ask.Call {
+	case engine.GetNamespace:
+		now.mode, reply.Mode = c.mode, c.mode
+	case engine.GetClaim:
+		n := c.machine.claimNumber(ask.Name, c.machine.flipped(slot))
+		now.claims[n], now.unasked[n] = c.claims[n], c.machine.unasked(c.claims[n], ask.Mode)
+		reply.Claim = c.machine.claim(n, c.claims[n], now.unasked[n], c.machine.flipped(slot))
+	case engine.GetFence:
+		now.fences[now.other-1] = c.nodes[0].fence
+		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence, engine.Read{})
+	case engine.GetNode:
+		now.runs[now.other-1] = c.nodes[0].shown
+		reply.Node = nodeFacts(c.nodes[0].shown, engine.Read{})
+	case engine.ListUsers:
+		now.past = true
+		for other := range c.Pods {
+			c.list(i, slot, other, &reply)
+		}
+	default:
+	}
+	return reply
+}
+
+// list puts a pod into the answer to a list, if it has no gate and uses a claim of the pod that the session is about.
+func (c *scene) list(i, slot, other int, reply *engine.Reply) {
+	l := &c.lines[i]
+	p := c.pods[other]
+	if c.Without == TheList {
+		p = l.pods[other]
+	}
+	c.machine.saw(other, p, &l.ended[other])
+	if !p.exists || p.gated || !c.shares(slot, other) {
+		return
+	}
+	now := &l.work[slot]
+	now.listed[other], now.users[other], now.ended[other] = true, p, l.ended[other]
+	reply.Users = append(reply.Users, c.user(i, other, p, l.ended[other], c.machine.flipped(slot)))
+}
+
+// readForLock is what the API server answers to a read of a session about a lock.
+func (c *scene) readForLock(i, n int, ask engine.Ask) engine.Reply {
+	reply := engine.Reply{Outcome: engine.Succeeded}
+	l := &c.lines[i]
+	now := &l.locks[n]
+	switch ask.Call {
+	case engine.GetFence:
+		now.fence = c.nodes[0].fence
+		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence, engine.Read{})
+		return reply
+	case engine.GetNode:
+		now.node = c.nodes[0].shown
+		reply.Node = nodeFacts(c.nodes[0].shown, engine.Read{})
+		return reply
+	default:
+	}
+	if c.Without == TheHolder {
+		if now.holder > 0 {
+			reply.Users = []engine.User{c.user(i, int(now.holder)-1, now.pod, now.ended, false)}
+		}
+		return reply
+	}
+	now.holder, now.pod, now.ended = 0, pod{}, never
+	if at := c.named(int(now.claim.lock) - 1); at >= 0 {
+		c.machine.saw(at, c.pods[at], &l.ended[at])
+		now.holder, now.pod, now.ended = uint8(at+1), c.pods[at], l.ended[at]
+		reply.Users = []engine.User{c.user(i, at, now.pod, now.ended, false)}
+	}
+	return reply
+}

@@ -1,0 +1,279 @@
+package singlenode
+
+import (
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// guard are the moves of one replica of volume-guard, and of what its calls meet.
+func (k *worker) guard(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		return
+	}
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+		c.left.Crash--
+		c.lines[i] = line{}
+	})
+	k.Can(l.mode != s.mode, move{watchShowsNamespace, i, 0}, func(c *scene) { c.showMode(i) })
+	k.Can(l.fenced != s.nodes[0].fence.inForce, move{watchShowsFence, i, 0}, func(c *scene) { c.showFence(i) })
+	for slot := range k.Pods {
+		k.Can(l.pods[slot] != s.pods[slot], move{watchShowsPod, i, slot}, func(c *scene) { c.showPod(i, slot) })
+		if l.work[slot].on {
+			k.podCalls(s, i, slot)
+		} else {
+			k.Can(l.woken[slot], move{workerBegins, i, slot}, func(c *scene) { c.begin(i, slot) })
+		}
+		k.Can(l.timed[slot] && !l.woken[slot] && k.goesOn(s, i, slot), move{pauseEnds, i, slot},
+			func(c *scene) { c.wake(i, slot) })
+		p := s.processes[slot]
+		// A kubelet that works unmounts in less time than the unmount grace.
+		cut := p.node > 0 && s.nodes[p.node-1].cut
+		k.Can(l.ended[slot] == young && (!p.mounted || cut) && k.waits(l, slot), move{unmountGraceEnds, i, slot},
+			func(c *scene) { c.lines[i].ended[slot] = old; c.timePasses(i, slot) })
+	}
+	for n := range k.Claims {
+		k.Can(l.behind[n], move{watchShowsClaim, i, n}, func(c *scene) { c.showClaim(i, n) })
+		if l.locks[n].on {
+			k.lockCalls(s, i, n)
+		} else {
+			k.Can(l.lockWoken[n], move{workerBeginsLock, i, n}, func(c *scene) { c.beginLock(i, n) })
+		}
+		k.Can(l.lockTimed[n] && !l.lockWoken[n] && k.polledLock(s, i, n), move{pauseEnds, i, locks + n},
+			func(c *scene) { c.wakeLock(i, n) })
+	}
+}
+
+// start has a replica begin with a list of what the API server has.
+func (c *scene) start(i int) {
+	l := &c.lines[i]
+	*l = line{up: true, mode: c.mode, fenced: c.nodes[0].fence.inForce, claims: c.claims}
+	for slot := range c.Pods {
+		l.pods[slot] = c.pods[slot]
+		c.machine.saw(slot, c.pods[slot], &l.ended[slot])
+	}
+	c.wakeAll(i)
+}
+
+// showPod has the watch of a replica show a pod as it is. The pods that use one of its claims are enqueued, and so are
+// the locks of its claims.
+func (c *scene) showPod(i, slot int) {
+	l := &c.lines[i]
+	if !l.up {
+		return
+	}
+	l.pods[slot] = c.pods[slot]
+	c.machine.saw(slot, c.pods[slot], &l.ended[slot])
+	for other := range c.Pods {
+		if c.shares(slot, other) {
+			c.wake(i, other)
+		}
+	}
+	for _, n := range c.uses(slot) {
+		c.wakeLock(i, n)
+	}
+}
+
+// showClaim has the watch of a replica show a claim as it is. The pods that use it are enqueued.
+func (c *scene) showClaim(i, n int) {
+	l := &c.lines[i]
+	if !l.up {
+		return
+	}
+	l.claims[n], l.behind[n] = c.claims[n], false
+	c.wakeLock(i, n)
+	for slot := range c.Pods {
+		if c.usesClaim(slot, n) {
+			c.wake(i, slot)
+		}
+	}
+}
+
+func (c *scene) showMode(i int) {
+	if c.lines[i].up {
+		c.lines[i].mode = c.mode
+		c.wakeAll(i)
+	}
+}
+
+func (c *scene) showFence(i int) {
+	if c.lines[i].up {
+		c.lines[i].fenced = c.nodes[0].fence.inForce
+		c.wakeAll(i)
+	}
+}
+
+func (c *scene) wakeAll(i int) {
+	for slot := range c.Pods {
+		c.wake(i, slot)
+	}
+	for n := range c.Claims {
+		c.wakeLock(i, n)
+	}
+}
+
+// wake puts a pod into the queue. Work that asks for nothing is done at once: what changes it puts the pod into the
+// queue again.
+func (c *scene) wake(i, slot int) {
+	l := &c.lines[i]
+	if l.work[slot].on {
+		l.woken[slot] = true
+		return
+	}
+	c.begin(i, slot)
+	if l.work[slot].on {
+		l.work[slot], l.woken[slot] = podSession{}, true
+	}
+}
+
+func (c *scene) wakeLock(i, n int) {
+	l := &c.lines[i]
+	if l.locks[n].on {
+		l.lockWoken[n] = true
+		return
+	}
+	c.beginLock(i, n)
+	if l.locks[n].on {
+		l.locks[n], l.lockWoken[n] = lockSession{}, true
+	}
+}
+
+// begin has a worker take a pod. It continues until something is asked.
+func (c *scene) begin(i, slot int) {
+	l := &c.lines[i]
+	l.woken[slot], l.timed[slot] = false, false
+	if !l.pods[slot].exists {
+		return
+	}
+	l.work[slot] = c.sessionOf(l, slot)
+	s := engine.Begin(c.facts(i, slot, &l.work[slot]), c.machine.now)
+	c.continues(i, slot, &s)
+}
+
+// sessionOf returns a session with what the watches of a replica show.
+func (c *scene) sessionOf(l *line, slot int) podSession {
+	s := podSession{on: true, removing: c.removing, pod: l.pods[slot], mode: l.mode, claims: l.claims}
+	for n := range c.Claims {
+		s.unasked[n] = c.machine.unasked(l.claims[n], l.mode)
+	}
+	return s
+}
+
+func (c *scene) beginLock(i, n int) {
+	l := &c.lines[i]
+	l.lockWoken[n], l.lockTimed[n] = false, false
+	if l.claims[n].uid == 0 {
+		return
+	}
+	now := lockSession{on: true, removing: c.removing, claim: l.claims[n]}
+	// The watch cache finds the holder by its name.
+	if holder := int(now.claim.lock) - 1; holder >= 0 && holder < c.Pods {
+		for slot := range c.Pods {
+			if l.pods[slot].exists && (slot == holder || c.Workload == StatefulSet) {
+				now.holder, now.pod, now.ended = uint8(slot+1), l.pods[slot], l.ended[slot]
+			}
+		}
+	}
+	l.locks[n] = now
+	s := engine.BeginLock(c.lockFacts(i, n, &l.locks[n]), c.machine.now)
+	c.continuesLock(i, n, &s)
+}
+
+// continues keeps what an answer has changed of a session, or puts it away.
+func (c *scene) continues(i, slot int, s *engine.Session) {
+	l := &c.lines[i]
+	now := &l.work[slot]
+	if s.End != engine.NotEnded {
+		*now = podSession{}
+		switch s.Requeue() {
+		case engine.RequeueSoon, engine.RequeueRetry:
+			l.woken[slot] = true
+		case engine.RequeueAfter:
+			l.timed[slot] = true
+		case engine.RequeueNever:
+		}
+		return
+	}
+	f, m := &s.Facts, c.machine
+	now.reads, now.action = uint8(s.ReadCount), s.Decision.Action
+	now.reason = uint8(slices.Index(m.reasons, s.Decision.Reason))
+	now.modeRead, now.listRead = uint8(f.ModeRead.Order), uint8(f.UsersRead.Order)
+	now.claim = uint8(m.claimNumber(s.Decision.Claim, m.flipped(slot)) + 1)
+	for _, known := range f.Claims {
+		now.claimReads[m.claimNumber(known.Claim.Name, m.flipped(slot))] = uint8(known.Read.Order)
+	}
+	now.other = 0
+	for _, u := range f.Users {
+		other := slotOf(u.Pod.UID)
+		now.fenceReads[other], now.nodeReads[other] = uint8(u.Fence.Read.Order), uint8(u.Node.Read.Order)
+		if u.Pod.UID == s.Decision.User {
+			now.other = uint8(other + 1)
+		}
+	}
+	if now.action == engine.RemoveGate {
+		// Nothing else counts any more.
+		*now = podSession{on: true, pod: now.pod, action: now.action, reason: now.reason, past: now.past}
+	}
+}
+
+func (c *scene) continuesLock(i, n int, s *engine.LockSession) {
+	l := &c.lines[i]
+	now := &l.locks[n]
+	if s.End != engine.NotEnded {
+		*now = lockSession{}
+		switch s.Requeue() {
+		case engine.RequeueSoon, engine.RequeueRetry:
+			l.lockWoken[n] = true
+		case engine.RequeueAfter:
+			l.lockTimed[n] = true
+		case engine.RequeueNever:
+		}
+		return
+	}
+	now.reads, now.action = uint8(s.ReadCount), s.Decision.Action
+	now.reason = uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
+	now.holderRead, now.fenceRead = uint8(s.Facts.HolderRead.Order), uint8(s.Facts.Holder.Fence.Read.Order)
+	now.nodeRead = uint8(s.Facts.Holder.Node.Read.Order)
+	if now.action == engine.FreeLock {
+		*now = lockSession{on: true, removing: now.removing, claim: now.claim, action: now.action, reason: now.reason,
+			ended: now.ended}
+	}
+}
+
+// waits reports whether something comes back by the clock that is about the claims of a pod.
+func (k *worker) waits(l *line, slot int) bool {
+	for other := range k.Pods {
+		if l.timed[other] && k.shares(slot, other) {
+			return true
+		}
+	}
+	for _, n := range k.uses(slot) {
+		if l.lockTimed[n] {
+			return true
+		}
+	}
+	return false
+}
+
+// goesOn reports whether work on a pod that waits for the clock would write something.
+func (k *worker) goesOn(s *state, i, slot int) bool {
+	_, waits := k.polled(s, i, slot)
+	return !waits
+}
+
+// timePasses has come back what waits for the clock.
+func (c *scene) timePasses(i, slot int) {
+	l := &c.lines[i]
+	for other := range c.Pods {
+		if l.timed[other] && c.shares(slot, other) {
+			c.wake(i, other)
+		}
+	}
+	for _, n := range c.uses(slot) {
+		if l.lockTimed[n] {
+			c.wakeLock(i, n)
+		}
+	}
+}

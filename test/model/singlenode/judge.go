@@ -1,0 +1,222 @@
+package singlenode
+
+import (
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// judgeStart judges that the processes of a pod start, or reach their volumes again: no other pod uses a claim of it
+// whose lock is asked for, on whichever node. What a fence keeps from the volumes uses no claim.
+func (c *scene) judgeStart(slot int) {
+	if c.fenced(slot) {
+		return
+	}
+	for other := range c.Pods {
+		if other == slot || !c.processes[other].runs || c.excused[slot] || c.excused[other] || c.forgiven[slot][other] ||
+			c.removing || c.fenced(other) {
+			continue
+		}
+		for _, n := range c.uses(slot) {
+			if c.usesClaim(other, n) && c.claims[n].uid > 0 && c.asks(c.mode, c.claims[n]) {
+				c.violates("S2: pods %d and %d use claim %d", other, slot, n)
+			}
+		}
+	}
+}
+
+// fenced reports whether a fence keeps the processes of a pod from the volumes.
+func (c *scene) fenced(slot int) bool {
+	n := c.processes[slot].node
+	return n > 0 && c.nodes[n-1].fence.inForce
+}
+
+// judgeGate judges that the gate of a pod goes.
+func (c *scene) judgeGate(slot int, why engine.Reason) {
+	p := c.pods[slot]
+	if why != engine.ReasonAcquired {
+		// A label that is added after the decision counts from when volume-guard has seen it.
+		c.forgive(slot)
+		return
+	}
+	if p.terminating || c.excused[slot] || c.removing {
+		return
+	}
+	for _, n := range c.uses(slot) {
+		if at := c.claims[n]; c.asks(c.mode, at) && (int(at.lock) != slot+1 || !at.kept) && !c.stripped {
+			c.violates("S2: pod %d loses its gate without the lock of claim %d", slot, n)
+		}
+	}
+}
+
+// judgeFree judges that the lock of a claim goes.
+func (c *scene) judgeFree(n int, w lateCall) {
+	holder := int(c.claims[n].lock) - 1
+	if holder < 0 || holder >= c.Pods || c.removing || c.excused[holder] {
+		return
+	}
+	p, at := c.pods[holder], c.processes[holder]
+	fenced := c.fenced(holder) && p.terminating
+	switch {
+	case at.runs && !fenced:
+		c.violates("S2: the lock of claim %d is freed, and the processes of pod %d run", n, holder)
+	case p.exists && !p.ended && !fenced:
+		c.violates("S2: the lock of claim %d is freed, and pod %d is there", n, holder)
+	case at.mounted && !w.unmounted && !fenced:
+		c.violates("S2: the lock of claim %d is freed, and pod %d has its volume mounted", n, holder)
+	}
+}
+
+// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	for n := range k.Claims {
+		if wrong := k.unsettledClaim(s, n); wrong != "" {
+			return wrong, true
+		}
+	}
+	for slot := range k.Pods {
+		if wrong := k.unsettledPod(s, slot); wrong != "" {
+			return wrong, true
+		}
+	}
+	return "", true
+}
+
+// unsettledClaim says what is wrong with a claim at rest. What volume-guard has added is there for a pod that exists.
+func (k *worker) unsettledClaim(s *state, n int) string {
+	at := s.claims[n]
+	if at.uid == 0 || at.lock == 0 && !at.kept {
+		return ""
+	}
+	holder := int(at.lock) - 1
+	switch {
+	case s.removing:
+		return "L1: volume-guard is uninstalled, and a claim has its lock or finalizer"
+	case at.lock == 0 || at.lock == damaged:
+		return "L1: a claim is kept, and no pod has its lock"
+	case !s.pods[holder].exists:
+		return "L1: a pod that does not exist has the lock of a claim"
+	case s.pods[holder].ended && !s.pods[holder].terminating:
+		return "L1: a pod that has completed has the lock of a claim"
+	}
+	return ""
+}
+
+// unsettledPod says what is wrong with a pod at rest: one that has its gate waits for what it says, and there is a way
+// out.
+func (k *worker) unsettledPod(s *state, slot int) string {
+	p := s.pods[slot]
+	switch {
+	case !p.exists || !p.gated:
+		return ""
+	case s.removing:
+		return "L1: volume-guard is uninstalled, and a pod has its gate"
+	case p.terminating:
+		return "L1: a pod that has no node is terminating, and stays"
+	}
+	d, waits := k.polled(s, 0, slot)
+	switch {
+	case !waits:
+		return "L1: a pod could go on, and nobody works on it"
+	case !k.isSo(s, slot, d):
+		return "L1: a pod waits (" + string(d.Reason) + "), which is not so"
+	case k.circle(s, slot):
+		return "L1: pods wait for each other"
+	}
+	return ""
+}
+
+// polled returns why a pod waits, by a session that reads what it asks for, and whether it does: a session that would
+// write does not.
+func (k *worker) polled(s *state, i, slot int) (d engine.Decision, waits bool) {
+	c := k.scene(s)
+	c.begin(i, slot)
+	for c.lines[i].work[slot].on {
+		session := c.session(i, slot)
+		ask := session.Ask()
+		if ask.Call == engine.PatchClaim || ask.Call == engine.PatchGate {
+			return session.Decision, false
+		}
+		reply := c.read(i, slot, ask)
+		session = c.session(i, slot)
+		session.Answer(reply, c.machine.now, c.machine.now)
+		c.continues(i, slot, &session)
+		d = session.Decision
+	}
+	if d.Reason == "" {
+		begins := c.sessionOf(&c.lines[i], slot)
+		begun := engine.Begin(c.facts(i, slot, &begins), c.machine.now)
+		d = begun.Decision
+	}
+	return d, true
+}
+
+// polledLock reports whether a session about a lock would write, after the reads that it asks for.
+func (k *worker) polledLock(s *state, i, n int) bool {
+	c := k.scene(s)
+	c.beginLock(i, n)
+	for c.lines[i].locks[n].on {
+		session := c.lockSession(i, n)
+		ask := session.Ask()
+		if ask.Call == engine.PatchClaim {
+			return true
+		}
+		reply := c.readForLock(i, n, ask)
+		session = c.lockSession(i, n)
+		session.Answer(reply, c.machine.now, c.machine.now)
+		c.continuesLock(i, n, &session)
+	}
+	return false
+}
+
+// isSo reports whether what a pod waits for is so, written apart from the code that decides.
+func (k *worker) isSo(s *state, slot int, d engine.Decision) bool {
+	n := k.machine.claimNumber(d.Claim, k.machine.flipped(slot))
+	if d.Reason == engine.ReasonNotHeld {
+		return !s.pods[slot].held
+	}
+	if n < 0 {
+		return false
+	}
+	at := s.claims[n]
+	switch d.Reason {
+	case engine.ReasonClaimMissing:
+		return at.uid == 0
+	case engine.ReasonClaimTerminating:
+		return at.terminating
+	case engine.ReasonClaimInUse:
+		return at.lock > 0 && at.lock != damaged && int(at.lock) != slot+1 && s.pods[at.lock-1].exists
+	case engine.ReasonUsedWithoutLock:
+		return k.usedWithoutLock(s, slot, n)
+	default:
+	}
+	return false
+}
+
+// usedWithoutLock reports whether a pod that has no gate uses a claim, other than the one that waits for it.
+func (k *worker) usedWithoutLock(s *state, slot, n int) bool {
+	for other := range k.Pods {
+		p := s.pods[other]
+		if other != slot && p.exists && !p.gated && k.usesClaim(other, n) && (!p.ended || p.terminating) {
+			return true
+		}
+	}
+	return false
+}
+
+// circle reports whether a pod waits for itself by way of others, none of which can go on before another does.
+func (k *worker) circle(s *state, slot int) bool {
+	at := slot
+	for range k.Pods {
+		d, _ := k.polled(s, 0, at)
+		if d.Reason != engine.ReasonClaimInUse {
+			return false
+		}
+		at = int(s.claims[k.machine.claimNumber(d.Claim, k.machine.flipped(at))].lock) - 1
+		if !s.pods[at].exists || !s.pods[at].gated {
+			return false
+		}
+		if at == slot {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,334 @@
+package singlenode
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
+// worker has its own.
+type machine struct {
+	*World
+	now     time.Time
+	tracker *engine.Tracker
+	reasons []engine.Reason
+	// Pods and claims are only read, so that each is made once.
+	pods   map[podKey]engine.Pod
+	claims map[claimKey]engine.Claim
+}
+
+type podKey struct {
+	pod
+	slot    int
+	flipped bool
+}
+
+type claimKey struct {
+	claim
+	n                int
+	unasked, flipped bool
+}
+
+func newMachine(w *World) *machine {
+	return &machine{World: w, now: time.Unix(1e9, 0), tracker: engine.NewTracker(), reasons: engine.Reasons(),
+		pods: map[podKey]engine.Pod{}, claims: map[claimKey]engine.Claim{}}
+}
+
+func uidOf(slot int) types.UID { return types.UID("pod-" + strconv.Itoa(slot)) }
+
+// slotOf returns the number of the pod with a UID, -1 for none.
+func slotOf(uid types.UID) int {
+	for slot := range maxPods {
+		if uidOf(slot) == uid {
+			return slot
+		}
+	}
+	return -1
+}
+
+// podName returns the name of a pod. Those of a StatefulSet have one.
+func (m *machine) podName(slot int) string {
+	if m.Workload == StatefulSet {
+		return "web-0"
+	}
+	return "web-" + strconv.Itoa(slot)
+}
+
+// claimName returns the name of a claim. flipped: as somebody has it who orders them the other way round.
+func (m *machine) claimName(n int, flipped bool) string {
+	switch {
+	case m.Ephemeral:
+		return m.podName(0) + "-data"
+	case flipped:
+		n = maxClaims - 1 - n
+	}
+	return "data-" + strconv.Itoa(n)
+}
+
+// claimNumber returns the number of the claim of a name.
+func (m *machine) claimNumber(name string, flipped bool) int {
+	for n := range m.Claims {
+		if m.claimName(n, flipped) == name {
+			return n
+		}
+	}
+	return -1
+}
+
+// flipped reports whether a pod orders its claims the other way round, in a world without the order.
+func (m *machine) flipped(slot int) bool { return m.Without == TheOrder && slot == 1 }
+
+// pod returns a pod as it is read from what the API server has, the zero value for none.
+func (m *machine) pod(slot int, p pod, flipped bool) engine.Pod {
+	if !p.exists {
+		return engine.Pod{}
+	}
+	key := podKey{p, slot, flipped}
+	read, known := m.pods[key]
+	if !known {
+		read = engine.PodOf(m.podObject(slot, p, flipped))
+		m.pods[key] = read
+	}
+	return read
+}
+
+func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: m.podName(slot), UID: uidOf(slot), ResourceVersion: "1"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "web"}}},
+		Status:     v1.PodStatus{Phase: v1.PodPending},
+	}
+	for _, n := range m.uses(slot) {
+		v := v1.Volume{Name: "data"}
+		if m.Ephemeral {
+			v.Ephemeral = &v1.EphemeralVolumeSource{}
+		} else {
+			v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: m.claimName(n, flipped)}
+		}
+		o.Spec.Volumes = append(o.Spec.Volumes, v)
+	}
+	if p.node > 0 {
+		o.Spec.NodeName, o.Status.Phase = nodeName(int(p.node)-1), v1.PodRunning
+	}
+	if p.gated {
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: engine.Gate}}
+	}
+	if p.held || m.Without == TheHold {
+		o.Finalizers = []string{engine.HoldFinalizer}
+	}
+	if p.terminating {
+		o.DeletionTimestamp = &metav1.Time{Time: m.now}
+	}
+	if p.ended {
+		o.Status.Phase = v1.PodSucceeded
+		o.Status.ContainerStatuses = []v1.ContainerStatus{
+			{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+	}
+	return o
+}
+
+// claim returns a claim as it is read from what the API server has, the zero value for none. unasked: it is known that
+// nothing asks for its lock.
+func (m *machine) claim(n int, at claim, unasked, flipped bool) engine.Claim {
+	if at.uid == 0 {
+		return engine.Claim{}
+	}
+	key := claimKey{at, n, unasked, flipped}
+	read, known := m.claims[key]
+	if !known {
+		read = engine.ClaimOf(m.claimObject(n, at, flipped))
+		read.Unasked = unasked
+		if at.bound {
+			read.Driver = driver
+		}
+		m.claims[key] = read
+	}
+	return read
+}
+
+// unasked reports whether it is known, in a namespace of this mode, that nothing asks for the lock of a claim.
+func (m *machine) unasked(at claim, mode mode) bool {
+	asking := engine.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound}
+	if at.labelled {
+		asking.Claim = map[string]string{engine.Label: engine.SelectValue}
+	}
+	if at.bound && m.PVAsks {
+		asking.PV = map[string]string{engine.Label: engine.SelectValue}
+	}
+	return asking.Unasked()
+}
+
+const driver = "nfs.example.com"
+
+func (m *machine) claimObject(n int, at claim, flipped bool) *v1.PersistentVolumeClaim {
+	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: m.claimName(n, flipped),
+		UID: claimUID(at.uid), ResourceVersion: versionOf(at)}}
+	switch {
+	case at.lock == damaged:
+		o.Annotations = map[string]string{engine.LockAnnotation: "nobody"}
+	case at.lock > 0:
+		o.Annotations = map[string]string{engine.LockAnnotation: m.lock(int(at.lock) - 1).String()}
+	}
+	if at.kept {
+		o.Finalizers = []string{engine.Finalizer}
+	}
+	if at.terminating {
+		o.DeletionTimestamp = &metav1.Time{Time: m.now}
+	}
+	if at.labelled {
+		o.Labels = map[string]string{engine.Label: engine.SelectValue}
+	}
+	if at.owner > 0 {
+		yes := true
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: m.podName(int(at.owner) - 1),
+			UID: uidOf(int(at.owner) - 1), Controller: &yes}}
+	}
+	return o
+}
+
+func (m *machine) lock(slot int) engine.Lock {
+	return engine.Lock{UID: uidOf(slot), Name: m.podName(slot)}
+}
+
+func claimUID(uid uint8) types.UID { return types.UID(fmt.Sprintf("%02d", uid)) }
+
+// versionOf returns the resourceVersion of a claim. It is the same again when the claim is, which only lets more writes
+// succeed.
+func versionOf(at claim) string { return fmt.Sprint(at) }
+
+func nodeName(n int) string { return string(rune('a' + n)) }
+
+func (m *machine) readAt(order uint8) engine.Read {
+	if order == 0 {
+		return engine.Read{}
+	}
+	return engine.Read{Sent: m.now, Order: int(order)}
+}
+
+// since returns when something began, and ageOf how long ago that is.
+func (m *machine) since(a age) time.Time {
+	switch a {
+	case young:
+		return m.now
+	case old:
+		return m.now.Add(-time.Hour)
+	case never:
+	}
+	return time.Time{}
+}
+
+func (m *machine) ageOf(t time.Time) age {
+	switch {
+	case t.IsZero():
+		return never
+	case t.Equal(m.now):
+		return young
+	}
+	return old
+}
+
+// saw has the tracker of a replica record a state of a pod.
+func (m *machine) saw(slot int, p pod, a *age) {
+	clear(m.tracker.Ended)
+	if *a != never {
+		m.tracker.Ended[uidOf(slot)] = m.since(*a)
+	}
+	if p.exists {
+		m.tracker.Saw(m.pod(slot, p, false), m.now)
+	} else {
+		m.tracker.Forget(uidOf(slot))
+	}
+	*a = m.ageOf(m.tracker.Ended[uidOf(slot)])
+}
+
+// fence returns what a read of a fence shows about a pod.
+func (m *machine) fence(slot int, f fence, r engine.Read) engine.FenceFacts {
+	if !f.inForce {
+		return engine.FenceFacts{Read: r}
+	}
+	return engine.FenceFacts{Read: r, InForce: true, Coverage: engine.CoversVolumes, Driver: driver, BootID: bootID(f.run),
+		SinceTerminating: f.terminating[slot] || m.Without == TheRun}
+}
+
+func nodeFacts(run uint8, r engine.Read) engine.NodeFacts {
+	return engine.NodeFacts{Read: r, Found: true, BootID: bootID(run)}
+}
+
+func bootID(run uint8) string { return "boot-" + strconv.Itoa(int(run)) }
+
+// seenOf returns what the watch shows of the node of a pod.
+func (c *scene) seenOf(p pod) engine.NodeSeen {
+	if p.node > 0 && c.nodes[p.node-1].cut {
+		return engine.NodeNotReady
+	}
+	return engine.NodeReady
+}
+
+// user returns what a replica knows of a pod.
+func (c *scene) user(i, slot int, p pod, ended age, flipped bool) engine.User {
+	return engine.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: c.machine.since(ended), NodeSeen: c.seenOf(p),
+		FenceSeen: p.node == 1 && c.lines[i].fenced}
+}
+
+// session returns a session under way as the engine has it, and facts those with which it begins or works.
+func (c *scene) session(i, slot int) engine.Session {
+	s, m := &c.lines[i].work[slot], c.machine
+	flipped := m.flipped(slot)
+	out := engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(i, slot, s),
+		Decision: engine.Decision{Action: s.action, Reason: m.reasons[s.reason]}}
+	if s.claim > 0 {
+		out.Decision.Claim = m.claimName(int(s.claim)-1, flipped)
+	}
+	if s.other > 0 {
+		out.Decision.User = uidOf(int(s.other) - 1)
+	}
+	return out
+}
+
+func (c *scene) facts(i, slot int, s *podSession) engine.Facts {
+	m, flipped := c.machine, c.machine.flipped(slot)
+	f := engine.Facts{Rules: engine.Rules{Removing: s.removing}, Mode: s.mode, ModeRead: m.readAt(s.modeRead),
+		Pod: m.pod(slot, s.pod, flipped), UsersRead: m.readAt(s.listRead)}
+	for _, n := range c.uses(slot) {
+		known := m.claim(n, s.claims[n], s.unasked[n], flipped)
+		if known.UID == "" {
+			known = engine.Claim{Namespace: "ns", Name: m.claimName(n, flipped)}
+		}
+		f.Claims = append(f.Claims, engine.ClaimFacts{Claim: known, Read: m.readAt(s.claimReads[n])})
+	}
+	for other := range c.Pods {
+		if s.listed[other] {
+			u := c.user(i, other, s.users[other], s.ended[other], flipped)
+			u.Fence = m.fence(other, s.fences[other], m.readAt(s.fenceReads[other]))
+			u.Node = nodeFacts(s.runs[other], m.readAt(s.nodeReads[other]))
+			f.Users = append(f.Users, u)
+		}
+	}
+	return f
+}
+
+// lockSession returns a session about a lock that is under way as the engine has it.
+func (c *scene) lockSession(i, n int) engine.LockSession {
+	s := &c.lines[i].locks[n]
+	return engine.LockSession{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.lockFacts(i, n, s),
+		Decision: engine.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+}
+
+func (c *scene) lockFacts(i, n int, s *lockSession) engine.LockFacts {
+	f := engine.LockFacts{Rules: engine.Rules{Removing: s.removing},
+		Claim:      c.machine.claim(n, s.claim, c.machine.unasked(s.claim, c.lines[i].mode), false),
+		HolderRead: c.machine.readAt(s.holderRead)}
+	if s.holder > 0 {
+		f.Holder = c.user(i, int(s.holder)-1, s.pod, s.ended, false)
+		f.Holder.Fence = c.machine.fence(int(s.holder)-1, s.fence, c.machine.readAt(s.fenceRead))
+		f.Holder.Node = nodeFacts(s.node, c.machine.readAt(s.nodeRead))
+	}
+	return f
+}

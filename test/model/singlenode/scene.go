@@ -1,0 +1,119 @@
+package singlenode
+
+import (
+	"fmt"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	machine *machine
+	state
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// Break marks that a fault has happened.
+func (c *scene) Break() {}
+
+// Settle does what happens at once after each move.
+func (c *scene) Settle() (to *state, wrong string) { return &c.state, c.wrong }
+
+// uses returns the numbers of the claims of a pod, in the order of its volumes.
+func (w *World) uses(slot int) []int {
+	if w.Uses[slot] == nil {
+		return []int{0}
+	}
+	return w.Uses[slot]
+}
+
+func (w *World) usesClaim(slot, n int) bool {
+	for _, used := range w.uses(slot) {
+		if used == n {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *World) shares(a, b int) bool {
+	for _, n := range w.uses(a) {
+		if w.usesClaim(b, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// named returns the pod that there is of the name that a pod has, -1 for none.
+func (c *scene) named(slot int) int {
+	for other := range c.Pods {
+		if c.pods[other].exists && (other == slot || c.Workload == StatefulSet) {
+			return other
+		}
+	}
+	return -1
+}
+
+// asks reports whether a lock of a claim is asked for.
+func (w *World) asks(m mode, k claim) bool {
+	return m == engine.ModeAll || m == engine.ModeSelected && (k.labelled || !k.bound || w.PVAsks)
+}
+
+// writePod changes a pod at the API server.
+func (c *scene) writePod(slot int, edit func(*pod)) {
+	was := c.pods[slot]
+	edit(&c.pods[slot])
+	if c.pods[slot] != was && !c.Lag {
+		for i := range c.Replicas {
+			c.showPod(i, slot)
+		}
+	}
+}
+
+// writeClaim changes a claim at the API server. One that is terminating goes with its last finalizer.
+func (c *scene) writeClaim(n int, edit func(*claim)) {
+	was := c.claims[n]
+	edit(&c.claims[n])
+	for i := range c.Replicas {
+		switch {
+		case c.claims[n] == was:
+		case c.Lag:
+			c.lines[i].behind[n] = c.lines[i].up
+		default:
+			c.showClaim(i, n)
+		}
+	}
+}
+
+// first is the state in which a world begins.
+func (w *World) first(m *machine) state {
+	c := scene{World: w, machine: m}
+	c.left, c.mode = w.Budget, w.Mode
+	for n := range w.Claims {
+		if !w.Ephemeral {
+			c.claims[n] = claim{uid: firstUID + 2*uint8(n), bound: !w.Unbound}
+		}
+	}
+	c.born[0] = true
+	c.pods[0] = pod{exists: true, gated: true, held: !w.Unheld}
+	if w.Running {
+		c.pods[0].gated, c.pods[0].node = false, 1
+		c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}
+	}
+	for i := range w.Replicas {
+		c.start(i)
+	}
+	return c.state
+}
+
+// UIDs are random: one of a claim that is created again can come before or after the others.
+const firstUID = 4

@@ -1,0 +1,241 @@
+package singlenode
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			if w.About == "" || w.Constant == "" {
+				t.Error("the world does not say what it is about, or what it holds constant")
+			}
+			modeltest.BreaksNoPromise(t, &w, 3_000)
+		})
+	}
+}
+
+// Each guard is taken out where it meets the API server, and the model finds what it is for.
+func TestEachGuardIsNeeded(t *testing.T) {
+	both := [maxPods][]int{{0, 1}, {1, 0}}
+	for without, tc := range map[Guard]struct {
+		world World
+		want  string
+	}{
+		TheCompareAndSwap: {World{Lag: true}, "S2"},
+		TheOrder:          {World{Claims: 2, Uses: both}, "L1"},
+		TheList:           {World{Lag: true, Budget: Budget{Preset: 1}}, "S2"},
+		TheHolder:         {World{Replicas: 2, Lag: true}, "S2"},
+		TheFinalizer:      {World{Budget: Budget{DeleteClaim: 1, Recreate: 1}}, "S2"},
+		TheHold:           {World{Unheld: true, Budget: Budget{Force: 1, Cut: 1}}, "S2"},
+		TheRun: {World{Workload: ReplicaSet, Running: true,
+			Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1}}, "S2"},
+	} {
+		w := tc.world
+		w.complete()
+		if r := w.Explore(t.Context(), search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
+			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
+				strings.Join(w.Story(r.Findings()[0].Moves), "\n"))
+		}
+		w.Without = without
+		r := w.Explore(t.Context(), search.Options{MaxStates: 50_000})
+		if len(r.Violations) == 0 {
+			t.Errorf("without guard %d nothing is found in %d states", without, r.States)
+			continue
+		}
+		modeltest.Judged(t, r.Violations[0].Promise, tc.want)
+		t.Logf("without guard %d, %d states: %s\n%s", without, r.States, r.Violations[0].Promise,
+			strings.Join(w.Story(r.Violations[0].Moves), "\n"))
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	return modeltest.Next[state, move](k, s, random)
+}
+
+// What a tracker and a session know comes back from a state as it was put there.
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := k.Decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
+				if again := k.Decode(k.Encode(s)); again != *s {
+					t.Fatal("a state differs from what was written of it")
+				}
+				for i := range w.Replicas {
+					k.remembers(t, s, i)
+				}
+			}, k.next)
+		})
+	}
+}
+
+// remembers checks that the sessions of a replica ask for what they have asked for.
+func (k *worker) remembers(t *testing.T, s *state, i int) {
+	t.Helper()
+	c := k.scene(s)
+	for slot := range k.Pods {
+		if !s.lines[i].work[slot].on {
+			continue
+		}
+		session := c.session(i, slot)
+		before := s.lines[i].work[slot]
+		c.continues(i, slot, &session)
+		if c.lines[i].work[slot] != before || session.Ask().Call == engine.NoCall {
+			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].work[slot])
+		}
+	}
+	for n := range k.Claims {
+		if !s.lines[i].locks[n].on {
+			continue
+		}
+		session := c.lockSession(i, n)
+		before := s.lines[i].locks[n]
+		c.continuesLock(i, n, &session)
+		if c.lines[i].locks[n] != before || session.Ask().Call == engine.NoCall {
+			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].locks[n])
+		}
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if v >= verbs && v < callAnswered || v > verbs && v&15 > 8 {
+			continue
+		}
+		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene with a pod that runs and has the lock, and one that has its gate and waits for it.
+func judged() *scene {
+	w := &World{Name: "one"}
+	w.complete()
+	k := newWorker(w)
+	c := k.scene(&state{mode: engine.ModeAll})
+	c.pods = [maxPods]pod{{exists: true, held: true, node: 1}, {exists: true, held: true, gated: true}}
+	c.born = [maxPods]bool{true, true}
+	c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}
+	c.claims[0] = claim{uid: firstUID, bound: true, lock: 1, kept: true}
+	c.start(0)
+	return c
+}
+
+func TestEachStepIsJudged(t *testing.T) {
+	start := func(c *scene) { c.judgeStart(1) }
+	gate := func(c *scene) { c.judgeGate(1, engine.ReasonAcquired) }
+	free := func(c *scene) { c.judgeFree(0, lateCall{}) }
+	waited := func(c *scene) { c.judgeFree(0, lateCall{unmounted: true}) }
+	over := func(c *scene) { c.processes[0] = process{node: 1, known: true, done: true}; c.pods[0].ended = true }
+	gone := func(c *scene) { c.processes[0], c.pods[0] = process{}, pod{} }
+	fence := func(c *scene) { c.nodes[0].fence.inForce = true }
+	fenced := func(c *scene) { fence(c); c.pods[0].terminating = true }
+	for name, tc := range map[string]struct {
+		prepare, judge func(*scene)
+		want           string
+	}{
+		"a pod starts beside another": {nil, start, "S2"},
+		"after another":               {over, start, ""},
+		"beside one that is fenced":   {fenced, start, ""},
+		"fenced, beside another":      {func(c *scene) { fence(c); c.processes[1].node = 1 }, start, ""},
+		"and both nodes are not": {
+			func(c *scene) { fence(c); c.processes[0].node, c.processes[1].node = 2, 2 }, start, "S2"},
+		"beside one that a person answers for": {func(c *scene) { c.excused[0] = true }, start, ""},
+		"beside one whose gate was removed": {
+			func(c *scene) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
+		"where nobody asks":                {func(c *scene) { c.mode = engine.ModeOff }, start, ""},
+		"where another claim is asked for": {func(c *scene) { c.mode = engine.ModeSelected }, start, ""},
+		"where the claim asks": {
+			func(c *scene) { c.mode, c.claims[0].labelled = engine.ModeSelected, true }, start, "S2"},
+		"where it is not known":   {func(c *scene) { c.mode, c.claims[0].bound = engine.ModeSelected, false }, start, "S2"},
+		"after an uninstallation": {func(c *scene) { c.removing = true }, start, ""},
+
+		"a gate goes without the lock":       {nil, gate, "S2"},
+		"a gate goes with it":                {func(c *scene) { c.claims[0].lock = 2 }, gate, ""},
+		"a gate goes without the finalizer":  {func(c *scene) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate, "S2"},
+		"a gate goes that is not asked for":  {func(c *scene) { c.mode = engine.ModeOff }, gate, ""},
+		"a gate goes of a pod that does too": {func(c *scene) { c.pods[1].terminating = true }, gate, ""},
+
+		"a lock is freed of a pod that runs":        {nil, free, "S2"},
+		"a lock is freed of one that could":         {func(c *scene) { c.processes[0].runs = false }, free, "S2"},
+		"a lock is freed of one that has completed": {over, free, ""},
+		"and has its volume mounted": {
+			func(c *scene) { over(c); c.processes[0].mounted = true }, free, "S2"},
+		"and that was waited for": {
+			func(c *scene) { over(c); c.processes[0].mounted = true }, waited, ""},
+		"a lock is freed of one that is gone":   {gone, free, ""},
+		"a lock is freed of one that is fenced": {fenced, free, ""},
+		"and not terminating":                   {fence, free, "S2"},
+		"a lock is freed of one that waits":     {func(c *scene) { c.claims[0].lock = 2 }, free, "S2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"a pod waits":                     {func(*scene) {}, ""},
+		"no pod has the lock":             {func(c *scene) { c.claims[0].lock = 0 }, "L1"},
+		"nothing is locked":               {func(c *scene) { c.claims[0].lock, c.claims[0].kept = 0, false }, "L1"},
+		"the lock is damaged":             {func(c *scene) { c.claims[0].lock = damaged }, "L1"},
+		"its pod is gone":                 {func(c *scene) { c.pods[0] = pod{} }, "L1"},
+		"its pod has completed":           {func(c *scene) { c.pods[0].ended = true }, "L1"},
+		"its pod is terminating":          {func(c *scene) { c.pods[0].terminating = true }, ""},
+		"it has the lock itself":          {func(c *scene) { c.claims[0].lock = 2 }, ""},
+		"and nothing is in its way":       {func(c *scene) { c.claims[0].lock, c.pods[0] = 2, pod{} }, "L1"},
+		"it is terminating":               {func(c *scene) { c.pods[1].terminating = true }, "L1"},
+		"its claim is terminating":        {func(c *scene) { c.claims[0].terminating = true }, ""},
+		"its claim is gone":               {func(c *scene) { c.claims[0] = claim{} }, ""},
+		"it is not held":                  {func(c *scene) { c.pods[1].held = false }, ""},
+		"volume-guard is uninstalled":     {func(c *scene) { c.removing = true }, "L1"},
+		"and only a gate is left":         {func(c *scene) { c.removing, c.claims[0] = true, claim{uid: 1} }, "L1"},
+		"and nothing is left":             {func(c *scene) { c.removing, c.claims[0], c.pods[1] = true, claim{}, pod{} }, ""},
+		"a pod is there without any lock": {func(c *scene) { c.claims[0], c.pods[1] = claim{uid: 1}, pod{} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			tc.prepare(c)
+			c.start(0)
+			wrong, _ := newWorker(c.World).rests(&c.state)
+			modeltest.Judged(t, wrong, tc.want)
+		})
+	}
+}
+
+// Two pods have the lock that the other one waits for.
+func TestACircleIsFound(t *testing.T) {
+	w := &World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}, Without: TheOrder}
+	w.complete()
+	k := newWorker(w)
+	c := k.scene(&state{mode: engine.ModeAll})
+	c.pods = [maxPods]pod{{exists: true, held: true, gated: true}, {exists: true, held: true, gated: true}}
+	c.claims = [maxClaims]claim{{uid: 1, bound: true, lock: 1, kept: true}, {uid: 2, bound: true, lock: 2, kept: true}}
+	c.start(0)
+	wrong, _ := k.rests(&c.state)
+	modeltest.Judged(t, wrong, "L1")
+	if !strings.Contains(wrong, "each other") {
+		t.Error(wrong)
+	}
+}

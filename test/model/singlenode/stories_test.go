@@ -1,0 +1,122 @@
+package singlenode
+
+import (
+	"testing"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+// script plays moves, one after the other.
+type script struct {
+	*worker
+	modeltest.Script[state, move]
+}
+
+func begin(t *testing.T, w World) *script {
+	w.complete()
+	w.Budget = Budget{Delete: 2, Force: 1, Confirm: 1, Ungate: 1, Preset: 1, DeleteClaim: 1, Recreate: 1, Cut: 1, Heal: 1,
+		Reboot: 1, Fence: 1, Unfence: 1, End: 1, Turn: 2, Crash: 1, Late: 1}
+	k := newWorker(&w)
+	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
+}
+
+// then makes a move for each verb, of whatever it is possible for first.
+func (s *script) then(verbs ...verb) *script {
+	s.T.Helper()
+	for _, v := range verbs {
+		s.Then(s.describe(move{v, 0, 0}), func(m move) bool { return m.verb == v })
+	}
+	return s
+}
+
+// of makes a move for each verb, of one pod or claim.
+func (s *script) of(on int, verbs ...verb) *script {
+	s.T.Helper()
+	for _, v := range verbs {
+		s.Then(s.describe(move{v, 0, on}), func(m move) bool { return m.verb == v && m.on == on })
+	}
+	return s
+}
+
+// guardActs has volume-guard do all that it finds to do, with all the time in the world.
+func (s *script) guardActs() *script {
+	s.T.Helper()
+	s.All(func(m move) bool {
+		return m.verb >= processStarts && m.verb < verbs && m.verb != processEnds && m.verb != callLands ||
+			m.verb >= callAnswered && m.verb < callFails
+	})
+	return s
+}
+
+// waits checks that the second pod waits for a reason.
+func (s *script) waits(reason engine.Reason) *script {
+	s.T.Helper()
+	const slot = 1
+	if d, waits := s.polled(&s.Now, 0, slot); !s.Now.pods[slot].gated || !waits || d.Reason != reason {
+		s.T.Errorf("pod %d waits %t (%s), want %s\n%s", slot, waits, d.Reason, reason, &s.Script)
+	}
+	return s
+}
+
+// canBeScheduled checks that a pod has no gate any more.
+func (s *script) canBeScheduled(slot int) *script {
+	s.T.Helper()
+	if p := s.Now.pods[slot]; !p.exists || p.gated {
+		s.T.Errorf("pod %d has its gate, or is gone\n%s", slot, &s.Script)
+	}
+	return s
+}
+
+// The two verbs of the calls that write.
+const (
+	claimIsPatched = callAnswered + verb(engine.PatchClaim)
+	podsAreListed  = callAnswered + verb(engine.ListUsers)
+)
+
+func TestAReplacementWaitsForItsPredecessor(t *testing.T) {
+	s := begin(t, World{Workload: ReplicaSet}).guardActs().canBeScheduled(0)
+	s.of(0, podIsBound, kubeletSees, containerStarts, userDeletesPod).of(1, replacementIsCreated).guardActs()
+	s.waits(engine.ReasonClaimInUse)
+	s.of(0, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
+}
+
+func TestAPartitionHoldsTheReplacementUntilAPersonConfirms(t *testing.T) {
+	s := begin(t, World{Workload: ReplicaSet}).guardActs().of(0, podIsBound, kubeletSees, containerStarts)
+	s.then(kubeletIsCutOff).of(0, userForces).of(1, replacementIsCreated).guardActs().waits(engine.ReasonClaimInUse)
+	s.of(0, userConfirms, podIsRemoved).guardActs().canBeScheduled(1)
+}
+
+func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
+	s := begin(t, World{Workload: ReplicaSet}).guardActs().of(0, podIsBound, kubeletSees, containerStarts)
+	s.then(kubeletIsCutOff, nodeIsFenced).guardActs().of(0, userDeletesPod).of(1, replacementIsCreated).guardActs()
+	s.canBeScheduled(1)
+}
+
+func TestAPodOfBeforeTheLabelIsWaitedFor(t *testing.T) {
+	s := begin(t, World{Mode: engine.ModeOff, Running: true}).then(userOptsIn).of(1, userCreatesPod).guardActs()
+	s.waits(engine.ReasonUsedWithoutLock)
+	s.of(0, userDeletesPod, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
+}
+
+func TestAJobFreesItsClaim(t *testing.T) {
+	s := begin(t, World{}).guardActs().of(0, podIsBound, kubeletSees, containerStarts).of(1, userCreatesPod).guardActs()
+	s.waits(engine.ReasonClaimInUse).of(0, podCompletes, kubeletReportsEnd).guardActs().waits(engine.ReasonClaimInUse)
+	s.of(0, volumeIsUnmounted).guardActs().canBeScheduled(1)
+}
+
+// Each of these is a story in which the engine broke a promise once.
+
+// With locks in the order of the UIDs, each pod had the lock that the other one waited for.
+func TestAClaimThatIsCreatedAgainMakesNoCircle(t *testing.T) {
+	s := begin(t, World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}}).of(0, workerBegins, claimIsPatched)
+	s.of(1, userDeletesClaim, claimIsRemoved, userCreatesClaimFirst).of(1, userCreatesPod).guardActs()
+	s.canBeScheduled(0).waits(engine.ReasonClaimInUse)
+}
+
+// The watch never shows pod 1, as after a list: without a time limit pod 0 waits for it for ever.
+func TestAPodThatNoWatchHasShownIsNotWaitedForForEver(t *testing.T) {
+	s := begin(t, World{Lag: true}).of(1, userPresetsNode).of(0, workerBegins, claimIsPatched, podsAreListed)
+	s.of(0, watchShowsClaim, workerBegins, callAnswered+verb(engine.GetClaim), podsAreListed)
+	s.of(1, userDeletesPod, kubeletSees, podIsRemoved).guardActs().canBeScheduled(0)
+}

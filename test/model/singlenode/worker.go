@@ -1,0 +1,42 @@
+package singlenode
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
+	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
+}
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *scene]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w)}
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: func() state { return w.first(k.machine) }, Copy: k.scene, Offer: k.moves, Rests: k.rests, Code: move.code,
+	}
+	return k
+}
+
+// scene returns a copy of a state, to be changed.
+func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.Cluster(func() {
+		k.cluster(s)
+		k.machines(s)
+		for i := range k.Replicas {
+			k.guard(s, i)
+		}
+	})
+}
