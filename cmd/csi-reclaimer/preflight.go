@@ -28,8 +28,8 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 			lacking := fmt.Sprintf("driver %q does not advertise CREATE_DELETE_VOLUME: no volume can be deleted, so no PV is "+
 				"protected either. "+
 				"If the driver never will, remove csi-reclaimer from the pod", driver.Name())
-			klog.FromContext(ctx).Info("Preflight: "+lacking, "retryInterval", app.RecheckInterval)
 			state.Lack(lacking)
+			klog.FromContext(ctx).Info("Preflight: "+lacking, "retryInterval", app.RecheckInterval)
 			logged = true
 		}
 		select {

@@ -12,13 +12,18 @@ const (
 	pvcProtection = "pvc-protection"
 	pvProtection  = "pv-protection"
 	podSafety     = "pod-safety"
+	setClaims     = "statefulset-claims"
+	nodeFencing   = "node-fencing"
+	singleNode    = "single-node"
 )
 
 // onByDefault are those that * means. The others do what Kubernetes' own controllers do in most
-// clusters, or change how pods end, and cost a watch of all claims or pods.
+// clusters, change how pods begin and end, delete claims, or fence nodes, and cost a watch of all claims or pods.
 func onByDefault() []string { return []string{inTree} }
 
-func offByDefault() []string { return []string{pvcProtection, pvProtection, podSafety} }
+func offByDefault() []string {
+	return []string{pvcProtection, pvProtection, podSafety, singleNode, setClaims, nodeFencing}
+}
 
 // selection is the value of --controllers: "*" for those that are on by default, "NAME" for one more,
 // "-NAME" for one less, as in kube-controller-manager.

@@ -12,10 +12,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 // options are the flags of the program.
@@ -36,6 +39,10 @@ type options struct {
 	patience       time.Duration
 
 	podSafety podSafetyOptions
+
+	statefulSet statefulSetOptions
+
+	nodeFencing nodeFencingOptions
 
 	webhooks webhookOptions
 
@@ -59,10 +66,14 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.dryRun, "dry-run", false,
 		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease).")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
-		"Remove every finalizer that the --controllers added from all objects of the cluster, print how many, and exit. "+
+		"Remove every finalizer, and from claims of StatefulSets every owner reference and annotation, that the "+
+			"--controllers added, from all objects of the cluster, print how many, and exit. "+
 			"No volume is deleted. Finalizers of pvc-protection and pv-protection are removed only if no other controller is "+
 			"observed to manage them within --protection-patience. Those of pod-safety are removed whether the processes of "+
-			"the pod run or not, after the admission policy and webhook that add them. The first step of removing "+
+			"the pod run or not, after the admission policy and webhook that add them. The scheduling gates and locks of "+
+			"single-node are removed whether another pod uses the claim or not, after the admission that adds the gate; pods "+
+			"that waited for another that may run are named. node-fencing removes its taint from "+
+			"Nodes, too, and undoes nothing that agents did. The first step of removing "+
 			"volume-guard: it takes the Lease, which stops running replicas and keeps them from starting again for ten "+
 			"minutes. Without --leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
@@ -87,6 +98,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"off. It applies after each start, and each time that they were observed to act.")
 
 	o.podSafety.flags(groups.FlagSet("Pod safety"))
+	o.statefulSet.flags(groups.FlagSet("Claims of StatefulSets"))
+	o.nodeFencing.flags(groups.FlagSet("Node fencing"))
 	o.webhooks.flags(groups.FlagSet("Webhooks"))
 	o.leader.On = true // two at once would write the same objects
 	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.",
@@ -124,7 +137,32 @@ func (o *options) podSafetyConfig() podsafety.Config {
 	return podsafety.Config{
 		UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
 		VolumeLocks: o.podSafety.volumeLocks, NodeCondition: o.podSafety.nodeCondition,
+		Fences: o.controllers.has(nodeFencing),
 		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+	}
+}
+
+// singleNodeConfig returns the settings of pkg/singlenode.
+func (o *options) singleNodeConfig() singlenode.Config {
+	return singlenode.Config{
+		UnmountGrace: o.podSafety.unmountGrace, Fences: o.controllers.has(nodeFencing),
+		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+	}
+}
+
+// statefulSetConfig returns the settings of pkg/statefulset.
+func (o *options) statefulSetConfig() statefulset.Config {
+	return statefulset.Config{
+		Grace:  o.statefulSet.scaleDownGrace,
+		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+	}
+}
+
+// fencingConfig returns the settings of pkg/fencing.
+func (o *options) fencingConfig() fencing.Config {
+	return fencing.Config{
+		KeepReturned: o.nodeFencing.keepReturned,
+		DryRun:       o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
 	}
 }
 
@@ -138,6 +176,9 @@ func (o *options) Validate() error {
 	}
 	add(o.controllers.none() && o.webhooks.address == "",
 		"--controllers=%s: no controller is selected; name one, or set --webhook-address", strings.Join(o.controllers, ","))
+	add(o.controllers.has(singleNode) && !o.controllers.has(podSafety) && !o.releaseFinalizers,
+		"--controllers=%s: single-node needs pod-safety, which keeps the object of a pod until its processes have ended",
+		strings.Join(o.controllers, ","))
 	add(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: add --release-finalizers")
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
@@ -148,6 +189,8 @@ func (o *options) Validate() error {
 		o.retryStart)
 	add(o.patience <= 0, "--protection-patience=%v: must be positive", o.patience)
 	add(o.podSafety.unmountGrace <= 0, "--unmount-grace=%v: must be positive", o.podSafety.unmountGrace)
+	add(o.statefulSet.scaleDownGrace <= 0, "--scale-down-grace=%v: must be positive", o.statefulSet.scaleDownGrace)
+	add(o.nodeFencing.keepReturned <= 0, "--keep-returned-fences=%v: must be positive", o.nodeFencing.keepReturned)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	return errors.Join(wrong...)
 }

@@ -9,9 +9,11 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 func TestTheFlagReferenceIsCurrent(t *testing.T) {
@@ -45,6 +47,9 @@ func TestWhichControllersRun(t *testing.T) {
 		"all": {"*,pvc-protection,pv-protection",
 			[]string{inTree, pvcProtection, pvProtection}},
 		"pods are held":                        {"*,pod-safety", []string{inTree, podSafety}},
+		"one node at a time":                   {"pod-safety,single-node", []string{podSafety, singleNode}},
+		"claims of StatefulSets":               {"statefulset-claims", []string{setClaims}},
+		"nodes are fenced":                     {"*,node-fencing", []string{inTree, nodeFencing}},
 		"one less":                             {"*,-intree,pv-protection", []string{pvProtection}},
 		"one alone":                            {"pvc-protection", []string{pvcProtection}},
 		"what is named wins over what is not":  {"-intree,intree", []string{inTree}},
@@ -58,7 +63,8 @@ func TestWhichControllersRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, controller := range []string{inTree, pvcProtection, pvProtection, podSafety} {
+			for _, controller := range []string{inTree, pvcProtection, pvProtection, podSafety, singleNode,
+				setClaims, nodeFencing} {
 				if o.controllers.has(controller) {
 					got = append(got, controller)
 				}
@@ -86,12 +92,25 @@ func TestWhatTheFlagsMean(t *testing.T) {
 		c.UnmountGrace != podsafety.DefaultUnmountGrace || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
+	if c := o.singleNodeConfig(); c.DryRun || c.Fences || c.UnmountGrace != podsafety.DefaultUnmountGrace ||
+		c.Workers != 10 || c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
+	if c := o.statefulSetConfig(); c.DryRun || c.Grace != statefulset.DefaultGrace || c.Workers != 10 ||
+		c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
+	if c := o.fencingConfig(); c.DryRun || c.KeepReturned != fencing.DefaultKeepReturned || c.Workers != 10 ||
+		c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
 	if !o.leader.On {
 		t.Error("by default two replicas would act at once")
 	}
 	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s",
 		"--retry-interval-start=2s", "--retry-interval-max=3s", "--unmount-grace=4s", "--delete-orphaned-pods=true",
-		"--volume-locks=false", "--node-unreachable-condition=false")
+		"--volume-locks=false", "--node-unreachable-condition=false", "--scale-down-grace=5m",
+		"--keep-returned-fences=7m", "--controllers=pod-safety,single-node,node-fencing")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +125,25 @@ func TestWhatTheFlagsMean(t *testing.T) {
 		c.UnmountGrace != 4*time.Second || c.Workers != 3 || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
+	if c := o.singleNodeConfig(); !c.DryRun || !c.Fences || c.UnmountGrace != 4*time.Second || c.Workers != 3 ||
+		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+	if c := o.statefulSetConfig(); !c.DryRun || c.Grace != 5*time.Minute || c.Workers != 3 ||
+		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+	if c := o.fencingConfig(); !c.DryRun || c.KeepReturned != 7*time.Minute || c.Workers != 3 ||
+		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+}
+
+// TestALeftOverIsReleasedAlone: a release of single-node needs no other controller.
+func TestALeftOverIsReleasedAlone(t *testing.T) {
+	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestFlagsThatContradict(t *testing.T) {
@@ -113,6 +151,8 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--controllers=nobody"},
 		{"--controllers=*,-nobody"},
 		{"--controllers=-intree"},
+		{"--controllers=*,single-node"},
+		{"--controllers=*,single-node,-pod-safety"},
 		{"--terminated-pods=forget"},
 		{"--release-finalizers=true", "--dry-run=true"},
 		{"--release-drivers=*"},
@@ -121,6 +161,8 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--retry-interval-max=1ms"},
 		{"--protection-patience=0s"},
 		{"--unmount-grace=0s"},
+		{"--scale-down-grace=0s"},
+		{"--keep-returned-fences=0s"},
 		{"--shutdown-grace=-1s"},
 		{"--leader-election-lease-duration=1s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"},

@@ -9,14 +9,17 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 // guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector,
-// podsafety.Controller.
+// singlenode.Controller, podsafety.Controller, statefulset.Controller, fencing.Controller.
 type guard interface {
 	app.Controller
 	app.PermissionChecker
@@ -49,10 +52,26 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 			c.Events, c.Metrics = events, metrics
 			return pv.New(config, c)
 		}},
+		// Before pod-safety, so that a release of both names the pods that may run beside another, which are held.
+		{singleNode, func() (guard, error) {
+			c := o.singleNodeConfig()
+			c.Events, c.Metrics = events, metrics
+			return singlenode.New(config, c)
+		}},
 		{podSafety, func() (guard, error) {
 			c := o.podSafetyConfig()
 			c.Events, c.Metrics = events, metrics
 			return podsafety.New(config, c)
+		}},
+		{setClaims, func() (guard, error) {
+			c := o.statefulSetConfig()
+			c.Events, c.Metrics = events, metrics
+			return statefulset.New(config, c)
+		}},
+		{nodeFencing, func() (guard, error) {
+			c := o.fencingConfig()
+			c.Events, c.Metrics = events, metrics
+			return fencing.New(config, c)
 		}},
 	} {
 		if !o.controllers.has(kind.name) {
@@ -79,6 +98,19 @@ func (g guards) checkers() (all []app.PermissionChecker) {
 		all = append(all, one)
 	}
 	return all
+}
+
+// installed returns an error if the API server says that it does not have the kinds that a controller works on: its
+// caches would wait for them for ever. Any other answer decides nothing.
+func (g guards) installed(ctx context.Context) error {
+	for _, one := range g {
+		if c, ok := one.(*fencing.Controller); ok {
+			if err := c.Installed(ctx); errors.Is(err, fencing.ErrNotInstalled) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // begun returns an error until the caches are filled.

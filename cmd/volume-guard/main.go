@@ -1,6 +1,7 @@
 // Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes,
-// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not, and holds pods
-// until their processes have ended.
+// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not, holds pods
+// until their processes have ended, keeps volumes on one node at a time, carries out the claim retention
+// of StatefulSets, and fences nodes.
 package main
 
 import (
@@ -22,6 +23,13 @@ pv-protection    keeps PersistentVolumes that are bound, where kube-controller-m
                  controller is off.
 pod-safety       holds pods with claims until their processes have ended, in namespaces with the
                  label csi-reclaimer.io/pod-safety=enforce. It needs the manifests pod-safety-*.yaml.
+single-node      lets only one pod at a time use a claim, for volumes that nothing attaches, in
+                 namespaces with the label csi-reclaimer.io/single-node. It needs pod-safety and the
+                 manifests single-node-*.yaml.
+statefulset-claims  deletes claims of StatefulSets that whenScaled: Delete condemns and Kubernetes leaves, and
+                 carries out the whole retention policy where the API server does not have it.
+node-fencing     fences nodes as NodeFences and FencePolicies ask for, and releases their pods and
+                 volumes once it is proven that nothing on the node writes. It needs node-fencing-crd.yaml.
 
 Where volume-guard observes that Kubernetes does the same, it writes nothing.`
 

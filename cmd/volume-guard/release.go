@@ -14,11 +14,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 // restartDelay is how long a release keeps running replicas from starting again: long enough to remove them.
@@ -51,19 +54,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	err = elector.Seize(ctx, restartDelay, func(ctx context.Context) error {
 		var errs []error
 		for _, one := range all {
-			switch c := one.(type) {
-			case *intree.Controller:
-				done, err := c.Release(ctx)
-				errs = append(errs, err, out.inTree(done))
-			case *pvc.Protector:
-				done, err := c.Release(ctx)
-				errs = append(errs, err, out.protected("claim", pvc.Finalizer, done))
-			case *pv.Protector:
-				done, err := c.Release(ctx)
-				errs = append(errs, err, out.protected("PV", pv.Finalizer, done))
-			case *podsafety.Controller:
-				errs = append(errs, out.releasePods(ctx, acting, c))
-			}
+			errs = append(errs, out.release(ctx, acting, one))
 		}
 		if len(o.releaseDrivers) > 0 {
 			done, err := admission.Release(ctx, acting, o.releaseDrivers)
@@ -80,6 +71,32 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 
 // printer prints what a release did.
 type printer struct{ to io.Writer }
+
+// release has one controller release what it added.
+func (p printer) release(ctx context.Context, config *rest.Config, one guard) error {
+	switch c := one.(type) {
+	case *intree.Controller:
+		done, err := c.Release(ctx)
+		return errors.Join(err, p.inTree(done))
+	case *pvc.Protector:
+		done, err := c.Release(ctx)
+		return errors.Join(err, p.protected("claim", pvc.Finalizer, done))
+	case *pv.Protector:
+		done, err := c.Release(ctx)
+		return errors.Join(err, p.protected("PV", pv.Finalizer, done))
+	case *singlenode.Controller:
+		return p.releaseLocks(ctx, config, c)
+	case *podsafety.Controller:
+		return p.releasePods(ctx, config, c)
+	case *statefulset.Controller:
+		done, err := c.Release(ctx)
+		return errors.Join(err, p.setClaims(done))
+	case *fencing.Controller:
+		done, err := c.Release(ctx)
+		return errors.Join(err, p.fences(done))
+	}
+	return nil
+}
 
 func (p printer) say(format string, args ...any) error {
 	_, err := fmt.Fprintf(p.to, format+"\n", args...)
@@ -156,16 +173,45 @@ func (p printer) protected(what, finalizer string, done inuse.Released) error {
 // releasePods removes what adds the finalizer to pods, and then the finalizer. What keeps others from removing it stays
 // in force for longer: API servers observe its end some time later.
 func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsafety.Controller) error {
-	removed, err := podhold.RemoveAdmission(ctx, config)
-	errs := []error{err}
-	for _, object := range removed {
-		errs = append(errs, p.say("%s was deleted", object))
-	}
+	err := p.removed(podhold.RemoveAdmission(ctx, config))
 	if err != nil {
-		return errors.Join(append(errs, errors.New("no pod was released, because new pods would still get the finalizer"))...)
+		return errors.Join(err, errors.New("no pod was released, because new pods would still get the finalizer"))
 	}
 	done, err := c.Release(ctx)
-	return errors.Join(append(errs, err, p.pods(done))...)
+	return errors.Join(err, p.pods(done))
+}
+
+// releaseLocks does so for the scheduling gate of pods, and then frees the locks of claims.
+func (p printer) releaseLocks(ctx context.Context, config *rest.Config, c *singlenode.Controller) error {
+	err := p.removed(podhold.RemoveGateAdmission(ctx, config))
+	if err != nil {
+		return errors.Join(err, errors.New("no scheduling gate was removed, because new pods would still get it"))
+	}
+	done, err := c.Release(ctx)
+	return errors.Join(err, p.locks(done))
+}
+
+// removed prints which objects were deleted.
+func (p printer) removed(objects []string, err error) error {
+	errs := []error{err}
+	for _, object := range objects {
+		errs = append(errs, p.say("%s was deleted", object))
+	}
+	return errors.Join(errs...)
+}
+
+// locks prints what was done to gated pods and locks of claims.
+func (p printer) locks(done singlenode.Released) error {
+	errs := []error{p.say("the scheduling gate %s was removed from %s, and the lock from %s", singlenode.Gate,
+		plural.Count(done.Pods, "pod"), plural.Count(done.Claims, "claim"))}
+	for _, pod := range done.Unproven {
+		errs = append(errs, p.say("pod %s: both may write to the volume", pod))
+	}
+	if len(done.Left) > 0 {
+		errs = append(errs, fmt.Errorf("%s %s the scheduling gate or a lock: %s", plural.Count(len(done.Left), "object"),
+			plural.Verb(len(done.Left), "keeps", "keep"), some(done.Left)))
+	}
+	return errors.Join(errs...)
 }
 
 // pods prints what was done to held pods.
@@ -180,6 +226,40 @@ func (p printer) pods(done podsafety.Released) error {
 	if len(done.Left) > 0 {
 		errs = append(errs, fmt.Errorf("%s %s the finalizer %s: %s", plural.Count(len(done.Left), "pod"),
 			plural.Verb(len(done.Left), "keeps", "keep"), podsafety.Finalizer, some(done.Left)))
+	}
+	return errors.Join(errs...)
+}
+
+// setClaims prints what was done to claims of StatefulSets.
+func (p printer) setClaims(done statefulset.Released) error {
+	errs := []error{p.say("%s of StatefulSets and %s %s released from what statefulset-claims added",
+		plural.Count(done.Claims, "claim"), plural.Count(done.Sets, "StatefulSet"),
+		plural.Verb(done.Claims+done.Sets, "was", "were"))}
+	if len(done.Condemned) > 0 {
+		errs = append(errs, p.say("%s %s of replicas that were scaled away, and %s: %s. If nobody needs the data: "+
+			"kubectl delete pvc", plural.Count(len(done.Condemned), "claim"), plural.Verb(len(done.Condemned), "is", "are"),
+			plural.Verb(len(done.Condemned), "stays", "stay"), some(done.Condemned)))
+	}
+	if len(done.Left) > 0 {
+		errs = append(errs, fmt.Errorf("%s changed meanwhile and %s not released: %s; run the command again",
+			plural.Count(len(done.Left), "object"), plural.Verb(len(done.Left), "was", "were"), some(done.Left)))
+	}
+	return errors.Join(errs...)
+}
+
+// fences prints what was done to fences of nodes.
+func (p printer) fences(done fencing.Released) error {
+	errs := []error{p.say("%s %s released from %s, and %s from the taint of node-fencing",
+		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencing.Finalizer,
+		plural.Count(done.Nodes, "Node"))}
+	if len(done.Active) > 0 {
+		errs = append(errs, p.say("%s had not ended, and nobody ends %s any more: %s. Undo by hand what the agents did, "+
+			"such as to power on a node. Pods that wait for such a node stay until it returns",
+			plural.Count(len(done.Active), "NodeFence"), plural.Verb(len(done.Active), "it", "them"), some(done.Active)))
+	}
+	if len(done.Left) > 0 {
+		errs = append(errs, fmt.Errorf("%s changed meanwhile and %s not released: %s; run the command again",
+			plural.Count(len(done.Left), "object"), plural.Verb(len(done.Left), "was", "were"), some(done.Left)))
 	}
 	return errors.Join(errs...)
 }

@@ -35,7 +35,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	defer stopEvents()
 	all, err := o.guards(app.LeaderConfig(config, clock), events, metrics)
-	if err != nil {
+	if err = cmp.Or(err, all.installed(ctx)); err != nil {
 		return err
 	}
 	hooks, err := o.newWebhooks(config, metrics)

@@ -38,8 +38,8 @@ func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]access.P
 	return all, nil
 }
 
-// WatchPermissions logs and reports the missing permissions, at the start and at each change. It checks again until
-// all are granted, or ctx ends.
+// WatchPermissions reports and then logs the missing permissions, at the start and at each change. It checks again
+// until all are granted, or ctx ends.
 func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []access.Permission)) {
 	var before []access.Permission
 	for {
@@ -57,8 +57,8 @@ func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(m
 			return
 		default:
 			if !slices.Equal(missing, before) {
-				logMissing(ctx, missing)
 				report(missing)
+				logMissing(ctx, missing)
 			}
 			before = missing
 		}

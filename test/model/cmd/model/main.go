@@ -15,11 +15,15 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencepolicy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/statefulset"
 )
 
 const usage = `Explore what can happen while csi-reclaimer and volume-guard are at work, breadth first, and judge each step.
@@ -91,8 +95,9 @@ type played interface {
 	Story(moves []search.Move) []string
 }
 
-// all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, and
-// last those of pods that are held.
+// all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, of
+// pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced, of these nodes, and of the
+// locks of claims.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
@@ -105,6 +110,19 @@ func all() (list []world) {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
 	for _, w := range podsafety.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+	}
+	for _, w := range statefulset.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
+			played: &w})
+	}
+	for _, w := range fencepolicy.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+	}
+	for _, w := range fencing.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+	}
+	for _, w := range singlenode.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
 	}
 	return list

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+)
+
+// nodeFencingOptions are the flags of the controller node-fencing.
+type nodeFencingOptions struct {
+	keepReturned time.Duration
+}
+
+func (o *nodeFencingOptions) flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.keepReturned, "keep-returned-fences", fencing.DefaultKeepReturned,
+		"How long a NodeFence is kept after its node has returned, to show what was done.")
+}
