@@ -18,15 +18,20 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const long = `Explains what happens to PersistentVolumes, claims and pods, and why.
+const long = `Explains what happens to PersistentVolumes, claims, pods and nodes, and why; and what scaling or deleting a
+StatefulSet does to them.
 
 It reads the cluster of your kubeconfig, and decides with the functions of csi-reclaimer and volume-guard. It reports
-what you may not read, and continues. Only "release", "delete-pod", and "leaks" with --adopt or --reclaim, write to the
-cluster. They ask first, but for "delete-pod" without --force, which deletes as "kubectl delete pod" does.`
+what you may not read, and continues. Only "release", "delete-pod", "fence", "unfence", "confirm", and "leaks" with
+--adopt or --reclaim, write to the cluster. They ask first, but for "delete-pod" without --force, which deletes as
+"kubectl delete pod" does.`
 
 // shared is what all commands have in common.
 type shared struct {
@@ -45,7 +50,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 
 func commandOf(s *shared) *cobra.Command {
 	root := &cobra.Command{
-		Use: name, Short: "Explain what happens to PersistentVolumes, claims and pods, and why", Long: long,
+		Use: name, Short: "Explain what happens to PersistentVolumes, claims, pods and nodes, and why", Long: long,
 		Version: app.Version(),
 		// kubectl shows the command as "kubectl reclaim".
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
@@ -64,7 +69,8 @@ func commandOf(s *shared) *cobra.Command {
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
 	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s), podsCommand(s),
-		deletePodCommand(s))
+		deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s), fencesCommand(s),
+		locksCommand(s))
 	return root
 }
 
@@ -114,6 +120,19 @@ func (s *shared) reader() (*explain.Reader, error) {
 	return explain.New(config, explain.Config{Role: role})
 }
 
+// claimReader returns what reads the claims of StatefulSets.
+func (s *shared) claimReader() (*claims.Reader, error) {
+	role, err := s.asRole()
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return claims.New(config, explain.Config{Role: role})
+}
+
 // podReader returns what reads pods.
 func (s *shared) podReader() (*pods.Reader, error) {
 	config, err := s.config()
@@ -121,6 +140,24 @@ func (s *shared) podReader() (*pods.Reader, error) {
 		return nil, err
 	}
 	return pods.New(config, pods.Config{})
+}
+
+// lockReader returns what reads the locks of claims.
+func (s *shared) lockReader() (*locks.Reader, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return locks.New(config, pods.Config{})
+}
+
+// nodeReader returns what reads nodes and their fences.
+func (s *shared) nodeReader() (*nodes.Reader, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return nodes.New(config, nodes.Config{})
 }
 
 // answer asks a question and returns the answer, without the spaces around it. No answer is an empty one.

@@ -4,10 +4,15 @@ import (
 	"context"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 )
 
 // maxCompleted bounds how many names the shell completes.
@@ -17,7 +22,7 @@ const maxCompleted = 500
 func (s *shared) complete(ctx context.Context, begun string) (words []string) {
 	of, _, named := strings.Cut(begun, "/")
 	if !named {
-		for _, kind := range []kind{kindPV, kindClaim, kindPod, kindNamespace} {
+		for _, kind := range []kind{kindPV, kindClaim, kindPod, kindNamespace, kindNode} {
 			words = append(words, kinds[kind][0]+"/")
 		}
 		return words
@@ -26,7 +31,75 @@ func (s *shared) complete(ctx context.Context, begun string) (words []string) {
 	if err != nil {
 		return nil
 	}
-	for _, name := range s.names(ctx, kind) {
+	return s.completions(ctx, begun, of, kind)
+}
+
+// completions returns the objects of a kind as KIND/NAME that begin so.
+func (s *shared) completions(ctx context.Context, begun, word string, of kind) (words []string) {
+	for _, name := range s.names(ctx, of) {
+		if word := word + "/" + name; strings.HasPrefix(word, begun) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// completeObject returns the completions of KIND/NAME for one kind; the names are those of objects of another.
+func (s *shared) completeObject(ctx context.Context, begun string, word, names kind) []string {
+	of, _, named := strings.Cut(begun, "/")
+	if !named {
+		return []string{kinds[word][0] + "/"}
+	}
+	if kind, _, err := parseObject(of + "/x"); err != nil || kind != word {
+		return nil
+	}
+	return s.completions(ctx, begun, of, names)
+}
+
+// completeNames returns what completes the one argument of a command by the names of objects of a kind.
+func (s *shared) completeNames(of kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return s.names(cmd.Context(), of), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// mustCompleteBy adds shell completion of a flag by the names of objects of a kind.
+func (s *shared) mustCompleteBy(cmd *cobra.Command, flag string, of kind) {
+	err := cmd.RegisterFlagCompletionFunc(flag,
+		func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return s.names(cmd.Context(), of), cobra.ShellCompDirectiveNoFileComp
+		})
+	if err != nil {
+		panic(err) // the flag is not there: a mistake in this program
+	}
+}
+
+// completeSet returns the completions of a StatefulSet, without those that cannot be read.
+func (s *shared) completeSet(ctx context.Context, begun string) (words []string) {
+	of, _, named := strings.Cut(begun, "/")
+	if !named {
+		return []string{setWords()[0] + "/"}
+	}
+	if _, err := parseSet(of + "/x"); err != nil {
+		return nil
+	}
+	namespace, err := s.namespace()
+	if err != nil {
+		return nil
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil
+	}
+	apps, err := appsv1.NewForConfig(config)
+	if err != nil {
+		return nil
+	}
+	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
+	for _, name := range namesOf(apps.StatefulSets(namespace).List(ctx, options)) {
 		if word := of + "/" + name; strings.HasPrefix(word, begun) {
 			words = append(words, word)
 		}
@@ -58,8 +131,24 @@ func (s *shared) names(ctx context.Context, of kind) []string {
 		return namesOf(core.Pods(namespace).List(ctx, options))
 	case kindNamespace:
 		return namesOf(core.Namespaces().List(ctx, options))
+	case kindNode:
+		return namesOf(core.Nodes().List(ctx, options))
+	case kindFence, kindPolicy:
+		return fenceNames(ctx, config, of, options)
 	}
 	return nil
+}
+
+// fenceNames returns the names of NodeFences or FencePolicies.
+func fenceNames(ctx context.Context, config *rest.Config, of kind, options metav1.ListOptions) []string {
+	fencing, err := client.New(config)
+	switch {
+	case err != nil:
+		return nil
+	case of == kindFence:
+		return namesOf(fencing.Fences.List(ctx, options))
+	}
+	return namesOf(fencing.Policies.List(ctx, options))
 }
 
 func namesOf(list runtime.Object, err error) (names []string) {

@@ -77,12 +77,27 @@ the error says how to continue, and how to undo it.`,
 }
 
 func (o *deletePodOptions) run(ctx context.Context, name string) error {
-	if !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun) {
-		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
-	}
 	namespace, err := o.namespace()
 	if err != nil {
 		return err
+	}
+	if err := o.prepare(namespace); err != nil {
+		return err
+	}
+	facts, err := o.reader.Pod(ctx, namespace, name)
+	switch {
+	case err != nil:
+		return err
+	case o.force:
+		return o.forceDelete(ctx, facts)
+	}
+	return o.delete(ctx, facts)
+}
+
+// prepare checks the flags, and makes what reads and writes the pods of a namespace.
+func (o *deletePodOptions) prepare(namespace string) (err error) {
+	if !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun) {
+		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
 	}
 	if o.reader, err = o.podReader(); err != nil {
 		return err
@@ -96,14 +111,7 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 		return fmt.Errorf("create the client: %w", err)
 	}
 	o.pods = core.Pods(namespace)
-	facts, err := o.reader.Pod(ctx, namespace, name)
-	switch {
-	case err != nil:
-		return err
-	case o.force:
-		return o.forceDelete(ctx, facts)
-	}
-	return o.delete(ctx, facts)
+	return nil
 }
 
 // dry returns the DryRun of a request.
@@ -165,7 +173,7 @@ var (
 	errChanged = errors.New("the pod, its node or the users of its claims changed since they were shown: nothing was " +
 		"changed")
 	// errNoTerminal: nobody can be asked.
-	errNoTerminal = errors.New("a force deletion needs a confirmation, and the input is no terminal: nothing was changed")
+	errNoTerminal = errors.New("this needs a confirmation, and the input is no terminal: nothing was changed")
 )
 
 // unfinishedError is a force deletion of which the confirmation was written, or may have been, and no more is certain.
@@ -181,7 +189,8 @@ func (e *unfinishedError) Error() string {
 
 func (e *unfinishedError) Unwrap() error { return e.err }
 
-func (e *unfinishedError) nextStep() string {
+// NextStep returns how to continue, and how to undo it.
+func (e *unfinishedError) NextStep() string {
 	return fmt.Sprintf("to continue, run the same command again; to undo: kubectl annotate pod %s -n %s %s- "+
 		"(volume-guard may have released the pod before)", e.pod.Name, e.pod.Namespace, pods.ConfirmAnnotation)
 }

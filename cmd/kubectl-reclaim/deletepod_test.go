@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,18 +177,33 @@ func (r *typing) Read(p []byte) (int, error) {
 // interrupted, if that is not empty.
 func (s *podServer) deletePod(t *testing.T, typed *typing, interrupted string, args ...string) (string, error) {
 	t.Helper()
-	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
-	var out bytes.Buffer
-	flags := genericclioptions.NewConfigFlags(false)
-	cmd := commandOf(&shared{IOStreams: genericiooptions.IOStreams{In: typed, Out: &out, ErrOut: &out}, cluster: flags,
-		isTerminal: func(any) bool { return typed.text != nil }})
-	cmd.SetArgs(append([]string{"delete-pod", "db-0", "--server=" + server.URL, "--namespace=shop"}, args...))
+	cmd, out := commandIn(t, s, typed, append([]string{"delete-pod", "db-0"}, args...)...)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	s.interrupt = map[string]func(){interrupted: interrupt}
 	err := cmd.ExecuteContext(ctx)
 	return out.String(), err
+}
+
+// runIn runs a command line in a terminal in which somebody types this, with a server and namespace shop.
+func runIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (string, error) {
+	t.Helper()
+	cmd, out := commandIn(t, handler, typed, args...)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// commandIn returns a command line to run so, and what it writes.
+func commandIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (*cobra.Command, *bytes.Buffer) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	var out bytes.Buffer
+	cmd := commandOf(&shared{IOStreams: genericiooptions.IOStreams{In: typed, Out: &out, ErrOut: &out},
+		cluster:    genericclioptions.NewConfigFlags(false),
+		isTerminal: func(any) bool { return typed.text != nil }})
+	cmd.SetArgs(append(args, "--server="+server.URL, "--namespace=shop"))
+	return cmd, &out
 }
 
 // What a force deletion writes.

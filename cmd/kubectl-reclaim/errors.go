@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -25,37 +27,61 @@ func withNextStep(err error) string {
 func nextStep(err error) string {
 	var network net.Error
 	var address *url.Error
-	var unfinished *unfinishedError
+	var advising interface{ NextStep() string }
+	if errors.As(err, &advising) {
+		return advising.NextStep()
+	}
+	for _, known := range ownSteps() {
+		if errors.Is(err, known.err) {
+			return known.step
+		}
+	}
 	switch {
-	case errors.As(err, &unfinished):
-		return unfinished.nextStep()
-	case errors.Is(err, errReplaced):
-		return "see whether a new pod has its name: kubectl get pod -o wide"
-	case errors.Is(err, errChanged):
-		return "run the same command again, to see what a force deletion risks now"
-	case errors.Is(err, errNoTerminal):
-		return "run it in a terminal, or add --yes; --dry-run=server only tries it"
-	case errors.Is(err, errNoReport):
-		return "check that csi-reclaimer runs there with --leak-check-interval and --http-endpoint (--port), and is the " +
-			"leader; or fetch the report yourself: docs/how-to/find-leaks.md"
 	case apierrors.IsNotFound(err):
-		return "find its name: kubectl get pv, or kubectl get pvc,pod -A (for a claim or a pod, set its namespace with -n)"
+		return "find its name: kubectl get pv, or kubectl get pvc,pod,statefulset -A (set the namespace with -n)"
 	case apierrors.IsForbidden(err):
 		return "ask for the permission (docs/reference/kubectl-reclaim.md lists what each command needs), or use another " +
 			"--context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
-	case errors.Is(err, reclaim.ErrFinalizerRestored):
-		return "remove that policy or webhook, or the driver from it, and run the same command again: it continues with " +
-			"the remaining PVs"
-	case errors.Is(err, leaks.ErrRefused):
-		return "see the volume in the report: kubectl reclaim leaks -o wide"
-	case errors.Is(err, leaks.ErrNotReleased):
-		return "check that kube-controller-manager runs, and run the same command again"
-	case errors.Is(err, errNotConfirmed):
-		return "answer as the question says, or add --yes; --dry-run changes nothing"
 	case errors.As(err, &network), errors.As(err, &address):
 		return "check the connection to the cluster: kubectl cluster-info (--kubeconfig, --context, --server)"
 	}
 	return ""
+}
+
+// errorStep is an error, and the next step after it.
+type errorStep struct {
+	err  error
+	step string
+}
+
+// ownSteps are the errors of this program, which may wrap one of the API server. The first that fits counts.
+func ownSteps() []errorStep {
+	const look = "kubectl reclaim explain node/NAME"
+	return []errorStep{
+		{errReplaced, "see whether a new pod has its name: kubectl get pod -o wide"},
+		{errChanged, "run the same command again, to see what a force deletion risks now"},
+		{errNodeChanged, "run the same command again, to see what it means now"},
+		{errNoTerminal, "run it in a terminal, or add --yes; --dry-run=server only tries it"},
+		{errNotConfirmed, "answer as the question says, or add --yes; --dry-run changes nothing"},
+		{errNoReport, "check that csi-reclaimer runs there with --leak-check-interval and --http-endpoint (--port), and is " +
+			"the leader; or fetch the report yourself: docs/how-to/find-leaks.md"},
+		{reclaim.ErrFinalizerRestored, "remove that policy or webhook, or the driver from it, and run the same command " +
+			"again: it continues with the remaining PVs"},
+		{leaks.ErrRefused, "see the volume in the report: kubectl reclaim leaks -o wide"},
+		{leaks.ErrNotReleased, "check that kube-controller-manager runs, and run the same command again"},
+		{explain.ErrNoFencing, "install deploy/manifests/node-fencing-crd.yaml, and run volume-guard with " +
+			"--controllers=*,node-fencing"},
+		{nodes.ErrFenced, "see what it waits for: " + look + "; to end it: kubectl reclaim unfence NAME"},
+		{nodes.ErrNotFenced, "see which nodes have one: kubectl reclaim fences; to ask for one: kubectl reclaim fence NAME"},
+		{nodes.ErrEnding, "see how far it is: " + look},
+		{nodes.ErrReady, "look at the node: " + look + "; if you mean it, add --even-if-ready"},
+		{nodes.ErrControlPlane, "if you mean it, and the other nodes have a quorum without it, add --allow-control-plane"},
+		{nodes.ErrNoNode, "find its name: kubectl get nodes"},
+		{errNotGone, "check that volume-guard runs with --controllers=*,node-fencing, and run the same command again"},
+		{errNotProven, "see what the agents say: " + look},
+		{errWaitOver, "see what the agents say: " + look},
+		{errFenceOver, "see what has become of it: " + look},
+	}
 }

@@ -12,19 +12,22 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 )
 
 func explainCommand(s *shared) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
-		Use:   "explain pv/NAME|pvc/NAME|pod/NAME|namespace/NAME...",
-		Short: "Explain what happens to a PV, a claim, a pod or a namespace, why, and what you can do",
+		Use:   "explain pv/NAME|pvc/NAME|pod/NAME|namespace/NAME|node/NAME...",
+		Short: "Explain what happens to a PV, a claim, a pod, a namespace or a node, why, and what you can do",
 		Example: `  # why is this PV still there?
   kubectl reclaim explain pv/pvc-8a5c
 
-  # a claim, with its PV
-  kubectl reclaim explain pvc/data -n shop
+  # a claim, with its PV; that of a StatefulSet also with what becomes of it when its replica is scaled away
+  kubectl reclaim explain pvc/data-db-2 -n shop
 
   # a claim that was deleted while its volume was being provisioned
   kubectl reclaim explain pvc/old-data -n shop
@@ -32,8 +35,14 @@ func explainCommand(s *shared) *cobra.Command {
   # a pod that stays Terminating: who holds it, on what evidence it is released, and what a force deletion would risk
   kubectl reclaim explain pod/db-0 -n shop
 
+  # a pod that is not scheduled, and the claim whose lock another pod has: who has it, and what its end lacks
+  kubectl reclaim explain pod/web-7d9f pvc/data -n shop
+
   # a namespace that stays Terminating
-  kubectl reclaim explain namespace/shop`,
+  kubectl reclaim explain namespace/shop
+
+  # a node that is down: what stands still because of it, its fence, and what each FencePolicy does
+  kubectl reclaim explain node/worker-2`,
 		Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return s.complete(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
@@ -47,16 +56,12 @@ func explainCommand(s *shared) *cobra.Command {
 					return err
 				}
 			}
-			reader, err := s.reader()
-			if err != nil {
-				return err
-			}
-			podReader, err := s.podReader()
+			read, err := s.readers()
 			if err != nil {
 				return err
 			}
 			for _, arg := range args {
-				explanation, err := s.explain(cmd.Context(), reader, podReader, arg)
+				explanation, err := s.explain(cmd.Context(), read, arg)
 				if err != nil {
 					return err
 				}
@@ -82,6 +87,10 @@ const (
 	kindClaim
 	kindPod
 	kindNamespace
+	kindNode
+	// kindFence and kindPolicy are completed, and not explained.
+	kindFence
+	kindPolicy
 )
 
 // kinds are the words for each kind, as kubectl takes them; the first is the one that the shell completes.
@@ -90,6 +99,7 @@ var kinds = map[kind][]string{
 	kindClaim:     {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims"},
 	kindPod:       {"pod", "po", "pods"},
 	kindNamespace: {"namespace", "ns", "namespaces"},
+	kindNode:      {"node", "no", "nodes"},
 }
 
 // parseObject reads "KIND/NAME".
@@ -102,7 +112,7 @@ func parseObject(arg string) (kind, string, error) {
 			}
 		}
 	}
-	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME, pvc/NAME, pod/NAME or namespace/NAME", arg)
+	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME, pvc/NAME, pod/NAME, namespace/NAME or node/NAME", arg)
 }
 
 func (s *shared) namespace() (string, error) {
@@ -113,8 +123,34 @@ func (s *shared) namespace() (string, error) {
 	return namespace, nil
 }
 
-func (s *shared) explain(ctx context.Context, reader *explain.Reader, podReader *pods.Reader,
-	arg string) (none explain.Explanation, err error) {
+// readers read what can be explained.
+type readers struct {
+	cluster *explain.Reader
+	claims  *claims.Reader
+	pods    *pods.Reader
+	nodes   *nodes.Reader
+	locks   *locks.Reader
+}
+
+// readers returns what reads the cluster.
+func (s *shared) readers() (r readers, err error) {
+	if r.cluster, err = s.reader(); err != nil {
+		return r, err
+	}
+	if r.claims, err = s.claimReader(); err != nil {
+		return r, err
+	}
+	if r.pods, err = s.podReader(); err != nil {
+		return r, err
+	}
+	if r.locks, err = s.lockReader(); err != nil {
+		return r, err
+	}
+	r.nodes, err = s.nodeReader()
+	return r, err
+}
+
+func (s *shared) explain(ctx context.Context, read readers, arg string) (none explain.Explanation, err error) {
 	kind, name, err := parseObject(arg)
 	if err != nil {
 		return none, err
@@ -125,21 +161,27 @@ func (s *shared) explain(ctx context.Context, reader *explain.Reader, podReader 
 	}
 	switch kind {
 	case kindPod:
-		facts, err := podReader.Pod(ctx, namespace, name)
+		facts, err := read.locks.Pod(ctx, namespace, name)
 		if err != nil {
 			return none, err
 		}
-		return pods.Explain(facts), nil
+		return locks.ExplainPod(facts), nil
 	case kindNamespace:
-		facts, err := podReader.Namespace(ctx, name)
+		facts, err := read.pods.Namespace(ctx, name)
 		if err != nil {
 			return none, err
 		}
 		return pods.ExplainNamespace(facts), nil
+	case kindNode:
+		facts := read.nodes.Node(ctx, name)
+		if err := facts.Unknown(); err != nil {
+			return none, err
+		}
+		return nodes.Explain(facts), nil
 	case kindClaim:
-		return explainClaim(ctx, reader, namespace, name)
+		return explainClaim(ctx, read, namespace, name)
 	default:
-		facts, err := reader.PV(ctx, name)
+		facts, err := read.cluster.PV(ctx, name)
 		if err != nil {
 			return none, err
 		}
@@ -147,15 +189,17 @@ func (s *shared) explain(ctx context.Context, reader *explain.Reader, podReader 
 	}
 }
 
-func explainClaim(ctx context.Context, reader *explain.Reader, namespace, name string) (explain.Explanation, error) {
-	facts, err := reader.Claim(ctx, namespace, name)
+func explainClaim(ctx context.Context, read readers, namespace, name string) (explain.Explanation, error) {
+	facts, err := read.claims.Claim(ctx, namespace, name)
 	if apierrors.IsNotFound(err) {
-		if facts, found := reader.DeletedClaim(ctx, namespace, name); found {
+		if facts, found := read.cluster.DeletedClaim(ctx, namespace, name); found {
 			return explain.ExplainDeletedClaim(facts, namespace, name), nil
 		}
 	}
 	if err != nil {
 		return explain.Explanation{}, err
 	}
-	return explain.ExplainClaim(facts), nil
+	explanation := claims.Explain(facts)
+	locks.AddLock(&explanation, read.locks.Claim(ctx, facts.Claim))
+	return explanation, nil
 }

@@ -73,6 +73,24 @@ func (o *output) print(w io.Writer, kind string, value any, people func(io.Write
 	return nil
 }
 
+// beginAgain separates a repeated output from the one before; again: it is not the first.
+func beginAgain(w io.Writer, again bool) {
+	switch {
+	case again && printers.IsTerminal(w):
+		fmt.Fprint(w, "\x1b[H\x1b[2J")
+	case again:
+		fmt.Fprintln(w)
+	}
+}
+
+// orDash is a cell of a table.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
 // printLine writes a line that may contain text from the cluster: it escapes control sequences. A line for attention
 // is red where the terminal shows colors.
 func printLine(w io.Writer, text string, attention bool) {

@@ -111,12 +111,6 @@ func podTable(l pods.List, now time.Time, namespaces bool) *metav1.Table {
 	column("Reason", 1)
 	column("Other finalizers", 1)
 	column("UID", 1)
-	or := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return text
-	}
 	for _, pod := range l.Pods {
 		var cells []any
 		if namespaces {
@@ -126,9 +120,9 @@ func podTable(l pods.List, now time.Time, namespaces bool) *metav1.Table {
 		if at := pod.Since(); !at.IsZero() {
 			since = duration.HumanDuration(now.Sub(at))
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, pod.Name, or(pod.Node), pod.Status, or(since),
-			or(pod.WaitsFor), or(strings.Join(pod.Claims, ",")), or(pod.Reason), or(strings.Join(pod.Finalizers, ",")),
-			pod.UID)})
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, pod.Name, orDash(pod.Node), pod.Status,
+			orDash(since), orDash(pod.WaitsFor), orDash(strings.Join(pod.Claims, ",")), orDash(pod.Reason),
+			orDash(strings.Join(pod.Finalizers, ",")), pod.UID)})
 	}
 	return t
 }

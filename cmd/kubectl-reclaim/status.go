@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -8,9 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
 )
 
 // statusOptions are the flags of status.
@@ -20,6 +25,7 @@ type statusOptions struct {
 	driver   string
 	watch    bool
 	interval time.Duration
+	retainedFlags
 }
 
 func statusCommand(s *shared) *cobra.Command {
@@ -30,7 +36,10 @@ func statusCommand(s *shared) *cobra.Command {
 		Example: `  kubectl reclaim status
 
   # one driver, until interrupted
-  kubectl reclaim status --driver=disk.csi.example.com --watch`,
+  kubectl reclaim status --driver=disk.csi.example.com --watch
+
+  # the claims that StatefulSets have left behind, and the commands that delete them
+  kubectl reclaim status --retained -A`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -39,6 +48,7 @@ func statusCommand(s *shared) *cobra.Command {
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
 	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
 		"Time between two reads with --watch. Each lists all PVs and VolumeAttachments.")
+	o.add(cmd)
 	return cmd
 }
 
@@ -46,14 +56,21 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 	if err := o.out.prepare(); err != nil {
 		return err
 	}
-	if o.interval <= 0 {
-		return fmt.Errorf("--interval=%v: must be above 0", o.interval)
+	if err := o.validate(); err != nil {
+		return err
 	}
+	if o.retained {
+		return o.runRetained(cmd.Context())
+	}
+	return o.runDrivers(cmd.Context())
+}
+
+// runDrivers shows the status of each driver, with --watch again and again.
+func (o *statusOptions) runDrivers(ctx context.Context) error {
 	reader, err := o.reader()
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
 	var last *explain.Status
 	for {
 		facts, err := reader.Status(ctx, o.driver)
@@ -84,12 +101,7 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 // show prints a status; again: it is not the first.
 func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error {
 	return o.out.print(o.Out, "Status", s, func(w io.Writer) error {
-		switch {
-		case again && printers.IsTerminal(w):
-			fmt.Fprint(w, "\x1b[H\x1b[2J")
-		case again:
-			fmt.Fprintln(w)
-		}
+		beginAgain(w, again)
 		if len(s.Drivers) == 0 {
 			fmt.Fprintln(o.ErrOut, "No PVs of CSI drivers or in-tree plugins were found.")
 		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(table(s, now),
@@ -116,17 +128,132 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 		column("Waiting", 0), column("Oldest terminating", 0), column("In flight", 0), column("Role", 1),
 		column("Admission", 1),
 	}}
-	or := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return text
-	}
 	for _, d := range s.Drivers {
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, or(d.WaitingWords()), or(d.OldestWords(now)),
-			or(d.InFlightWords(now)), d.Role, or(d.Admission),
+			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, orDash(d.WaitingWords()), orDash(d.OldestWords(now)),
+			orDash(d.InFlightWords(now)), d.Role, orDash(d.Admission),
 		}})
+	}
+	return t
+}
+
+// retainedFlags are those of status --retained.
+type retainedFlags struct {
+	retained, allNamespaces bool
+}
+
+func (f *retainedFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.retained, "retained", false,
+		"List the claims that StatefulSets have left behind, instead of drivers: of replicas that were scaled away, and of "+
+			"sets that are gone.")
+	cmd.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "With --retained: in all namespaces.")
+	cmd.MarkFlagsMutuallyExclusive("retained", "watch")
+	cmd.MarkFlagsMutuallyExclusive("retained", "driver")
+	cmd.MarkFlagsMutuallyExclusive("retained", "interval")
+}
+
+func (o *statusOptions) validate() error {
+	switch {
+	case o.interval <= 0:
+		return fmt.Errorf("--interval=%v: must be above 0", o.interval)
+	case o.allNamespaces && !o.retained:
+		return errors.New("--all-namespaces: without --retained, the status is always that of the whole cluster")
+	}
+	return nil
+}
+
+// runRetained lists the claims that StatefulSets have left behind.
+func (o *statusOptions) runRetained(ctx context.Context) error {
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	reader, err := o.claimReader()
+	if err != nil {
+		return err
+	}
+	facts, err := reader.Retained(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	return o.showRetained(claims.RetainedOf(facts), facts.Now, namespace)
+}
+
+func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace string) error {
+	return o.out.print(o.Out, "RetainedClaims", l, func(w io.Writer) error {
+		defer func() {
+			for _, unread := range l.Unread {
+				printLine(w, "Not read: "+unread, false)
+			}
+		}()
+		if len(l.Claims) == 0 {
+			where := "in namespace " + namespace
+			if namespace == metav1.NamespaceAll {
+				where = "in any namespace"
+			}
+			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s.\n", where)
+			return nil
+		}
+		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
+			retainedTable(l, now, o.allNamespaces), w); err != nil {
+			return fmt.Errorf("print the table: %w", err)
+		}
+		fmt.Fprintln(w)
+		printLine(w, fmt.Sprintf("%s, %s.", plural.Count(l.Totals.Claims, "claim"), l.Totals.Size), false)
+		if l.Totals.Likely > 0 {
+			printLine(w, fmt.Sprintf("%d of them %s only likely to be one (?): -o wide shows what is known. The commands leave "+
+				"%s out.", l.Totals.Likely, plural.Verb(l.Totals.Likely, "is", "are"),
+				plural.Verb(l.Totals.Likely, "it", "them")), true)
+		}
+		if commands := l.DeleteCommands(); len(commands) > 0 {
+			printLine(w, "If nobody needs the data, delete them. It cannot be undone where the volume is deleted, too:", false)
+			for _, command := range commands {
+				printLine(w, "  "+command, false)
+			}
+		}
+		return nil
+	})
+}
+
+// retainedTable returns the claims as rows. Columns of -o wide have a priority.
+func retainedTable(l claims.Retained, now time.Time, namespaces bool) *metav1.Table {
+	t := &metav1.Table{}
+	column := func(name string, priority int32) {
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
+	}
+	if namespaces {
+		column("Namespace", 0)
+	}
+	for _, name := range []string{"Claim", "StatefulSet", "Ordinal", "Size", "Age", "Retained for", "PV",
+		"Reclaim policy", "Volume, if deleted"} {
+		column(name, 0)
+	}
+	for _, name := range []string{"Reason", "Storage class", "Driver", "Evidence"} {
+		column(name, 1)
+	}
+	for _, c := range l.Claims {
+		var cells []any
+		if namespaces {
+			cells = append(cells, c.Namespace)
+		}
+		set := orDash(c.StatefulSet)
+		if c.SetGone {
+			set += " (gone)"
+		}
+		name, since := c.Name, "-"
+		if c.Likely {
+			name += " (?)"
+		}
+		if c.Since != nil {
+			since = ">=" + duration.HumanDuration(now.Sub(c.Since.Time))
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, name, set, c.Ordinal, c.Size,
+			duration.HumanDuration(now.Sub(c.Created.Time)), since, orDash(c.PV), orDash(c.ReclaimPolicy),
+			string(c.Volume.Fate), c.Reason, orDash(c.StorageClass), orDash(c.Driver), c.Evidence)})
 	}
 	return t
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+)
+
+// confirmOptions are the flags of confirm.
+type confirmOptions struct {
+	fenceChange
+	because     string
+	evenIfReady bool
+}
+
+func confirmCommand(s *shared) *cobra.Command {
+	o := &confirmOptions{fenceChange: fenceChange{shared: s}}
+	cmd := &cobra.Command{
+		Use:   "confirm node/NODE --because=TEXT | pvc/NAME",
+		Short: "Confirm that no process on a node, or of the pod that has a claim's lock, writes any more",
+		Long: `Confirms that no process on a node can write, until its fence ends (spec.confirmation of its NodeFence). That is a
+proof: the pods of the node are released, and its volumes are detached, as if an agent had proven it. It counts
+whatever the agents have found, and stops one that is at work. The command refuses nodes that are Ready, unless you say
+that you mean them.
+
+Of a claim, confirms that the processes of the pod that has its lock cannot run, and force-deletes that pod, as
+"kubectl reclaim delete-pod POD --force" does. With the pod, the lock goes, and the next pod is scheduled. Delete the
+pod first: as long as nobody has deleted it, the command refuses.
+
+Nothing checks your word. The command shows what it may cost, and asks you to type the name of the node or the pod. For
+a pod without a lock: kubectl reclaim delete-pod POD --force`,
+		Example: `  kubectl reclaim confirm node/worker-2 --because="powered off in the data center, checked on the console"
+
+  # which pod has the lock, what its end lacks, and what your word may cost
+  kubectl reclaim explain pvc/data -n shop
+  kubectl reclaim confirm pvc/data -n shop`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return slices.Concat(s.completeObject(cmd.Context(), begun, kindNode, kindFence),
+				s.completeObject(cmd.Context(), begun, kindClaim, kindClaim)), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&o.because, "because", "",
+		"How you know that no process on the node writes. Required for a node.")
+	cmd.Flags().BoolVar(&o.evenIfReady, "even-if-ready", false, "Confirm it also if the node is Ready.")
+	return cmd
+}
+
+func (o *confirmOptions) run(ctx context.Context, arg string) error {
+	kind, object, err := parseObject(arg)
+	switch {
+	case err == nil && kind == kindPod:
+		return errors.New("a pod is confirmed while it is deleted: kubectl reclaim delete-pod " + object + " --force")
+	case err == nil && kind == kindClaim:
+		return o.confirmLock(ctx, object)
+	case err != nil || kind != kindNode:
+		return fmt.Errorf("%q cannot be confirmed: write node/NAME or pvc/NAME", arg)
+	case strings.TrimSpace(o.because) == "":
+		return errors.New("--because is missing: say how you know that no process on the node writes")
+	}
+	if err := o.prepare(); err != nil {
+		return err
+	}
+	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckConfirm(f, o.because, o.evenIfReady) }
+	return o.change(ctx, object, "confirm", of, map[string]any{"confirmation": o.because})
+}
+
+// confirmLock force-deletes the pod that has the lock of a claim, after a person has confirmed that its processes
+// cannot run.
+func (o *confirmOptions) confirmLock(ctx context.Context, claim string) error {
+	if o.because != "" || o.evenIfReady {
+		return errors.New("--because and --even-if-ready are for nodes: leave them out for a claim")
+	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	pod := deletePodOptions{shared: o.shared, force: true, yes: o.yes, dryRun: o.dryRun}
+	if err := pod.prepare(namespace); err != nil {
+		return err
+	}
+	reader, err := o.lockReader()
+	if err != nil {
+		return err
+	}
+	facts, err := reader.List(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	holder, err := locks.Confirmable(facts, namespace, claim)
+	if err != nil {
+		return err
+	}
+	its, err := pod.reader.Pod(ctx, namespace, holder.Name)
+	switch {
+	case err != nil:
+		return err
+	case its.Pod.UID != holder.UID:
+		return fmt.Errorf("force-delete pod %q: %w", fullName(its.Pod), errReplaced)
+	}
+	fmt.Fprintf(o.Out, "Pod %s has the lock of claim %s.\n\n", holder.Name, claim)
+	return pod.forceDelete(ctx, its)
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+)
+
+// fenceOptions are the flags of fence.
+type fenceOptions struct {
+	fenceChange
+	reason, agentsOf, file         string
+	manual                         bool
+	allowControlPlane, evenIfReady bool
+	wait                           bool
+	timeout                        time.Duration
+}
+
+func fenceCommand(s *shared) *cobra.Command {
+	o := &fenceOptions{fenceChange: fenceChange{shared: s}}
+	cmd := &cobra.Command{
+		Use:   "fence NODE --reason=TEXT [--agents-of=POLICY | -f FILE | --manual]",
+		Short: "Ask for a node to be fenced, so that the pods and volumes on it are released",
+		Long: `Creates a NodeFence. volume-guard's controller node-fencing then has agents fence the node, and releases what waits
+for it once one of them has proven that nothing on the node writes any more.
+
+The command shows the node, what waits for it, what the agents do and what that may cost, and asks you to type the name
+of the node. It refuses nodes that are Ready, and nodes of the control plane, unless you say that you mean them.
+
+The agents are those of a FencePolicy (--agents-of), of a file (-f), or a person alone (--manual), who then runs
+"kubectl reclaim confirm". Default: those of the only FencePolicy whose nodeSelector selects the node.
+
+A NodeFence that has ended is replaced. If the node has another one, the command changes nothing.`,
+		Example: `  # what would be done
+  kubectl reclaim fence worker-2 --reason="rack without power" --dry-run
+
+  # by the agents of a policy, and wait for the proof
+  kubectl reclaim fence worker-2 --agents-of=default --reason="kernel hangs" --wait
+
+  # somebody has pulled the plug
+  kubectl reclaim fence worker-2 --manual --reason="mainboard broken"
+  kubectl reclaim confirm node/worker-2 --because="both power cables are out"`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames(kindNode),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	o.flags(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&o.reason, "reason", "", "Why the node is to be fenced, for people. Required.")
+	fs.StringVar(&o.agentsOf, "agents-of", "", "Name of the FencePolicy whose agents fence the node.")
+	fs.StringVarP(&o.file, "filename", "f", "", "File with agents, as YAML or JSON. -: standard input.")
+	fs.BoolVar(&o.manual, "manual", false, "No agent fences the node: a person does, and confirms it.")
+	fs.BoolVar(&o.allowControlPlane, "allow-control-plane", false,
+		"Fence the node also if it is one of the control plane.")
+	fs.BoolVar(&o.evenIfReady, "even-if-ready", false, "Fence the node also if it is Ready.")
+	fs.BoolVar(&o.wait, "wait", false, "Wait until it is proven that the node is fenced.")
+	fs.DurationVar(&o.timeout, "timeout", 15*time.Minute, "How long to wait with --wait. The fence goes on after that.")
+	cmd.MarkFlagsMutuallyExclusive("agents-of", "filename", "manual")
+	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
+	s.mustCompleteBy(cmd, "agents-of", kindPolicy)
+	return cmd
+}
+
+func (o *fenceOptions) run(ctx context.Context, node string) error {
+	switch {
+	case o.reason == "":
+		return errors.New("--reason is missing: say why the node is to be fenced")
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout=%s: must be above 0", o.timeout)
+	case o.file == "-" && !o.yes && o.dryRun != dryRunServer:
+		return errors.New("-f -: the agents are read from standard input, so nobody can be asked there: add --yes")
+	}
+	if err := o.prepare(); err != nil {
+		return err
+	}
+	f := o.reader.Node(ctx, node)
+	request := nodes.FenceRequest{AllowControlPlane: o.allowControlPlane, EvenIfReady: o.evenIfReady}
+	// What is wrong with the node is said first, whatever the agents are.
+	if _, err := nodes.CheckFence(f, request); err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	var err error
+	if request.Agents, err = o.agents(ctx, f); err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckFence(f, request) }
+	_, plan, err := o.agree(ctx, f, of)
+	if err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	return o.create(ctx, node, plan, request.Agents)
+}
+
+// agents returns the agents that the flags name.
+func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Agent, error) {
+	var text []byte
+	var err error
+	switch {
+	case o.manual:
+		return nodes.ManualAgents(), nil
+	case o.agentsOf != "":
+		p, err := o.reader.Policy(ctx, o.agentsOf)
+		if err != nil {
+			return nil, err
+		}
+		return p.Spec.Agents, nil
+	case o.file == "":
+		agents, policy, err := nodes.DefaultAgents(f)
+		if err == nil {
+			fmt.Fprintf(o.ErrOut, "The agents are those of FencePolicy %s.\n", policy)
+		}
+		return agents, err
+	case o.file == "-":
+		text, err = io.ReadAll(o.In)
+	default:
+		text, err = os.ReadFile(o.file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read agents: %w", err)
+	}
+	return nodes.ParseAgents(text)
+}
+
+// create creates the NodeFence, after it has deleted one that has ended.
+func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan, agents []v1alpha1.Agent) error {
+	if o.dryRun == dryRunServer && plan.Replaces != "" {
+		fmt.Fprintf(o.Out, "\nThe NodeFence of node %s would be replaced. It was not tried: the name is taken.\n", node)
+		return nil
+	}
+	if plan.Replaces != "" {
+		if err := o.replace(ctx, node, plan.Replaces); err != nil {
+			return err
+		}
+	}
+	fence := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodeFenceSpec{
+		Reason: o.reason, Agents: agents, AllowControlPlane: o.allowControlPlane}}
+	made, err := o.fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: name, DryRun: o.dry()})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("fence node %q: %w: somebody else has created it: %w", node, nodes.ErrFenced, err)
+	case err != nil:
+		return fmt.Errorf("create NodeFence %q: %w", node, explain.FencingError(err))
+	case o.dryRun == dryRunServer:
+		fmt.Fprintf(o.Out, "\nNode %s would be fenced (server dry run). Nothing was changed.\n", node)
+		return nil
+	}
+	fmt.Fprintf(o.Out, "\nNodeFence %s was created. See how far it is: kubectl reclaim explain node/%s\n", node, node)
+	if o.manual {
+		fmt.Fprintf(o.Out, "It waits for you: kubectl reclaim confirm node/%s --because=TEXT\n", node)
+	}
+	if !o.wait {
+		return nil
+	}
+	return o.waitFenced(ctx, made)
+}
+
+var (
+	// errNotProven: no agent could prove that the node is fenced.
+	errNotProven = errors.New("no agent could prove that the node is fenced; all are tried again later")
+	// errWaitOver: the time of --wait is over.
+	errWaitOver = errors.New("it is not proven yet that the node is fenced (--timeout); the fence goes on")
+	// errFenceOver: the fence that is waited for has ended, or is another one.
+	errFenceOver = errors.New("the fence has ended before it was proven that the node is fenced")
+)
+
+// waitFenced waits for the proof, and prints each phase.
+func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errWaitOver)
+	defer cancel()
+	last := ""
+	for {
+		now, err := o.fences.Get(ctx, fence.Name, metav1.GetOptions{})
+		read := explain.FenceRead(now, err, fence.Name)
+		if read.OK() {
+			over, err := o.waited(fence, read.Value, &last)
+			if over || err != nil {
+				return err
+			}
+		}
+		if !sleep(ctx, waitPoll) {
+			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// waited prints how far the fence is, and reports whether the wait is over.
+func (o *fenceOptions) waited(fence, now *v1alpha1.NodeFence, last *string) (over bool, err error) {
+	if now == nil || now.UID != fence.UID || explain.FenceEnded(now) {
+		return true, fmt.Errorf("fence node %q: %w", fence.Name, errFenceOver)
+	}
+	if phase := string(now.Status.Phase); phase != *last {
+		printLine(o.Out, "Node "+fence.Name+": "+stateOf(now), false)
+		*last = phase
+	}
+	switch {
+	case meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionFenced):
+		return true, nil
+	case now.Status.Phase == v1alpha1.PhaseFailed:
+		return true, fmt.Errorf("fence node %q: %w", fence.Name, errNotProven)
+	}
+	return false, nil
+}
+
+// unfenceOptions are the flags of unfence.
+type unfenceOptions struct {
+	fenceChange
+	whenReleased, abandon bool
+}
+
+func unfenceCommand(s *shared) *cobra.Command {
+	o := &unfenceOptions{fenceChange: fenceChange{shared: s}}
+	cmd := &cobra.Command{
+		Use:   "unfence NODE [--when-released | --abandon]",
+		Short: "End the fence of a node",
+		Long: `Ends the fence of a node (spec.unfence of its NodeFence). A fence ends by itself when the node has booted again and
+nothing of before remains on it. This command is for a node of which nothing shows that, and for agents that keep a
+node off.
+
+Without flags, the proof ends at once, the agents undo what they did, and then the taint is removed.
+With --when-released, the agents undo it when no held pod and no volume remains on the node; the taint stays until the
+node has booted again. With --abandon, the proof ends at once, and the agents undo nothing.
+
+It shows what that may cost, and asks you to type the name of the node.`,
+		Example: `  # the machine was replaced
+  kubectl reclaim unfence worker-2
+
+  # power it on again once its pods run elsewhere
+  kubectl reclaim unfence worker-2 --when-released
+
+  # an agent cannot undo it, and you have
+  kubectl reclaim unfence worker-2 --abandon`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeNames(kindFence),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.whenReleased, "when-released", false,
+		"Have the agents undo the fence when nothing of before remains on the node.")
+	cmd.Flags().BoolVar(&o.abandon, "abandon", false, "Have the agents undo nothing: you have, or the machine is gone.")
+	cmd.MarkFlagsMutuallyExclusive("when-released", "abandon")
+	return cmd
+}
+
+// to returns the value of spec.unfence.
+func (o *unfenceOptions) to() v1alpha1.Unfence {
+	switch {
+	case o.whenReleased:
+		return v1alpha1.UnfenceWhenReleased
+	case o.abandon:
+		return v1alpha1.UnfenceAbandon
+	}
+	return v1alpha1.UnfenceNow
+}
+
+func (o *unfenceOptions) run(ctx context.Context, node string) error {
+	if err := o.prepare(); err != nil {
+		return err
+	}
+	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckUnfence(f, o.to()) }
+	return o.change(ctx, node, "unfence", of, map[string]any{"unfence": o.to()})
+}
+
+// change shows what a change of the spec of a node's fence means, asks, and makes it.
+func (c *fenceChange) change(ctx context.Context, node, what string, of check, spec map[string]any) error {
+	f, plan, err := c.agree(ctx, c.reader.Node(ctx, node), of)
+	switch {
+	case errors.Is(err, nodes.ErrDone):
+		printLine(c.Out, fmt.Sprintf("Node %s: %v.", node, err), false)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s node %q: %w", what, node, err)
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("%s node %q: %w", what, node, err)
+	}
+	if err := c.patch(ctx, f, plan, of, string(text)); err != nil {
+		return fmt.Errorf("%s node %q: %w", what, node, err)
+	}
+	if c.dryRun == dryRunServer {
+		fmt.Fprintf(c.Out, "\nThe NodeFence of node %s would be changed (server dry run). Nothing was changed.\n", node)
+		return nil
+	}
+	fmt.Fprintf(c.Out, "\nThe NodeFence of node %s was changed. See how far it is: kubectl reclaim explain node/%s\n",
+		node,
+		node)
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+)
+
+// fencesOptions are the flags of fences.
+type fencesOptions struct {
+	*shared
+	out      output
+	watch    bool
+	interval time.Duration
+}
+
+func fencesCommand(s *shared) *cobra.Command {
+	o := &fencesOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "fences",
+		Short: "List the fences of nodes: how far each is, what is proven, and what it waits for",
+		Example: `  kubectl reclaim fences
+
+  # with reasons, who asked for each and why, until interrupted
+  kubectl reclaim fences -o wide --watch
+
+  # the nodes that are fenced now
+  kubectl reclaim fences -o json | jq -r '.fences[] | select(.covers) | .node'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.out.flags(cmd)
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
+	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
+		"Time between two reads with --watch. Each lists the pods on the nodes, and all VolumeAttachments.")
+	return cmd
+}
+
+func (o *fencesOptions) run(ctx context.Context) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	if o.interval <= 0 {
+		return fmt.Errorf("--interval=%s: must be above 0", o.interval)
+	}
+	reader, err := o.nodeReader()
+	if err != nil {
+		return err
+	}
+	var last *nodes.List
+	for {
+		facts, err := reader.List(ctx)
+		switch {
+		case ctx.Err() != nil && last != nil:
+			return nil // interrupted while it was reading again
+		case err != nil:
+			return err
+		}
+		now := nodes.ListOf(facts)
+		if last == nil || !reflect.DeepEqual(now, *last) {
+			if err := o.show(now, facts.Now, last != nil); err != nil {
+				return err
+			}
+		}
+		last = &now
+		if !o.watch || !sleep(ctx, o.interval) {
+			return nil
+		}
+	}
+}
+
+// show prints the fences; again: it is not the first time.
+func (o *fencesOptions) show(l nodes.List, now time.Time, again bool) error {
+	return o.out.print(o.Out, "Fences", l, func(w io.Writer) error {
+		beginAgain(w, again)
+		if len(l.Fences) == 0 {
+			fmt.Fprintln(o.ErrOut, "No node has a fence.")
+		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(fenceTable(l, now),
+			w); err != nil {
+			return fmt.Errorf("print the table: %w", err)
+		}
+		for _, unread := range l.Unread {
+			printLine(w, "Not read: "+unread, false)
+		}
+		return nil
+	})
+}
+
+// fenceTable returns the fences as rows. Columns of -o wide have a priority.
+func fenceTable(l nodes.List, now time.Time) *metav1.Table {
+	t := &metav1.Table{}
+	for i, column := range []string{"Node", "Phase", "Agent", "Covers", "Held pods", "Age", "Waits for", "Reason",
+		"Attempts", "Asked by", "Because"} {
+		priority := int32(0)
+		if i > 6 {
+			priority = 1
+		}
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: column, Type: "string", Priority: priority})
+	}
+	for _, f := range l.Fences {
+		covers := f.Covers
+		if f.Driver != "" {
+			covers += " of " + f.Driver
+		}
+		held := "?"
+		if f.Held != nil {
+			held = strconv.Itoa(*f.Held)
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{f.Node, f.Phase, orDash(f.Agent), orDash(covers), held,
+			duration.HumanDuration(now.Sub(f.Since.Time)), orDash(f.WaitsFor), f.Reason, f.Attempts, f.AskedBy, f.Because}})
+	}
+	return t
+}

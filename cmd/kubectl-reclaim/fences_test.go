@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+)
+
+// someFences are one with something in each column, and one with as little as can be.
+func someFences() nodes.List {
+	return nodes.List{
+		Fences: []nodes.Row{{Node: "n1", UID: "u", Phase: "Fenced", Reason: "Fenced", WaitsFor: "the node to boot again",
+			Agent: "net", Attempts: 2, Covers: "Volumes", Driver: "disk.csi", Held: ptr.To(1), Detaching: ptr.To(0),
+			AskedBy: "FencePolicy p", Because: "unreachable\x1b[2J", Since: metav1.Unix(0, 0)},
+			{Node: "n2", Phase: "Requested", Reason: "Requested", AskedBy: "kubectl", Because: "r", Since: metav1.Unix(0, 0)}},
+		Unread: []string{"Pods"},
+	}
+}
+
+func TestHowFencesArePrinted(t *testing.T) {
+	for name, c := range map[string]struct {
+		list     nodes.List
+		format   string
+		out, err string
+	}{
+		"table": {list: someFences(), format: "table", out: `
+NODE   PHASE       AGENT   COVERS                HELD PODS   AGE   WAITS FOR
+n1     Fenced      net     Volumes of disk.csi   1           60m   the node to boot again
+n2     Requested   -       -                     ?           60m   -
+Not read: Pods
+`},
+		"wide": {list: someFences(), format: "wide", out: `
+NODE   PHASE       AGENT   COVERS                HELD PODS   AGE   WAITS FOR                REASON      ATTEMPTS   ` +
+			`ASKED BY        BECAUSE
+n1     Fenced      net     Volumes of disk.csi   1           60m   the node to boot again   Fenced      2          ` +
+			`FencePolicy p   unreachable^[[2J
+n2     Requested   -       -                     ?           60m   -                        Requested   0          ` +
+			`kubectl         r
+Not read: Pods
+`},
+		"nothing": {format: "table", err: "No node has a fence.\n"},
+		"yaml": {list: nodes.List{Fences: someFences().Fences[1:]}, format: "yaml", out: `
+apiVersion: csi-reclaimer.io/v1alpha1
+fences:
+- askedBy: kubectl
+  attempts: 0
+  because: r
+  node: n2
+  phase: Requested
+  reason: Requested
+  since: "1970-01-01T00:00:00Z"
+  uid: ""
+kind: Fences
+`},
+	} {
+		var out, complaints bytes.Buffer
+		o := &fencesOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &complaints}},
+			out: output{format: c.format}}
+		if err := o.out.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.show(c.list, time.Unix(3600, 0), false); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := trimmed(out.String()), strings.TrimPrefix(c.out, "\n"); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+		if complaints.String() != c.err {
+			t.Errorf("%s: %q, want %q", name, complaints.String(), c.err)
+		}
+	}
+}
+
+// TestFencesOfAServer lists the fences of a server, and of one that does not serve them.
+func TestFencesOfAServer(t *testing.T) {
+	s := newFenceServer()
+	if _, err := s.run(t, &typing{}, "fences"); err != nil {
+		t.Error(err)
+	}
+	s.without = true
+	_, err := s.run(t, &typing{}, "fences")
+	if step := withNextStep(err); !strings.Contains(step, explain.ErrNoFencing.Error()) ||
+		!strings.Contains(step, "node-fencing-crd.yaml") {
+		t.Errorf("without the kinds: %s", step)
+	}
+	var out bytes.Buffer
+	o := &fencesOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}},
+		out: output{format: "table"}}
+	if err := o.show(nodes.List{}, time.Unix(0, 0), true); err != nil || out.String() != "\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+)
+
+// locksOptions are the flags of locks.
+type locksOptions struct {
+	*shared
+	out           output
+	allNamespaces bool
+}
+
+func locksCommand(s *shared) *cobra.Command {
+	o := &locksOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "locks",
+		Short: "List the locks of claims: which pod may use each, where it is, and which pods wait for it",
+		Long: `Lists the claims that have a lock: the one pod that may use the claim, its node, what keeps the lock, since when, and
+the pods that wait for it. Then the pods that have the scheduling gate csi-reclaimer.io/volume and wait for something
+else. What wants a person's attention comes first, then what pods have waited for the longest time.
+
+volume-guard's controller single-node writes the locks, in namespaces with the label csi-reclaimer.io/single-node.`,
+		Example: `  # in the current namespace
+  kubectl reclaim locks
+
+  # in all namespaces, with what each reason means
+  kubectl reclaim locks -A -o wide
+
+  # the pods that are not scheduled because of a lock
+  kubectl reclaim locks -A -o json | jq -r '.locks[] | .claim as $c | .waiting[]? | "\(.pod) waits for \($c)"'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	o.out.flags(cmd)
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces.")
+	return cmd
+}
+
+func (o *locksOptions) run(cmd *cobra.Command) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	reader, err := o.lockReader()
+	if err != nil {
+		return err
+	}
+	facts, err := reader.List(cmd.Context(), namespace)
+	if err != nil {
+		return err
+	}
+	return o.show(locks.ListOf(facts), facts.Now, namespace)
+}
+
+func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error {
+	return o.out.print(o.Out, "Locks", l, func(w io.Writer) error {
+		if err := o.showTables(w, l, now, namespace); err != nil {
+			return err
+		}
+		for _, warning := range l.Warnings {
+			printLine(w, "! "+warning, true)
+		}
+		for _, unread := range l.Unread {
+			printLine(w, "Not read: "+unread, false)
+		}
+		return nil
+	})
+}
+
+func (o *locksOptions) showTables(w io.Writer, l locks.List, now time.Time, namespace string) error {
+	if len(l.Locks) == 0 {
+		where := "in namespace " + namespace
+		if namespace == metav1.NamespaceAll {
+			where = "in any namespace"
+		}
+		fmt.Fprintf(o.ErrOut, "No claim %s has a lock.\n", where)
+	} else if err := o.showTable(w, o.lockTable(l, now)); err != nil {
+		return err
+	}
+	others := o.gatedTable(l, now)
+	if len(others.Rows) == 0 {
+		return nil
+	}
+	if len(l.Locks) > 0 {
+		fmt.Fprintln(w)
+	}
+	return o.showTable(w, others)
+}
+
+func (o *locksOptions) showTable(w io.Writer, t *metav1.Table) error {
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(t, w); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return nil
+}
+
+// newTable returns a table with these columns, those of -o wide after the others, and with that of the namespace where
+// all are listed.
+func (o *locksOptions) newTable(columns, wide []string) *metav1.Table {
+	t := &metav1.Table{}
+	column := func(name string, priority int32) {
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
+	}
+	if o.allNamespaces {
+		column("Namespace", 0)
+	}
+	for _, name := range columns {
+		column(name, 0)
+	}
+	for _, name := range wide {
+		column(name, 1)
+	}
+	return t
+}
+
+// addRow adds a row to a table of newTable.
+func (o *locksOptions) addRow(t *metav1.Table, namespace string, cells ...any) {
+	if o.allNamespaces {
+		cells = append([]any{namespace}, cells...)
+	}
+	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
+}
+
+// lockTable returns the locks as rows.
+func (o *locksOptions) lockTable(l locks.List, now time.Time) *metav1.Table {
+	t := o.newTable([]string{"Claim", "Holder", "Node", "Reason", "Since", "Waiting pods", "Waits for"},
+		[]string{"Holder UID", "Claim UID", "Meaning"})
+	for _, lock := range l.Locks {
+		since := ""
+		if lock.Since != nil {
+			since = duration.HumanDuration(now.Sub(lock.Since.Time))
+		}
+		o.addRow(t, lock.Namespace, lock.Claim, orDash(lock.Holder), orDash(lock.Node), lock.Reason, orDash(since),
+			orDash(waitingWords(lock.Waiting, now)), orDash(lock.WaitsFor), orDash(lock.HolderUID), lock.ClaimUID, lock.Text)
+	}
+	return t
+}
+
+// maxWaiting bounds how many of the pods that wait for a lock are named in a table.
+const maxWaiting = 3
+
+// waitingWords names the pods that have waited for the longest time, as "db-1 (5m), db-2 (3m) and 4 more".
+func waitingWords(all []locks.Waiting, now time.Time) string {
+	var words []string
+	for _, w := range all[:min(len(all), maxWaiting)] {
+		words = append(words, fmt.Sprintf("%s (%s)", w.Pod, duration.HumanDuration(now.Sub(w.Since.Time))))
+	}
+	text := strings.Join(words, ", ")
+	if more := len(all) - len(words); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// gatedTable returns the gated pods as rows that wait for something else than a lock.
+func (o *locksOptions) gatedTable(l locks.List, now time.Time) *metav1.Table {
+	t := o.newTable([]string{"Pod", "Reason", "Since", "Waits for"}, []string{"UID", "Meaning"})
+	for _, pod := range l.GatedPods {
+		if !pod.WaitsForLock() {
+			o.addRow(t, pod.Namespace, pod.Name, pod.Reason, duration.HumanDuration(now.Sub(pod.Since.Time)),
+				orDash(pod.WaitsFor), pod.UID, pod.Text)
+		}
+	}
+	return t
+}

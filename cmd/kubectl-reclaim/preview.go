@@ -1,0 +1,212 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
+)
+
+// previewOptions are the flags of preview.
+type previewOptions struct {
+	*shared
+	out      output
+	replicas int32
+	remove   bool
+	cascade  string
+}
+
+// Values of --cascade, as kubectl delete has them.
+const (
+	cascadeBackground = "background"
+	cascadeForeground = "foreground"
+	cascadeOrphan     = "orphan"
+)
+
+func previewCommand(s *shared) *cobra.Command {
+	o := &previewOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "preview statefulset/NAME (--replicas=N | --delete [--cascade=orphan])",
+		Short: "Show what scaling or deleting a StatefulSet does to its claims and their volumes. Nothing is changed",
+		Long: `Shows what scaling or deleting a StatefulSet does to each of its claims, and what becomes of the volumes at the end:
+the retention policy of the set decides on the claims, and the reclaim policy of each PV on its volume. Nothing is
+changed.
+
+It is decided as all is now. The retention policy is spec.persistentVolumeClaimRetentionPolicy, or the annotation
+csi-reclaimer.io/claim-retention where the API server does not have that field.`,
+		Example: `  # before you scale down: which disks go, and which stay on the bill
+  kubectl reclaim preview statefulset/db --replicas=1 -n shop
+
+  # before you delete the set and its pods
+  kubectl reclaim preview sts/db --delete -n shop
+
+  # as "kubectl delete statefulset db --cascade=orphan", which keeps the pods
+  kubectl reclaim preview sts/db --cascade=orphan -n shop
+
+  # the claims that a scale-down to 1 deletes
+  kubectl reclaim preview sts/db --replicas=1 -o json | jq -r '.claims[] | select(.fate == "deleted") | .claim'`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return s.completeSet(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *previewOptions) flags(cmd *cobra.Command) {
+	o.out.flags(cmd)
+	cmd.Flags().Int32Var(&o.replicas, "replicas", 0, "Preview a change of spec.replicas to this number.")
+	cmd.Flags().BoolVar(&o.remove, "delete", false, "Preview the deletion of the set.")
+	cmd.Flags().StringVar(&o.cascade, "cascade", "",
+		"How the set is deleted: background, foreground, or orphan, which keeps its pods. It implies --delete.")
+	mustComplete(cmd, "cascade", []string{cascadeBackground, cascadeForeground, cascadeOrphan})
+	cmd.MarkFlagsMutuallyExclusive("replicas", "delete")
+	cmd.MarkFlagsMutuallyExclusive("replicas", "cascade")
+	cmd.MarkFlagsOneRequired("replicas", "delete", "cascade")
+}
+
+// change returns the change that the flags name.
+func (o *previewOptions) change(cmd *cobra.Command) (none claims.Change, err error) {
+	switch {
+	case cmd.Flags().Changed("replicas") && o.replicas < 0:
+		return none, fmt.Errorf("--replicas=%d: must not be negative", o.replicas)
+	case cmd.Flags().Changed("replicas"):
+		return claims.ScaleTo(int(o.replicas)), nil
+	case cmd.Flags().Changed("cascade") && !slices.Contains([]string{cascadeBackground, cascadeForeground,
+		cascadeOrphan}, o.cascade):
+		return none, fmt.Errorf("--cascade=%s: must be background, foreground or orphan", o.cascade)
+	case cmd.Flags().Changed("delete") && !o.remove:
+		return none, errors.New("--delete=false: nothing is to be previewed: name --replicas=N or --delete")
+	case o.cascade == cascadeOrphan:
+		return claims.Orphan(), nil
+	}
+	return claims.Delete(), nil
+}
+
+// setWords are the words for StatefulSets, as kubectl takes them.
+func setWords() []string { return []string{"statefulset", "sts", "statefulsets", "statefulsets.apps"} }
+
+// parseSet reads "statefulset/NAME".
+func parseSet(arg string) (string, error) {
+	of, name, found := strings.Cut(arg, "/")
+	if !found || name == "" || strings.Contains(name, "/") || !slices.Contains(setWords(), strings.ToLower(of)) {
+		return "", fmt.Errorf("%q cannot be previewed: write statefulset/NAME or sts/NAME", arg)
+	}
+	return name, nil
+}
+
+func (o *previewOptions) run(cmd *cobra.Command, arg string) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	name, err := parseSet(arg)
+	if err != nil {
+		return err
+	}
+	change, err := o.change(cmd)
+	if err != nil {
+		return err
+	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	reader, err := o.claimReader()
+	if err != nil {
+		return err
+	}
+	facts, err := reader.Preview(cmd.Context(), namespace, name)
+	if err != nil {
+		return err
+	}
+	return o.show(claims.PreviewOf(facts, change))
+}
+
+func (o *previewOptions) show(p claims.Preview) error {
+	return o.out.print(o.Out, "Preview", p, func(w io.Writer) error {
+		printLine(w, fmt.Sprintf("StatefulSet %s: %s", p.StatefulSet, p.Change), false)
+		printLine(w, "Retention: "+p.Policy.String(), false)
+		for _, warning := range p.Warnings {
+			printLine(w, "! "+warning, true)
+		}
+		if len(p.Claims) == 0 {
+			printLine(w, "It has no claims from volumeClaimTemplates: no volume is touched.", false)
+		} else {
+			fmt.Fprintln(w)
+			if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(previewTable(p),
+				w); err != nil {
+				return fmt.Errorf("print the table: %w", err)
+			}
+			fmt.Fprintln(w)
+			printLine(w, p.Totals.String(), p.Totals.VolumesDeleted > 0)
+		}
+		for _, r := range p.Reasons {
+			printLine(w, r.Reason+": "+r.Sentence, false)
+		}
+		for _, words := range volumeWords(p) {
+			printLine(w, words, false)
+		}
+		for _, assumed := range p.Assumed {
+			printLine(w, "Assumed: "+assumed, false)
+		}
+		for _, unread := range p.Unread {
+			printLine(w, "Not read: "+unread, false)
+		}
+		return nil
+	})
+}
+
+// volumeWords explains the volumes of claims that are deleted, each sentence once.
+func volumeWords(p claims.Preview) (lines []string) {
+	var texts []string
+	by := map[string][]string{}
+	for _, c := range p.Claims {
+		if c.Fate != "deleted" || c.PV == "" {
+			continue
+		}
+		if by[c.Volume.Text] == nil {
+			texts = append(texts, c.Volume.Text)
+		}
+		by[c.Volume.Text] = append(by[c.Volume.Text], c.PV)
+	}
+	for _, text := range texts {
+		lines = append(lines, "Volume of "+strings.Join(by[text], ", ")+": "+text)
+	}
+	return lines
+}
+
+// previewTable returns the claims as rows. Columns of -o wide have a priority.
+func previewTable(p claims.Preview) *metav1.Table {
+	t := &metav1.Table{}
+	for _, name := range []string{"Claim", "Pod", "Size", "PV", "Reclaim policy", "The claim is", "When",
+		"Its volume is"} {
+		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
+	}
+	for _, name := range []string{"Reason", "Storage class", "Driver"} {
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
+	}
+	for _, c := range p.Claims {
+		policy := c.ReclaimPolicy
+		if policy == "" && c.PV != "" {
+			policy = "unknown"
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
+			c.Claim, orDash(c.Pod), c.Size, orDash(c.PV), orDash(policy), c.Fate, orDash(c.When), string(c.Volume.Fate),
+			c.Reason, orDash(c.StorageClass), orDash(c.Driver),
+		}})
+	}
+	return t
+}
