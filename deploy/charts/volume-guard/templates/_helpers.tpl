@@ -27,14 +27,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "volume-guard.pv-protection" -}}
 {{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "pv-protection") }}
 {{- end }}
-{{- /* Not empty if a controller that adds finalizers runs. */}}
+{{- /* Not empty if a controller runs that adds finalizers, or owner references. */}}
 {{- define "volume-guard.controllers" -}}
 {{ include "volume-guard.intree" . }}{{ include "volume-guard.pvc-protection" . }}{{ include "volume-guard.pv-protection" . }}
-{{- if .Values.podSafety.enabled }}yes{{ end }}
+{{- if or .Values.podSafety.enabled .Values.singleNode.enabled .Values.statefulSetClaims.enabled .Values.nodeFencing.enabled }}yes{{ end }}
 {{- end }}
 {{- /* The value of --controllers. */}}
 {{- define "volume-guard.selection" -}}
 {{ join "," .Values.controllers }}{{ if .Values.podSafety.enabled }},pod-safety{{ end }}
+{{- if .Values.singleNode.enabled }},single-node{{ end }}
+{{- if .Values.statefulSetClaims.enabled }},statefulset-claims{{ end }}
+{{- if .Values.nodeFencing.enabled }},node-fencing{{ end }}
 {{- end }}
 {{- define "volume-guard.webhooks" -}}
 {{- $hold := and .Values.podSafety.enabled .Values.podSafety.webhook }}
