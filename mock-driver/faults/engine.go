@@ -32,6 +32,8 @@ type Engine struct {
 	mu    sync.Mutex
 	plan  Plan
 	rules []*counted
+	// replaced is closed when another plan is set.
+	replaced chan struct{}
 }
 
 // counted is a rule and how often it was met.
@@ -52,11 +54,13 @@ func New(config Config) (*Engine, error) {
 		return nil, err
 	}
 	released := make(chan struct{})
-	e := &Engine{config: config, released: released, release: sync.OnceFunc(func() { close(released) })}
+	e := &Engine{config: config, released: released, release: sync.OnceFunc(func() { close(released) }),
+		replaced: make(chan struct{})}
 	return e, e.Set(Plan{})
 }
 
-// Set replaces the plan, and begins to count anew. Calls that are under way keep the rules they met.
+// Set replaces the plan, and begins to count anew. Calls that are under way keep the rules they met, and those that a
+// rule blocks continue.
 func (e *Engine) Set(p Plan) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -72,6 +76,8 @@ func (e *Engine) Set(p Plan) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.plan, e.rules = p, rules
+	close(e.replaced)
+	e.replaced = make(chan struct{})
 	return nil
 }
 
@@ -121,14 +127,14 @@ type Work func(context.Context) (any, error)
 // Do carries out a call under the plan and returns its answer, with the names of the rules that were applied.
 func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied []string, err error) {
 	v := e.decide(c)
-	if err := e.wait(ctx, v.before); err != nil {
+	if err := e.wait(ctx, v.before, v.blockBefore); err != nil {
 		return nil, v.names, err
 	}
 	if v.decisive != nil && !v.decisive.AfterWork {
 		return nil, v.names, e.strike(ctx, *v.decisive)
 	}
 	answer, err = work(ctx)
-	if waited := e.wait(ctx, v.after); waited != nil {
+	if waited := e.wait(ctx, v.after, v.blockAfter); waited != nil {
 		return nil, v.names, waited
 	}
 	if v.decisive != nil {
@@ -146,8 +152,10 @@ func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied
 type verdict struct {
 	names         []string
 	before, after time.Duration
-	onAnswer      []Action
-	decisive      *Rule
+	// blockBefore and blockAfter are closed when the plan is replaced, nil where the call does not wait for that.
+	blockBefore, blockAfter <-chan struct{}
+	onAnswer                []Action
+	decisive                *Rule
 }
 
 func (e *Engine) decide(c Call) verdict {
@@ -164,6 +172,10 @@ func (e *Engine) decide(c Call) verdict {
 			v.after += time.Duration(rule.Delay)
 		case rule.Action == Delay:
 			v.before += time.Duration(rule.Delay)
+		case rule.Action == Block && rule.AfterWork:
+			v.blockAfter = e.replaced
+		case rule.Action == Block:
+			v.blockBefore = e.replaced
 		case rule.Action.onAnswer():
 			v.onAnswer = append(v.onAnswer, rule.Action)
 		case v.decisive == nil:
@@ -273,14 +285,26 @@ func (e *Engine) strike(ctx context.Context, r Rule) error {
 	return status.Error(code, message)
 }
 
-func (e *Engine) wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
+// wait waits for a time, and then for the end of a block, nil for none.
+func (e *Engine) wait(ctx context.Context, d time.Duration, block <-chan struct{}) error {
+	if d > 0 {
+		over := make(chan struct{})
+		timer := time.AfterFunc(d, func() { close(over) })
+		defer timer.Stop()
+		if err := e.until(ctx, over); err != nil {
+			return err
+		}
+	}
+	if block == nil {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	return e.until(ctx, block)
+}
+
+// until waits until a channel is closed, the driver shuts down, or the call's deadline has passed, which is an error.
+func (e *Engine) until(ctx context.Context, closed <-chan struct{}) error {
 	select {
-	case <-timer.C:
+	case <-closed:
 	case <-e.released:
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()

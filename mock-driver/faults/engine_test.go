@@ -134,6 +134,9 @@ func TestWhatARuleDoesToACall(t *testing.T) {
 			{Action: Fail, Code: "Internal"}}, want: codes.Internal, took: time.Second},
 		"delay beyond the deadline": {rules: []Rule{{Action: Delay, Delay: Duration(time.Hour)}},
 			want: codes.DeadlineExceeded, took: time.Minute},
+		"block": {rules: []Rule{{Action: Block}}, want: codes.DeadlineExceeded, took: time.Minute},
+		"block after the work": {rules: []Rule{{Action: Block, AfterWork: true}}, worked: true,
+			want: codes.DeadlineExceeded, took: time.Minute},
 		"hang": {rules: []Rule{{Action: Hang}}, want: codes.DeadlineExceeded, took: time.Minute},
 		"hang after the work": {rules: []Rule{{Action: Hang, AfterWork: true}}, worked: true,
 			want: codes.DeadlineExceeded, took: time.Minute},
@@ -162,6 +165,40 @@ func TestWhatARuleDoesToACall(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestABlockEnds with the plan, or with the driver. What came before it has been waited for.
+func TestABlockEnds(t *testing.T) {
+	for name, end := range map[string]func(*Engine) error{
+		"another plan": func(e *Engine) error { return e.Set(Plan{}) },
+		"shutdown":     func(e *Engine) error { e.Release(); return nil },
+	} {
+		for _, afterWork := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, after the work %t", name, afterWork), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e := engine(t, Rule{Method: "*", Action: Delay, Delay: Duration(time.Second)},
+						Rule{Method: "*", Action: Block, AfterWork: afterWork})
+					worked, answered := false, make(chan error, 1)
+					go func() {
+						_, _, err := e.Do(t.Context(), Call{Method: "Probe"},
+							func(context.Context) (any, error) { worked = true; return nil, nil })
+						answered <- err
+					}()
+					time.Sleep(time.Hour) // Of the bubble's clock.
+					synctest.Wait()
+					if worked != afterWork || len(answered) > 0 {
+						t.Fatalf("while it is blocked: worked %t, answered %t", worked, len(answered) > 0)
+					}
+					if err := end(e); err != nil {
+						t.Fatal(err)
+					}
+					if err := <-answered; err != nil || !worked {
+						t.Errorf("after the block: worked %t, %v", worked, err)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	Fail Action = "fail"
 	// Delay waits for the time given in Delay, or until the call's deadline.
 	Delay Action = "delay"
+	// Block waits until another plan is set or this one cleared, or until the call's deadline.
+	Block Action = "block"
 	// Hang answers only when the call's deadline has passed or the client has given up.
 	Hang Action = "hang"
 	// Silence never answers, not even after the deadline. The call ends when the driver shuts down.
@@ -42,7 +44,7 @@ const (
 
 // Actions lists all actions.
 func Actions() []Action {
-	return []Action{Fail, Delay, Hang, Silence, Crash, ExpireToken, RepeatPage, Duplicate, Reorder, Omit, BlankID}
+	return []Action{Fail, Delay, Block, Hang, Silence, Crash, ExpireToken, RepeatPage, Duplicate, Reorder, Omit, BlankID}
 }
 
 // onAnswer reports whether the action works on the answer of a call that was carried out.
@@ -51,7 +53,8 @@ func (a Action) onAnswer() bool {
 }
 
 // Plan is a list of rules. Each rule counts the calls that it picks. For one call, the delays of all rules that
-// apply add up, actions on the answer are all carried out, and of the others the first one decides.
+// apply add up, and a block comes after them; actions on the answer are all carried out, and of the others the first
+// one decides.
 type Plan struct {
 	Rules []Rule `json:"rules"`
 }
@@ -81,7 +84,7 @@ type Rule struct {
 
 	Action Action `json:"action"`
 	// AfterWork does the work first. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or waits
-	// beforehand (Delay).
+	// beforehand (Delay, Block).
 	AfterWork bool `json:"afterWork,omitempty"`
 	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default: "injected fault
 	// <name>".
@@ -231,7 +234,7 @@ func (r Rule) missingField() (field, why string) {
 		if r.Delay <= 0 {
 			return "delay", "must be a positive duration such as 200ms"
 		}
-	case Hang, Silence, Crash:
+	case Block, Hang, Silence, Crash:
 	case ExpireToken, RepeatPage, Duplicate, Reorder, Omit:
 		if r.Method != "ListVolumes" && r.Method != "ListSnapshots" && r.Method != "List*" {
 			return "method", fmt.Sprintf("action %s is for ListVolumes, ListSnapshots or List*", r.Action)

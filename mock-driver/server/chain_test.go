@@ -61,11 +61,11 @@ func TestMaxCalls(t *testing.T) {
 			d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.MaxCalls, c.RefuseCalls = 1, refuse })
 			d.blockDeletes(t)
 			cancel, answer := d.startDelete(t, "v1")
-			want := codes.DeadlineExceeded
+			want, timeout := codes.DeadlineExceeded, 50*time.Millisecond
 			if refuse {
-				want = codes.ResourceExhausted
+				want, timeout = codes.ResourceExhausted, time.Minute
 			}
-			ctx, late := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			ctx, late := context.WithTimeout(t.Context(), timeout)
 			defer late()
 			if _, err := d.controller.GetCapacity(ctx, &csi.GetCapacityRequest{}); status.Code(err) != want {
 				t.Errorf("beyond the limit: got %v, want %v", err, want)

@@ -36,7 +36,8 @@ func TestKubeletFindsItsNodeService(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		registrar := registration.NewRegistrationClient(dial(filepath.Join(dir, id, "plugins_registry",
 			"mock.example.com-reg.sock")))
-		plugin, err := registrar.GetInfo(t.Context(), &registration.InfoRequest{})
+		// The driver listens for kubelets once it runs.
+		plugin, err := registrar.GetInfo(t.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true))
 		check(t, err)
 		if plugin.GetType() != registration.CSIPlugin || plugin.GetName() != "mock.example.com" {
 			t.Errorf("plugin %+v", plugin)

@@ -24,8 +24,8 @@ const (
 	// probeTimeout bounds one such question.
 	probeTimeout = 2 * time.Second
 	// startTimeout bounds the start of a component where the caller's context has no deadline. An API
-	// server takes 2 seconds of an idle processor.
-	startTimeout = 2 * time.Minute
+	// server takes 2 seconds of an idle processor, and minutes of one that dozens of compilers share.
+	startTimeout = 8 * time.Minute
 	// logLines is how much of a component's log an error quotes.
 	logLines = 15
 )

@@ -19,7 +19,7 @@ import (
 const roleVariable = "CONTROLPLANE_TEST_ROLE"
 
 // testTimeout bounds each wait. Events come within a second; slow machines and the race detector get more.
-const testTimeout = time.Minute
+const testTimeout = 3 * time.Minute
 
 // shared is the control plane of all tests that need an ordinary one and leave it as it was.
 var shared struct {

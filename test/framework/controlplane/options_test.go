@@ -101,6 +101,15 @@ func TestFreePortsAreDistinctAndNotEphemeral(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for range 50 { // by chance, one of so many would be among them
+		more, err := FreePorts(20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(more, func(port int) bool { return slices.Contains(ports, port) }) {
+			t.Fatalf("ports %v are given again: %v", ports, more)
+		}
+	}
 	slices.Sort(ports)
 	if len(slices.Compact(ports)) != 20 || ports[0] < lowestPort || ports[len(ports)-1] > highestPort {
 		t.Errorf("ports %v", ports)

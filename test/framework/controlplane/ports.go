@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
 
 // Ports are taken from below the range from which the kernel gives clients theirs (Linux 32768, BSD and macOS 49152):
@@ -17,9 +18,18 @@ const (
 	portTries   = 1000
 )
 
-// FreePorts finds n loopback ports that nobody listens on. Somebody may before they are used:
-// who uses them tries again with others then.
+// given are the ports that this program has chosen: it does not choose one twice, whether it is in use yet or between
+// two runs of what has it.
+var given = struct {
+	sync.Mutex
+	ports map[int]bool
+}{ports: map[int]bool{}}
+
+// FreePorts finds n loopback ports that nobody listens on, others at each call. Another program may take one before it
+// is used: who uses them tries again with others then.
 func FreePorts(n int) (ports []int, err error) {
+	given.Lock()
+	defer given.Unlock()
 	var held []net.Listener // until all are found, so that none is found twice
 	defer func() {
 		for _, l := range held {
@@ -31,11 +41,15 @@ func FreePorts(n int) (ports []int, err error) {
 			return ports, nil
 		}
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		if given.ports[port] {
+			continue
+		}
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}
 		held = append(held, listener)
+		given.ports[port] = true
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("find %d free ports: none in %d tries", n, portTries)

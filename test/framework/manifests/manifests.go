@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -33,7 +35,27 @@ const (
 	PodSafetyCRD      = "pod-safety-crd.yaml"
 	PodSafetyPolicies = "pod-safety-policies.yaml"
 	PodSafetyHold     = "pod-safety-hold.yaml"
+	// PodSafetyHoldWebhook is for API servers before 1.36, in place of PodSafetyHold.
+	PodSafetyHoldWebhook = "pod-safety-hold-webhook.yaml"
 )
+
+// The manifests of single-node.
+const (
+	SingleNodePolicies = "single-node-policies.yaml"
+	SingleNodeGate     = "single-node-gate.yaml"
+	// SingleNodeGateWebhook is for API servers before 1.36, in place of SingleNodeGate.
+	SingleNodeGateWebhook = "single-node-gate-webhook.yaml"
+)
+
+// The manifests of node fencing.
+const (
+	NodeFencingCRD    = "node-fencing-crd.yaml"
+	NodeFencingPolicy = "node-fencing-policy.yaml"
+	NodeFencingRoles  = "node-fencing-roles.yaml"
+)
+
+// NodeFencing returns the manifests of node fencing in the order in which they are applied.
+func NodeFencing() []string { return []string{NodeFencingCRD, NodeFencingPolicy, NodeFencingRoles} }
 
 // PodSafety returns the manifests of pod safety that an API server of this version takes without a webhook, in the
 // order in which they are applied. Before 1.36 none adds the finalizer to new pods.
@@ -42,6 +64,65 @@ func PodSafety(v controlplane.Version) []string {
 		return []string{PodSafetyCRD, PodSafetyPolicies}
 	}
 	return []string{PodSafetyCRD, PodSafetyPolicies, PodSafetyHold}
+}
+
+// SingleNode returns the manifests of single-node that an API server of this version takes without a webhook, in the
+// order in which they are applied. Before 1.36 none adds the gate to new pods, and a pod with a claim that is created
+// without it is refused.
+func SingleNode(v controlplane.Version) []string {
+	if v != controlplane.V1_36 {
+		return []string{SingleNodePolicies}
+	}
+	return []string{SingleNodePolicies, SingleNodeGate}
+}
+
+// ApplyWebhooks applies files of webhook configurations. A program on this machine serves the webhooks, at a port of
+// localhost, and not behind a Service. Fields that the API server does not know are errors.
+func ApplyWebhooks(ctx context.Context, config *rest.Config, port string, files ...string) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	resource := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1",
+		Resource: "mutatingwebhookconfigurations"})
+	for _, file := range files {
+		objects, err := Read(file)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			if err := toLocalhost(o, port); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			text, err := o.MarshalJSON()
+			if err == nil {
+				_, err = resource.Patch(ctx, o.GetName(), types.ApplyYAMLPatchType, text, metav1.PatchOptions{
+					FieldManager: "operator", Force: ptr.To(true), FieldValidation: metav1.FieldValidationStrict})
+			}
+			if err != nil {
+				return fmt.Errorf("apply %s: %s %q: %w", file, o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// toLocalhost points the webhooks of a configuration to a port of this machine.
+func toLocalhost(o *unstructured.Unstructured, port string) error {
+	list, _, err := unstructured.NestedSlice(o.Object, "webhooks")
+	if err != nil {
+		return err
+	}
+	for _, hook := range list {
+		hook, _ := hook.(map[string]any)
+		path, _, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
+		if err != nil {
+			return err
+		}
+		hook["clientConfig"] = map[string]any{"url": "https://localhost:" + port + path}
+		hook["timeoutSeconds"] = int64(30) // the longest there is, for a slow machine
+	}
+	return unstructured.SetNestedSlice(o.Object, list, "webhooks")
 }
 
 // Apply applies the objects of files of deploy/manifests in their order, by server-side apply. It returns once the
@@ -112,7 +193,7 @@ func waitServed(ctx context.Context, client dynamic.Interface, crd *unstructured
 }
 
 // Read returns the objects of a file of deploy/manifests.
-func Read(file string) (objects []*unstructured.Unstructured, _ error) {
+func Read(file string) ([]*unstructured.Unstructured, error) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		return nil, err
@@ -121,6 +202,15 @@ func Read(file string) (objects []*unstructured.Unstructured, _ error) {
 	if err != nil {
 		return nil, err
 	}
+	objects, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return objects, nil
+}
+
+// Parse returns the objects of a manifest.
+func Parse(data []byte) (objects []*unstructured.Unstructured, _ error) {
 	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		text, err := reader.Read()
 		if errors.Is(err, io.EOF) {
@@ -131,7 +221,7 @@ func Read(file string) (objects []*unstructured.Unstructured, _ error) {
 			err = yaml.Unmarshal(text, &o.Object)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
+			return nil, err
 		}
 		if len(o.Object) > 0 { // a part of comments alone
 			objects = append(objects, o)

@@ -54,8 +54,9 @@ type Options struct {
 	Progress io.Writer
 }
 
-// stopGrace is more than the driver itself leaves its calls (mock-driver --grace).
-const stopGrace = 10 * time.Second
+// stopGrace is more than the driver itself leaves its calls (mock-driver --grace), also on a machine that keeps it
+// waiting.
+const stopGrace = time.Minute
 
 // Driver is a mock driver with its process, which it may outlive. All methods may be called from any goroutine.
 type Driver struct {

@@ -176,7 +176,7 @@ func handles(t *testing.T, d *mockdriver.Driver) []string {
 // the ledger's last entry.
 func waitCalls(t *testing.T, d *mockdriver.Driver, method string, n int) []ledger.Call {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	calls, err := d.WaitCalls(ctx, func(calls []ledger.Call) bool {
 		closed := func(c ledger.Call) bool { return c.Lost || !c.Answered.IsZero() }

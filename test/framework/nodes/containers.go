@@ -71,6 +71,22 @@ func (n *Node) Runs(ctx context.Context, pod types.UID) (bool, error) {
 	return false, err
 }
 
+// Kill kills the containers of a pod that run on the node (SIGKILL). The kubelet starts them again, unless it has seen
+// that the pod is terminating.
+func (n *Node) Kill(ctx context.Context, pod types.UID) error {
+	containers, err := n.Containers(ctx)
+	for _, c := range containers {
+		if c.PodUID != pod {
+			continue
+		}
+		if _, killed := n.ctr(ctx, "tasks", "kill", "--signal", "SIGKILL", c.ID); killed != nil &&
+			!strings.Contains(killed.Error(), "not found") {
+			err = errors.Join(err, fmt.Errorf("kill container %s of node %q: %w", c.ID, n.name, killed))
+		}
+	}
+	return err
+}
+
 // tasks returns the process numbers of what runs, by container ID.
 func (n *Node) tasks(ctx context.Context) (map[string]int, error) {
 	out, err := n.ctr(ctx, "tasks", "ls")
@@ -80,7 +96,8 @@ func (n *Node) tasks(ctx context.Context) (map[string]int, error) {
 	running := map[string]int{}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		fields := strings.Fields(lines.Text()) // TASK PID STATUS
-		if len(fields) != 3 || fields[2] != "RUNNING" {
+		// A task whose state containerd could not find out may run.
+		if len(fields) != 3 || fields[0] == "TASK" || fields[2] == "STOPPED" || fields[2] == "CREATED" {
 			continue
 		}
 		if running[fields[0]], err = strconv.Atoi(fields[1]); err != nil {
@@ -111,9 +128,11 @@ func (n *Node) labelsOf(ctx context.Context, id string) (map[string]string, erro
 			return nil, fmt.Errorf("container %s: %w", id, err)
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.labels[id] = info.Labels
+	if len(info.Labels) > 0 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.labels[id] = info.Labels
+	}
 	return info.Labels, nil
 }
 

@@ -17,9 +17,13 @@
 // What can be done to a node:
 //
 //   - Partition stops its kubelet (SIGSTOP) and Heal ends that; its connections stay open, and nothing answers.
+//   - Disconnect cuts the network of its kubelet, which runs on, and Connect ends that.
+//   - Freeze stops all its processes, as a virtual machine that is paused, and Thaw ends that.
 //   - Crash kills its kubelet, and Restart starts it again.
 //   - PowerOff ends all its processes and mounts at once, as a loss of power does. Boot starts it again, with another
 //     boot ID, and Reboot is both.
+//
+// Kill kills the containers of a pod alone.
 //
 // What is there is asked of the machine, and never of the API server or the kubelet: Containers and Runs ask
 // containerd, Mounts the kernel, and [Driver.Stamps] reads what was written.

@@ -33,6 +33,53 @@ func (n *Node) Heal() error {
 	})
 }
 
+// Disconnect cuts the network between kubelet and API server. Kubelet and containers run on. The pool has
+// Options.Links.
+func (n *Node) Disconnect() error { return n.setCut("disconnect", true) }
+
+// Connect ends a Disconnect.
+func (n *Node) Connect() error { return n.setCut("connect", false) }
+
+func (n *Node) setCut(what string, cut bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.link == nil {
+		return fmt.Errorf("%s node %q: %w", what, n.name, errors.New("the pool has no links"))
+	}
+	n.partitioned = cut
+	n.link.setCut(cut)
+	return nil
+}
+
+// Freeze stops all processes of the node (SIGSTOP), as a virtual machine that is paused: kubelet, containerd and
+// containers. Only PowerOff and Thaw work on such a node.
+func (n *Node) Freeze(ctx context.Context) error { return n.signalAll(ctx, "freeze", "STOP") }
+
+// Thaw ends a Freeze.
+func (n *Node) Thaw(ctx context.Context) error { return n.signalAll(ctx, "thaw", "CONT") }
+
+// signalAll sends a signal to all processes in the node's process namespace but the first one.
+func (n *Node) signalAll(ctx context.Context, what, signal string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := errOff
+	if n.machine != nil {
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		err = process.Run(ctx, n.inside("sh", "-c", "kill -s "+signal+" -- -1"))
+	}
+	if err != nil {
+		return fmt.Errorf("%s node %q: %w", what, n.name, err)
+	}
+	n.partitioned = signal == "STOP"
+	for _, p := range []*process.Process{n.kubelet, n.containerd} {
+		if p != nil && !n.partitioned {
+			_ = p.Resume() // nsenter stops with the program that it has started
+		}
+	}
+	return nil
+}
+
 // Crash kills the kubelet (SIGKILL). Its containers run on.
 func (n *Node) Crash() error {
 	return n.withKubelet("crash the kubelet of", func(kubelet *process.Process) error {

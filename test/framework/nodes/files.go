@@ -31,6 +31,11 @@ func (n *Node) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	if n.pool.options.Links {
+		if n.link, err = newLink(user); err != nil {
+			return err
+		}
+	}
 	if err := controlplane.WriteKubeconfig(n.file("kubeconfig"), user); err != nil {
 		return err
 	}

@@ -36,13 +36,14 @@ type Node struct {
 	pool *Pool
 	name string
 	dir  string // what survives a loss of power, as a disk does
+	link *link  // nil without Options.Links
 
 	mu         sync.Mutex
 	machine    *process.Process // whose end is that of all processes of the node; nil while it is powered off
 	init       int              // the process number of the node's first process
 	containerd *process.Process
 	kubelet    *process.Process
-	// partitioned: the kubelet is stopped.
+	// partitioned: the kubelet is stopped, or its link is cut.
 	partitioned bool
 	labels      map[string]map[string]string // of containers that were seen, by ID
 }

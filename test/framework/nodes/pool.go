@@ -27,8 +27,9 @@ const (
 	dirPrefix = "csi-nodes-"
 	// maxDir leaves room for those of a kubelet. Those of drivers are longer, and the driver says so.
 	maxDir = 60
-	// startTimeout bounds the start of a node where the caller's context has no deadline; an idle machine takes seconds.
-	startTimeout = 3 * time.Minute
+	// startTimeout bounds the start of a node or a driver where the caller's context has no deadline, with the programs
+	// that are compiled for it. An idle machine takes seconds once they are.
+	startTimeout = 10 * time.Minute
 	logLines     = 15
 )
 
@@ -48,6 +49,8 @@ type Options struct {
 	// Kubelet has fields of the KubeletConfiguration that differ from the ones here, such as nodeLeaseDurationSeconds.
 	// Optional.
 	Kubelet map[string]any
+	// Links has each kubelet reach the API server through a relay in this process, for [Node.Disconnect].
+	Links bool
 	// Progress receives what takes long: compilations. Default: silence.
 	Progress io.Writer
 }
@@ -199,6 +202,11 @@ func (p *Pool) Stop() error {
 		ending.Go(n.PowerOff)
 	}
 	err := ending.Wait()
+	for _, n := range p.nodes {
+		if n.link != nil {
+			n.link.close()
+		}
+	}
 	if p.space != nil {
 		p.space.Close()
 		p.space = nil

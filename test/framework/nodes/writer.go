@@ -14,6 +14,8 @@ const (
 	// WriterImage writes stamps to the directories in its arguments; see [WriterSpec] and package stamps. With the
 	// arguments "pause" it does nothing, and with "exit" and a status it ends.
 	WriterImage = "localhost/writer:test"
+	// FencerImage is an agent that fences nodes: see [FencerSpec].
+	FencerImage = "localhost/fencer:test"
 )
 
 // WriterSpec is the spec of a pod that writes stamps to these claims, every 20 ms until it is ended, for a Pod or the
@@ -42,6 +44,16 @@ func WriterSpec(claims ...string) corev1.PodSpec {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
 	}
 	spec.Containers = []corev1.Container{container}
+	return spec
+}
+
+// FencerSpec is the spec of a pod that sends the variables FENCE_* of its environment to a URL (POST, a form), and ends
+// with status 0 if the answer is 200, and with 1 after any other.
+func FencerSpec(url string) corev1.PodSpec {
+	spec := WriterSpec()
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.Containers = []corev1.Container{{Name: "fencer", Image: FencerImage, ImagePullPolicy: corev1.PullNever,
+		Args: []string{url}}}
 	return spec
 }
 

@@ -77,7 +77,7 @@ func TestBuildReplacesOnlyStaleBinaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := p.WaitLog(ctx, "ready"); err != nil {
 		t.Fatal(err)

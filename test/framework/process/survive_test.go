@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-const deadline = 20 * time.Second
+const deadline = 2 * time.Minute
 
 // family is a program that started a child of its own by this package. The child shares the
 // program's standard output: its end of file means that both are gone, zombies or not.

@@ -14,15 +14,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// stopGrace is more than the programs leave their calls under way (--shutdown-grace).
-const stopGrace = 30 * time.Second
+// stopGrace is more than the programs leave their calls under way (--shutdown-grace), also on a machine that keeps them
+// waiting.
+const stopGrace = time.Minute
 
 // Options say how to run the program.
 type Options struct {
@@ -185,13 +188,12 @@ func (p *Program) current() *process.Process {
 	return p.process
 }
 
-// freeAddress returns a loopback address with a port that nobody has. Another program may
-// take it before the program does; it then ends and says so.
+// freeAddress returns a loopback address with a port that nobody has, and that neither a client nor a server without a
+// wish gets from the kernel while the program is not there yet, or between two of its runs.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := controlplane.FreePorts(1)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])), nil
 }

@@ -47,7 +47,9 @@ func controllerFile(controller string) string { return "rbac-volume-guard-" + co
 // guardFiles are what operators install for volume-guard, with all that is off by default.
 func guardFiles() []string {
 	return []string{guardFile, controllerFile("pvc-protection"), controllerFile("pv-protection"),
-		controllerFile("pod-safety"), webhooksFile}
+		controllerFile("pod-safety"), controllerFile("single-node"), controllerFile("statefulset-claims"),
+		controllerFile("node-fencing"),
+		webhooksFile}
 }
 
 // GrantGuard makes all roles that volume-guard ships and binds them to the service account.
@@ -79,11 +81,15 @@ func GrantGuardByDefault(ctx context.Context, client kubernetes.Interface, names
 	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
 }
 
-// GrantGuardController does so for one controller that is off by default ("pvc-protection") and no other,
-// as the chart has it, and returns the rules.
-func GrantGuardController(ctx context.Context, client kubernetes.Interface, namespace, account,
-	controller string) (rules []rbacv1.PolicyRule, err error) {
-	rules, err = guard(ctx, client, namespace, account, controllerFile(controller))
+// GrantGuardController does so for controllers that are off by default ("pvc-protection") and no other, as the chart
+// has it, and returns the rules.
+func GrantGuardController(ctx context.Context, client kubernetes.Interface, namespace, account string,
+	controllers ...string) (rules []rbacv1.PolicyRule, err error) {
+	var files []string
+	for _, name := range controllers {
+		files = append(files, controllerFile(name))
+	}
+	rules, err = guard(ctx, client, namespace, account, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +98,47 @@ func GrantGuardController(ctx context.Context, client kubernetes.Interface, name
 		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
 	}
 	return append(rules, lease.Rules...), makeRole(ctx, client, namespace, account, lease)
+}
+
+// fenceAgentsFile is what operators install for the agents of NodeFences that they use.
+const fenceAgentsFile = "rbac-volume-guard-fence-agents.yaml"
+
+// GrantFenceAgents makes the roles for the agents of NodeFences, and binds them to the service account: those for Jobs
+// and remediations in one namespace. It returns the rules for Jobs and for NetworkFences. It may be called for several
+// namespaces.
+func GrantFenceAgents(ctx context.Context, client kubernetes.Interface, namespace, account,
+	agents string) (rules []rbacv1.PolicyRule, err error) {
+	job, remediation, network := &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}
+	if err := readShipped(fenceAgentsFile, job, remediation, network); err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	for _, role := range []*rbacv1.ClusterRole{job, remediation} {
+		if err := BindIn(ctx, client, agents, namespace, account, role); err != nil {
+			return nil, err
+		}
+	}
+	err = bindClusterRole(ctx, client, network.Name+"-"+namespace, namespace, account, network)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	return append(job.Rules, network.Rules...), nil
+}
+
+// BindIn makes a role, unless it is there, and binds it to a service account in one namespace.
+func BindIn(ctx context.Context, client kubernetes.Interface, in, namespace, account string,
+	role *rbacv1.ClusterRole) error {
+	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role,
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make cluster role: %w", err)
+	}
+	if _, err := client.RbacV1().RoleBindings(in).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind cluster role: %w", err)
+	}
+	return nil
 }
 
 func guard(ctx context.Context, client kubernetes.Interface, namespace, account string,

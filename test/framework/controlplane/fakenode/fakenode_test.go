@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	timeout = time.Minute
+	timeout = 3 * time.Minute
 	volume  = corev1.UniqueVolumeName("kubernetes.io/csi/driver.test^volume-1")
 )
 
@@ -50,6 +50,7 @@ func TestNode(t *testing.T) {
 			"another.test": {},
 		},
 		Heartbeat: 100 * time.Millisecond,
+		BootID:    "first",
 	})
 
 	t.Run("is registered with its drivers", func(t *testing.T) {
@@ -70,6 +71,9 @@ func TestNode(t *testing.T) {
 		}
 		if labels := labelled.Labels; labels["driver.test/zone"] != "a" || labels["driver.test/rack"] != "7" {
 			t.Errorf("labels %v", labels)
+		}
+		if got := labelled.Status.NodeInfo.BootID; got != "first" {
+			t.Errorf("boot ID %q, want that of the configuration", got)
 		}
 		if err := node.SetDrivers(t.Context(), nil); err != nil {
 			t.Error(err)
@@ -108,11 +112,20 @@ func TestNode(t *testing.T) {
 			t.Errorf("volumes in use %q, want none", in)
 		}
 	})
+	t.Run("corrects what the node lifecycle controller says of it", func(t *testing.T) {
+		testUnreachable(t, client, node)
+	})
 	t.Run("runs a scheduled pod and releases it when it is deleted", func(t *testing.T) {
 		testPod(t, cp, client)
 	})
+	t.Run("lets pods take their time to end", func(t *testing.T) {
+		testEnding(t, cp, client)
+	})
 	t.Run("has volumes attached, until it says that they are not in use", func(t *testing.T) {
 		testAttach(t, cp, client, node)
+	})
+	t.Run("starts no pod without its claims, where it waits for them", func(t *testing.T) {
+		testWaitForClaims(t, cp, client)
 	})
 	t.Run("survives its API server", func(t *testing.T) {
 		if err := cp.APIServer.Restart(t.Context()); err != nil {
@@ -193,6 +206,99 @@ func testPod(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inte
 		}
 		return fmt.Errorf("get: %w", errors.Join(err, errors.New("not gone")))
 	})
+}
+
+// testUnreachable has a node be found unreachable, as one that could not renew its Lease in time.
+func testUnreachable(t *testing.T, client kubernetes.Interface, node *fakenode.Node) {
+	t.Helper()
+	for _, ready := range []bool{false, true} {
+		if err := node.SetReady(t.Context(), ready); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.CoreV1().Nodes().PatchStatus(t.Context(), node.Name(),
+			[]byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`)); err != nil {
+			t.Fatal(err)
+		}
+		want := corev1.ConditionFalse
+		if ready {
+			want = corev1.ConditionTrue
+		}
+		eventually(t, "condition Ready is "+string(want), func(ctx context.Context) error {
+			now, err := client.CoreV1().Nodes().Get(ctx, node.Name(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, c := range now.Status.Conditions {
+				if c.Type == corev1.NodeReady && c.Status == want {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions %+v", now.Status.Conditions)
+		})
+	}
+}
+
+// testEnding deletes a pod of a node on which pods end late. API objects have times of whole seconds.
+func testEnding(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	const ending = 3 * time.Second
+	fakenode.ForTest(t, cp, "slow-node", fakenode.Config{Ending: ending})
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	maker := objects.Maker{Client: client, Namespace: metav1.NamespaceDefault}
+	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "ends-late", Node: "slow-node"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.WaitRunning(ctx); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	if err := pod.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.WaitGone(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(deleted); took < ending-time.Second {
+		t.Errorf("the pod has ended after %s, want %s, a second more or less", took, ending)
+	}
+}
+
+// testWaitForClaims has a pod whose claim is not there at first. Another pod shows that the node has seen it.
+func testWaitForClaims(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	const careful = "careful-node"
+	fakenode.ForTest(t, cp, careful, fakenode.Config{WaitForClaims: true})
+	namespace, err := cp.CreateNamespace(t.Context(), "claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	maker := objects.Maker{Client: client, Driver: "driver.test", Namespace: namespace}
+	var pods []*objects.Pod
+	for _, spec := range []objects.PodSpec{{Name: "user", Claims: []string{"late"}, Node: careful},
+		{Name: "other", Node: careful}} {
+		pod, err := maker.MakePod(ctx, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, pod)
+	}
+	if _, err := pods[1].WaitRunning(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := pods[0].Get(ctx); err != nil || now.Status.Phase != corev1.PodPending {
+		t.Fatalf("%v: a pod without its claim is %s", err, now.Status.Phase)
+	}
+	if _, err := maker.Make(ctx, objects.Spec{Name: "late", Handle: "late",
+		Policy: corev1.PersistentVolumeReclaimRetain}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods[0].WaitRunning(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // testAttach has the attach-detach controller attach a volume for a pod, and detach it when the node no longer uses it.

@@ -2,7 +2,9 @@ package fakenode
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,15 +15,33 @@ import (
 // leaseSeconds is what a kubelet asks for.
 const leaseSeconds int32 = 40
 
-// heartbeats renews the node's Lease until ctx ends. A kubelet writes its node's status only when something
-// changed, or every 5 minutes; the Lease is what says that it lives.
+// heartbeats renews the node's Lease until ctx ends. A kubelet writes its node's status only when it is not as it
+// should be, or every 5 minutes; the Lease is what says that it lives.
 func (n *Node) heartbeats(ctx context.Context) error {
 	for {
 		if err := pause(ctx, n.config.Heartbeat); err != nil {
 			return nil //nolint:nilerr // the end of ctx is the regular end
 		}
-		_ = n.renewLease(ctx) // a missed heartbeat is made up for by the next
+		_ = errors.Join(n.renewLease(ctx), n.correctStatus(ctx)) // a missed heartbeat is made up for by the next
 	}
+}
+
+// correctStatus writes the node's status again where the node lifecycle controller has found the node unreachable: an
+// API server was away, or the machine was too busy to renew the Lease in time. A kubelet compares the status with its
+// own every 10 seconds (pkg/kubelet/kubelet_node_status.go, tryUpdateNodeStatus).
+func (n *Node) correctStatus(ctx context.Context) error {
+	node, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read node %q: %w", n.name, err)
+	}
+	if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	}) {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.patchStatus(ctx, n.status(n.ready, metav1.Now()))
 }
 
 func (n *Node) renewLease(ctx context.Context) error {

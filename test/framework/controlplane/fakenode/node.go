@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,6 +43,12 @@ type Config struct {
 	Labels map[string]string
 	// Heartbeat is how often the node renews its Lease. Default: 5 seconds.
 	Heartbeat time.Duration
+	// BootID is what the node reports as status.nodeInfo.bootID, which a machine changes with each boot. Default: none.
+	BootID string
+	// WaitForClaims: a pod does not start before its claims are bound and none of them is terminating, as with a kubelet.
+	WaitForClaims bool
+	// Ending is how long a pod takes to end after its deletion, a second more or less. Default: no time.
+	Ending time.Duration
 }
 
 // Driver is what a CSI driver on a node has reported to the kubelet (NodeGetInfo).
@@ -60,6 +67,10 @@ type Node struct {
 	client     kubernetes.Interface
 	addresses  addresses
 	registered chan struct{}
+
+	// mu orders the writes of the condition Ready. ready is what SetReady was last called with.
+	mu    sync.Mutex
+	ready bool
 }
 
 // User is the user name that a node of this name has, and Group its group.
@@ -140,7 +151,7 @@ func (n *Node) status(ready bool, now metav1.Time) corev1.NodeStatus {
 			{Type: corev1.NodeInternalIP, Address: n.addresses.node()},
 			{Type: corev1.NodeHostName, Address: n.name},
 		},
-		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v0.0.0-fakenode"},
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v0.0.0-fakenode", BootID: n.config.BootID},
 		Conditions: []corev1.NodeCondition{
 			readiness,
 			nodeCondition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", now),
@@ -166,8 +177,12 @@ func (n *Node) SetVolumesInUse(ctx context.Context, volumes ...corev1.UniqueVolu
 	return n.patchStatus(ctx, map[string]any{"volumesInUse": volumes})
 }
 
-// SetReady says whether the node is healthy. Its heartbeats go on.
+// SetReady says whether the node is healthy. Its heartbeats continue, and say the same where the node lifecycle
+// controller has found the node unreachable meanwhile.
 func (n *Node) SetReady(ctx context.Context, ready bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ready = ready
 	return n.patchStatus(ctx, n.status(ready, metav1.Now()))
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 )
 
 // runPods does for each pod bound to the node what a kubelet would tell of it, until ctx ends.
@@ -47,31 +48,72 @@ func (n *Node) runPods(ctx context.Context) error {
 			<-stopped
 			return nil
 		}
-		if err := n.syncPod(ctx, pods, name); err != nil {
+		after, err := n.syncPod(ctx, pods, name)
+		switch {
+		case err != nil:
 			queue.AddRateLimited(name)
-		} else {
+		case after > 0:
+			queue.AddAfter(name, after)
+		default:
 			queue.Forget(name)
 		}
 		queue.Done(name)
 	}
 }
 
-// syncPod writes the next status of one pod.
-func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectName) error {
+// syncPod writes the next status of one pod. It returns after how long there is more to write, 0 for none.
+func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectName) (after time.Duration, err error) {
 	obj, exists, err := pods.GetByKey(name.String())
 	if err != nil || !exists {
-		return err
+		return 0, err
 	}
 	pod, ok := obj.(*corev1.Pod)
 	switch {
 	case !ok:
-		return fmt.Errorf("pod %s: unexpected %T", name, obj)
+		return 0, fmt.Errorf("pod %s: unexpected %T", name, obj)
 	case pod.DeletionTimestamp != nil:
-		return n.finishPod(ctx, pod)
+		if left := n.endingLeft(pod, time.Now()); left > 0 {
+			return left, nil
+		}
+		return 0, n.finishPod(ctx, pod)
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
-		return n.startPod(ctx, pod)
+		if ready, err := n.claimsReady(ctx, pod); err != nil || !ready {
+			return retryInterval, err
+		}
+		return 0, n.startPod(ctx, pod)
 	}
-	return nil
+	return 0, nil
+}
+
+// claimsReady reports whether a pod can start with its claims (getPVCExtractPV in
+// pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go).
+func (n *Node) claimsReady(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	if !n.config.WaitForClaims {
+		return true, nil
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim == nil {
+			continue
+		}
+		name := volume.PersistentVolumeClaim.ClaimName
+		claim, err := n.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read claim %s/%s: %w", pod.Namespace, name, err)
+		}
+		if claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// endingLeft returns how long a terminating pod takes yet to end. One that is deleted by force is gone at once.
+func (n *Node) endingLeft(pod *corev1.Pod, now time.Time) time.Duration {
+	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+	return n.config.Ending - now.Sub(pod.DeletionTimestamp.Add(-grace))
 }
 
 // finishPod says that nothing of a terminating pod runs any more, at once: there is nothing to end. Its status says so

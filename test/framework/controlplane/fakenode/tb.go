@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds the registration of a node and the removal of its objects, each far above what it takes.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
 type TB interface {

@@ -1,0 +1,140 @@
+//go:build unix
+
+// Package suite starts the control plane that the tests of one package share, and what an operator installs there.
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+// Home and Account are where the manifests have volume-guard. Account is the program's name, too.
+const Home, Account = "csi-reclaimer", "volume-guard"
+
+// versionVariable names another Kubernetes version to run against, such as v1.30.
+const versionVariable = "KUBERNETES"
+
+// Version returns the Kubernetes version to run against.
+func Version() (controlplane.Version, error) {
+	name := os.Getenv(versionVariable)
+	if name == "" {
+		return controlplane.V1_36, nil
+	}
+	version, err := controlplane.ParseVersion(name)
+	if err != nil {
+		return version, fmt.Errorf("%s: %w", versionVariable, err)
+	}
+	return version, nil
+}
+
+// Suite is what the tests of a package share.
+type Suite struct {
+	// Options are those of the control plane.
+	Options controlplane.Options
+	// Install receives the control plane and its administrator's client, and applies manifests.
+	Install func(ctx context.Context, cluster *controlplane.ControlPlane, admin *kubernetes.Clientset) error
+	// Webhooks are the manifests of webhooks for API servers before 1.36. They are applied after Install, and volume-guard
+	// answers them, in Home. Default none.
+	Webhooks []string
+}
+
+// Main runs the tests and returns the exit status, for TestMain.
+func (s Suite) Main(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	status, err := s.run(ctx, m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return status
+}
+
+func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
+	version, err := Version()
+	if err != nil {
+		return 0, err
+	}
+	cluster, err := controlplane.Start(ctx, version, s.Options)
+	if err != nil {
+		return 0, err
+	}
+	defer end(cluster.Stop)
+	admin, err := kubernetes.NewForConfig(cluster.Admin())
+	if err != nil {
+		return 0, err
+	}
+	if len(s.Webhooks) > 0 {
+		home := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Home}}
+		if _, err := admin.CoreV1().Namespaces().Create(ctx, home, metav1.CreateOptions{}); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.Install(ctx, cluster, admin); err != nil {
+		return 0, err
+	}
+	if len(s.Webhooks) > 0 && version != controlplane.V1_36 {
+		guard, err := s.answer(ctx, cluster)
+		if guard != nil {
+			defer end(guard.Terminate)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return m.Run(), nil
+}
+
+// end reports that something did not end as it should.
+func end(stop func() error) {
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// answer applies the webhooks, and starts volume-guard, which answers them. It returns the program, once it was
+// started, with an error, too.
+func (s Suite) answer(ctx context.Context, cluster *controlplane.ControlPlane) (*program.Program, error) {
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	port := strconv.Itoa(ports[0])
+	if err := manifests.ApplyWebhooks(ctx, cluster.Admin(), port, s.Webhooks...); err != nil {
+		return nil, err
+	}
+	binary, err := program.Build(ctx, Account, os.Stderr, "-race")
+	if err != nil {
+		return nil, err
+	}
+	// Its permissions are tested with those of its other webhooks.
+	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
+	if err != nil {
+		return nil, err
+	}
+	guard, err := program.Start(ctx, program.Options{Name: Account, Binary: binary, Args: []string{
+		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + Home, "--leader-election=false",
+		"--controllers=-intree", "--webhook-address=" + net.JoinHostPort("127.0.0.1", port), "--webhook-names=localhost",
+	}})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return guard, guard.WaitReady(ctx)
+}
