@@ -26,7 +26,7 @@ import (
 
 const (
 	// patience bounds each wait of a scenario, far above what anything takes.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 	// callTimeout is how long the sidecar waits for its driver (--timeout).
 	callTimeout = 5 * time.Second
 	// quiet is how long a call can take to arrive (--in-flight-quiet-period): the connection and the driver delay none for

@@ -10,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
@@ -60,9 +61,7 @@ func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
 	env.SetRules(append(all[:1:1], all[2:]...)) // no claims
 	car := env.LaunchSidecar(fixture.FastRetries()...)
 	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get persistentvolumeclaims"))
-	if _, err := car.Get(env.Ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "persistentvolumeclaims") {
-		t.Errorf("/readyz: %v, want it red for the claims", err)
-	}
+	env.waitUnready(car, "persistentvolumeclaims")
 	vol := env.MakeVolume(objects.Spec{})
 	env.WaitProtected(vol) // protection needs no claims
 	env.Must(vol.DeleteClaim(env.Ctx))
@@ -76,15 +75,22 @@ func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
 	t.Logf("green and at work %v after the right was granted", time.Since(granted).Round(time.Second))
 }
 
+// waitUnready waits until /readyz is red and gives this reason, which comes after the program has logged it.
+func (env *environment) waitUnready(car *program.Program, why string) {
+	env.T.Helper()
+	env.Eventually("/readyz is red because of "+why, func() bool {
+		_, err := car.Get(env.Ctx, "/readyz")
+		return err != nil && strings.Contains(err.Error(), why)
+	})
+}
+
 func TestDriverWithoutDeleteVolumeIsIgnored(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newForRole(t, "owner", mockdriver.Options{Profile: "static", Args: []string{"--static-volume=there"}})
 	car := env.LaunchSidecar()
 	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise CREATE_DELETE_VOLUME"))
-	if _, err := car.Get(env.Ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "CREATE_DELETE_VOLUME") {
-		t.Errorf("/readyz: %v, want it red for the capability", err)
-	}
+	env.waitUnready(car, "CREATE_DELETE_VOLUME")
 	vol := env.MakeVolume(objects.Spec{Handle: "there"})
 	env.Must(vol.DeletePV(env.Ctx))
 	env.Must(vol.DeleteClaim(env.Ctx))

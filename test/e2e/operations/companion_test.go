@@ -57,8 +57,17 @@ func TestCompanionDeletesVolumeOfPVDeletedByUser(t *testing.T) {
 			t.Errorf("LEAK: volume %s of PV %s is still on the driver's disk", vol.Handle, vol.Name)
 		}
 	}
-	if got := len(env.DeleteCalls(byPeer.Handle)); got != 2 {
-		t.Errorf("%d DeleteVolume calls for the volume that the peer deleted, want 2", got)
+	// The peer repeats its call where it works before its watch has shown that the PV is terminating.
+	ours := 0
+	calls := env.DeleteCalls(byPeer.Handle)
+	for _, call := range calls {
+		if call.PID == car.PID() {
+			ours++
+		}
+	}
+	if ours != 1 || len(calls) < 2 {
+		t.Errorf("%d DeleteVolume calls for the volume that the peer deleted, %d by the companion, want 1 by it", len(calls),
+			ours)
 	}
 	env.WaitMetric(car, `csi_reclaimer_repeated_deletions_total{driver_name="`+env.Driver+`"}`, "2")
 	if diff := cmp.Diff(env.createWithTraces(byPeer), env.createWithTraces(byUser)); diff != "" {

@@ -26,7 +26,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -100,7 +99,9 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newLeakEnvironment(t, mockdriver.Options{})
-	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
+	// A leak check takes 4 pages: the second one stands still.
+	env.Must(env.MockDriver.SetFaults(env.Ctx, faults.Plan{Rules: append(badListAnswers().Rules,
+		faults.Rule{Method: "ListVolumes", Action: faults.Block, Every: 6})}))
 	kept := env.MakeVolumes(5, func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
 	const sightings, grace = 4, time.Second
 	large, small := env.createLeak(3<<20), env.createLeak(1<<20)
@@ -111,7 +112,16 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 		"--leak-check-grace="+grace.String(),
 		"--leak-check-page-size=2")...)
 
-	young := false
+	env.Eventually("the leaks are seen, and not suspected", func() bool {
+		seen := 0
+		for _, v := range env.report(car).Volumes {
+			if !v.Suspected && v.Reason == leaks.ReasonSeenTooSeldom {
+				seen++
+			}
+		}
+		return seen == 2
+	})
+	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
 	env.Eventually("the leaks are suspected, and not before their time", func() bool {
 		r := env.report(car)
 		for _, v := range r.Volumes {
@@ -121,13 +131,9 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 			if age := r.Completed.Sub(v.FirstSeen); v.Suspected && (v.Sightings < sightings || age < grace) {
 				t.Errorf("after %d leak checks and %v: %+v", v.Sightings, age, v)
 			}
-			young = young || !v.Suspected && v.Reason == leaks.ReasonSeenTooSeldom
 		}
 		return len(suspects(r)) == 2
 	})
-	if !young {
-		t.Error("the leaks were never seen before they were suspected")
-	}
 	env.WaitMetric(car, `csi_reclaimer_suspected_leaks{driver_name="`+env.Driver+`"}`, "2")
 	env.WaitMetric(car, `csi_reclaimer_suspected_leak_bytes{driver_name="`+env.Driver+`"}`, "4.194304e+06")
 	env.Eventually("the Lease has an Event about them",
@@ -318,60 +324,6 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	}
 }
 
-// TestLeakDetectionNeedsListVolumes expects a report where the driver cannot list volumes.
-func TestLeakDetectionNeedsListVolumes(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
-	env := newLeakEnvironment(t, mockdriver.Options{Profile: "no-list"})
-	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=50ms")...)
-	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise LIST_VOLUMES: no leak check runs"))
-	const missing = "does not advertise LIST_VOLUMES"
-	if r := env.report(car); !strings.Contains(r.Off, missing) || len(r.Volumes) > 0 {
-		t.Errorf("%+v", r)
-	}
-	text, err := car.Get(env.Ctx, "/leaks")
-	env.Must(err)
-	env.ExpectOutput(text, "No leak checks are made: driver "+env.Driver+" "+missing)
-	env.Barrier() // all else continues
-}
-
-// TestLeakDetectionPermissions uses the role with the fewest rules; missing permissions are reported.
-func TestLeakDetectionPermissions(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutRequests)
-	t.Parallel()
-	env := newForRole(t, "observer", mockdriver.Options{})
-	car := env.StartSidecar("--role=observer", "--leak-check-interval=100ms", "--leader-election",
-		"--leader-election-namespace="+env.Namespace)
-	env.Eventually("it says that it may not",
-		func() bool { return strings.Contains(env.report(car).Failure, "forbidden") })
-	env.Eventually("there is an Event about it",
-		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "LeakCheckFailed") })
-	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
-	t.Cleanup(func() {
-		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
-			metav1.DeleteOptions{})
-	})
-	env.Eventually("a leak check is complete",
-		func() bool { r := env.report(car); return r.Failure == "" && !r.Completed.IsZero() })
-	rules, err := rbac.AuditRules()
-	env.Must(err)
-	env.Eventually("all that is granted is used", func() bool {
-		used := map[string]bool{}
-		events, err := env.Plane.AuditEventsOf(env.User,
-			func(e controlplane.AuditEvent) bool { return e.Code != http.StatusForbidden })
-		env.Must(err)
-		for _, e := range events {
-			used[e.Verb+" "+e.Resource] = true
-		}
-		for _, rule := range rules {
-			if len(rule.Resources) != 1 || len(rule.Verbs) != 1 || !used[rule.Verbs[0]+" "+rule.Resources[0]] {
-				return false
-			}
-		}
-		return true
-	})
-}
-
 // TestLeakDetectionExcludesSnapshots expects no suspicion of what a VolumeSnapshotContent refers to or waits for. The
 // source volume of a snapshot needs a PV like any other.
 func TestLeakDetectionExcludesSnapshots(t *testing.T) {
@@ -451,13 +403,24 @@ func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=30ms", "--leak-check-sightings=2",
 		"--leak-check-grace=0s", "--leak-check-page-size=7")...)
 	class := env.CreateStorageClass()
-	until := time.Now().Add(time.Duration(fixture.Size(180, 30)) * time.Second)
+	began, long := time.Now(), time.Duration(fixture.Size(180, 30))*time.Second
 	var mu sync.Mutex
 	made, leaks := 0, []string{}
-	var users errgroup.Group
+	over := make(chan struct{})
+	users, working := errgroup.WithContext(env.Ctx)
+	enough := func() bool { // a machine that is kept waiting gets more time
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Since(began) > long && made >= 20 && len(leaks) >= 3 || working.Err() != nil
+	}
 	for range 8 {
 		users.Go(func() error {
-			for time.Now().Before(until) {
+			for {
+				select {
+				case <-over:
+					return nil
+				default:
+				}
 				claim, err := env.TryCreateClaim(class)
 				if err != nil {
 					return err
@@ -479,12 +442,11 @@ func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 					return err
 				}
 			}
-			return nil
 		})
 	}
 	looks, reported := 0, map[string]bool{}
-	for ; time.Now().Before(until); looks++ {
-		if len(leaks) < 3 && looks%100 == 50 {
+	for ; !enough(); looks++ {
+		if n := time.Duration(len(leaks)); n < 3 && time.Since(began) > (n+1)*long/5 {
 			leaks = append(leaks, env.createLeak(1<<20))
 		}
 		for _, handle := range suspects(env.report(car)) {
@@ -494,6 +456,7 @@ func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 			}
 		}
 	}
+	close(over)
 	env.Must(users.Wait())
 	env.Eventually("all that was made is gone", func() bool { return len(env.VolumesOnDisk()) == len(leaks) })
 	env.waitSuspects(car, leaks...)

@@ -116,6 +116,9 @@ func (c *volumesInEachPhase) resumeAndExpect(pvFirst, reported bool) {
 		c.ExpectKept(vol.Volume)
 	}
 	if pvFirst {
+		c.WaitPV(c.bound[1].Volume, "protected", func(pv *v1.PersistentVolume) bool {
+			return fixture.HasFinalizer(pv) || hasCompanionFinalizer(pv)
+		})
 		c.Must(c.bound[1].DeletePV(c.Ctx))
 	}
 	for _, vol := range alive {

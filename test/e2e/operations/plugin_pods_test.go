@@ -116,16 +116,27 @@ func TestPluginPods(t *testing.T) {
 		vol.ClaimName+" (ReadWriteOnce), PV "+vol.Name, "Pod free uses claim "+vol.ClaimName+" too",
 		podFinalizer+": volume-guard removes it", "No evidence  Finished: ", "no replica holds its Lease",
 		"kubectl reclaim delete-pod held -n "+env.Namespace+" --force")
-	env.explainPodsWithDocumentedPermissions()
+	env.ExpectOutput(env.RunPlugin("explain", "node/"+node.Name()), "Node "+node.Name()+" has been NotReady for",
+		"1 held pod waits for it; 1 pod with claims is on it. No node is fenced in this cluster.",
+		"/held, Terminating,NodeDown for", "held by volume-guard (NodeUnreachable), claim "+vol.ClaimName,
+		"Fence        none: the API server does not serve NodeFences", "kubectl taint nodes "+node.Name())
+	for _, args := range [][]string{{"fences"}, {"fence", node.Name(), "--manual", "--reason=x", "--yes"}} {
+		output, err := env.WaitExit(env.StartPlugin(args...))
+		if err == nil {
+			t.Errorf("%q: there are no NodeFences, and it succeeds", args)
+		}
+		env.ExpectOutput(output, "the API server does not serve NodeFences", "install deploy/manifests/node-fencing-crd.yaml")
+	}
+	env.explainPodsWithDocumentedPermissions(node.Name())
 }
 
 // explainPodsWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/reference/kubectl-reclaim.md.
-func (env *environment) explainPodsWithDocumentedPermissions() {
+func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 	env.T.Helper()
 	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
 	kube := env.kubeconfigOf("docs")
 	for _, args := range [][]string{{"explain", "pod/held"}, {"explain", "namespace/" + env.Namespace},
-		{"pods", "-A", "-o", "json"}} {
+		{"explain", "node/" + node}, {"pods", "-A", "-o", "json"}} {
 		var output string
 		env.Eventually("the permissions are granted", func() bool {
 			var err error
@@ -210,7 +221,7 @@ func TestPluginDeletePod(t *testing.T) {
 	if err == nil {
 		t.Errorf("a pod that is not there is deleted:\n%s", output)
 	}
-	env.ExpectOutput(output, "not found", "next: find its name: kubectl get pv, or kubectl get pvc,pod -A")
+	env.ExpectOutput(output, "not found", "next: find its name: kubectl get pv, or kubectl get pvc,pod,statefulset -A")
 	env.deletePodWithDocumentedPermissions(vol, node.Name())
 }
 

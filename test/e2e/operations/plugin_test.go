@@ -216,7 +216,8 @@ func TestPluginRelease(t *testing.T) {
 	refused("not confirmed")
 	refused("--driver is missing", "--driver=", "--yes")
 
-	p := env.StartPlugin("release", "--driver="+env.Driver, "--yes", "--workers=1", "--qps=5")
+	// It takes most of a minute, so that the interruption comes in the middle, also on a busy machine.
+	p := env.StartPlugin("release", "--driver="+env.Driver, "--yes", "--workers=1", "--qps=1")
 	env.Must(p.WaitLog(env.WithTimeout(), "of 40 released"))
 	env.Must(p.Signal(syscall.SIGINT))
 	output, err = env.WaitExit(p)

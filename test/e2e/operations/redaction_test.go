@@ -80,6 +80,8 @@ func TestSecretsAreRedacted(t *testing.T) {
 				t.Fatalf("the driver got the secrets %v: there was nothing to redact", keys)
 			}
 			env.WaitPVEvent(vol, "VolumeFailedDelete", "refused ***") // the message is reported without the secret
+			env.Eventually("the traces name the driver's error",
+				func() bool { return occurrences(fmt.Sprint(traces.Spans()), "refused ***") > 0 })
 			metrics, err := car.Get(env.Ctx, "/metrics")
 			env.Must(err)
 			env.Must(car.Terminate())

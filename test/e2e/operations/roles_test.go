@@ -60,6 +60,7 @@ func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
 	ours, theirs := env.WritesToPVs(env.User, all), env.WritesToPVs(other, all)
 	t.Logf("%d volumes of each order: %d DeleteVolume calls repeated beside the peer; our writes %v, the peer's %v", each,
 		repeated, ours, theirs)
+	// Beside a peer that writes too, some are refused.
 	if ours["delete"] != 0 || ours["patch"] > 2*len(all) {
 		t.Errorf("our writes: %v, want at most two patches for each of %d PVs", ours, len(all))
 	}
@@ -155,19 +156,13 @@ func TestObserverReportsWhatPeerMisses(t *testing.T) {
 			env.WaitAllPVs(vols, "gone", fixture.IsGone)
 			lost := 0
 			for _, vol := range vols {
-				ctx := env.WithTimeout()
-				for {
+				env.Eventually("volume "+vol.Handle+" of PV "+vol.Name+" is gone, or reported", func() bool {
 					leaked, reported := env.OnDisk(vol.Handle), len(env.PVEvents(vol, want)) > 0
 					if reported {
 						lost++
 					}
-					if reported || !leaked {
-						break // what the peer deleted is no news
-					}
-					if ctx.Err() != nil {
-						t.Fatalf("volume %s of PV %s is left, and nobody says so", vol.Handle, vol.Name)
-					}
-				}
+					return reported || !leaked // what the peer deleted is no news
+				})
 			}
 			t.Logf("the peer lost %d of %d races", lost, len(vols))
 			if want != "UnprotectedReclaim" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 	confirm = "csi-reclaimer.io/confirm-force-delete"
 
 	// home and account are where the manifests have volume-guard.
-	home, account = "csi-reclaimer", "volume-guard"
+	home, account = suite.Home, suite.Account
 	// ownNode is where the pods of the table are bound. No kubelet runs.
 	ownNode = "own-node"
 )
@@ -44,6 +46,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// waitTimeout bounds each wait. It is far above what anything takes, also on a busy machine.
+const waitTimeout = 2 * time.Minute
+
 // until waits for a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
@@ -53,7 +58,7 @@ func until(t *testing.T, what string, is func() bool) {
 // untilWith is until in a clean-up, when the test's own context has ended.
 func untilWith(ctx context.Context, t *testing.T, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, waitTimeout, true,
 		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -171,6 +176,19 @@ func grantPods(t *testing.T) {
 		must(t, client.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}))
 		must(t, client.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}))
 	})
+	until(t, "the permissions to be in force", func() bool { return testersMayDelete(t) })
+}
+
+// testersMayDelete reports whether the API server knows of the permissions of testers.
+func testersMayDelete(t *testing.T) bool {
+	t.Helper()
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "somebody", Groups: []string{"testers"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "deletecollection", Resource: "pods"},
+		}}, metav1.CreateOptions{})
+	must(t, err)
+	return review.Status.Allowed
 }
 
 // makeNamespaces makes those that are missing.
@@ -245,6 +263,14 @@ func waitEstablished(t *testing.T) {
 	t.Helper()
 	until(t, "VolumeLocks to be served", func() bool {
 		return client.RESTClient().Get().AbsPath(paths["VolumeLock"]).Do(t.Context()).Error() == nil
+	})
+	// Until the API server's admission knows the kind as well, it refuses all attachments.
+	until(t, "the policy to find the kind VolumeLock", func() bool {
+		_, err := attach(t, "none", "other", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && policyIn(err.Error()) != attachLock {
+			t.Fatal(err)
+		}
+		return err == nil
 	})
 }
 

@@ -3,32 +3,25 @@
 package podadmission
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
-	"path/filepath"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
 
 // The manifests, in the order in which they are applied.
 const (
-	crdFile         = "pod-safety-crd.yaml"
-	policiesFile    = "pod-safety-policies.yaml"
-	holdFile        = "pod-safety-hold.yaml"
-	holdWebhookFile = "pod-safety-hold-webhook.yaml"
+	crdFile         = manifests.PodSafetyCRD
+	policiesFile    = manifests.PodSafetyPolicies
+	holdFile        = manifests.PodSafetyHold
+	holdWebhookFile = manifests.PodSafetyHoldWebhook
 )
 
 // object is one object of a manifest.
@@ -55,40 +48,20 @@ func manifest(t *testing.T, file string) []object {
 	return all
 }
 
-func readManifest(file string) ([]object, error) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
-	if err != nil {
-		return nil, err
-	}
-	return parseObjects(data)
-}
+func readManifest(file string) ([]object, error) { return asObjects(manifests.Read(file)) }
 
 func parse(t *testing.T, text string) []object {
 	t.Helper()
-	all, err := parseObjects([]byte(text))
+	all, err := asObjects(manifests.Parse([]byte(text)))
 	must(t, err)
 	return all
 }
 
-func parseObjects(data []byte) (all []object, _ error) {
-	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		text, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		o := object{&unstructured.Unstructured{}}
-		if err == nil {
-			err = yaml.Unmarshal(text, &o.Object)
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, o)
+func asObjects(from []*unstructured.Unstructured, err error) (all []object, _ error) {
+	for _, o := range from {
+		all = append(all, object{o})
 	}
+	return all, err
 }
 
 // apply does what kubectl apply --server-side does.

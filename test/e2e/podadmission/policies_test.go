@@ -101,7 +101,7 @@ func forget(t *testing.T, namespace string) {
 func TestPolicies(t *testing.T) {
 	all, rows := users(t), requests()
 	t.Run("enforce", func(t *testing.T) {
-		got := judgeAll(t, rows, all, enforce, func(namespace string) { waitHolds(t, namespace) })
+		got := judgeAll(t, rows, all, enforce, func(namespace string) { waitStays(t, namespace, all[admin]) })
 		for sentence, r := range rows {
 			want := verdict{}
 			if r.refused {
@@ -147,6 +147,23 @@ func expectHelp(t *testing.T, sentence, text string) {
 	if !strings.Contains(text, "evict") && !strings.Contains(text, "kubectl annotate pod --namespace pods-") {
 		t.Errorf("%s: no command in %q", sentence, text)
 	}
+}
+
+// waitStays waits until pods are held, and nobody may remove the finalizer: the API server begins with each policy and
+// webhook at a time of its own. The pod stays.
+func waitStays(t *testing.T, namespace string, as *user) {
+	t.Helper()
+	ctx := t.Context()
+	waitHolds(t, namespace)
+	pod := podOf(namespace, "probe", ownNode)
+	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	must(t, err)
+	until(t, "the finalizer to stay", func() bool {
+		_, err := as.CoreV1().Pods(namespace).Patch(ctx, "probe", types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return judge(err, nil).refusedBy == holdStays
+	})
 }
 
 // waitWarns waits until a force deletion is warned of. The pod stays.

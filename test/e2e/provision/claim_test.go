@@ -76,14 +76,13 @@ func TestProvisionRequestCountOfManyClaims(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	stock := newForRole(t, "", mockdriver.Options{})
-	stock.User = stock.StartPeer(true, "--provision")
 	const few = 10
-	theirs := stock.provisionMany(few)
+	// A PV and two Events of each claim; the Events are written behind.
+	theirs := stock.provisionMany(few, 3*few, func() { stock.User = stock.StartPeer(true, "--provision") })
 
 	env := newEnvironment(t)
-	env.StartSidecar()
 	n := fixture.Size(500, 60)
-	ours := env.provisionMany(n)
+	ours := env.provisionMany(n, n, func() { env.StartSidecar() })
 	for handle, calls := range env.DeleteCallCounts() {
 		if calls != 1 {
 			t.Errorf("%d DeleteVolume calls for %s", calls, handle)
@@ -148,9 +147,10 @@ func (env *environment) writesFor(e controlplane.AuditEvent) bool {
 		e.Resource != "persistentvolumeclaims"
 }
 
-// provisionMany makes claims, sees each bound after one CreateVolume, and has them go again. It returns how often
-// what was written meanwhile.
-func (env *environment) provisionMany(n int) map[string]int {
+// provisionMany makes claims and starts who provisions them, so that they come at once whatever a claim takes to be
+// made. It sees each bound after one CreateVolume, and has them go again. It returns how often what was written
+// meanwhile, once there was at least this many of all.
+func (env *environment) provisionMany(n, least int, start func()) map[string]int {
 	env.T.Helper()
 	class := env.CreateStorageClass()
 	var mu sync.Mutex
@@ -168,13 +168,14 @@ func (env *environment) provisionMany(n int) map[string]int {
 		})
 	}
 	env.Must(users.Wait())
+	start()
 	for _, claim := range claims {
 		env.WaitBound(claim)
 	}
 	took := time.Since(began).Round(time.Millisecond)
 	written := map[string]int{}
 	env.WaitAllSettled()
-	for _, e := range env.SettledWritesTo(n, "persistentvolumes", "persistentvolumeclaims", "events", "leases") {
+	for _, e := range env.SettledWritesTo(least, "persistentvolumes", "persistentvolumeclaims", "events", "leases") {
 		if env.writesFor(e) {
 			written[fmt.Sprintf("%s %s %d", e.Verb, e.Resource, e.Code)]++
 		}
@@ -205,7 +206,7 @@ func TestProvisionClaimDeletedDuringCreateVolume(t *testing.T) {
 			t.Parallel()
 			env := newEnvironment(t)
 			env.StartSidecar(fixture.FastRetries()...)
-			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(afterWork, 2*time.Second)))
+			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(afterWork)))
 			claim := env.CreateClaim(env.CreateStorageClass())
 			env.waitCreateCall(claim)
 			if !env.IsInFlight(claim) {
@@ -213,6 +214,7 @@ func TestProvisionClaimDeletedDuringCreateVolume(t *testing.T) {
 			}
 			env.MustDeleteClaim(claim)
 			env.WaitClaim(claim, "gone", fixture.ClaimIsGone) // nothing keeps it
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
 			env.waitSettled(claim)
 			env.waitVolumeGone(claim)
 		})
@@ -368,13 +370,14 @@ func TestProvisionClone(t *testing.T) {
 	env.StartSidecar(fixture.FastRetries()...)
 	class := env.CreateStorageClass()
 	source := env.WaitBound(env.CreateClaim(class))
-	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(false, 2*time.Second)))
+	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(false)))
 	clone := env.CreateClaim(class, fixture.CloneOf(source.BoundClaim))
 	env.waitCreateCall(clone)
 	env.MustDeleteClaim(source.BoundClaim)
 	env.WaitClaim(source.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
 		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
 	})
+	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	copied := env.WaitBound(clone)
 	if there := env.volumeOnDisk(copied); there.Source.VolumeID != source.Handle {
 		t.Errorf("the clone is %+v, want one of %s", there, source.Handle)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	v1 "k8s.io/api/core/v1"
@@ -152,7 +151,7 @@ func TestProvisionFromSourceInAnotherNamespace(t *testing.T) {
 	resource := env.installReferenceGrants()
 	waitEvent(fmt.Sprintf("no ReferenceGrant there allows that; create one in namespace %q", shop.Namespace))
 
-	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(false, 2*time.Second)))
+	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(false)))
 	shop.allowFrom(resource, env.Namespace)
 	for _, claim := range claims {
 		env.waitCreateCall(claim)
@@ -165,6 +164,7 @@ func TestProvisionFromSourceInAnotherNamespace(t *testing.T) {
 	if there, _, protected := shop.snapshotState(snapshot); !there || !protected {
 		t.Error("the snapshot is not kept while it is restored")
 	}
+	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	for kind, claim := range claims {
 		if got := env.volumeOnDisk(env.WaitBound(claim)).Source; got != want[kind] {
 			t.Errorf("%s: from %+v, want %+v", kind, got, want[kind])

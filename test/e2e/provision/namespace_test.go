@@ -4,7 +4,6 @@ package provision
 
 import (
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -70,7 +69,7 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 		env.StartSidecar(fixture.FastRetries()...)
 		users, class := env.inOtherNamespace(), env.CreateStorageClass()
 		users.WaitBound(users.CreateClaim(class))
-		env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(true, 2*time.Second)))
+		env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(true)))
 		var claims []*objects.Claim
 		for range 8 {
 			claims = append(claims, users.CreateClaim(class))
@@ -78,6 +77,7 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 		env.Eventually("some volumes are there, unseen", func() bool { return len(env.VolumesOnDisk()) > 2 })
 		users.DeleteNamespace()
 		users.WaitNamespaceGone()
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		for _, claim := range claims {
 			users.waitVolumeGone(claim)
 		}

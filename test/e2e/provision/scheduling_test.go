@@ -4,7 +4,6 @@ package provision
 
 import (
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,7 +85,7 @@ func TestProvisionForScheduledPods(t *testing.T) {
 	})
 	t.Run("a pod deleted meanwhile leaves no volume", func(t *testing.T) {
 		env := env.forSubtest(t)
-		env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(true, 2*time.Second)))
+		env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(true)))
 		const name = "brief"
 		pod, err := env.MakePod(env.Ctx,
 			objects.PodSpec{Name: name, Claims: []string{name}, Selector: map[string]string{zone: "large"}})
@@ -101,6 +100,7 @@ func TestProvisionForScheduledPods(t *testing.T) {
 		env.Must(pod.Delete(env.Ctx))
 		env.Must(pod.WaitGone(env.WithTimeout()))
 		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		env.waitSettled(claim)
 		env.waitVolumeGone(claim)
 	})

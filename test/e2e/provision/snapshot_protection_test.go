@@ -64,7 +64,7 @@ func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 	original := env.WaitBound(env.CreateClaim(class))
 	during, after := env.CreateSnapshot(original, nil), env.CreateSnapshot(original, nil)
 
-	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(false, 2*time.Second)))
+	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(false)))
 	first, second := env.CreateClaim(class, fixture.FromSnapshot(during.Name)), env.CreateClaim(class,
 		fixture.FromSnapshot(during.Name))
 	env.waitCreateCall(first)
@@ -77,13 +77,13 @@ func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 		t.Errorf("there %v, deleting %v, protected %v; want the snapshot kept while it is restored", there, deleting,
 			protected)
 	}
+	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	for _, claim := range []*objects.Claim{first, second} {
 		if got := env.volumeOnDisk(env.WaitBound(claim)).Source.SnapshotID; got != during.Handle {
 			t.Errorf("restored from %q, want %q", got, during.Handle)
 		}
 	}
 	env.waitNoSnapshot(during)
-	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 
 	env.WaitBound(env.CreateClaim(class, fixture.FromSnapshot(after.Name)))
 	env.waitUnprotected(after)

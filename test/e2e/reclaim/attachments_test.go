@@ -3,6 +3,7 @@
 package reclaim
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -12,6 +13,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
+
+// soon is after how long a volume is deleted whose attachment has ended: far above what that takes on a machine that
+// keeps each program waiting. No timer ends the wait; without the end of the attachment it lasts for ever.
+const soon = time.Minute
 
 func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 	t.Parallel()
@@ -36,9 +41,9 @@ func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 	detached := time.Now()
 	env.WaitPV(vol, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
 	env.ExpectDeleted(vol, 1)
-	if calls := env.DeleteCalls(vol.Handle); len(calls) == 1 && calls[0].Received.Sub(detached) > time.Second {
-		t.Errorf("the driver was called %v after the attachment's end, want at most a second",
-			calls[0].Received.Sub(detached))
+	if calls := env.DeleteCalls(vol.Handle); len(calls) == 1 && calls[0].Received.Sub(detached) > soon {
+		t.Errorf("the driver was called %v after the attachment's end, want at most %v",
+			calls[0].Received.Sub(detached), soon)
 	}
 	// Our finalizer is removed; this removes the attacher's, as the attacher would.
 	env.WaitPV(vol, "held by the attacher alone", func(pv *v1.PersistentVolume) bool { return !fixture.HasFinalizer(pv) })
@@ -57,10 +62,11 @@ func TestManyAttachedVolumesAreDeletedAfterDetach(t *testing.T) {
 	env.ForEachVolume(vols[:10], func(vol *objects.Volume) error { return vol.DeletePV(env.Ctx) })
 	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
 	env.WaitAllPVs(vols, "released", fixture.IsReleased)
-	before := env.WritesToPVs(env.User, vols)["patch"]
+	before := env.WritesToPVs(env.User, vols)
 	env.Barrier()
-	if after := env.WritesToPVs(env.User, vols); after["patch"] != before || after["delete"] != 0 || env.reads(vols) != 0 {
-		t.Errorf("calls while attached: %d patches more, %v, %d GETs", after["patch"]-before, after, env.reads(vols))
+	if after := env.WritesToPVs(env.User, vols); !maps.Equal(after, before) || after["delete"] != 0 ||
+		env.reads(vols) != 0 {
+		t.Errorf("calls while attached: %v after %v, %d GETs", after, before, env.reads(vols))
 	}
 	for _, vol := range vols {
 		env.ExpectKept(vol)
@@ -80,7 +86,7 @@ func TestManyAttachedVolumesAreDeletedAfterDetach(t *testing.T) {
 		longest = max(longest, calls[0].Received.Sub(detached[vol.Handle]))
 	}
 	t.Logf("the driver was called at most %v after the attachment's end", longest)
-	if longest > time.Second {
-		t.Errorf("%v is more than a second", longest)
+	if longest > soon {
+		t.Errorf("%v is more than %v", longest, soon)
 	}
 }

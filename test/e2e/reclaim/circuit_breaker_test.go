@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // TestCircuitBreakerStopsMassDeletion releases many volumes within seconds, as the deletion of a namespace does. The
@@ -25,7 +27,8 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	env := newEnvironment(t)
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
 		"--leader-election-namespace="+env.Namespace,
-		fmt.Sprintf("--brake-deletions=%d", allowed), "--brake-window=1m")...)
+		// A window that all deletions are within, however slowly they come.
+		fmt.Sprintf("--brake-deletions=%d", allowed), "--brake-window=30m")...)
 	vols := env.MakeVolumes(volumes, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
 	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
 	began := time.Now()
@@ -43,7 +46,7 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	t.Logf("%d claims were gone after %v; the Lease says %q", volumes, time.Since(began).Round(time.Millisecond),
 		annotation)
 	env.WaitMetric(car, "csi_reclaimer_braked", "1")
-	env.expectDeletionsPaused(allowed)
+	env.expectDeletionsPaused(car, volumes, allowed)
 	// Protection continues.
 	late := env.MakeVolume(objects.Spec{})
 	env.WaitProtected(late)
@@ -53,7 +56,7 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	env.Must(car.WaitReady(env.WithTimeout()))
 	env.Eventually("the new leader knows", func() bool { return env.HasEvent("Lease", lease, "DeletionsPaused") })
 	env.WaitMetric(car, "csi_reclaimer_braked", "1")
-	env.expectDeletionsPaused(allowed)
+	env.expectDeletionsPaused(car, volumes, allowed)
 
 	_, err := env.Client.CoordinationV1().Leases(env.Namespace).Patch(env.Ctx, lease, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, reclaim.BrakeAnnotation), metav1.PatchOptions{})
@@ -69,11 +72,18 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	env.ExpectKept(late)
 }
 
-// expectDeletionsPaused checks that no more than the allowed volumes were deleted, and that it stays so while
-// the sidecar does other work.
-func (env *environment) expectDeletionsPaused(allowed int) {
+// expectDeletionsPaused waits until all volumes that are not deleted wait for the brake, and checks that no more than
+// the allowed ones were deleted, and that it stays so while the sidecar does other work.
+func (env *environment) expectDeletionsPaused(car *program.Program, volumes, allowed int) {
 	env.T.Helper()
-	before := len(env.DeleteCallCounts())
+	before := 0
+	env.Eventually("no deletion is under way", func() bool {
+		before = len(env.DeleteCallCounts())
+		text, err := car.Get(env.Ctx, "/metrics")
+		env.Must(err)
+		return strings.Contains(text, fmt.Sprintf("csi_reclaimer_waiting_pvs{driver_name=%q,reason=%q} %d\n", env.Driver,
+			"DeletionsPaused", volumes-before))
+	})
 	if before > allowed {
 		env.T.Fatalf("%d volumes were deleted, %d are allowed", before, allowed)
 	}

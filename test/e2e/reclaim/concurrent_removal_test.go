@@ -4,7 +4,6 @@ package reclaim
 
 import (
 	"testing"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -20,14 +19,14 @@ func TestPVRemovedDuringDeleteVolumeCausesNoSecondCall(t *testing.T) {
 	vol := env.MakeVolume(objects.Spec{})
 	env.WaitProtected(vol)
 	env.Must(env.MockDriver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{
-		{Method: "DeleteVolume", Volume: vol.Handle, First: 1, Action: faults.Delay,
-			Delay: faults.Duration(1500 * time.Millisecond)},
+		{Method: "DeleteVolume", Volume: vol.Handle, Action: faults.Block},
 	}}))
 	env.Must(vol.DeletePV(env.Ctx))
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.WaitDeleteCalls(vol, 1)
 	env.RemoveFinalizers(vol)
 	env.Must(vol.WaitGone(env.WithTimeout()))
+	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.Eventually("the driver has answered", func() bool { return !env.OnDisk(vol.Handle) })
 	env.Barrier()
 	env.ExpectDeleted(vol, 1)

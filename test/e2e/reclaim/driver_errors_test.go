@@ -41,7 +41,11 @@ func TestDriverErrorsAreRetried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := newEnvironment(t)
-			env.StartSidecar(append(fixture.FastRetries(), "--timeout=1s")...)
+			flags := fixture.FastRetries()
+			if c.rule.Action == faults.Hang {
+				flags = append(flags, "--timeout=20s") // a second call must not exceed it, also on a busy machine
+			}
+			env.StartSidecar(flags...)
 			vol := env.MakeVolume(objects.Spec{})
 			env.WaitProtected(vol)
 			c.rule.Method = "DeleteVolume"
@@ -73,12 +77,12 @@ func TestVolumeThatCannotBeDeletedKeepsPVAndCanBeRescued(t *testing.T) {
 		func(pv *v1.PersistentVolume) bool { return fixture.HasFinalizer(pv) && pv.DeletionTimestamp == nil })
 	env.Barrier() // the others go on
 
+	env.WaitMetric(car, `controller_persistentvolume_delete_total{class=""}`, "1")
+	env.WaitMetric(car, `csi_reclaimer_waiting_pvs{driver_name="`+env.Driver+`",reason="VolumeFailedDelete"}`, "1")
 	metrics, err := car.Get(env.Ctx, "/metrics")
 	env.Must(err)
 	for _, want := range []string{
 		`controller_persistentvolume_delete_failed_total{class=""}`,
-		`controller_persistentvolume_delete_total{class=""} 1`,
-		`csi_reclaimer_waiting_pvs{driver_name="` + env.Driver + `",reason="VolumeFailedDelete"} 1`,
 		`csi_sidecar_operations_seconds_count{driver_name="` + env.Driver +
 			`",grpc_status_code="Internal",method_name="/csi.v1.Controller/DeleteVolume"}`,
 		`workqueue_depth{name="reclaim"}`,

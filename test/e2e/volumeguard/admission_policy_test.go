@@ -86,6 +86,10 @@ func (env *environment) listed() admission.Drivers {
 	return admission.Drivers{volume.RoleOwner: {env.Driver}}
 }
 
+// longestTimeout is the longest that a webhook may have. A write that a webhook is too late for goes on as it is, which
+// would look as if nobody was asked.
+func longestTimeout() *int32 { return ptr.To[int32](30) }
+
 // watchPVs has the API server ask the webhook about PVs.
 func (env *environment) watchPVs(h *webhookServer) {
 	env.T.Helper()
@@ -93,6 +97,7 @@ func (env *environment) watchPVs(h *webhookServer) {
 	for i := range config.Webhooks {
 		c := &config.Webhooks[i].ClientConfig // no Service leads anywhere here
 		c.URL, c.Service = ptr.To("https://localhost:"+h.port+*c.Service.Path), nil
+		config.Webhooks[i].TimeoutSeconds = longestTimeout()
 	}
 	configs := env.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	_, err := configs.Create(env.Ctx, config, metav1.CreateOptions{})
@@ -240,6 +245,7 @@ func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
 		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
 	}
 	env := newEnvironment(t)
+	fixture.SidecarBinary(t) // compiled before the policy counts
 	policy := admission.Policy(volume.RoleOwner, env.Driver)
 	policy.Spec.MatchConditions = append(policy.Spec.MatchConditions,
 		admissionv1.MatchCondition{Name: "off", Expression: "false"})

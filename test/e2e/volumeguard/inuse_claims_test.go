@@ -57,14 +57,16 @@ func (env *environment) startVolumeGuard(args ...string) *program.Program {
 	return g
 }
 
-// launchVolumeGuard starts volume-guard and does not wait.
+// launchVolumeGuard starts volume-guard and does not wait. The flags may change that it has a lease for the busiest
+// machine.
 func (env *environment) launchVolumeGuard(args ...string) *program.Program {
 	env.T.Helper()
 	binary, err := fixture.VolumeGuardBinary()
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace}, args...),
+		Args: slices.Concat(fixture.LongLease(),
+			[]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace}, args),
 	})
 	env.Must(err)
 	env.StopAtEnd(g)
@@ -292,9 +294,12 @@ func (env *environment) denyPodLists() (allow func()) {
 				role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "list" })
 			}
 		}
+		// A rule without a verb is invalid.
+		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
 		_, err := roles.Update(env.Ctx, &role, metav1.UpdateOptions{})
 		env.Must(err)
 	}
+	env.Eventually("lists of pods are denied", func() bool { return !env.IsAllowed("list", "", "pods") })
 	return func() {
 		for _, role := range before {
 			role.ResourceVersion = ""
@@ -347,8 +352,8 @@ func TestInUseControllersYieldToKubernetes(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	// Above what the built-in controllers take, also on a busy machine.
-	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=20s"}
+	// Above what the built-in controllers take, also on a machine that keeps them waiting for half of it.
+	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=1m"}
 	g := env.startVolumeGuard(beside...)
 	for i := range fixture.Size(200, 40) {
 		vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})

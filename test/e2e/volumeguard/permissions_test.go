@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,15 +82,14 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 // webhookDriver is a driver that the webhook protects.
 const webhookDriver = "disk.csi.example.com"
 
-// freeAddress returns a loopback address with a port that nobody has.
+// freeAddress returns a loopback address with a port that nobody has, and that the kernel gives nobody by itself.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := controlplane.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }
 
 // configureWebhooks makes the configurations of the webhooks at the address, which list these drivers.
@@ -105,9 +105,11 @@ func (env *environment) configureWebhooks(address string, drivers ...string) {
 		admission.PodWebhooks(service)
 	for i := range pvs.Webhooks {
 		at(&pvs.Webhooks[i].ClientConfig)
+		pvs.Webhooks[i].TimeoutSeconds = longestTimeout()
 	}
 	for i := range pods.Webhooks {
 		at(&pods.Webhooks[i].ClientConfig)
+		pods.Webhooks[i].TimeoutSeconds = longestTimeout()
 	}
 	_, err = env.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(env.Ctx, pvs,
 		metav1.CreateOptions{})
@@ -136,13 +138,14 @@ func (env *environment) useWebhooks(g *program.Program) {
 	env.MustDeleteClaim(claim)
 	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "bound", Claims: []string{claim.Name}})
 	env.Must(err)
-	err = env.Client.CoreV1().Pods(env.Namespace).Bind(env.Ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: env.Namespace, Name: pod.Name},
-		Target:     v1.ObjectReference{Kind: "Node", Name: "node"},
-	}, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), "PVC ("+claim.Name+") is in scheduled for deletion state") {
-		env.T.Errorf("a pod is bound to a node while its claim is being deleted: %v", err)
-	}
+	// The API server begins with each webhook at a time of its own.
+	env.Eventually("no pod is bound to a node while its claim is being deleted", func() bool {
+		err := env.Client.CoreV1().Pods(env.Namespace).Bind(env.Ctx, &v1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: env.Namespace, Name: pod.Name},
+			Target:     v1.ObjectReference{Kind: "Node", Name: "node"},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "PVC ("+claim.Name+") is in scheduled for deletion state")
+	})
 }
 
 // useClaimProtection has a claim be kept while a pod uses it.

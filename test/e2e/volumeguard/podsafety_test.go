@@ -190,12 +190,12 @@ func TestPodIsHeldUntilEvidence(t *testing.T) {
 			}
 		})
 	})
-	text, err := g.Get(env.Ctx, "/metrics")
-	env.Must(err)
 	for _, evidence := range []string{"Finished", "NeverBound", "OutOfService", "Confirmed"} {
-		if strings.Contains(text, `csi_reclaimer_pod_safety_released_total{evidence="`+evidence+`"} 0`) {
-			t.Errorf("no release by %s is counted", evidence)
-		}
+		env.Eventually("a release by "+evidence+" is counted", func() bool {
+			text, err := g.Get(env.Ctx, "/metrics")
+			env.Must(err)
+			return !strings.Contains(text, `csi_reclaimer_pod_safety_released_total{evidence="`+evidence+`"} 0`)
+		})
 	}
 }
 
@@ -281,8 +281,8 @@ func TestPodsOfNodeThatIsGone(t *testing.T) {
 	node := env.node()
 	orphaned, deleted := env.heldPod(node), env.heldPod(node)
 	env.Must(deleted.Delete(env.Ctx))
+	gone := time.Now() // not after the deletion: the test may be kept waiting between both
 	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, node, metav1.DeleteOptions{}))
-	gone := time.Now()
 	ctx, cancel := context.WithTimeout(env.Ctx, 3*time.Minute)
 	defer cancel()
 	for pod, reason := range map[*objects.Pod]podsafety.Reason{orphaned: "Orphaned", deleted: "NodeGone"} {

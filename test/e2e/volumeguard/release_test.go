@@ -21,11 +21,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// shortLease has a replica notice within seconds that another one leads.
-func shortLease() []string {
-	return []string{"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s",
-		"--leader-election-retry-period=500ms"}
-}
+// shortLease has a replica notice within seconds that another one leads. It is long enough to be renewed on a busy
+// machine, see fixture.ReplicaFlags.
+func shortLease() []string { return fixture.ReplicaLease() }
 
 // releaseGuard runs volume-guard --release-finalizers to its end.
 func (env *environment) releaseGuard(args ...string) (output string, err error) {

@@ -20,9 +20,12 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
 	env.Driver = "kubernetes.io/host-path"
-	for _, role := range []string{"volume-guard-pvc-protection-", "volume-guard-pod-safety-"} { // both may list pods
+	mayListPods := []string{"pvc-protection-", "pod-safety-", "single-node-", "statefulset-claims-", "node-fencing-"}
+	for _, role := range mayListPods {
+		role = "volume-guard-" + role
 		env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, role+env.Namespace, metav1.DeleteOptions{}))
 	}
+	env.Eventually("lists of pods are denied", func() bool { return !env.IsAllowed("list", "", "pods") })
 	g := env.launchVolumeGuard(protecting()...)
 	const lacking = `may not list pods: no claim loses its finalizer, for it is unknown whether a pod uses it. ` +
 		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`

@@ -116,7 +116,8 @@ func lead(ctx context.Context, client kubernetes.Interface, namespace, driver st
 				"-")},
 			Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: "peer"},
 		},
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
+		// A busy machine must not end it. It is given up, so that nobody waits for its end.
+		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { began.Store(true); work(); giveUp() },
 			OnStoppedLeading: func() {},
