@@ -1,0 +1,149 @@
+//go:build unix
+
+package statefulset
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestOtherOwners plays claims that something else owns, too.
+func TestOtherOwners(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	all := []scenario{
+		{"a scaled-down claim is kept while its other owner lives", testOtherOwnerWhenScaled},
+		{"a claim that another controller owns is kept", testOtherController},
+		{"a reference to a set of that name that is gone", testFormerOwner},
+	}
+	for _, how := range []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
+	} {
+		all = append(all,
+			scenario{"the set is deleted, " + string(how), func(env *environment) { testCascade(env, how) }},
+			scenario{"the set is deleted while another owner lives, " + string(how),
+				func(env *environment) { testOtherOwnerWhenDeleted(env, how) }})
+	}
+	env.run(all...)
+}
+
+// configMap creates a ConfigMap, and returns a reference to it.
+func (env *environment) configMap() metav1.OwnerReference {
+	env.T.Helper()
+	made, err := env.Client.CoreV1().ConfigMaps(env.Namespace).Create(env.Ctx,
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+	env.Must(err)
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: made.Name, UID: made.UID}
+}
+
+// own adds a reference to a claim.
+func (s *set) own(ordinal int, ref metav1.OwnerReference) {
+	s.T.Helper()
+	s.Eventually("the reference is added", func() bool {
+		claim := s.claim(ordinal)
+		claim.OwnerReferences = append(claim.OwnerReferences, ref)
+		_, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Update(s.Ctx, claim, metav1.UpdateOptions{})
+		return err == nil
+	})
+}
+
+// deleteConfigMap deletes the other owner.
+func (env *environment) deleteConfigMap() {
+	env.T.Helper()
+	env.Must(env.Client.CoreV1().ConfigMaps(env.Namespace).Delete(env.Ctx, "other", metav1.DeleteOptions{}))
+}
+
+func testOtherOwnerWhenScaled(env *environment) {
+	s := env.runningSet(2, onScaledown)
+	d := s.write(1)
+	s.own(1, env.configMap())
+	s.scale(1)
+	s.waitPods(0, 1)
+	s.waitEvent("PersistentVolumeClaim", d.claim.Name, "OtherOwner", "ConfigMap other")
+	s.barrier()
+	d.isKept()
+	s.deleteConfigMap()
+	s.expectDeleted(d)
+}
+
+func testOtherController(env *environment) {
+	s := env.runningSet(2, keepAll)
+	first, second := s.write(0), s.write(1)
+	ref, yes := env.configMap(), true
+	ref.Controller = &yes
+	s.own(0, ref)
+	s.own(1, ref)
+	s.setPolicy(onBoth)
+	s.waitClaim(1, "marked", func(claim *v1.PersistentVolumeClaim) bool {
+		return claim.Annotations[markAnnotation] != ""
+	})
+	s.scale(1)
+	s.waitPods(0, 1)
+	s.waitEvent("PersistentVolumeClaim", second.claim.Name, "ConflictingController", "ConfigMap other")
+	if claim := s.claim(1); owner(claim, "Pod") != nil || owner(claim, "StatefulSet") != nil {
+		s.T.Errorf("owners %+v", claim.OwnerReferences)
+	}
+	s.barrier()
+	second.isKept()
+	s.delete(metav1.DeletePropagationBackground)
+	s.waitGone()
+	s.expectKept(first, second)
+}
+
+// testFormerOwner has a claim be owned by a ConfigMap and by a set of the name that is gone: garbage collection removes
+// the latter.
+func testFormerOwner(env *environment) {
+	s := env.runningSet(2, keepAll)
+	d := s.write(1)
+	s.own(1, env.configMap())
+	s.own(1, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: s.name, UID: "gone"})
+	s.waitClaim(1, "free of the former owner", func(claim *v1.PersistentVolumeClaim) bool {
+		return owner(claim, "StatefulSet") == nil
+	})
+	s.setPolicy(onSetDeletion)
+	s.waitPrepared(onSetDeletion)
+	s.expectKept(d)
+}
+
+func testCascade(env *environment, how metav1.DeletionPropagation) {
+	s := env.runningSet(2, onBoth)
+	first, second := s.write(0), s.write(1)
+	s.delete(how)
+	s.waitGone()
+	if how != metav1.DeletePropagationOrphan {
+		s.expectDeleted(first, second)
+		return
+	}
+	for n, d := range []disk{first, second} {
+		s.waitClaim(n, "free", func(claim *v1.PersistentVolumeClaim) bool {
+			return len(claim.OwnerReferences) == 0 && claim.Annotations[markAnnotation] == ""
+		})
+		s.expectKept(d)
+	}
+}
+
+// testOtherOwnerWhenDeleted: two owners keep a claim until both are gone, or one of them has orphaned it.
+func testOtherOwnerWhenDeleted(env *environment, how metav1.DeletionPropagation) {
+	s := env.runningSet(2, onSetDeletion)
+	first, second := s.write(0), s.write(1)
+	s.own(1, env.configMap())
+	s.delete(how)
+	s.waitGone()
+	if how == metav1.DeletePropagationOrphan {
+		s.expectKept(first)
+	} else {
+		s.expectDeleted(first)
+	}
+	s.waitClaim(1, "owned by the ConfigMap alone", func(claim *v1.PersistentVolumeClaim) bool {
+		return len(claim.OwnerReferences) == 1 && owner(claim, "ConfigMap") != nil
+	})
+	second.isKept()
+	s.deleteConfigMap()
+	if how == metav1.DeletePropagationOrphan {
+		s.waitClaim(1, "terminating", func(claim *v1.PersistentVolumeClaim) bool { return claim.DeletionTimestamp != nil })
+		s.deletePod(1)
+	}
+	s.expectDeleted(second)
+}
