@@ -1,0 +1,183 @@
+//go:build unix
+
+package fenceadmission
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// makeNode creates a Node.
+func makeNode(t *testing.T, name string, labels map[string]string) {
+	t.Helper()
+	_, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: labels}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})) })
+}
+
+// refusedBy reports whether an error is the refusal of a policy.
+func refusedBy(err error, policy string) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+policy+"'")
+}
+
+func TestControlPlaneNodesAreRefused(t *testing.T) {
+	const policy, controller, worker = "csi-reclaimer-fence-control-plane", "controller", "worker"
+	makeNode(t, controller, map[string]string{controlPlaneLabel: ""})
+	makeNode(t, worker, nil)
+	admin := as(t, "").Resource(fences)
+	// The API server takes some time to see the policy, and the Node.
+	eventually(t, "a fence to be refused", func(ctx context.Context) bool {
+		_, err := admin.Create(ctx, fence(controller, nil), dryRun)
+		return refusedBy(err, policy)
+	})
+	_, err := admin.Create(t.Context(), fence(controller, nil), dryRun)
+	if !refusedBy(err, policy) || !strings.Contains(err.Error(), "spec.allowControlPlane") {
+		t.Errorf("a fence of node %s: %v", controller, err)
+	}
+	if _, err := admin.Create(t.Context(), fence(controller, fields{"allowControlPlane": false}), dryRun); !refusedBy(err,
+		policy) {
+		t.Errorf("a fence of node %s, not allowed: %v", controller, err)
+	}
+	if _, err := admin.Create(t.Context(), fence(controller, fields{"allowControlPlane": true}), dryRun); err != nil {
+		t.Errorf("a fence of node %s, allowed: %v", controller, err)
+	}
+	for _, name := range []string{worker, "unknown"} {
+		if _, err := admin.Create(t.Context(), fence(name, nil), dryRun); err != nil {
+			t.Errorf("a fence of node %s: %v", name, err)
+		}
+	}
+
+	// A fence is ended wherever its node has moved to.
+	create(t, fence(worker, nil))
+	_, err = client.CoreV1().Nodes().Patch(t.Context(), worker, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+controlPlaneLabel+`":""}}}`), metav1.PatchOptions{})
+	must(t, err)
+	eventually(t, "a fence of the worker to be refused", func(ctx context.Context) bool {
+		_, err := admin.Create(ctx, fence(worker, nil), dryRun)
+		return refusedBy(err, policy)
+	})
+	if _, err := admin.Patch(t.Context(), worker, types.MergePatchType, patch(fields{"unfence": "Now"}),
+		metav1.PatchOptions{}); err != nil {
+		t.Errorf("end a fence of the control plane: %v", err)
+	}
+}
+
+// bind grants a ClusterRole in the whole cluster to a user, and waits for that.
+func bind(t *testing.T, role, user string) {
+	t.Helper()
+	bindings := client.RbacV1().ClusterRoleBindings()
+	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), user, metav1.DeleteOptions{})) })
+	eventually(t, "user "+user+" to read NodeFences", func(ctx context.Context) bool {
+		return may(ctx, t, user, "list", fences.Resource)
+	})
+}
+
+// may reports whether RBAC allows a user a verb.
+func may(ctx context.Context, t *testing.T, user, verb, resource string) bool {
+	t.Helper()
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: fences.Group, Version: fences.Version,
+				Resource: resource, Verb: verb}}}, metav1.CreateOptions{})
+	must(t, err)
+	return review.Status.Allowed
+}
+
+// TestOnlyPeopleConfirm: a program that fences nodes does not vouch for them.
+func TestOnlyPeopleConfirm(t *testing.T) {
+	const policy, person, program = "csi-reclaimer-fence-confirm", "person", "program"
+	bind(t, "csi-reclaimer-fencing-operator", person)
+	bind(t, "csi-reclaimer-fencing-detector", program)
+	of := func(user string) dynamic.ResourceInterface { return as(t, user).Resource(fences) }
+	word := fields{"confirmation": "power is off"}
+	eventually(t, "a confirmation to be refused", func(ctx context.Context) bool {
+		_, err := of(program).Create(ctx, fence("by-program", word), dryRun)
+		return refusedBy(err, policy)
+	})
+	for name, c := range map[string]struct {
+		spec  fields
+		words string
+	}{
+		"a confirmation": {word, "spec.confirmation vouches"},
+		"an end at once": {fields{"unfence": "Now"}, "spec.unfence Now ends"},
+		"abandoned":      {fields{"unfence": "Abandon"}, "spec.unfence Abandon ends"},
+	} {
+		if _, err := of(program).Create(t.Context(), fence("by-program", c.spec), dryRun); !refusedBy(err, policy) ||
+			!strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s by a program: %v", name, err)
+		}
+		if _, err := of(person).Create(t.Context(), fence("by-person", c.spec), dryRun); err != nil {
+			t.Errorf("%s by a person: %v", name, err)
+		}
+		// The same by a change.
+		o := create(t, fence("changed", nil))
+		if _, err := of(program).Patch(t.Context(), "changed", types.MergePatchType, patch(c.spec),
+			metav1.PatchOptions{}); !refusedBy(err, policy) || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s by a program, later: %v", name, err)
+		}
+		_, err := of(person).Patch(t.Context(), "changed", types.MergePatchType, patch(c.spec), metav1.PatchOptions{})
+		if err != nil {
+			t.Errorf("%s by a person, later: %v", name, err)
+		}
+		// What a person has said, a program may send again, and change what else there is.
+		o, err = of(program).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		must(t, err)
+		must(t, unstructured.SetNestedField(o.Object, "another", "spec", "reason"))
+		if _, err := of(program).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+			t.Errorf("a program changes the reason after %s: %v", name, err)
+		}
+		must(t, of(program).Delete(t.Context(), "changed", metav1.DeleteOptions{}))
+	}
+	for name, spec := range map[string]fields{"no more": nil, "undone once released": {"unfence": "WhenReleased"},
+		"nothing confirmed": {"confirmation": ""}} {
+		if _, err := of(program).Create(t.Context(), fence("by-program", spec), dryRun); err != nil {
+			t.Errorf("%s by a program: %v", name, err)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	reads := []string{"get", "list", "watch"}
+	writes := []string{"create", "update", "patch", "delete"}
+	for role, c := range map[string]struct{ fences, policies, templates []string }{
+		"view":                           {reads, reads, reads},
+		"edit":                           {reads, reads, reads},
+		"admin":                          {reads, reads, reads},
+		"csi-reclaimer-fencing-operator": {slices.Concat([]string{"confirm"}, reads, writes), reads, reads},
+		"csi-reclaimer-fencing-detector": {slices.Concat(reads, writes), nil, reads},
+	} {
+		user := "has-" + role
+		bind(t, role, user)
+		for resource, allowed := range map[string][]string{fences.Resource: c.fences, policies.Resource: c.policies,
+			templates.Resource: c.templates} {
+			for _, verb := range slices.Concat([]string{"confirm", "deletecollection"}, reads, writes) {
+				if got, want := may(t.Context(), t, user, verb, resource), slices.Contains(allowed, verb); got != want {
+					t.Errorf("role %s allows %s of %s: %v, want %v", role, verb, resource, got, want)
+				}
+			}
+			for _, sub := range []string{"/status", "/finalizers"} {
+				if may(t.Context(), t, user, "update", resource+sub) || may(t.Context(), t, user, "patch", resource+sub) {
+					t.Errorf("role %s allows writes of %s", role, resource+sub)
+				}
+			}
+		}
+	}
+}
