@@ -1,0 +1,250 @@
+//go:build unix
+
+package singlenode
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The names of the API that volume-guard reads and writes, and finalizers and gate.
+const (
+	gate           = "csi-reclaimer.io/volume"
+	lockAnnotation = "csi-reclaimer.io/used-by"
+	lockFinalizer  = "csi-reclaimer.io/single-node"
+	runFinalizer   = "csi-reclaimer.io/running"
+	confirmation   = "csi-reclaimer.io/confirm-force-delete"
+)
+
+// verdict is what a history shows.
+type verdict struct {
+	violations []string
+	// scheduled counts the pods that lost their gate with a lock, locked the locks that were taken, and freed those that
+	// were freed.
+	scheduled, locked, freed int
+}
+
+// excuses are what volume-guard cannot answer for: what people did by hand, against the policies.
+type excuses struct {
+	// ungated are pods that somebody has taken the gate from, and created those that somebody has created without it.
+	ungated, created map[types.UID]bool
+	// damaged are claims whose lock somebody has changed.
+	damaged map[types.UID]bool
+}
+
+func excuse(list *map[types.UID]bool, uid types.UID) {
+	if *list == nil {
+		*list = map[types.UID]bool{}
+	}
+	(*list)[uid] = true
+}
+
+// judging is a state of the namespace in the course of its history.
+type judging struct {
+	verdict
+	excused *excuses
+	number  uint64
+	// mode is what the namespace asks for.
+	mode    string
+	pods    map[types.UID]*v1.Pod
+	claims  map[string]*v1.PersistentVolumeClaim
+	pvs     map[string]*v1.PersistentVolume
+	classes map[string]*storagev1.StorageClass
+}
+
+// judge goes through all that was written to a namespace, in its order, and says what must not have happened:
+//
+//   - that a pod could be scheduled while another used one of its claims, as far as they are to be locked,
+//   - or without the locks of its claims, which name it,
+//   - that a lock was freed or passed on while its pod could write,
+//   - that a claim had half a lock,
+//   - that the object of a pod went while its processes could run.
+//
+// It knows nothing of how volume-guard decides.
+func judge(changes []change, excused *excuses) verdict {
+	j := &judging{excused: excused, pods: map[types.UID]*v1.Pod{}, claims: map[string]*v1.PersistentVolumeClaim{},
+		pvs: map[string]*v1.PersistentVolume{}, classes: map[string]*storagev1.StorageClass{}}
+	for _, c := range changes {
+		j.number = c.number
+		switch o := c.object.(type) {
+		case *v1.Namespace:
+			j.mode = o.Labels[modeLabel]
+		case *v1.PersistentVolume:
+			keep(j.pvs, o.Name, o, c.deleted)
+		case *storagev1.StorageClass:
+			keep(j.classes, o.Name, o, c.deleted)
+		case *v1.Pod:
+			j.pod(j.pods[o.UID], o, c.deleted)
+			keep(j.pods, o.UID, o, c.deleted)
+		case *v1.PersistentVolumeClaim:
+			j.claim(j.claims[o.Name], o, c.deleted)
+			keep(j.claims, o.Name, o, c.deleted)
+		}
+	}
+	return j.verdict
+}
+
+func keep[K comparable, T any](all map[K]T, key K, o T, deleted bool) {
+	if deleted {
+		delete(all, key)
+		return
+	}
+	all[key] = o
+}
+
+func (j *judging) violation(format string, args ...any) {
+	j.violations = append(j.violations, fmt.Sprintf("at %d: ", j.number)+fmt.Sprintf(format, args...))
+}
+
+// pod judges a version of a pod; was is nil for the first.
+func (j *judging) pod(was, now *v1.Pod, deleted bool) {
+	asked := j.mode == modeAll || j.mode == modeSelect
+	switch {
+	case deleted:
+		if was != nil && isHeld(was) && !isGated(was) && was.Spec.NodeName != "" && !hasEnded(was) &&
+			was.Annotations[confirmation] != string(was.UID) && !hasEnded(now) {
+			j.violation("WRONG END: pod %s is gone while its processes may run on node %s", now.Name, was.Spec.NodeName)
+		}
+	case was == nil && asked && len(claimsOf(now)) > 0 && !isGated(now) && !j.excused.created[now.UID]:
+		j.violation("NO GATE: pod %s was created without the gate", now.Name)
+	case was != nil && isGated(was) && !isGated(now) && asked && !j.excused.ungated[now.UID]:
+		j.scheduling(now)
+	}
+}
+
+// scheduling judges that a pod has lost its gate.
+func (j *judging) scheduling(pod *v1.Pod) {
+	locks := 0
+	for _, name := range claimsOf(pod) {
+		claim := j.claims[name]
+		if claim == nil {
+			j.violation("WRONG SCHEDULE: pod %s has lost its gate, and its claim %s does not exist", pod.Name, name)
+			continue
+		}
+		if !j.asks(claim) {
+			continue
+		}
+		locks++
+		if holder := holderOf(claim); holder != pod.UID || !isKept(claim) {
+			j.violation("WRONG SCHEDULE: pod %s has lost its gate without the lock of claim %s, which has %q",
+				pod.Name, name, claim.Annotations[lockAnnotation])
+		}
+		for _, uid := range slices.Sorted(maps.Keys(j.pods)) {
+			other := j.pods[uid]
+			if uid != pod.UID && uses(other, claim) && mayWrite(other) {
+				j.violation("TWO WRITERS: pod %s has lost its gate while pod %s can use claim %s on node %q", pod.Name,
+					other.Name, name, other.Spec.NodeName)
+			}
+		}
+	}
+	if locks > 0 {
+		j.scheduled++
+	}
+}
+
+// claim judges a version of a claim; was is nil for the first.
+func (j *judging) claim(was, now *v1.PersistentVolumeClaim, deleted bool) {
+	if was != nil && was.UID != now.UID {
+		was = nil
+	}
+	if j.excused.damaged[now.UID] {
+		return
+	}
+	_, locked := now.Annotations[lockAnnotation]
+	if locked != isKept(now) && !deleted {
+		j.violation("HALF A LOCK: claim %s has the annotation %q and the finalizers %q", now.Name,
+			now.Annotations[lockAnnotation], now.Finalizers)
+	}
+	before, after := types.UID(""), types.UID("")
+	if was != nil {
+		before = holderOf(was)
+	}
+	if !deleted {
+		after = holderOf(now)
+	}
+	if before == after {
+		return
+	}
+	if after != "" {
+		j.locked++
+	}
+	if before == "" {
+		return
+	}
+	j.freed++
+	if pod := j.pods[before]; pod != nil && !hasEnded(pod) {
+		j.violation("WRONG RELEASE: claim %s lost the lock of pod %s, which is there: gated %v, phase %s", now.Name, pod.Name,
+			isGated(pod), pod.Status.Phase)
+	}
+}
+
+// asks reports whether a claim is to be locked.
+func (j *judging) asks(claim *v1.PersistentVolumeClaim) bool {
+	for _, mode := range claim.Spec.AccessModes {
+		if mode == v1.ReadWriteMany || mode == v1.ReadOnlyMany {
+			return false
+		}
+	}
+	if j.mode == modeAll || claim.Labels[modeLabel] == "true" || claim.Spec.VolumeName == "" {
+		return true
+	}
+	if pv := j.pvs[claim.Spec.VolumeName]; pv == nil || pv.Labels[modeLabel] == "true" {
+		return true
+	}
+	if class := claim.Spec.StorageClassName; class != nil && *class != "" {
+		o := j.classes[*class]
+		return o == nil || o.Labels[modeLabel] == "true"
+	}
+	return false
+}
+
+// holderOf returns the UID of the pod that has the lock of a claim, empty for none.
+func holderOf(claim *v1.PersistentVolumeClaim) types.UID {
+	uid, _, _ := strings.Cut(claim.Annotations[lockAnnotation], " ")
+	return types.UID(uid)
+}
+
+// isKept reports whether a claim has the finalizer of its lock.
+func isKept(claim *v1.PersistentVolumeClaim) bool {
+	return slices.Contains(claim.Finalizers, lockFinalizer)
+}
+
+func isHeld(pod *v1.Pod) bool { return slices.Contains(pod.Finalizers, runFinalizer) }
+
+func isGated(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g v1.PodSchedulingGate) bool { return g.Name == gate })
+}
+
+// mayWrite reports whether a pod can use its claims, now or once it is scheduled.
+func mayWrite(pod *v1.Pod) bool { return !isGated(pod) && !hasEnded(pod) }
+
+// hasEnded reports whether the kubelet says that all containers of a pod have ended, or the pod was deleted without a
+// node.
+func hasEnded(pod *v1.Pod) bool {
+	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
+	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	return ended && !slices.ContainsFunc(pod.Status.ContainerStatuses, runs)
+}
+
+func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
+	return slices.Contains(claimsOf(pod), claim.Name)
+}
+
+// claimsOf returns the names of a pod's claims.
+func claimsOf(pod *v1.Pod) (names []string) {
+	for _, volume := range pod.Spec.Volumes {
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			names = append(names, volume.PersistentVolumeClaim.ClaimName)
+		case volume.Ephemeral != nil:
+			names = append(names, pod.Name+"-"+volume.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,281 @@
+//go:build unix
+
+package singlenode
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// podOf returns a pod that uses claims on one of the shared nodes.
+func (env *environment) podOf(name string, claims ...string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec(claims...)}
+	return pod
+}
+
+func podSpec(claims ...string) v1.PodSpec {
+	spec := v1.PodSpec{
+		Containers:                    []v1.Container{{Name: "main", Image: "none"}},
+		NodeSelector:                  map[string]string{poolLabel: "shared"},
+		TerminationGracePeriodSeconds: ptr.To[int64](5),
+	}
+	for i, claim := range claims {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: fmt.Sprintf("volume-%d", i), VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	}
+	return spec
+}
+
+// create creates a pod.
+func (env *environment) create(pod *v1.Pod) (*v1.Pod, error) {
+	return env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod, metav1.CreateOptions{})
+}
+
+// on has a pod run on one node.
+func on(node string) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: node} }
+}
+
+// pod creates a pod that uses a claim, and waits for nothing.
+func (env *environment) pod(claim string, changes ...func(*v1.Pod)) *objects.Pod {
+	env.T.Helper()
+	return env.podWith([]string{claim}, changes...)
+}
+
+// podWith creates a pod that uses claims, and waits for nothing.
+func (env *environment) podWith(claims []string, changes ...func(*v1.Pod)) *objects.Pod {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Change: func(pod *v1.Pod) {
+		pod.Spec = podSpec(claims...)
+		for _, change := range changes {
+			change(pod)
+		}
+	}})
+	env.Must(err)
+	return pod
+}
+
+// runs waits until a pod runs.
+func (env *environment) runs(pods ...*objects.Pod) {
+	env.T.Helper()
+	for _, pod := range pods {
+		if _, err := pod.WaitRunning(env.WithTimeout()); err != nil {
+			env.T.Fatalf("%v; its Events: %q", err, env.events(pod.UID, ""))
+		}
+	}
+}
+
+// runningPod creates a pod that uses a claim, and waits until it runs.
+func (env *environment) runningPod(claim string, changes ...func(*v1.Pod)) *objects.Pod {
+	env.T.Helper()
+	pod := env.pod(claim, changes...)
+	env.runs(pod)
+	return pod
+}
+
+// waits waits until volume-guard has said why a pod keeps its gate, and checks that it does.
+func (env *environment) waits(pod *objects.Pod, reason string, texts ...string) {
+	env.T.Helper()
+	env.waitEvent(pod.UID, reason, texts...)
+	now, err := pod.Get(env.Ctx)
+	env.Must(err)
+	if now == nil || !isGated(now) {
+		env.T.Errorf("pod %s does not wait: %+v", pod.Name, now)
+	}
+}
+
+func (env *environment) waitEvent(pod types.UID, reason string, texts ...string) {
+	env.T.Helper()
+	env.Eventually(fmt.Sprintf("pod %s has an Event %s with %q", pod, reason, texts), func() bool {
+		return slices.ContainsFunc(env.events(pod, reason), func(message string) bool {
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(message, text) })
+		})
+	})
+}
+
+// events returns what was reported on a pod, with a reason or at all.
+func (env *environment) events(pod types.UID, reason string) (messages []string) {
+	env.T.Helper()
+	selector := fields.Set{"involvedObject.uid": string(pod)}
+	if reason != "" {
+		selector["reason"] = reason
+	}
+	list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx,
+		metav1.ListOptions{FieldSelector: selector.String()})
+	env.Must(err)
+	for i := range list.Items {
+		messages = append(messages, list.Items[i].Reason+": "+list.Items[i].Message)
+	}
+	return messages
+}
+
+// remove deletes pods, and waits until they are gone.
+func (env *environment) remove(pods ...*objects.Pod) {
+	env.T.Helper()
+	for _, pod := range pods {
+		env.Must(pod.Delete(env.Ctx))
+	}
+	for _, pod := range pods {
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	}
+}
+
+// deletePod deletes a pod as it was found, with its grace.
+func (env *environment) deletePod(pod *v1.Pod) error {
+	return env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+}
+
+// forceDelete deletes a pod without grace.
+func (env *environment) forceDelete(pod *objects.Pod) error {
+	return env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+}
+
+// evictionOf is what kubectl drain sends.
+func evictionOf(pod string) *policyv1.Eviction {
+	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}}
+}
+
+// confirm confirms by hand that the processes of a pod cannot run.
+func (env *environment) confirm(pod *objects.Pod) {
+	env.T.Helper()
+	env.Must(env.patchPod(pod.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, confirmation, pod.UID)))
+}
+
+func (env *environment) patchPod(pod, patch string) error {
+	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod, types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// removeGate removes a pod's gate by hand.
+func (env *environment) removeGate(pod string) error {
+	return env.patchPod(pod, fmt.Sprintf(`{"spec":{"schedulingGates":[{"$patch":"delete","name":%q}]}}`, gate))
+}
+
+// complete reports, as the kubelet of its node, that the containers of a pod have ended by themselves.
+func (env *environment) complete(pod *v1.Pod) {
+	env.T.Helper()
+	config, err := env.Plane.ConfigFor(fakenode.User(pod.Spec.NodeName), fakenode.Group)
+	env.Must(err)
+	kubelet, err := kubernetes.NewForConfig(config)
+	env.Must(err)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": v1.PodStatus{
+		Phase: v1.PodSucceeded, ContainerStatuses: []v1.ContainerStatus{{Name: "main", Image: "none", ImageID: "none",
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", FinishedAt: metav1.Now()}}}},
+		Conditions: []v1.PodCondition{{Type: v1.ContainersReady, Status: v1.ConditionFalse, Reason: "PodCompleted",
+			ObservedGeneration: pod.Generation}},
+	}})
+	env.Must(err)
+	// The state is a union: the fields of its last value are removed by name.
+	text := strings.Replace(string(patch), `"state":{`, `"state":{"running":null,`, 1)
+	_, err = kubelet.CoreV1().Pods(pod.Namespace).Patch(env.Ctx, pod.Name, types.StrategicMergePatchType, []byte(text),
+		metav1.PatchOptions{}, "status")
+	env.Must(err)
+}
+
+// pods returns the pods of the namespace that are as wanted.
+func (env *environment) pods(want func(*v1.Pod) bool) (pods []*v1.Pod) {
+	env.T.Helper()
+	list, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	for i := range list.Items {
+		if want(&list.Items[i]) {
+			pods = append(pods, &list.Items[i])
+		}
+	}
+	return pods
+}
+
+func anyPod(*v1.Pod) bool { return true }
+
+func isRunning(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil && !isGated(pod)
+}
+
+// onePod waits until one pod is as wanted, and returns it.
+func (env *environment) onePod(what string, want func(*v1.Pod) bool) (pod *v1.Pod) {
+	env.T.Helper()
+	env.Eventually("one pod is "+what, func() bool {
+		pods := env.pods(want)
+		if len(pods) == 1 {
+			pod = pods[0]
+		}
+		return len(pods) == 1
+	})
+	return pod
+}
+
+// deleteAll deletes all that uses claims in the namespace, and the claims, and waits until everything is gone. Where no
+// lock nor finalizer is left behind, that ends.
+func (env *environment) deleteAll() {
+	env.T.Helper()
+	background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	apps, core, all := env.Client.AppsV1(), env.Client.CoreV1(), metav1.ListOptions{}
+	env.Must(apps.Deployments(env.Namespace).DeleteCollection(env.Ctx, background, all))
+	env.Must(apps.ReplicaSets(env.Namespace).DeleteCollection(env.Ctx, background, all))
+	env.Must(apps.StatefulSets(env.Namespace).DeleteCollection(env.Ctx, background, all))
+	env.Must(env.Client.BatchV1().Jobs(env.Namespace).DeleteCollection(env.Ctx, background, all))
+	env.gone("pods", func() []runtime.Object {
+		var left []runtime.Object
+		for _, pod := range env.pods(anyPod) {
+			if pod.DeletionTimestamp == nil {
+				env.Must(ignoreNotFound(core.Pods(env.Namespace).Delete(env.Ctx, pod.Name, metav1.DeleteOptions{})))
+			}
+			left = append(left, pod)
+		}
+		return left
+	})
+	env.Must(core.PersistentVolumeClaims(env.Namespace).DeleteCollection(env.Ctx, metav1.DeleteOptions{}, all))
+	env.gone("claims", func() (left []runtime.Object) {
+		list, err := core.PersistentVolumeClaims(env.Namespace).List(env.Ctx, all)
+		env.Must(err)
+		for i := range list.Items {
+			left = append(left, &list.Items[i])
+		}
+		return left
+	})
+}
+
+// gone waits until nothing is left, and says what is.
+func (env *environment) gone(what string, left func() []runtime.Object) {
+	env.T.Helper()
+	ctx := env.WithTimeout()
+	for {
+		now := left()
+		if len(now) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			text, _ := json.Marshal(now)
+			env.T.Fatalf("%d %s are left: %s", len(now), what, text)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

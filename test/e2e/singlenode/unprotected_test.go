@@ -1,0 +1,180 @@
+//go:build unix
+
+package singlenode
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+// TestWithoutPolicies has somebody delete the policies that keep lock, gate and hold, and do what they refuse.
+func TestWithoutPolicies(t *testing.T) {
+	t.Parallel()
+	env := newOwnEnvironment(t)
+	env.removePolicies()
+	t.Run("the judge finds the mistakes of a program that removes gates at once",
+		func(t *testing.T) { testJudgeFinds(env.scenario(t)) })
+	t.Run("a former leader writes nothing", func(t *testing.T) {
+		env.scenario(t).play(scenario{mode: modeAll, play: testFormerLeader})
+	})
+	g := env.startVolumeGuard("--leader-election=false")
+	env.run(
+		damage("a lock is damaged", func(*objects.Pod) string { return "damaged" }),
+		damage("a lock is removed", func(*objects.Pod) string { return "" }),
+		damage("a lock is forged for a pod that waits",
+			func(next *objects.Pod) string { return string(next.UID) + " " + next.Name }),
+		damage("a lock is forged for a pod that does not exist", func(*objects.Pod) string { return "some-uid some-pod" }),
+		scenario{"somebody removes a gate", modeAll, testGateRemoved},
+		scenario{"somebody locks a claim that nobody uses", modeAll, testForgedUnused},
+	)
+	env.Must(g.Terminate())
+	t.Run("the API server is away", func(t *testing.T) {
+		env.scenario(t).play(scenario{mode: modeAll, play: testAPIServerAway})
+	})
+}
+
+// removePolicies deletes the bindings of all validating policies, and waits until they refuse nothing.
+func (env *environment) removePolicies() {
+	env.T.Helper()
+	env.Must(env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().DeleteCollection(env.Ctx,
+		metav1.DeleteOptions{}, metav1.ListOptions{}))
+	probe := env.scenario(env.T)
+	probe.ask(modeAll)
+	claim := probe.claim()
+	probe.Eventually("the policies are not in force", func() bool { return probe.forge(claim, "somebody else") == nil })
+	env.Must(probe.forge(claim, ""))
+}
+
+// damage is a scenario in which somebody changes a lock.
+func damage(name string, lock func(next *objects.Pod) string) scenario {
+	return scenario{name, modeAll, func(env *environment) { env.damage(lock) }}
+}
+
+// damage has somebody change the lock of a claim while one pod uses it and the next waits: that waits on.
+func (env *environment) damage(lock func(next *objects.Pod) string) {
+	env.T.Helper()
+	claim := env.claim()
+	first := env.runningPod(claim)
+	next := env.pod(claim)
+	env.waits(next, "ClaimInUse", claim, first.Name)
+	excuse(&env.excused.damaged, env.get(claim).UID)
+	env.Must(env.forge(claim, lock(next)))
+	env.waits(next, "UsedWithoutLock", claim, first.Name)
+	env.expectLocked(claim, next)
+	env.remove(first)
+	env.runs(next)
+	env.expectLocked(claim, next)
+	if text := lock(next); text == "damaged" {
+		env.waitClaimEvent(claim, "LockDamaged")
+	}
+}
+
+// testGateRemoved has somebody remove the gate of a pod that waits: it runs beside the one that has the lock, and the
+// next one waits for both.
+func testGateRemoved(env *environment) {
+	claim := env.claim()
+	first := env.runningPod(claim)
+	second, third := env.pod(claim), env.pod(claim)
+	env.waits(second, "ClaimInUse", claim, first.Name)
+	env.waits(third, "ClaimInUse", claim, first.Name)
+	excuse(&env.excused.ungated, second.UID)
+	env.Must(env.removeGate(second.Name))
+	env.runs(second)
+	env.remove(first)
+	env.waits(third, "UsedWithoutLock", claim, second.Name)
+	env.remove(second)
+	env.runs(third)
+}
+
+// testForgedUnused has somebody lock a claim for nobody: that ends by itself.
+func testForgedUnused(env *environment) {
+	claim := env.claim()
+	excuse(&env.excused.damaged, env.get(claim).UID)
+	env.Must(env.forge(claim, "some-uid some-pod"))
+	env.waitFree(claim)
+	env.inTurn(claim)
+}
+
+// testFormerLeader has the leader stand still while a pod waits, which is about to get a claim: it would give it to the
+// pod when it resumes, as the next leader does.
+func testFormerLeader(env *environment) {
+	home := *env.Environment
+	home.Namespace = env.DriverNamespace // of the account
+	user, kubeconfig := home.SecondAccount("former")
+	binary, err := fixture.VolumeGuardBinary()
+	env.Must(err)
+	former := env.StartReplica(program.Options{
+		Name: fixture.VolumeGuardName, Binary: binary,
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
+			flags(fixture.ReplicaFlags("former")...)...),
+	})
+	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
+	claim := env.claim()
+	first := env.runningPod(claim)
+	var waiting []*objects.Pod
+	for range 10 {
+		pod := env.pod(claim)
+		env.waits(pod, "ClaimInUse", claim, first.Name)
+		waiting = append(waiting, pod)
+	}
+	env.Must(former.Pause())
+	env.Must(first.Delete(env.Ctx))
+	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
+	resumed := time.Now()
+	env.Must(former.Resume())
+	for range waiting {
+		pod := env.onePod("running", isRunning)
+		env.Must(env.deletePod(pod))
+		env.Eventually("it is gone", func() bool {
+			return len(env.pods(func(now *v1.Pod) bool { return now.UID == pod.UID })) == 0
+		})
+	}
+	env.ExpectNoWritesAfter(former, user, resumed)
+	env.Must(next.Terminate())
+}
+
+// testJudgeFinds plays a volume-guard that removes each gate at once: the judge must say that there were two writers,
+// or it shows nothing about the real one.
+func testJudgeFinds(env *environment) {
+	env.ask(modeAll)
+	ctx, cancel := context.WithCancel(env.Ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			list, err := env.Client.CoreV1().Pods(env.Namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				continue
+			}
+			for i := range list.Items {
+				if pod := &list.Items[i]; isGated(pod) {
+					_ = env.removeGate(pod.Name) // another round follows
+				}
+			}
+		}
+	}()
+	claim := env.claim()
+	env.runningPod(claim)
+	env.runningPod(claim)
+	cancel()
+	<-ended
+	found := strings.Join(env.judge().violations, "\n")
+	for _, want := range []string{"TWO WRITERS", "WRONG SCHEDULE"} {
+		if !strings.Contains(found, want) {
+			env.T.Errorf("the judge does not find %s:\n%s", want, found)
+		}
+	}
+	// A volume-guard has to release what is held.
+	g := env.startVolumeGuard("--leader-election=false")
+	env.deleteAll()
+	env.Must(g.Terminate())
+}

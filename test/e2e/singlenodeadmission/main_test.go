@@ -1,0 +1,36 @@
+//go:build unix
+
+package singlenodeadmission
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
+)
+
+// cluster is the control plane that all tests share; client is its administrator's.
+var (
+	cluster *controlplane.ControlPlane
+	client  *kubernetes.Clientset
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Suite{
+		Options:  controlplane.Options{Scheduler: true, ControllerManagerQPS: 5000, Progress: os.Stderr},
+		Install:  install,
+		Webhooks: []string{manifests.PodSafetyHoldWebhook, manifests.SingleNodeGateWebhook},
+	}.Main(m))
+}
+
+// install applies what an operator applies for this version.
+func install(ctx context.Context, c *controlplane.ControlPlane, admin *kubernetes.Clientset) error {
+	cluster, client = c, admin
+	files := append(manifests.PodSafety(c.Version()), manifests.SingleNode(c.Version())...)
+	return manifests.Apply(ctx, c.Admin(), files...)
+}
