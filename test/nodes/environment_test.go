@@ -171,7 +171,8 @@ func (env *environment) expectRuns(node string, pod types.UID, want bool) {
 	runs, err := env.pool.Node(node).Runs(env.Ctx, pod)
 	env.Must(err)
 	if runs != want {
-		env.T.Errorf("pod %s runs on %s: %v, want %v", pod, node, runs, want)
+		all, err := env.pool.Node(node).Containers(env.Ctx)
+		env.T.Errorf("pod %s runs on %s: %v, want %v; of %+v, %v", pod, node, runs, want, all, err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
@@ -47,16 +48,26 @@ type safety struct {
 	guard *program.Program
 }
 
-// startSafety starts a control plane, two nodes with a driver that does not attach, and volume-guard with its shipped
-// account, permissions, policies and kinds.
+// startSafety starts two nodes, and volume-guard with pod safety.
 func startSafety(t *testing.T) *safety {
 	t.Helper()
-	nodes.SkipUnlessSupported(t)
 	begun := time.Now()
+	env := startNodes(t, "safe.csi-reclaimer.io", nodes.Options{Names: []string{node1, node2}})
+	s := &safety{environment: env,
+		guard: env.startGuard([]string{"pod-safety"}, manifests.PodSafety(env.Plane.Version()))}
+	t.Logf("control plane, nodes, driver and volume-guard in %s", time.Since(begun).Round(100*time.Millisecond))
+	return s
+}
+
+// startNodes starts a control plane, whose controller manager gets these arguments, too, and nodes with a driver that
+// does not attach.
+func startNodes(t *testing.T, driver string, o nodes.Options, managerArgs ...string) *environment {
+	t.Helper()
+	nodes.SkipUnlessSupported(t)
 	plane, err := controlplane.Start(t.Context(), fixture.Version(), controlplane.Options{
 		Scheduler: true, Progress: os.Stderr, ControllerManagerQPS: 5000,
-		// A node counts as unreachable sooner than after 50 seconds. A kubelet renews its Lease every 10.
-		ControllerManagerArgs: []string{"--node-monitor-grace-period=20s", "--node-monitor-period=1s"},
+		// A node counts as unreachable sooner than after 50 seconds.
+		ControllerManagerArgs: append(managerArgs, "--node-monitor-grace-period=20s", "--node-monitor-period=1s"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -66,36 +77,50 @@ func startSafety(t *testing.T) *safety {
 			t.Error(err)
 		}
 	})
-	const driver = "safe.csi-reclaimer.io"
 	env := &environment{Environment: fixture.NewOn(t, plane, driver)}
 	env.CreateServiceAccount("csi-reclaimer")
 	env.GrantRole("owner")
-	env.useNodes(nodes.ForTest(t, plane, nodes.Options{Names: []string{node1, node2}, Progress: os.Stderr}), driver, false)
+	o.Progress = os.Stderr
+	// A kubelet renews its Lease four times in that. One that a busy machine keeps waiting is not taken to be away.
+	o.Kubelet = map[string]any{"nodeLeaseDurationSeconds": 12}
+	env.useNodes(nodes.ForTest(t, plane, o), driver, false)
 	env.StartSidecar(fixture.FastRetries()...)
-	s := &safety{environment: env, guard: env.startPodSafety()}
-	t.Logf("control plane, nodes, driver and volume-guard in %s", time.Since(begun).Round(100*time.Millisecond))
-	return s
+	return env
 }
 
-// startPodSafety installs pod safety as an operator does, and starts volume-guard.
-func (env *environment) startPodSafety() *program.Program {
+// startGuard applies manifests, as an operator does, and starts volume-guard with these controllers, and with its
+// shipped account and permissions.
+func (env *environment) startGuard(controllers, files []string) *program.Program {
+	env.T.Helper()
+	return env.runGuard(env.installGuard(controllers, files), controllers)
+}
+
+// installGuard applies manifests, and returns volume-guard's account with the permissions for these controllers.
+func (env *environment) installGuard(controllers, files []string) *rest.Config {
 	env.T.Helper()
 	_, err := env.Client.CoreV1().Namespaces().Create(env.Ctx,
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}}, metav1.CreateOptions{})
 	env.Must(err)
-	env.Must(manifests.Apply(env.Ctx, env.Plane.Admin(), manifests.PodSafety(env.Plane.Version())...))
-	_, err = rbac.GrantGuardController(env.Ctx, env.Client, guardNamespace, fixture.VolumeGuardName, "pod-safety")
+	env.Must(manifests.Apply(env.Ctx, env.Plane.Admin(), files...))
+	_, err = rbac.GrantGuardController(env.Ctx, env.Client, guardNamespace, fixture.VolumeGuardName, controllers...)
 	env.Must(err)
 	account, err := env.Plane.ServiceAccount(env.Ctx, guardNamespace, fixture.VolumeGuardName)
 	env.Must(err)
+	return account
+}
+
+// runGuard starts volume-guard with these controllers.
+func (env *environment) runGuard(account *rest.Config, controllers []string) *program.Program {
+	env.T.Helper()
 	kubeconfig := filepath.Join(env.T.TempDir(), "kubeconfig")
 	env.Must(controlplane.WriteKubeconfig(kubeconfig, account))
 	binary, err := fixture.VolumeGuardBinary()
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary, Dir: env.T.TempDir(), Args: []string{
-			"--kubeconfig=" + kubeconfig, "--controllers=pod-safety,-intree", "--leader-election=false",
-			"--unmount-grace=" + unmountGrace.String(), "--retry-interval-start=50ms", "--retry-interval-max=500ms",
+			"--kubeconfig=" + kubeconfig, "--controllers=" + strings.Join(controllers, ",") + ",-intree",
+			"--leader-election=false", "--unmount-grace=" + unmountGrace.String(), "--retry-interval-start=50ms",
+			"--retry-interval-max=500ms",
 		},
 	})
 	env.Must(err)
@@ -104,22 +129,26 @@ func (env *environment) startPodSafety() *program.Program {
 	return g
 }
 
-// scenario returns the same in a namespace of its own with this mode, "" for none.
+// scenario returns the same in a namespace of its own with this mode, "" for none, and ends what was begun there.
 func (s *safety) scenario(t *testing.T, mode string) *safety {
+	t.Helper()
+	sub := s.inNamespace(t, mode)
+	for _, n := range s.pool.Nodes() {
+		sub.Must(n.WaitReady(sub.WithTimeout()))
+	}
+	t.Cleanup(func() {
+		sub.showFailure()
+		sub.end()
+	})
+	return sub
+}
+
+// inNamespace returns the same in a namespace of its own with this mode, "" for none.
+func (s *safety) inNamespace(t *testing.T, mode string) *safety {
 	t.Helper()
 	env := &environment{Environment: fixture.NewOn(t, s.Plane, s.Driver), pool: s.pool, driver: s.driver}
 	env.AdoptDriver(s.driver.Driver)
 	sub := &safety{environment: env, guard: s.guard}
-	for _, n := range s.pool.Nodes() {
-		env.Must(n.WaitReady(env.WithTimeout()))
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("log of volume-guard about this scenario:\n%s", strings.Join(sub.guardLog(""), ""))
-			sub.showPods()
-		}
-		sub.end()
-	})
 	if mode == "" {
 		return sub
 	}
@@ -149,7 +178,12 @@ func (s *safety) end() {
 	s.removePods()
 }
 
-func (s *safety) showPods() {
+// showFailure shows what a scenario that has failed was like.
+func (s *safety) showFailure() {
+	if !s.T.Failed() {
+		return
+	}
+	s.T.Logf("log of volume-guard about this scenario:\n%s", strings.Join(s.guardLog(""), ""))
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(s.CleanupContext(), metav1.ListOptions{})
 	s.Must(err)
 	for i := range list.Items {
@@ -196,6 +230,9 @@ type database struct {
 	volume *objects.Volume
 }
 
+// longEnd is the grace period of a pod to which something happens while it ends: enough for that on a busy machine.
+const longEnd = 20 * time.Second
+
 // stubborn has a writer write on after SIGTERM, until the end of this grace period.
 func stubborn(grace time.Duration) func(*v1.PodSpec) {
 	return func(spec *v1.PodSpec) {
@@ -204,13 +241,22 @@ func stubborn(grace time.Duration) func(*v1.PodSpec) {
 	}
 }
 
-// startDatabase starts one on a node, whose replacement then goes to the other one, and waits until it writes, is held
-// where that is asked for, and the policies are in force.
+// startDatabase starts one on a node, whose replacement then goes to the other one.
 func (s *safety) startDatabase(name, node, other string, changes ...func(*v1.PodSpec)) *database {
 	s.T.Helper()
 	s.cordon(s.Ctx, node, false)
 	s.cordon(s.Ctx, other, true)
 	s.createStatefulSet(name, s.CreateStorageClass(), changes...)
+	d := s.waitDatabase(name, node)
+	s.cordon(s.Ctx, other, false)
+	s.cordon(s.Ctx, node, true)
+	return d
+}
+
+// waitDatabase waits until the pod of a StatefulSet writes on a node, is held where that is asked for, and the policies
+// are in force.
+func (s *safety) waitDatabase(name, node string) *database {
+	s.T.Helper()
 	d := &database{safety: s, name: name + "-0", volume: s.WaitBound(s.waitClaimOf("volume-0-" + name + "-0")).Volume}
 	d.first = s.waitPod(d.name, "")
 	s.waitWritten(d.volume, d.first.UID, 5)
@@ -220,8 +266,6 @@ func (s *safety) startDatabase(name, node, other string, changes ...func(*v1.Pod
 		return apierrors.IsForbidden(d.forceDelete(metav1.DryRunAll))
 	})
 	d.first = d.now()
-	s.cordon(s.Ctx, other, false)
-	s.cordon(s.Ctx, node, true)
 	return d
 }
 
@@ -295,6 +339,10 @@ func (d *database) waitReplaced(reason podsafety.Reason) *v1.Pod {
 	})
 	d.T.Logf("replaced %s later", time.Since(began).Round(10*time.Millisecond))
 	d.until("the replacement writes", func() bool {
+		// Taint eviction deletes pods by name: an eviction that was due for the first may end its replacement.
+		if now := d.now(); now != nil && now.UID != d.first.UID {
+			second = now
+		}
 		all, err := d.driver.Stamps(d.volume.Handle)
 		d.Must(err)
 		return count(all, second.UID) >= 10

@@ -35,7 +35,7 @@ func (s *safety) waitDriver(ctx context.Context, node string) {
 
 // testKubeletCrash: a kubelet crashes while it ends a pod, which writes on, and starts again.
 func testKubeletCrash(s *safety) {
-	d := s.startDatabase("db", node1, node2, stubborn(10*time.Second))
+	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()
 	d.waitKilling()
 	s.Must(s.pool.Node(node1).Crash())
@@ -55,7 +55,7 @@ const outage = 20 * time.Second
 
 // testOutage: volume-guard is killed while a kubelet ends a pod, and starts again while the API server is away.
 func testOutage(s *safety) {
-	d := s.startDatabase("db", node1, node2, stubborn(4*time.Second))
+	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()
 	d.waitKilling()
 	s.guard.Kill()

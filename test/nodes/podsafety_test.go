@@ -18,6 +18,7 @@ import (
 // TestPodSafety judges by the stamps in the volume, and by which processes run, whether a pod of a StatefulSet is
 // replaced before its processes have ended. TestForceDeletionMakesTwoWriters shows what happens without volume-guard.
 func TestPodSafety(t *testing.T) {
+	t.Parallel()
 	s := startSafety(t)
 	for _, scenario := range []struct {
 		name string
@@ -104,7 +105,7 @@ func testPartition(s *safety) {
 
 // testReboot: a node loses power while its pod is terminating, and boots.
 func testReboot(s *safety) {
-	d := s.startDatabase("db", node1, node2, stubborn(20*time.Second))
+	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()
 	d.waitKilling()
 	s.powerOff(node1)
@@ -202,7 +203,7 @@ func (s *safety) withCleanupContext() *safety {
 
 // testOutOfServiceReady: somebody declares that a node is off, and it is not.
 func testOutOfServiceReady(s *safety) {
-	d := s.startDatabase("db", node1, node2, stubborn(10*time.Second))
+	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	s.taintOutOfService(true)
 	s.T.Cleanup(func() { s.withCleanupContext().taintOutOfService(false) })
 	d.waitSaid("OutOfServiceNodeReady")

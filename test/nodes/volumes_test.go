@@ -134,7 +134,7 @@ func (env *environment) startVolumeGuard(args ...string) {
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace}, args...),
+		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election=false"}, args...),
 	})
 	env.Must(err)
 	env.StopAtEnd(g)

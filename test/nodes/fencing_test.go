@@ -1,0 +1,300 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+)
+
+// TestFencing judges by the stamps in the volume whether the pod of a node that is fenced is replaced after the node's
+// processes have ended, and how long that takes. Each scenario has a node of its own.
+func TestFencing(t *testing.T) {
+	t.Parallel()
+	f := startFencing(t, "frozen", "silent", "lied-to", "rebooted")
+	t.Run("one node", func(t *testing.T) {
+		for _, scenario := range []struct {
+			name, node string
+			run        func(*fencing)
+		}{
+			{"a node that stands still", "frozen", testFrozenNode},
+			{"a node that is cut off and runs on", "silent", testSilentNode},
+			{"agents that hang and lie", "lied-to", testAgentLies},
+			{"an agent that reboots", "rebooted", testAgentReboots},
+		} {
+			t.Run(scenario.name, func(t *testing.T) {
+				t.Parallel()
+				begun := time.Now()
+				scenario.run(f.scenario(t, scenario.node))
+				t.Logf("in %s", time.Since(begun).Round(100*time.Millisecond))
+			})
+		}
+	})
+	t.Run("all nodes are cut off", func(t *testing.T) { testStorm(f.scenario(t, "silent")) })
+}
+
+// powersOff has agents power the scenario's node off.
+func (f *fencing) powersOff() {
+	node := f.pool.Node(f.node)
+	off := func(context.Context) error { return node.PowerOff() } //nolint:contextcheck // half a loss of power is none
+	f.agents.on("fence", f.node, off)
+}
+
+// testFrozenNode: a node stands still, as a virtual machine that is paused. It would write on when it is resumed.
+func testFrozenNode(f *fencing) {
+	f.powersOff()
+	f.createPolicy(f.agent("power", "fencer", v1alpha1.CoversUntilUnfenced))
+	d := f.startDatabase("db", time.Second)
+	f.Must(f.pool.Node(f.node).Freeze(f.Ctx))
+	f.measureReplaced(d, time.Now())
+	f.Must(f.pool.Node(f.node).Boot(f.Ctx))
+	f.expectReturned(d)
+}
+
+// testSilentNode: the network of a kubelet is cut, and its pod writes on until the node is fenced. The agent undoes the
+// fence, too.
+func testSilentNode(f *fencing) {
+	f.powersOff()
+	node := f.pool.Node(f.node)
+	f.agents.on("unfence", f.node, node.Boot)
+	agent := f.agent("power", "fencer", v1alpha1.CoversUntilUnfenced)
+	agent.Job.Undo = true
+	f.createPolicy(agent)
+	d := f.startDatabase("db", time.Second)
+	f.Must(node.Disconnect())
+	cut := time.Now()
+	f.measureReplaced(d, cut)
+	_, off := f.agents.fenced(f.node)
+	if last := f.lastStamp(d, d.first); last.Wall.Before(cut.Add(patience)) || last.Wall.After(off) {
+		f.T.Errorf("the pod of the node that was cut off at %s and fenced at %s wrote last at %s", cut, off, last.Wall)
+	}
+	f.Must(node.Connect())
+	f.unfence(f.Ctx, v1alpha1.UnfenceWhenReleased)
+	f.expectReturned(d)
+}
+
+func (f *fencing) writersOf(d *database) []stamps.Writer {
+	f.T.Helper()
+	all, err := f.driver.Stamps(d.volume.Handle)
+	f.Must(err)
+	return stamps.Writers(all)
+}
+
+// lastStamp returns what a pod has written last.
+func (f *fencing) lastStamp(d *database, pod *v1.Pod) (last stamps.Stamp) {
+	f.T.Helper()
+	all, err := f.driver.Stamps(d.volume.Handle)
+	f.Must(err)
+	for _, s := range all {
+		if s.Pod == pod.UID {
+			last = s
+		}
+	}
+	return last
+}
+
+// measureReplaced measures from the failure of the node to the first write of the new pod.
+func (f *fencing) measureReplaced(d *database, failed time.Time) {
+	f.T.Helper()
+	asked := &milestone{what: "the agent's pod runs"}
+	asked.reached = func() bool { asked.at, _ = f.agents.fenced(f.node); return !asked.at.IsZero() }
+	off := &milestone{what: "the node is off"}
+	off.reached = func() bool { _, off.at = f.agents.fenced(f.node); return !off.at.IsZero() }
+	writes := &milestone{what: "the new pod writes"}
+	writes.reached = func() bool {
+		writers := f.writersOf(d)
+		if len(writers) < 2 {
+			return false
+		}
+		writes.at = f.firstStamp(d, writers[1])
+		return true
+	}
+	f.measure("the first write of the new pod", failed,
+		&milestone{what: "NotReady", reached: func() bool { return f.isTainted(v1.TaintNodeUnreachable) }},
+		&milestone{what: "NodeFence", reached: func() bool { return f.fence().UID != "" }},
+		asked, off,
+		&milestone{what: "proof", reached: func() bool { return f.fence().Status.Proof != nil }},
+		&milestone{what: "taint", reached: func() bool { return f.isTainted(v1.TaintNodeOutOfService) }},
+		&milestone{what: "a new pod", reached: func() bool { now := d.now(); return now != nil && now.UID != d.first.UID }},
+		writes)
+	d.waitReplaced("NodeFenced")
+}
+
+// firstStamp returns when a writer wrote first.
+func (f *fencing) firstStamp(d *database, writer stamps.Writer) time.Time {
+	f.T.Helper()
+	all, err := f.driver.Stamps(d.volume.Handle)
+	f.Must(err)
+	return all[writer.First].Wall
+}
+
+// expectReturned waits for the end of the fence, and has a pod of the database run on the node again.
+func (f *fencing) expectReturned(d *database) {
+	f.T.Helper()
+	booted := time.Now()
+	f.until("the fence has ended", func() bool {
+		return meta.IsStatusConditionTrue(f.fence().Status.Conditions, v1alpha1.ConditionReturned)
+	})
+	f.T.Logf("returned after %s", time.Since(booted).Round(100*time.Millisecond))
+	f.until("the node has no taint", func() bool { return !f.isTainted("") })
+	second := d.now()
+	d.delete()
+	third := d.waitPod(d.name, second.UID)
+	f.waitWritten(d.volume, third.UID, 5)
+	f.expectRuns(f.node, third.UID, true)
+	f.expectNoOverlap(d.volume)
+}
+
+// testAgentLies: an agent has no result in its time, which releases nothing. The next one says that the node is fenced,
+// and it is not: two pods write to one volume, which is what a wrong agent costs. The node shows it when it is back.
+func testAgentLies(f *fencing) {
+	f.agents.on("fence", f.node, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	d := f.startDatabase("db", time.Second)
+	f.Must(f.pool.Node(f.node).Disconnect())
+	f.waitNotReady(f.node)
+	f.until("the pod is terminating", func() bool { return d.now().DeletionTimestamp != nil })
+	hangs := f.agent("hangs", "fencer", v1alpha1.CoversUntilUnfenced)
+	hangs.Timeout.Duration = 30 * time.Second // in which its pod starts, also on a busy machine
+	f.createFence(hangs, f.agent("lies", "liar", v1alpha1.CoversUntilUnfenced))
+	f.until("the first agent is asked", func() bool {
+		asked, _ := f.agents.fenced(f.node)
+		return !asked.IsZero()
+	})
+	d.expectHeld()
+	f.until("the first agent is given up", func() bool {
+		attempts := f.fence().Status.Attempts
+		return len(attempts) > 0 && attempts[0].EndedAt != nil
+	})
+	// The Job has the same time limit: whichever of the two ends it first.
+	if got := f.fence().Status.Attempts[0]; got.Agent != "hangs" || got.Result != v1alpha1.ResultTimedOut &&
+		got.Result != v1alpha1.ResultFailed {
+		f.T.Errorf("the agent that hangs: %+v", got)
+	}
+	f.until("two pods write to the volume", func() bool {
+		all, err := f.driver.Stamps(d.volume.Handle)
+		f.Must(err)
+		overlaps := stamps.Overlaps(all)
+		return len(overlaps) == 1 && overlaps[0].First.Pod == d.first.UID && overlaps[0].Late > 10
+	})
+	f.expectReleased(d.name, "NodeFenced")
+	f.expectRuns(f.node, d.first.UID, true)
+
+	f.Must(f.pool.Node(f.node).Connect())
+	connected := time.Now()
+	f.waitEnded(f.node, d.first.UID)
+	all, err := f.driver.Stamps(d.volume.Handle)
+	f.Must(err)
+	f.T.Logf("TWO WRITERS because of an agent that lies: %s", stamps.Overlaps(all)[0])
+	f.waitFenceEvent("ProofContradicted")
+	f.T.Logf("ProofContradicted %s after the node is back", time.Since(connected).Round(100*time.Millisecond))
+	if fence := f.fence(); fence.Status.Proof != nil ||
+		meta.IsStatusConditionTrue(fence.Status.Conditions, v1alpha1.ConditionFenced) {
+		f.T.Errorf("a proof that is contradicted stands: %+v", fence.Status)
+	}
+	f.until("the node has no taint", func() bool { return !f.isTainted("") })
+	f.unfence(f.Ctx, v1alpha1.UnfenceNow)
+	f.until("the fence has ended", func() bool {
+		return meta.IsStatusConditionTrue(f.fence().Status.Conditions, v1alpha1.ConditionReturned)
+	})
+}
+
+// testAgentReboots: a reboot is proof for pods that were terminating before it, and for no other.
+func testAgentReboots(f *fencing) {
+	f.powersOff() // which a reboot begins with
+	before, after := f.startDatabase("before", time.Hour), f.startDatabase("after", time.Hour)
+	f.Must(f.pool.Node(f.node).Disconnect())
+	f.waitNotReady(f.node)
+	before.delete()
+	f.createFence(f.agent("reboots", "fencer", v1alpha1.CoversReboot))
+	before.waitReplaced("NodeFenced")
+	after.delete()
+	after.waitSaid("NodeUnreachable")
+	if now := after.now(); now == nil || now.UID != after.first.UID || !isHeld(now) {
+		f.T.Errorf("WRONG END: a pod that was not terminating before the reboot is released by it: %+v", now)
+	}
+	if f.isTainted(v1.TaintNodeOutOfService) {
+		f.T.Error("a node that may start pods again is out of service")
+	}
+	f.Must(f.pool.Node(f.node).Connect())
+	f.Must(f.pool.Node(f.node).Boot(f.Ctx))
+	after.waitReplaced("Finished")
+	f.expectReturned(after)
+}
+
+// testStorm: all nodes are cut off at once, for longer than the policy waits. Then the network is to blame, and no node
+// is fenced.
+func testStorm(f *fencing) {
+	policy := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: f.node}}
+	policy.Spec = v1alpha1.FencePolicySpec{UnreachableAfter: metav1.Duration{Duration: patience},
+		WaitForTolerations: new(bool), Agents: []v1alpha1.Agent{f.agent("power", "liar", v1alpha1.CoversUntilUnfenced)}}
+	_, err := f.fences.Policies.Create(f.Ctx, policy, metav1.CreateOptions{})
+	f.Must(err)
+	d := f.startDatabase("db", time.Hour)
+	for _, n := range f.pool.Nodes() {
+		f.Must(n.Partition())
+		f.T.Cleanup(func() { f.Must(n.Heal()) })
+	}
+	for _, n := range f.pool.Nodes() {
+		f.waitNotReady(n.Name())
+	}
+	over := time.Now().Add(patience + 10*time.Second)
+	f.until("the policy's patience is over", func() bool {
+		f.expectNoFence()
+		return time.Now().After(over)
+	})
+	f.waitHalted("ViewLost")
+	f.waitWritten(d.volume, d.first.UID, 10)
+	f.Must(f.pool.Node(spare).Heal())
+	f.waitHalted("ManyUnreachable")
+	f.Must(f.pool.Node(f.node).Heal()) // before the others, or it may be fenced while few are away
+	f.Must(f.pool.Node(f.node).WaitReady(f.WithTimeout()))
+	for _, n := range f.pool.Nodes() {
+		f.Must(n.Heal())
+	}
+	f.until("the policy may fence again", func() bool {
+		return meta.IsStatusConditionTrue(f.policyStatus().Conditions, v1alpha1.ConditionActive)
+	})
+	f.expectNoFence()
+	f.waitWritten(d.volume, d.first.UID, 10)
+	f.expectNoOverlap(d.volume)
+}
+
+// waitHalted waits until the policy shows this reason for its halt, and as what it does about the scenario's node.
+func (f *fencing) waitHalted(reason string) {
+	f.T.Helper()
+	f.until("the policy halts because of "+reason, func() bool {
+		f.expectNoFence()
+		status := f.policyStatus()
+		active := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionActive)
+		return active != nil && active.Status == metav1.ConditionFalse && active.Reason == reason &&
+			slices.ContainsFunc(status.Nodes, func(n v1alpha1.NodeJudgement) bool {
+				return n.Name == f.node && n.Reason == reason
+			})
+	})
+}
+
+// expectNoFence checks that no node is fenced.
+func (f *fencing) expectNoFence() {
+	f.T.Helper()
+	list, err := f.fences.Fences.List(f.Ctx, metav1.ListOptions{})
+	f.Must(err)
+	if len(list.Items) > 0 {
+		f.T.Fatalf("WRONG FENCE: %+v", list.Items)
+	}
+}
+
+func (f *fencing) policyStatus() v1alpha1.FencePolicyStatus {
+	f.T.Helper()
+	policy, err := f.fences.Policies.Get(f.Ctx, f.node, metav1.GetOptions{})
+	f.Must(err)
+	return policy.Status
+}

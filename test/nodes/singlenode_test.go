@@ -1,0 +1,158 @@
+//go:build linux
+
+package nodes
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+)
+
+// TestSingleNode judges by the stamps in the volumes whether two nodes write to a volume that nothing attaches, whose
+// claim is ReadWriteOnce. Each scenario happens twice at a time: without locks, where two pods write, and with them.
+func TestSingleNode(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	c := startSingleNode(t, "busy", "cut-off", "rebooted")
+	for _, on := range []struct {
+		node      string
+		scenarios []singleNodeScenario
+	}{
+		{"busy", []singleNodeScenario{
+			{"Deployment rollout", testRolloutLocked},
+			{"drain", testDrainLocked},
+			{"volume-guard is killed at each write", testKilledLocked},
+		}},
+		{"cut-off", []singleNodeScenario{{"partition, and force deletion", testPartitionLocked}}},
+		{"rebooted", []singleNodeScenario{{"reboot", testRebootLocked}}},
+	} {
+		t.Run(on.node, func(t *testing.T) {
+			t.Parallel()
+			for _, scenario := range on.scenarios {
+				t.Run(scenario.name, func(t *testing.T) {
+					begun := time.Now()
+					scenario.run(c.scenario(t, on.node))
+					t.Logf("in %s", time.Since(begun).Round(100*time.Millisecond))
+				})
+			}
+		})
+	}
+}
+
+type singleNodeScenario struct {
+	name string
+	run  func(*singleNode)
+}
+
+// testRolloutLocked rolls a Deployment that never wants two pods at a time: Kubernetes creates the new pod when the old
+// one is terminating.
+func testRolloutLocked(s *singleNode) {
+	s.rollout("rollout")
+}
+
+// rollout has a Deployment move its pod to the spare node.
+func (s *singleNode) rollout(name string) {
+	s.locked.T.Helper()
+	all := s.start(name, rolling, time.Hour)
+	all.each(func(w *workload) { w.rollTo(spare) })
+	all.each((*workload).moved)
+	all.each((*workload).hurry)
+	all.each((*workload).waitReplaced)
+}
+
+// rollTo changes the template of the pod, which has to run on a node.
+func (w *workload) rollTo(node string) {
+	w.T.Helper()
+	_, err := w.Client.AppsV1().Deployments(w.Namespace).Patch(w.Ctx, w.name, types.StrategicMergePatchType,
+		[]byte(`{"spec":{"template":{"spec":{"nodeSelector":{"`+v1.LabelHostname+`":"`+node+`"}}}}}`),
+		metav1.PatchOptions{})
+	w.Must(err)
+}
+
+// testDrainLocked drains the node. The strategy Recreate is about rollouts alone: the ReplicaSet replaces a pod that is
+// terminating at once.
+func testDrainLocked(s *singleNode) {
+	all := s.start("drained", recreate, time.Hour)
+	s.drain(all)
+	all.each((*workload).moved)
+	all.each((*workload).hurry)
+	all.each((*workload).waitReplaced)
+}
+
+// drain is kubectl drain.
+func (s *singleNode) drain(all workloads) {
+	s.plain.T.Helper()
+	s.plain.cordon(s.plain.Ctx, s.node, true)
+	all.each(func(w *workload) {
+		w.Must(w.Client.CoreV1().Pods(w.Namespace).EvictV1(w.Ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: w.first.Name}}))
+	})
+}
+
+// testPartitionLocked cuts the node off, whose containers write on. Kubernetes deletes one pod, as its node is
+// unreachable for too long, and a person another one by force.
+func testPartitionLocked(s *singleNode) {
+	evicted := s.start("evicted", recreate, time.Second)
+	forced := s.start("forced", recreate, time.Hour)
+	s.plain.partition(s.node)
+	s.plain.waitNotReady(s.node)
+	evicted.each((*workload).moved)
+	forced.each(func(w *workload) {
+		err := w.delete(0)
+		if w.locked {
+			if !apierrors.IsForbidden(err) {
+				w.T.Errorf("force deletion without a confirmation: %v, want a refusal", err)
+			}
+			err = w.delete(-1)
+		}
+		w.Must(err)
+	})
+	forced.each((*workload).moved)
+	s.plain.Must(s.plain.pool.Node(s.node).Heal())
+	evicted.each((*workload).hurry)
+	forced.each((*workload).hurry)
+	evicted.each((*workload).waitReplaced)
+	forced.each((*workload).waitReplaced)
+}
+
+// testRebootLocked drains a node, which loses power before the pods have ended, and boots.
+func testRebootLocked(s *singleNode) {
+	all := s.start("rebooted", recreate, time.Hour)
+	s.drain(all)
+	all.each((*workload).moved)
+	s.plain.powerOff(s.node)
+	s.plain.waitNotReady(s.node)
+	all.each(func(w *workload) {
+		if second := w.replacement(); w.locked && !isGated(second) {
+			w.T.Errorf("the replacement is scheduled while the node is off: %s", describe(second))
+		}
+	})
+	s.plain.Must(s.plain.pool.Node(s.node).Boot(s.plain.Ctx))
+	all.each((*workload).waitReplaced)
+}
+
+// testKilledLocked kills volume-guard right after each write about the pods and the claim of a rollout.
+func testKilledLocked(s *singleNode) {
+	const name = "killed"
+	var rules []proxy.Rule
+	for _, kind := range []string{"pods", "persistentvolumeclaims"} {
+		rules = append(rules, proxy.Rule{Verb: "write", Resource: kind, Object: name + "*", Effect: proxy.Crash})
+	}
+	s.locked.Must(s.line.SetRules(rules...))
+	s.rollout(name)
+	killed := s.line.Applied()
+	s.locked.Must(s.line.SetRules())
+	s.locked.T.Logf("killed at %d writes", killed)
+	// For each of two pods the lock and the gate, and the release of the first one's hold and lock.
+	if least := 6; killed < least {
+		s.locked.T.Errorf("killed at %d writes, want %d", killed, least)
+	}
+}
