@@ -206,7 +206,7 @@ const quietFor = 500 * time.Millisecond
 
 // quiet waits, where there is an audit log, until it no longer grows.
 func (env *environment) quiet(ctx context.Context) error {
-	if env.kind != audited {
+	if !env.kind.audits() {
 		return nil
 	}
 	for last := int64(-1); ; {

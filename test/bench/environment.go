@@ -39,7 +39,12 @@ const (
 	audited
 	// bare has no controller manager: PVs may be filled in whose claims do not exist.
 	bare
+	// scheduled is audited with a scheduler.
+	scheduled
 )
+
+// audits reports whether it has an audit log.
+func (k kind) audits() bool { return k == audited || k == scheduled }
 
 const (
 	driverName = "bench.csi-reclaimer.io"
@@ -85,7 +90,8 @@ func newEnvironment(ctx context.Context, k kind, p programs, progress io.Writer)
 			err = errors.Join(fmt.Errorf("set up the environment: %w", err), env.close())
 		}
 	}()
-	o := controlplane.Options{Progress: progress, AuditLog: k == audited, NoControllerManager: k == bare}
+	o := controlplane.Options{Progress: progress, AuditLog: k.audits(), NoControllerManager: k == bare,
+		Scheduler: k == scheduled, SchedulerArgs: []string{"--kube-api-qps=5000", "--kube-api-burst=10000"}}
 	if k != bare {
 		o.ControllerManagerQPS = 5000 // the burst is twice that
 	}

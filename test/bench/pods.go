@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -55,15 +56,18 @@ func measurePods(ctx context.Context, s *session) (err error) {
 	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
 	var background errgroup.Group
 	defer func() { cancel(); err = errors.Join(err, background.Wait()) }()
-	guard, err := s.env.startPodSafety(ctx)
+	controllers := []string{"pod-safety"}
+	kubeconfig, err := s.env.installGuard(ctx, controllers, manifests.PodSafety(s.env.cluster.Version()))
+	if err != nil {
+		return err
+	}
+	guard, err := startGuard(ctx, kubeconfig, controllers)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, guard.Stop()) }()
-	for i := range playedNodes {
-		if err := s.env.playNode(ctx, &background, fmt.Sprintf("node-%d", i)); err != nil {
-			return err
-		}
+	if err := s.env.playNodes(ctx, &background); err != nil {
+		return err
 	}
 	namespaces := map[string]string{}
 	for _, column := range []string{report.Ours, report.Limit} {
@@ -79,30 +83,31 @@ func measurePods(ctx context.Context, s *session) (err error) {
 	})
 }
 
-// startPodSafety installs pod safety as an operator does, and starts volume-guard.
-func (env *environment) startPodSafety(ctx context.Context) (*program.Program, error) {
+// installGuard installs controllers of volume-guard as an operator does, and returns the kubeconfig of its account.
+func (env *environment) installGuard(ctx context.Context, controllers, files []string) (kubeconfig string, err error) {
 	client := env.users[0]
-	_, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}},
+	_, err = client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if err := manifests.Apply(ctx, env.cluster.Admin(), manifests.PodSafety(env.cluster.Version())...); err != nil {
-		return nil, err
+	if err := manifests.Apply(ctx, env.cluster.Admin(), files...); err != nil {
+		return "", err
 	}
-	if _, err := rbac.GrantGuardController(ctx, client, guardNamespace, volumeGuard, "pod-safety"); err != nil {
-		return nil, err
+	if _, err := rbac.GrantGuardController(ctx, client, guardNamespace, volumeGuard, controllers...); err != nil {
+		return "", err
 	}
 	account, err := env.cluster.ServiceAccount(ctx, guardNamespace, volumeGuard)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	kubeconfig, err := env.cluster.Kubeconfig(account)
-	if err != nil {
-		return nil, err
-	}
+	return env.cluster.Kubeconfig(account)
+}
+
+// startGuard starts volume-guard with these controllers.
+func startGuard(ctx context.Context, kubeconfig string, controllers []string) (*program.Program, error) {
 	guard, err := program.Start(ctx, program.Options{Name: volumeGuard, Args: []string{"--kubeconfig=" + kubeconfig,
-		"--controllers=pod-safety,-intree", "--leader-election=false"}})
+		"--controllers=" + strings.Join(controllers, ",") + ",-intree", "--leader-election=false"}})
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +115,16 @@ func (env *environment) startPodSafety(ctx context.Context) (*program.Program, e
 		return nil, errors.Join(err, guard.Stop())
 	}
 	return guard, nil
+}
+
+// playNodes plays all nodes until ctx ends, and returns once they are registered.
+func (env *environment) playNodes(ctx context.Context, background *errgroup.Group) error {
+	for i := range playedNodes {
+		if err := env.playNode(ctx, background, fmt.Sprintf("node-%d", i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // playNode plays a node until ctx ends, and returns once it is registered.
@@ -252,24 +267,37 @@ func (env *environment) follow(ctx context.Context, namespace string, n int, wan
 
 // recordPodCalls records what volume-guard asked for about pods and their nodes.
 func (s *session) recordPodCalls(ctx context.Context, column string, since time.Time, pods int) error {
-	if err := s.env.auditComplete(ctx); err != nil {
-		return err
-	}
-	user := "system:serviceaccount:" + guardNamespace + ":" + volumeGuard
-	calls, err := s.env.cluster.AuditEventsOf(user, func(e controlplane.AuditEvent) bool {
-		return e.Received.After(since) && slices.Contains([]string{"pods", "nodes"}, e.Resource) &&
-			e.Verb != "watch" && e.Verb != "list"
-	})
+	c, err := s.env.guardCalls(ctx, since, "pods", "nodes")
 	if err != nil {
 		return err
 	}
-	writes := 0
-	for _, call := range calls {
-		if call.Verb != "get" {
-			writes++
-		}
-	}
-	s.record("writes_per_pod", column, float64(writes)/float64(pods))
-	s.record("calls_per_pod", column, float64(len(calls))/float64(pods))
+	s.record("writes_per_pod", column, float64(c.writes)/float64(pods))
+	s.record("calls_per_pod", column, float64(c.reads+c.writes)/float64(pods))
 	return nil
 }
+
+// guardCalls counts what volume-guard has asked for about some resources since a time. Watches are not counted.
+func (env *environment) guardCalls(ctx context.Context, since time.Time, resources ...string) (c guardCalls,
+	err error) {
+	if err := env.auditComplete(ctx); err != nil {
+		return c, err
+	}
+	user := "system:serviceaccount:" + guardNamespace + ":" + volumeGuard
+	calls, err := env.cluster.AuditEventsOf(user, func(e controlplane.AuditEvent) bool {
+		return e.Received.After(since) && slices.Contains(resources, e.Resource) && e.Verb != "watch"
+	})
+	for _, call := range calls {
+		switch call.Verb {
+		case "get":
+			c.reads++
+		case "list":
+			c.lists++
+		default:
+			c.writes++
+		}
+	}
+	return c, err
+}
+
+// guardCalls are numbers of calls.
+type guardCalls struct{ reads, lists, writes int }

@@ -48,7 +48,7 @@ func allHeld() (verdicts []verdict) {
 }
 
 func TestJudge(t *testing.T) {
-	if err := judge(slices.Concat(allRight(), allGuarded(), allHeld())); err != nil {
+	if err := judge(slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled())); err != nil {
 		t.Errorf("all as wanted: %v", err)
 	}
 	for name, change := range map[string]func(*outcome){
@@ -79,10 +79,11 @@ func TestJudge(t *testing.T) {
 	}
 	for name, change := range map[string]func(*podOutcome){
 		"a force deletion is refused, or not, wrongly": func(o *podOutcome) {
-			o.forced = map[string]string{admitted: refused, refused: admitted}[o.forced]
+			o.deleted = map[string]string{admitted: refused, refused: admitted, evictedPod: refused}[o.deleted]
 		},
 		"the pod is replaced too early, or not at all": func(o *podOutcome) {
-			o.replaced = map[string]string{replacedEarly: replacedLate, replacedLate: replacedEarly}[o.replaced]
+			o.replaced = map[string]string{replacedEarly: replacedLate, replacedLate: replacedEarly,
+				replacedFenced: replacedEarly}[o.replaced]
 		},
 		"two pods write, or one does, wrongly": func(o *podOutcome) { o.data += " not" },
 	} {
@@ -184,7 +185,7 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.intro(scenarios(), guardScenarios(), podScenarios())
+		p.intro(scenarios(), guardScenarios(), podScenarios(), lockScenarios(), setScenarios())
 		line := p.timeline()
 		line.disk(1)
 		line.disk(2)
@@ -197,17 +198,27 @@ func TestPrinting(t *testing.T) {
 		for _, sc := range podScenarios() {
 			p.scenario(1, sc.title, sc.description)
 		}
-		for _, v := range slices.Concat(allRight(), allGuarded(), allHeld()) {
+		for _, sc := range lockScenarios() {
+			p.scenario(1, sc.title, sc.description)
+		}
+		for _, sc := range setScenarios() {
+			p.scenario(1, sc.title, sc.description)
+		}
+		for _, v := range slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled()) {
 			p.moral(v)
 		}
 		p.table(1, allRight())
 		p.table(len(scenarios())+1, allGuarded())
 		p.table(len(scenarios())+len(guardScenarios())+1, allHeld())
+		first := len(scenarios()) + len(guardScenarios()) + len(podScenarios()) + 1
+		p.table(first, allLocked())
+		p.table(first+len(lockScenarios()), allScaled())
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
 		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
-			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early", "8. Forced pod"} {
+			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early", "8. Forced pod", "10. Node fenced",
+			"11. One claim", "12. One claim", "13. StatefulSets scaled"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}
@@ -444,6 +455,12 @@ func TestDeletionAfterPVIsTooLate(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+func TestCompilingAheadEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	compileAhead(ctx)() // returns
 }
 
 func TestFolderIsRemovedUnlessLogsAreKept(t *testing.T) {

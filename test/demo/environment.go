@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// patience bounds every wait for something that should take well under a second.
-	patience = 30 * time.Second
+	// patience bounds every wait for something that should take well under a second, on a machine that may keep a program
+	// waiting for many.
+	patience = 2 * time.Minute
 	// buildPatience bounds all compiling: far above what it takes with one slow processor and
 	// a slow network.
 	buildPatience = 2 * time.Hour
@@ -96,6 +97,25 @@ func build(ctx context.Context, p *printer) (b binaries, err error) {
 	}
 	b.sidecar, err = program.BuildSidecar(ctx, p.out)
 	return b, err
+}
+
+// compileAhead compiles the programs of later acts while the first one waits for others. What fails is reported where
+// the program is needed. end ends it.
+func compileAhead(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, name := range []string{guardName, pluginName} {
+			if _, err := program.Build(ctx, name, nil); err != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // startCluster has a deadline of its own for each component.
@@ -220,20 +240,9 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// keep leaves everything up, csi-reclaimer too, says how to inspect them, and returns when it
-// is asked to end.
-func (env *environment) keep(ctx context.Context) error {
-	if err := env.program.Restart(); err != nil {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := env.program.WaitReady(waiting); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
+// keep leaves everything up, csi-reclaimer too, which the last act has started again. It says how to inspect them, and
+// returns when it is asked to end.
+func (env *environment) keep(ctx context.Context) {
 	env.p.head("Everything is still up, csi-reclaimer too")
 	env.p.raw("  export KUBECONFIG=" + env.admin)
 	env.p.say("Try, in another terminal:")
@@ -246,5 +255,4 @@ func (env *environment) keep(ctx context.Context) error {
 	env.p.raw(`  kubectl patch pv ` + env.retained + ` -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
 	env.p.say("Ctrl-C stops it all and removes it.")
 	<-ctx.Done()
-	return nil
 }

@@ -24,13 +24,16 @@ volumes as folders on disk, and csi-reclaimer. Then it deletes claims and
 PersistentVolumes in both orders, with policy Delete and Retain, and once without
 csi-reclaimer, which leaks a volume. After that it starts an older control plane, of
 Kubernetes 1.30, and volume-guard: for volumes of an in-tree plugin, which are directories on
-disk and leak without it, and for a claim that is deleted while a pod uses it. Last it cuts off
-the node of a StatefulSet's pod, and deletes the pod by force, without volume-guard and with it.
+disk and leak without it, and for a claim that is deleted while a pod uses it. Then it cuts off
+the node of a StatefulSet's pod, and deletes the pod by force, without volume-guard and with it;
+and it has volume-guard fence such a node, which takes a minute. It has two Deployments write to a
+volume that nobody attaches, without a lock and with one.
+Last it scales StatefulSets whose claims are to go with their replicas.
 It judges by the API server, the driver's record of calls and the disk, never by what
 csi-reclaimer and volume-guard say of themselves.
 
 It needs Go, and neither root nor containers: where it is root, and containerd, runc and
-containernetworking-plugins are there, the last nodes are real ones, else they are played.
+containernetworking-plugins are there, the nodes that are cut off are real, else they are played.
 The first run compiles Kubernetes, in both versions, which takes minutes; later ones take
 seconds. Ctrl-C ends everything at any time; nothing is left running, and all that it wrote is
 removed, save for the logs when something went wrong.
@@ -97,12 +100,13 @@ func conclude(err error, interrupted bool) (status int, line string) {
 	return asShellsHaveIt, "interrupted; everything it started has ended, and what it wrote is removed"
 }
 
-// show plays both acts and prints the verdicts. The error wraps errWrong when one of them is
+// show plays all acts and prints the verdicts. The error wraps errWrong when one of them is
 // wrong and errUntidy when something is left behind. What is kept is the environment of the first act.
 func show(ctx context.Context, p *printer, keep bool) (err error) {
-	p.intro(scenarios(), guardScenarios(), podScenarios())
+	p.intro(scenarios(), guardScenarios(), podScenarios(), lockScenarios(), setScenarios())
 	env, first := setUp(ctx, p)
 	defer func() { err = errors.Join(err, env.tearDown()) }()
+	defer compileAhead(ctx)()
 	if first == nil {
 		first = env.runScenarios(ctx)
 	}
@@ -116,8 +120,13 @@ func show(ctx context.Context, p *printer, keep bool) (err error) {
 	if judged(err) {
 		err = errors.Join(err, showPods(ctx, p))
 	}
+	if judged(err) {
+		sets := env.showSets(ctx)
+		first, err = errors.Join(first, sets), errors.Join(err, sets)
+	}
 	if keep && ctx.Err() == nil && judged(err) {
-		return errors.Join(err, env.keep(ctx))
+		env.keep(ctx)
+		return err
 	}
 	if first != nil && ctx.Err() == nil {
 		env.saveLogs()
@@ -148,6 +157,9 @@ func showPods(ctx context.Context, p *printer) (err error) {
 	defer func() { err = errors.Join(err, env.tearDown()) }()
 	if err == nil {
 		err = env.runPodScenarios(ctx)
+		if judged(err) {
+			err = errors.Join(err, env.runLockScenarios(ctx))
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		env.explain()
@@ -206,21 +218,51 @@ func (env *environment) runGuardScenarios(ctx context.Context) error {
 	return judge(verdicts)
 }
 
-// runPodScenarios does the same with the scenarios of the third act.
+// runPodScenarios does the same with the scenarios of the third act in which a node is cut off.
 func (env *podsEnvironment) runPodScenarios(ctx context.Context) error {
+	var all []staged
+	for _, sc := range podScenarios() {
+		all = append(all, staged{sc.title, sc.description, func(ctx context.Context) (verdict, error) {
+			seen, err := env.playPods(ctx, sc)
+			return sc.verdict(env.nodes, seen), err
+		}})
+	}
 	first := len(scenarios()) + len(guardScenarios()) + 1
+	return env.p.play(ctx, first, "What the API server and the volume say", all)
+}
+
+// runLockScenarios does the same with those in which two pods share a claim.
+func (env *podsEnvironment) runLockScenarios(ctx context.Context) error {
+	var all []staged
+	for _, sc := range lockScenarios() {
+		all = append(all, staged{sc.title, sc.description, func(ctx context.Context) (verdict, error) {
+			seen, err := env.playLocks(ctx, sc)
+			return sc.verdict(env.nodes, seen), err
+		}})
+	}
+	first := len(scenarios()) + len(guardScenarios()) + len(podScenarios()) + 1
+	return env.p.play(ctx, first, "What the API server, the volume and the plugin say", all)
+}
+
+// staged is a scenario of any act that ends with its verdict.
+type staged struct {
+	title, description string
+	play               func(context.Context) (verdict, error)
+}
+
+// play plays scenarios, the first of which has the number first, and judges them under a head.
+func (p *printer) play(ctx context.Context, first int, head string, all []staged) error {
 	var verdicts []verdict
-	for i, sc := range podScenarios() {
-		env.p.scenario(first+i, sc.title, sc.description)
-		seen, err := env.playPods(ctx, sc)
+	for i, sc := range all {
+		p.scenario(first+i, sc.title, sc.description)
+		v, err := sc.play(ctx)
 		if err != nil {
 			return fmt.Errorf("scenario %q: %w", sc.title, err)
 		}
-		v := sc.verdict(env.nodes, seen)
-		env.p.moral(v)
+		p.moral(v)
 		verdicts = append(verdicts, v)
 	}
-	env.p.head("What the API server and the volume say")
-	env.p.table(first, verdicts)
+	p.head(head)
+	p.table(first, verdicts)
 	return judge(verdicts)
 }

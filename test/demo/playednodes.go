@@ -19,6 +19,7 @@ import (
 type playedNodes struct {
 	cluster *controlplane.ControlPlane
 	silence map[string]func() error
+	boots   map[string]int // of nodes that were booted again
 }
 
 func startPlayedNodes(ctx context.Context, cluster *controlplane.ControlPlane) (podNodes, error) {
@@ -37,7 +38,7 @@ func (n *playedNodes) start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	node, err := fakenode.New(user, name, fakenode.Config{})
+	node, err := fakenode.New(user, name, fakenode.Config{BootID: fmt.Sprintf("%s-%d", name, n.boots[name])})
 	if err != nil {
 		return err
 	}
@@ -71,6 +72,21 @@ func (n *playedNodes) cutOff(node string) error {
 }
 
 func (n *playedNodes) heal(node string) error { return n.start(context.Background(), node) }
+
+// agent is a pod that does nothing: a node that is cut off has no processes.
+func (n *playedNodes) agent() v1.PodSpec {
+	spec := n.pod("")
+	spec.Volumes, spec.RestartPolicy = nil, v1.RestartPolicyNever
+	return spec
+}
+
+func (n *playedNodes) boot(ctx context.Context, node string) error {
+	if n.boots == nil {
+		n.boots = map[string]int{}
+	}
+	n.boots[node]++
+	return n.start(ctx, node)
+}
 
 // volume makes a PV that nobody mounts.
 func (n *playedNodes) volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error) {

@@ -24,28 +24,32 @@ type podScenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
-	// guarded: volume-guard runs, and the namespace enforces pod safety.
-	guarded bool
+	// guarded: volume-guard runs, and the namespace enforces pod safety. fenced: it fences nodes, too, and nobody
+	// deletes the pod by force.
+	guarded, fenced bool
 }
 
-// What became of a force deletion, and of the pod.
+// How the pod was deleted, and what became of it.
 const (
 	admitted      = "force admitted"
 	refused       = "force refused"
+	evictedPod    = "evicted"
 	replacedEarly = "replaced while cut off"
 	replacedLate  = "replaced after return"
+
+	replacedFenced = "replaced after proof"
 )
 
 // podOutcome is what the API server and the volume show.
 type podOutcome struct {
-	// forced and replaced are each one of the constants.
-	forced, replaced string
+	// deleted and replaced are each one of the constants.
+	deleted, replaced string
 	// data is what the stamps in the volume say, as podNodes has it.
 	data string
 }
 
 func (o podOutcome) String() string  { return strings.Join(o.cells(), ", ") }
-func (o podOutcome) cells() []string { return []string{o.forced, o.replaced, o.data} }
+func (o podOutcome) cells() []string { return []string{o.deleted, o.replaced, o.data} }
 
 // podNodes are the two nodes of the third act.
 type podNodes interface {
@@ -60,6 +64,9 @@ type podNodes interface {
 	// cutOff stops the kubelet of a node, and heal ends that.
 	cutOff(node string) error
 	heal(node string) error
+	// agent is the spec of a pod that powers a node off, and boot starts such a node again.
+	agent() v1.PodSpec
+	boot(ctx context.Context, node string) error
 	// waitWritten waits until a pod writes to the volume.
 	waitWritten(ctx context.Context, vol *objects.Volume, pod types.UID) error
 	// writers says how many pods wrote to the volume at once. alone and together are what it can say.
@@ -92,11 +99,22 @@ func podScenarios() []podScenario {
 				"reported the end of its processes; only then it was replaced.",
 			guarded: true,
 		},
+		{
+			name: "fenced", title: "Node fenced by a policy",
+			description: "The node is cut off again, nobody is there, and volume-guard may fence nodes.",
+			ends:        "one after the other, at once",
+			conclusion: "The pod went to the other node as soon as it was proven that the first one was off, and the node\n" +
+				"was taken back once it had booted.",
+			guarded: true, fenced: true,
+		},
 	}
 }
 
 // want is how a scenario should end on these nodes.
 func (sc podScenario) want(nodes podNodes) podOutcome {
+	if sc.fenced {
+		return podOutcome{evictedPod, replacedFenced, nodes.alone()}
+	}
 	if sc.guarded {
 		return podOutcome{refused, replacedLate, nodes.alone()}
 	}
@@ -135,10 +153,13 @@ func (env *podsEnvironment) playPods(ctx context.Context, sc podScenario) (seen 
 	ctx, cancel := context.WithTimeout(ctx, 8*patience)
 	defer cancel()
 	play := &podPlay{podsEnvironment: env, scenario: sc, t: env.p.timeline()}
+	steps := []func(context.Context) error{play.begin, play.force, play.cutOff, play.heal, play.look, play.end}
+	if sc.fenced {
+		play.t.live = true // it takes a minute
+		steps = []func(context.Context) error{play.begin, play.evicted, play.fenced, play.look, play.returned, play.end}
+	}
 	defer play.t.print()
-	for _, step := range []func(context.Context) error{
-		play.begin, play.force, play.cutOff, play.heal, play.look, play.end,
-	} {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return play.seen, err
 		}
@@ -148,12 +169,7 @@ func (env *podsEnvironment) playPods(ctx context.Context, sc podScenario) (seen 
 
 // begin has a StatefulSet's pod write to a volume on the first node, and cuts it off.
 func (play *podPlay) begin(ctx context.Context) (err error) {
-	if play.scenario.guarded {
-		play.t.user("starts volume-guard --controllers=pod-safety, and labels the namespace")
-		if err := play.startPodSafety(ctx, play.scenario.name); err != nil {
-			return err
-		}
-	} else if err := play.makeNamespace(ctx, play.scenario.name, nil); err != nil {
+	if err := play.prepare(ctx); err != nil {
 		return err
 	}
 	play.maker = play.podsEnvironment.maker
@@ -162,10 +178,14 @@ func (play *podPlay) begin(ctx context.Context) (err error) {
 		return err
 	}
 	play.t.user("makes a StatefulSet of one pod that writes to a volume")
+	spec := play.nodes.pod(play.vol.ClaimName)
+	if play.scenario.fenced {
+		spec = tolerating(spec)
+	}
 	if err := play.cordon(ctx, podNode2); err != nil {
 		return err
 	}
-	if err := play.makeStatefulSet(ctx, play.scenario.name, play.nodes.pod(play.vol.ClaimName)); err != nil {
+	if err := play.makeStatefulSet(ctx, play.scenario.name, spec); err != nil {
 		return err
 	}
 	if play.first, err = play.waitRunning(ctx, ""); err != nil {
@@ -181,6 +201,29 @@ func (play *podPlay) begin(ctx context.Context) (err error) {
 	}
 	play.t.demo("cuts " + podNode1 + " off: " + what)
 	return play.nodes.cutOff(podNode1)
+}
+
+// prepare makes the namespace, and starts what the scenario has of volume-guard.
+func (play *podPlay) prepare(ctx context.Context) error {
+	name := play.scenario.name
+	if !play.scenario.guarded {
+		return play.makeNamespace(ctx, name, nil)
+	}
+	if !play.scenario.fenced {
+		play.t.user("starts volume-guard --controllers=pod-safety, and labels the namespace")
+		if err := play.startPodSafety(ctx); err != nil {
+			return err
+		}
+		return play.makeSafeNamespace(ctx, name)
+	}
+	play.t.user("starts volume-guard --controllers=pod-safety,node-fencing")
+	if err := play.startFencing(ctx); err != nil {
+		return err
+	}
+	if err := play.makeSafeNamespace(ctx, name); err != nil {
+		return err
+	}
+	return play.createPolicy(ctx)
 }
 
 // waitRunning waits until the pod runs and writes that is not the one with this UID.
@@ -205,12 +248,12 @@ func (play *podPlay) force(ctx context.Context) error {
 	err := pods.Delete(ctx, podName, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	switch {
 	case err == nil:
-		play.seen.forced = admitted
+		play.seen.deleted = admitted
 		return nil
 	case !apierrors.IsForbidden(err):
 		return err
 	}
-	play.seen.forced = refused
+	play.seen.deleted = refused
 	play.t.api("refuses it: a force deletion does not wait for its processes on node " + podNode1 + ", which may")
 	play.t.api("still write")
 	play.t.user("kubectl delete pod " + podName)
@@ -293,23 +336,32 @@ func (play *podPlay) heal(ctx context.Context) error {
 }
 
 // look reads the volume.
-func (play *podPlay) look(context.Context) error {
-	data, detail, err := play.nodes.writers(play.vol)
-	play.seen.data = data
-	if detail != "" {
-		play.t.add(time.Now(), "disk", detail)
-	}
+func (play *podPlay) look(context.Context) (err error) {
+	play.seen.data, err = play.t.written(play.nodes, play.vol)
 	return err
+}
+
+// written writes down how many pods wrote to the volume at once, and returns it.
+func (t *timeline) written(nodes podNodes, vol *objects.Volume) (data string, err error) {
+	data, detail, err := nodes.writers(vol)
+	if detail != "" {
+		t.add(time.Now(), "disk", detail)
+	}
+	return data, err
 }
 
 // end removes the StatefulSet with its pod.
 func (play *podPlay) end(ctx context.Context) error {
-	sets, pods := play.client.AppsV1().StatefulSets(play.scenario.name), play.client.CoreV1().Pods(play.scenario.name)
-	if err := sets.Delete(ctx, "db", metav1.DeleteOptions{}); err != nil {
+	if err := play.client.AppsV1().StatefulSets(play.scenario.name).Delete(ctx, "db", metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	return play.until(ctx, "the pods to end", func(ctx context.Context) (bool, error) {
-		list, err := pods.List(ctx, metav1.ListOptions{})
+	return play.waitNoPods(ctx, play.scenario.name)
+}
+
+// waitNoPods waits until all pods of a namespace have ended.
+func (env *podsEnvironment) waitNoPods(ctx context.Context, namespace string) error {
+	return env.until(ctx, "the pods to end", func(ctx context.Context) (bool, error) {
+		list, err := env.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0, err
 	})
 }

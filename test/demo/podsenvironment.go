@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
@@ -28,8 +29,10 @@ import (
 // podsEnvironment is what the third act runs in.
 type podsEnvironment struct {
 	*environment
-	nodes  podNodes
-	binary string // of volume-guard
+	nodes podNodes
+	// binary is volume-guard, plugin kubectl-reclaim.
+	binary, plugin string
+	fences         *client.Client
 }
 
 // setUpPods starts what the third act begins with: all but volume-guard. The environment holds what was started, also
@@ -44,12 +47,19 @@ func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error
 	if env.binary, err = program.Build(building, guardName, p.out); err != nil {
 		return env, err
 	}
+	if env.plugin, err = program.Build(building, pluginName, p.out); err != nil {
+		return env, err
+	}
 	if env.dir, err = os.MkdirTemp("", "csi-reclaimer-demo-"); err != nil {
 		return env, err
 	}
-	if err := env.startCluster(ctx, t, kubernetesVersion, controlplane.Options{Scheduler: true}); err != nil {
+	options := controlplane.Options{Scheduler: true,
+		// A node counts as unreachable sooner than after 50 seconds.
+		ControllerManagerArgs: []string{"--node-monitor-grace-period=20s", "--node-monitor-period=1s"}}
+	if err := env.startCluster(ctx, t, kubernetesVersion, options); err != nil {
 		return env, err
 	}
+	env.maker = objects.Maker{Client: env.client, Driver: podsDriver}
 	real, why := startRealNodes(building, p, env.cluster, filepath.Join(env.dir, "driver"))
 	switch {
 	case real != nil:
@@ -61,9 +71,11 @@ func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error
 		if env.nodes, err = startPlayedNodes(ctx, env.cluster); err != nil {
 			return env, err
 		}
+		if _, err := env.maker.MakeDriver(ctx, nil); err != nil {
+			return env, err
+		}
 	}
 	t.demo(env.nodes.describe())
-	env.maker = objects.Maker{Client: env.client, Driver: podsDriver}
 	t.demo("all up: API server " + env.cluster.URL())
 	return env, nil
 }
@@ -82,21 +94,26 @@ func (env *podsEnvironment) tearDown() error {
 	return errors.Join(err, env.environment.tearDown())
 }
 
-// startPodSafety installs pod safety as an operator does, starts volume-guard, and makes a namespace that enforces it.
-func (env *podsEnvironment) startPodSafety(ctx context.Context, namespace string) error {
+// guardHome is volume-guard's namespace: the policies exempt the account of the manifests and no other.
+const guardHome = "csi-reclaimer"
+
+// startPodSafety installs pod safety as an operator does, and starts volume-guard. It may fence nodes and lock claims,
+// and does neither.
+func (env *podsEnvironment) startPodSafety(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	const home = "csi-reclaimer" // the policies exempt the account of the manifests and no other
-	if err := env.makeNamespace(ctx, home, nil); err != nil {
+	if err := env.makeNamespace(ctx, guardHome, nil); err != nil {
 		return err
 	}
 	if err := manifests.Apply(ctx, env.cluster.Admin(), manifests.PodSafety(kubernetesVersion)...); err != nil {
 		return err
 	}
-	if _, err := rbac.GrantGuardController(ctx, env.client, home, guardName, "pod-safety"); err != nil {
+	_, err := rbac.GrantGuardController(ctx, env.client, guardHome, guardName, "pod-safety", "node-fencing",
+		"single-node")
+	if err != nil {
 		return err
 	}
-	account, err := env.cluster.ServiceAccount(ctx, home, guardName)
+	account, err := env.cluster.ServiceAccount(ctx, guardHome, guardName)
 	if err != nil {
 		return err
 	}
@@ -113,9 +130,22 @@ func (env *podsEnvironment) startPodSafety(ctx context.Context, namespace string
 	}}); err != nil {
 		return err
 	}
-	if err := env.program.WaitReady(ctx); err != nil {
+	return env.program.WaitReady(ctx)
+}
+
+// restartGuard starts volume-guard again, with one controller more than it began with.
+func (env *podsEnvironment) restartGuard(ctx context.Context, controller string) error {
+	if err := env.program.Terminate(); err != nil {
 		return err
 	}
+	if err := env.program.Restart("--controllers=" + controller); err != nil {
+		return err
+	}
+	return env.program.WaitReady(ctx)
+}
+
+// makeSafeNamespace makes a namespace that enforces pod safety.
+func (env *podsEnvironment) makeSafeNamespace(ctx context.Context, namespace string) error {
 	if err := env.makeNamespace(ctx, namespace, map[string]string{podsafety.NamespaceLabel: "enforce"}); err != nil {
 		return err
 	}

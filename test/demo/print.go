@@ -53,7 +53,8 @@ func (p *printer) say(text string) {
 }
 
 // intro says what is about to happen and what it takes.
-func (p *printer) intro(scenarios []scenario, guarded []guardScenario, pods []podScenario) {
+func (p *printer) intro(scenarios []scenario, guarded []guardScenario, pods []podScenario,
+	locks []lockScenario, sets []setScenario) {
 	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
 	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
 		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenarios)) + " scenarios:")
@@ -77,11 +78,22 @@ func (p *printer) intro(scenarios []scenario, guarded []guardScenario, pods []po
 	for i, sc := range pods {
 		p.say(fmt.Sprintf("  %d. %-51s %s", len(scenarios)+len(guarded)+i+1, sc.title, sc.ends))
 	}
+	before := len(scenarios) + len(guarded) + len(pods)
+	p.say("Then Deployments that share a claim, with a lock and without. " + strconv.Itoa(len(locks)) + " scenarios:")
+	for i, sc := range locks {
+		p.say(fmt.Sprintf("  %d. %-50s %s", before+i+1, sc.title, sc.ends))
+	}
+	before += len(locks)
+	p.say("Then StatefulSets that are scaled down, with volume-guard and without. " + strconv.Itoa(len(sets)) +
+		" scenarios:")
+	for i, sc := range sets {
+		p.say(fmt.Sprintf("  %d. %-50s %s", before+i+1, sc.title, sc.ends))
+	}
 	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
 		"from csi-reclaimer or volume-guard themselves.")
-	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers, with which the last nodes\n" +
-		"are real ones. The first run compiles Kubernetes, twice, which takes minutes; later ones take\n" +
-		"seconds. Ctrl-C ends it all.")
+	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers, with which the nodes\n" +
+		"that are cut off are real. The first run compiles Kubernetes, twice, which takes minutes; later\n" +
+		"ones take seconds. Ctrl-C ends it all.")
 }
 
 // scenario announces a scenario.
@@ -122,10 +134,11 @@ func (p *printer) timeline() *timeline { return &timeline{p: p, start: time.Now(
 // liveTimeline is for what takes seconds and has one witness.
 func (p *printer) liveTimeline() *timeline { return &timeline{p: p, start: time.Now(), live: true} }
 
-func (t *timeline) user(what string) { t.add(time.Now(), "user", what) }
-func (t *timeline) api(what string)  { t.add(time.Now(), "API", what) }
-func (t *timeline) demo(what string) { t.add(time.Now(), "demo", what) }
-func (t *timeline) disk(n int)       { t.add(time.Now(), "disk", count(n, "volume")) }
+func (t *timeline) user(what string)   { t.add(time.Now(), "user", what) }
+func (t *timeline) api(what string)    { t.add(time.Now(), "API", what) }
+func (t *timeline) demo(what string)   { t.add(time.Now(), "demo", what) }
+func (t *timeline) plugin(what string) { t.add(time.Now(), "plugin", what) }
+func (t *timeline) disk(n int)         { t.add(time.Now(), "disk", count(n, "volume")) }
 func (t *timeline) folder(there bool) {
 	t.add(time.Now(), "disk", "the directory is "+map[bool]string{true: "there", false: "gone"}[there])
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -21,6 +23,9 @@ import (
 type realNodes struct {
 	pool   *nodes.Pool
 	driver *nodes.Driver
+	// agents is asked by agents' pods to power nodes off, at this URL.
+	agents *http.Server
+	url    string
 }
 
 // startRealNodes starts them where this machine can run them. The error says why it cannot.
@@ -33,6 +38,9 @@ func startRealNodes(ctx context.Context, p *printer, cluster *controlplane.Contr
 		return nil, err
 	}
 	n := &realNodes{pool: pool}
+	if err := n.serveAgents(ctx); err != nil {
+		return nil, errors.Join(err, n.stop()) //nolint:contextcheck // ctx may have ended
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, errors.Join(err, n.stop()) //nolint:contextcheck // ctx may have ended
 	}
@@ -43,6 +51,30 @@ func startRealNodes(ctx context.Context, p *printer, cluster *controlplane.Contr
 	}
 	return n, nil
 }
+
+// serveAgents starts a server that powers nodes off.
+func (n *realNodes) serveAgents(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	n.url = "http://" + listener.Addr().String()
+	n.agents = &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			node := n.pool.Node(r.FormValue("FENCE_NODE"))
+			if node == nil {
+				http.Error(w, "no such node", http.StatusNotFound)
+			} else if err := node.PowerOff(); err != nil { //nolint:contextcheck // half a loss of power is none
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})}
+	go func() { _ = n.agents.Serve(listener) }() // until it is closed
+	return nil
+}
+
+func (n *realNodes) agent() v1.PodSpec { return nodes.FencerSpec(n.url) }
+
+func (n *realNodes) boot(ctx context.Context, node string) error { return n.pool.Node(node).Boot(ctx) }
 
 func (n *realNodes) describe() string {
 	return "two real nodes: kubelets, containers, and a CSI driver whose volumes they write to"
@@ -100,6 +132,9 @@ func (n *realNodes) stop() error {
 	err := n.pool.Stop()
 	if n.driver != nil {
 		err = errors.Join(err, n.driver.Stop())
+	}
+	if n.agents != nil {
+		err = errors.Join(err, n.agents.Close())
 	}
 	return err
 }

@@ -1,0 +1,95 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	retry "k8s.io/client-go/tools/watch"
+)
+
+// scheduledPods are the times at which a watch has shown that pods have a node.
+type scheduledPods struct {
+	events watch.Interface
+
+	mu      sync.Mutex
+	at      map[string]time.Time
+	changed chan struct{} // closed and made anew with each pod
+	ended   bool
+}
+
+// watchScheduled begins to watch the pods of a namespace from now on. stop ends that.
+func (env *environment) watchScheduled(ctx context.Context, namespace string) (*scheduledPods, error) {
+	pods := env.users[0].CoreV1().Pods(namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	// An API server that is short of time ends watches that it takes for slow; this one continues where it was.
+	events, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return pods.Watch(ctx, o)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	s := &scheduledPods{events: events, at: map[string]time.Time{}, changed: make(chan struct{})}
+	go s.follow()
+	return s, nil
+}
+
+// follow sees all events until the watch ends.
+func (s *scheduledPods) follow() {
+	for event := range s.events.ResultChan() {
+		pod, ok := event.Object.(*v1.Pod)
+		if !ok || pod.Spec.NodeName == "" {
+			continue
+		}
+		s.mu.Lock()
+		if _, seen := s.at[pod.Name]; !seen {
+			s.at[pod.Name] = time.Now()
+			s.notify()
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.notify()
+}
+
+func (s *scheduledPods) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait returns when a pod has got its node.
+func (s *scheduledPods) wait(ctx context.Context, pod string) (time.Time, error) {
+	for {
+		s.mu.Lock()
+		at, seen := s.at[pod]
+		changed, ended := s.changed, s.ended
+		s.mu.Unlock()
+		switch {
+		case seen:
+			return at, nil
+		case ended:
+			return at, fmt.Errorf("the watch of pods ended before pod %s had a node", pod)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return at, fmt.Errorf("wait until pod %s has a node: %w", pod, context.Cause(ctx))
+		}
+	}
+}
+
+func (s *scheduledPods) stop() { s.events.Stop() }

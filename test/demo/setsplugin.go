@@ -1,0 +1,86 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// forecast is what the plugin says of one claim before a change.
+type forecast struct {
+	UID     types.UID
+	Deleted bool
+}
+
+// reclaim runs kubectl reclaim, and returns the claims of its answer.
+func (act *setsAct) reclaim(ctx context.Context, args ...string) (claims []pluginClaim, err error) {
+	var answer struct{ Claims []pluginClaim }
+	err = askPlugin(ctx, act.plugin, act.admin, &answer, args...)
+	return answer.Claims, err
+}
+
+// pluginClaim is a claim in an answer of the plugin. A preview names it in Claim, a list in Name.
+type pluginClaim struct{ Claim, Fate, Name, Size string }
+
+// preview asks the plugin what the scale-down of cache would do.
+func (act *setsAct) preview(ctx context.Context) error {
+	act.t.user("kubectl reclaim preview sts/cache --replicas=1")
+	claims, err := act.reclaim(ctx, "preview", "sts/"+cacheSet, "--replicas=1", "-n="+act.maker.Namespace)
+	if err != nil {
+		return err
+	}
+	act.forecasts = map[string]forecast{}
+	var words []string
+	for _, c := range claims {
+		claim, err := act.claims().Get(ctx, c.Claim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		act.forecasts[c.Claim] = forecast{claim.UID, c.Fate == "deleted"}
+		words = append(words, c.Claim+" is "+c.Fate)
+	}
+	act.t.plugin(strings.Join(words, ", "))
+	return nil
+}
+
+// listRetained asks the plugin what StatefulSets have left behind.
+func (act *setsAct) listRetained(ctx context.Context) error {
+	act.t.user("kubectl reclaim status --retained")
+	claims, err := act.reclaim(ctx, "status", "--retained", "-n="+act.maker.Namespace)
+	if err != nil {
+		return err
+	}
+	var words []string
+	for _, c := range claims {
+		act.retainedClaims = append(act.retainedClaims, c.Name)
+		words = append(words, c.Name+", "+c.Size)
+	}
+	act.t.plugin(strings.Join(words, "; "))
+	return nil
+}
+
+// judgePlugin holds what the plugin has said against what the API server has.
+func (act *setsAct) judgePlugin(ctx context.Context) (string, error) {
+	if act.forecasts == nil {
+		return notAsked, nil
+	}
+	if !slices.Equal(act.retainedClaims, []string{"data-" + retainedSet + "-1"}) {
+		return unlisted, nil
+	}
+	for name, f := range act.forecasts {
+		claim, err := act.claims().Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", err
+		}
+		if deleted := err != nil || claim.UID != f.UID; deleted != f.Deleted {
+			return mistaken, nil
+		}
+	}
+	return foreseen, nil
+}

@@ -1,0 +1,240 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// snapshotFinalizer keeps a claim while a snapshot of its volume is taken (external-snapshotter).
+	snapshotFinalizer = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+	claimProtection   = "kubernetes.io/pvc-protection"
+)
+
+// scaleWithoutPod deletes a pod of cache, and scales the set down before the pod is replaced: the StatefulSet
+// controller creates no pod while one before it is not ready.
+func (act *setsAct) scaleWithoutPod(ctx context.Context) error {
+	claim, err := act.claims().Get(ctx, cacheClaim, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	act.orphan = claim.UID
+	act.t.demo("pod cache-0 is not ready, so that no pod is created after it")
+	if err := act.setReady(ctx, v1.ConditionFalse); err != nil {
+		return err
+	}
+	if err := act.waitReady(ctx, cacheSet, 1); err != nil {
+		return err
+	}
+	act.t.user("deletes pod cache-1, and scales cache to 1")
+	err = act.pods().Delete(ctx, cacheSet+"-1", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	if err != nil {
+		return err
+	}
+	if err := act.scale(ctx, cacheSet, 1); err != nil {
+		return err
+	}
+	if err := act.setReady(ctx, v1.ConditionTrue); err != nil {
+		return err
+	}
+	return act.waitReady(ctx, cacheSet, 1)
+}
+
+// setReady writes what the kubelet of pod cache-0 would write about its readiness.
+func (act *setsAct) setReady(ctx context.Context, ready v1.ConditionStatus) error {
+	_, err := act.pods().Patch(ctx, cacheSet+"-0", types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
+	return err
+}
+
+// scaleDownAndUp scales queue from 2 to 1, and to 2 again while the pod is terminating. The node does not answer
+// meanwhile. A snapshot of the volume keeps the claim for a moment more, so that the StatefulSet controller has done
+// all that it does of itself when the claim goes.
+func (act *setsAct) scaleDownAndUp(ctx context.Context) error {
+	act.t.demo("takes a snapshot of the volume of queue-1: its claim is kept until that is done")
+	if err := act.finalize(ctx, queueClaim, []string{snapshotFinalizer, claimProtection}); err != nil {
+		return err
+	}
+	if err := act.node.cutOff(podNode1); err != nil {
+		return err
+	}
+	act.t.user("scales queue to 1")
+	if err := act.scale(ctx, queueSet, 1); err != nil {
+		return err
+	}
+	if err := act.until(ctx, "pod queue-1 to be terminating", func(ctx context.Context) (bool, error) {
+		pod, err := act.pods().Get(ctx, queueSet+"-1", metav1.GetOptions{})
+		return err == nil && pod.DeletionTimestamp != nil, err
+	}); err != nil {
+		return err
+	}
+	act.t.api("pod queue-1 is terminating, and the owner of its claim")
+	act.t.user("scales queue to 2 again")
+	if err := act.scale(ctx, queueSet, 2); err != nil {
+		return err
+	}
+	if err := act.node.start(ctx, podNode1); err != nil {
+		return err
+	}
+	if err := act.until(ctx, "pod queue-1 to be gone and its claim terminating",
+		func(ctx context.Context) (bool, error) {
+			_, err := act.pods().Get(ctx, queueSet+"-1", metav1.GetOptions{})
+			if !apierrors.IsNotFound(err) {
+				return false, err
+			}
+			claim, err := act.claims().Get(ctx, queueClaim, metav1.GetOptions{})
+			return err == nil && claim.DeletionTimestamp != nil, err
+		}); err != nil {
+		return err
+	}
+	act.t.api("pod queue-1 is gone, and its claim is terminating")
+	return act.finalize(ctx, queueClaim, []string{claimProtection})
+}
+
+// finalize sets the finalizers of a claim.
+func (act *setsAct) finalize(ctx context.Context, claim string, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = act.claims().Patch(ctx, claim, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// barrier has kube-controller-manager do for a set of its own what the scenario waits for: what it was about to do to
+// the others it has done then.
+func (act *setsAct) barrier(ctx context.Context) error {
+	const name = "other"
+	if err := act.waitGone(ctx, queueClaim); err != nil {
+		return err
+	}
+	act.t.api("claim " + queueClaim + " is gone")
+	if err := act.makeSet(ctx, name, 1); err != nil {
+		return err
+	}
+	if err := act.waitReady(ctx, name, 1); err != nil {
+		return err
+	}
+	if err := act.scale(ctx, name, 0); err != nil {
+		return err
+	}
+	if err := act.waitGone(ctx, "data-other-0"); err != nil {
+		return err
+	}
+	act.t.demo("another StatefulSet was made and scaled to 0 meanwhile, and its claim is gone with its pod")
+	return nil
+}
+
+// end removes the sets with their volumes.
+func (act *setsAct) end(ctx context.Context) error {
+	all := metav1.ListOptions{}
+	if err := errors.Join(act.sets().DeleteCollection(ctx, metav1.DeleteOptions{}, all),
+		act.claims().DeleteCollection(ctx, metav1.DeleteOptions{}, all)); err != nil {
+		return err
+	}
+	return act.until(ctx, "all volumes of StatefulSets to be gone", func(ctx context.Context) (bool, error) {
+		pvs, err := act.client.CoreV1().PersistentVolumes().List(ctx, all)
+		if err != nil {
+			return false, err
+		}
+		return !slices.ContainsFunc(pvs.Items, func(pv v1.PersistentVolume) bool { return pv.Name != act.retained }), nil
+	})
+}
+
+func (act *setsAct) waitGone(ctx context.Context, claim string) error {
+	return act.until(ctx, "claim "+claim+" to be gone", func(ctx context.Context) (bool, error) {
+		_, err := act.claims().Get(ctx, claim, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), ignoreNotFound(err)
+	})
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// waitReady waits until a set has that many pods, all ready. A node that is played does not wait for volumes.
+func (act *setsAct) waitReady(ctx context.Context, name string, pods int32) error {
+	return act.until(ctx, fmt.Sprintf("%d pods of %s", pods, name), func(ctx context.Context) (bool, error) {
+		set, err := act.sets().Get(ctx, name, metav1.GetOptions{})
+		return err == nil && set.Status.ReadyReplicas == pods && set.Status.ObservedGeneration == set.Generation, err
+	})
+}
+
+// write writes into the volume of a claim, as its pod would.
+func (act *setsAct) write(ctx context.Context, claim string) error {
+	var handle string
+	if err := act.until(ctx, "claim "+claim+" to be bound", func(ctx context.Context) (_ bool, err error) {
+		handle, err = act.handle(ctx, claim)
+		return handle != "", err
+	}); err != nil {
+		return err
+	}
+	act.handles[claim] = handle
+	return os.WriteFile(filepath.Join(act.driver.VolumesDir(), handle, dataFile), []byte(claim+"\n"), 0o600)
+}
+
+// handle returns the volume of a claim, empty for none.
+func (act *setsAct) handle(ctx context.Context, name string) (string, error) {
+	claim, err := act.claims().Get(ctx, name, metav1.GetOptions{})
+	if err != nil || claim.Spec.VolumeName == "" {
+		return "", ignoreNotFound(err)
+	}
+	pv, err := act.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return pv.Spec.CSI.VolumeHandle, nil
+}
+
+// has reports whether a path is below the folder of a volume.
+func (act *setsAct) has(handle string, path ...string) (bool, error) {
+	_, err := os.Stat(filepath.Join(append([]string{act.driver.VolumesDir(), handle}, path...)...))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (act *setsAct) scale(ctx context.Context, name string, replicas int) error {
+	_, err := act.sets().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas),
+		metav1.PatchOptions{})
+	return err
+}
+
+func (act *setsAct) sets() typedappsv1.StatefulSetInterface {
+	return act.client.AppsV1().StatefulSets(act.maker.Namespace)
+}
+
+func (act *setsAct) pods() typedv1.PodInterface { return act.client.CoreV1().Pods(act.maker.Namespace) }
+
+func (act *setsAct) claims() typedv1.PersistentVolumeClaimInterface {
+	return act.client.CoreV1().PersistentVolumeClaims(act.maker.Namespace)
+}
+
+func (act *setsAct) until(ctx context.Context, what string, so func(context.Context) (bool, error)) error {
+	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, so); err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err)
+	}
+	return nil
+}
