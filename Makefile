@@ -19,7 +19,7 @@ TIMEOUT   ?= 30m
 .DEFAULT_GOAL := help
 .PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity \
         test-e2e test-e2e-oldest test-nodes test-controlplane test-apiserver controlplane faults bench bench-plot \
-        fuzz lint docs fmt clean
+        fuzz lint apis docs dashboard fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +40,11 @@ demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs G
 
 # Suites after the plus sign compute while those before it wait for clocks and programs. BESIDE is more of them.
 # Real nodes need root and packages: where they are missing, make test leaves them out and make test-nodes fails.
+# make -n runs each line that names $(MAKE): another name keeps it from running the suites.
+SUITE := $(MAKE)
 test: export NODES ?= optional
 test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
-	$(GO) run ./test/suites $(MAKE) test-e2e test-e2e-oldest test-nodes + $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
+	$(GO) run ./test/suites $(SUITE) test-e2e test-e2e-oldest + test-nodes - $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
 
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
@@ -53,7 +55,7 @@ test-unit: ## Run the tests that need no control plane
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
 	$(GO) test -race ./test/model/...
 
-model: ## Explore in full what can happen while a volume is made or deleted, or a pod held; some minutes
+model: ## Explore in full what can happen to volumes, held pods, fenced nodes, claims and their locks; some minutes
 	$(GO) run ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
 
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
@@ -86,7 +88,7 @@ test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for test
 NODES ?= required
 test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins
 	@if why=$$($(GO) run ./test/framework/nodes/cmd/supported); then \
-		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 ./test/framework/nodes ./test/nodes; \
+		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/framework/nodes ./test/nodes; \
 	elif [ '$(NODES)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
 
@@ -109,19 +111,32 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run --build-tags controlplane ./...
 	$(LINT) run ./pkg/inuse # what is left out with the tags
 	$(GO) mod tidy -diff
+	@GO='$(GO)' tools/controller-gen/generate.sh --check
 
 # The linter is compiled once for each change of its pinned version.
 $(LINT): tools/go.mod
 	@echo "Compiling golangci-lint; this takes some minutes the first time"
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
+apis: ## Write what is generated from pkg/apis: deep copies, and the CustomResourceDefinitions
+	@GO='$(GO)' tools/controller-gen/generate.sh
+
+# The engines whose decisions are drawn in docs/pictures.
+DRAWN := reclaiming podhold fencing singlenode retention
+docs: apis ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
-	$(GO) test ./pkg/internal/engine/reclaiming -run TheDiagrams -update
+	$(GO) test ./pkg/internal/engine/reclaiming -run TheTables -update
+	$(GO) test $(addprefix ./pkg/internal/engine/,$(DRAWN)) -run ThePicture -update
 	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/pod-safety-,crd.yaml policies.yaml hold.yaml hold-webhook.yaml) deploy/charts/volume-guard/files/
+	cp $(addprefix deploy/manifests/single-node-,policies.yaml gate.yaml gate-webhook.yaml) deploy/charts/volume-guard/files/
+	cp $(addprefix deploy/manifests/node-fencing-,crd.yaml policy.yaml roles.yaml) deploy/charts/volume-guard/files/
+	cp deploy/manifests/statefulset-claims-warn.yaml deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml leaks.yaml) deploy/charts/csi-reclaimer/files/
+
+dashboard: ## Hold the dashboard against the schema that Grafana publishes. Needs npm
+	test/deploy/grafana/check.sh
 
 fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test

@@ -12,10 +12,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -155,13 +158,20 @@ func TestEachAlertHasRunbook(t *testing.T) {
 // TestAlertsNameExistingReasons: a word that was changed in the program would keep an alert silent for ever.
 func TestAlertsNameExistingReasons(t *testing.T) {
 	known := map[string][]string{
-		"csi_reclaimer_waiting_pvs":             words(reclaim.Reasons()),
-		"csi_reclaimer_reports_total":           words(reclaim.Reasons()),
-		"csi_reclaimer_intree_waiting_pvs":      words(intree.Reasons()),
-		"csi_reclaimer_protection_waiting":      words(inuse.Reasons()),
-		"csi_reclaimer_pod_safety_waiting_pods": words(podsafety.Reasons()),
+		"csi_reclaimer_waiting_pvs":                words(reclaim.Reasons()),
+		"csi_reclaimer_reports_total":              words(reclaim.Reasons()),
+		"csi_reclaimer_intree_waiting_pvs":         words(intree.Reasons()),
+		"csi_reclaimer_protection_waiting":         words(inuse.Reasons()),
+		"csi_reclaimer_pod_safety_waiting_pods":    words(podsafety.Reasons()),
+		"csi_reclaimer_gated_pods":                 words(singlenode.Reasons()),
+		"csi_reclaimer_claim_locks":                words(singlenode.Reasons()),
+		"csi_reclaimer_claim_locks_freed_total":    words(singlenode.Reasons()),
+		"csi_reclaimer_fence_waiting_nodes":        words(fencing.Reasons()),
+		"csi_reclaimer_fence_policy_waiting_nodes": words(fencing.Reasons()),
+		"csi_reclaimer_statefulset_waiting_claims": words(statefulset.Reasons()),
+		"csi_reclaimer_statefulset_waiting_sets":   words(statefulset.Reasons()),
 	}
-	matcher := regexp.MustCompile(`(\w+)\{reason=~?"([^"]+)"\}`)
+	matcher := regexp.MustCompile(`(\w+)\{(?:reason|state)=~?"([^"]+)"\}`)
 	found := 0
 	for _, a := range alerts(t) {
 		for _, m := range matcher.FindAllStringSubmatch(a.Expr, -1) {

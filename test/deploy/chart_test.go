@@ -5,6 +5,7 @@ package deploy
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -42,6 +42,18 @@ func guardValues() map[string][]string {
 		"with pod safety":     {"podSafety.enabled=true"},
 		"with pod safety's webhooks": {"podSafety.enabled=true", "podSafety.webhook=true", "webhooks.persistentVolumes=true",
 			"webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
+		"with single-node": {"podSafety.enabled=true", "singleNode.enabled=true"},
+		"with single-node's webhooks": {"podSafety.enabled=true", "podSafety.webhook=true", "singleNode.enabled=true",
+			"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
+		"with claims of sets": {"statefulSetClaims.enabled=true"},
+		"with warnings":       {"statefulSetClaims.warn=true"},
+		"with claims of sets, for a first look": {"statefulSetClaims.enabled=true", "dryRun=true",
+			"statefulSetClaims.scaleDownGrace=10m"},
+		"with node fencing": {"nodeFencing.enabled=true", "nodeFencing.jobNamespaces={node-fencing}",
+			"nodeFencing.remediationNamespaces={openshift-workload-availability}", "nodeFencing.networkFences=true"},
+		"with fences by hand": {"nodeFencing.enabled=true", "nodeFencing.keepReturned=24h"},
+		"with node fencing, for a first look": {"nodeFencing.enabled=true", "nodeFencing.jobNamespaces={node-fencing}",
+			"nodeFencing.remediationNamespaces={a}", "nodeFencing.networkFences=true", "dryRun=true"},
 		"with monitoring": {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true",
 			"monitoring.dashboard.enabled=true"},
 		"with little": {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false",
@@ -101,25 +113,31 @@ func TestHelmLint(t *testing.T) {
 
 func TestInvalidChartValuesAreRefused(t *testing.T) {
 	for value, complaint := range map[string]string{
-		"replica=1":                          "replica",
-		"replicas=-1":                        "replicas",
-		"webhooks.pod=true":                  "pod",
-		"controllers={everything}":           "controllers",
-		"controllers={}":                     "controllers",
-		"extraArgs={--dry-run}":              "extraArgs",
-		"extraArgs={--controllers=intree}":   "extraArgs",
-		"image.digest=latest":                "digest",
-		"image.repository=":                  "repository",
-		"log.verbosity=9":                    "verbosity",
-		"log.format=xml":                     "format",
-		"networkPolicy.apiServer={10.0.0.1}": "apiServer",
-		"protectedDrivers.d=somebody":        "protectedDrivers",
-		"admissionPolicy=true":               "admissionPolicy",
-		"podSafety=true":                     "podSafety",
-		"podSafety.hold=true":                "hold",
-		"podSafety.enabled=true,dryRun=true": "choose one",
-		"monitoring.alerts.labels.a=true":    "labels",
-		"serviceAccount.name=":               "name",
+		"replica=1":                             "replica",
+		"replicas=-1":                           "replicas",
+		"webhooks.pod=true":                     "pod",
+		"controllers={everything}":              "controllers",
+		"controllers={}":                        "controllers",
+		"extraArgs={--dry-run}":                 "extraArgs",
+		"extraArgs={--controllers=intree}":      "extraArgs",
+		"image.digest=latest":                   "digest",
+		"image.repository=":                     "repository",
+		"log.verbosity=9":                       "verbosity",
+		"log.format=xml":                        "format",
+		"networkPolicy.apiServer={10.0.0.1}":    "apiServer",
+		"protectedDrivers.d=somebody":           "protectedDrivers",
+		"admissionPolicy=true":                  "admissionPolicy",
+		"podSafety=true":                        "podSafety",
+		"podSafety.hold=true":                   "hold",
+		"podSafety.enabled=true,dryRun=true":    "choose one",
+		"singleNode=true":                       "singleNode",
+		"singleNode.enabled=true":               "needs podSafety.enabled",
+		"nodeFencing=true":                      "nodeFencing",
+		"nodeFencing.keepReturned=1d":           "keepReturned",
+		"nodeFencing.jobNamespaces={A}":         "jobNamespaces",
+		"extraArgs={--keep-returned-fences=1h}": "extraArgs",
+		"monitoring.alerts.labels.a=true":       "labels",
+		"serviceAccount.name=":                  "name",
 		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true,protectedDrivers.d=owner": "choose one",
 		"admissionPolicy.enabled=true":    "none is named",
 		"webhooks.persistentVolumes=true": "none is named",
@@ -143,8 +161,15 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 			t.Errorf("pod safety on %s: %v, want %q", version, err, wanted)
 		}
 	}
+	for _, value := range []string{"statefulSetClaims.warn=true", "nodeFencing.enabled=true"} {
+		if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.29.9", "--set",
+			value); err == nil || !strings.Contains(err.Error(), "needs Kubernetes 1.30") {
+			t.Errorf("%s on 1.29: %v", value, err)
+		}
+	}
 	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0", "--set",
-		"podSafety.enabled=true,podSafety.webhook=true"); err != nil {
+		"podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true,statefulSetClaims.warn=true,"+
+			"nodeFencing.enabled=true"); err != nil {
 		t.Errorf("pod safety by a webhook on 1.30: %v", err)
 	}
 }
@@ -156,7 +181,7 @@ func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
 		manifestAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
 	)
 	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--namespace", "storage", "--set",
-		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true")
+		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +204,8 @@ func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
 	}
 	inManifest := 0
 	for _, d := range manifests(t) {
-		if d.file == "pod-safety-policies.yaml" && d.GetKind() == "ValidatingAdmissionPolicy" {
+		policies := d.file == "pod-safety-policies.yaml" || d.file == "single-node-policies.yaml"
+		if policies && d.GetKind() == "ValidatingAdmissionPolicy" {
 			text, _ := json.Marshal(d.Object)
 			inManifest += strings.Count(string(text), manifestAccount)
 		}
@@ -247,6 +273,16 @@ func TestChartRendersManifests(t *testing.T) {
 		"with webhooks":   common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml",
 		"with pod safety": common + " pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold.yaml " +
 			"rbac-volume-guard-pod-safety.yaml",
+		"with single-node": common + " pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold.yaml " +
+			"rbac-volume-guard-pod-safety.yaml single-node-policies.yaml single-node-gate.yaml " +
+			"rbac-volume-guard-single-node.yaml",
+		"with single-node's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
+			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml " +
+			"single-node-policies.yaml single-node-gate-webhook.yaml rbac-volume-guard-single-node.yaml",
+		"with claims of sets": common + " rbac-volume-guard-statefulset-claims.yaml",
+		"with warnings":       common + " statefulset-claims-warn.yaml",
+		"with node fencing": common + " node-fencing-crd.yaml node-fencing-policy.yaml node-fencing-roles.yaml " +
+			"rbac-volume-guard-node-fencing.yaml rbac-volume-guard-fence-agents.yaml",
 		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
 			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml",
 	} {
@@ -274,7 +310,11 @@ func TestChartRendersManifests(t *testing.T) {
 			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection",
 			"ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
 			"RoleBinding/volume-guard-webhooks", "ClusterRoleBinding/volume-guard-pod-safety",
-			"RoleBinding/volume-guard-pod-safety",
+			"RoleBinding/volume-guard-pod-safety", "ClusterRoleBinding/volume-guard-single-node",
+			"ClusterRoleBinding/volume-guard-statefulset-claims",
+			"ClusterRoleBinding/volume-guard-node-fencing", "RoleBinding/volume-guard-node-fencing",
+			"RoleBinding/volume-guard-fence-agent-job", "RoleBinding/volume-guard-fence-agent-remediation",
+			"ClusterRoleBinding/volume-guard-fence-agent-network",
 		} {
 			delete(rendered, more)
 		}
@@ -367,7 +407,7 @@ func bare(d document) map[string]any {
 	if o.GetNamespace() == guardHome {
 		o.SetNamespace("")
 	}
-	// The kind of VolumeLocks stays, or helm would delete it before the policy that needs it.
+	// Kinds stay, or helm would delete them before what needs them.
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
 	if len(o.GetAnnotations()) == 0 {
 		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
@@ -399,6 +439,15 @@ func asManifest(t *testing.T, o map[string]any, values []string) {
 		if strings.HasPrefix(value, "podSafety.enabled=") {
 			args[0] += ",pod-safety"
 		}
+		if strings.HasPrefix(value, "singleNode.enabled=") {
+			args[0] += ",single-node"
+		}
+		if strings.HasPrefix(value, "statefulSetClaims.enabled=") {
+			args[0] += ",statefulset-claims"
+		}
+		if strings.HasPrefix(value, "nodeFencing.enabled=") {
+			args[0] += ",node-fencing"
+		}
 	}
 	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
 		t.Fatal(err)
@@ -413,144 +462,17 @@ func pretty(o any) string {
 	return string(text)
 }
 
-// TestChartGrantsNoSecretsByDefault, and then its own certificate alone.
-func TestChartGrantsNoSecretsByDefault(t *testing.T) {
-	for name, values := range guardValues() {
-		webhooks := strings.Contains(name, "webhooks")
-		granted := 0
-		for _, d := range render(t, values...) {
-			for _, rule := range d.rules(t) {
-				for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
-					if strings.Contains(word, "*") {
-						t.Errorf("%s: %s: a wildcard in %+v", name, d, rule)
-					}
-				}
-				if !slices.Contains(rule.Resources, "secrets") {
-					continue
-				}
-				granted++
-				if d.GetKind() != "Role" || d.GetNamespace() != guardHome {
-					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
-				}
-				// What is not there yet has no name in a rule.
-				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs,
-					[]string{"create"}) {
-					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
-				}
-			}
-		}
-		if (granted > 0) != webhooks {
-			t.Errorf("%s: %d rules grant Secrets", name, granted)
-		}
-	}
-}
-
-// TestChartPermissionsFollowControllers: each rendering grants what that needs which runs in it, and nothing else. That
-// volume-guard uses all of it, also where one controller runs by itself, its end-to-end tests show.
-func TestChartPermissionsFollowControllers(t *testing.T) {
-	const (
-		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
-		intreeWrites = "; create,patch,delete persistentvolumes"
-		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
-		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
-		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
-			"; list,watch namespaces" +
-			"; list,create,delete volumelocks.csi-reclaimer.io" +
-			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
-			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
-			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"
-		webhooks = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
-			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
-			"validatingwebhookconfigurations.admissionregistration.k8s.io"
-	)
-	for name, want := range map[string]string{
-		"as it comes":                intreeReads + intreeWrites + events,
-		"for a first look":           intreeReads + claims, // it writes nothing, and no webhook runs
-		"with the policy":            intreeReads + intreeWrites + events,
-		"with protection":            intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + events,
-		"with claims alone":          claims + "; patch persistentvolumeclaims" + events,
-		"without intree":             "list,watch,patch persistentvolumes" + events,
-		"with webhooks":              intreeReads + intreeWrites + events + webhooks,
-		"with pods' webhooks":        intreeReads + intreeWrites + events + webhooks,
-		"with pod safety":            intreeReads + intreeWrites + events + podSafety,
-		"with pod safety's webhooks": intreeReads + intreeWrites + events + webhooks + podSafety,
-		"with monitoring":            intreeReads + intreeWrites + events,
-		"with little":                "",
-		"with everything else":       intreeReads + intreeWrites + events,
-	} {
-		granted, wanted := map[string]bool{}, map[string]bool{}
-		for _, d := range render(t, guardValues()[name]...) {
-			for _, rule := range d.rules(t) {
-				for _, resource := range rule.Resources {
-					for _, verb := range rule.Verbs {
-						granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
-					}
-				}
-			}
-		}
-		for words := range strings.SplitSeq(want, ";") {
-			verbs, resource, _ := strings.Cut(strings.TrimSpace(words), " ")
-			for verb := range strings.SplitSeq(verbs, ",") {
-				if verb != "" {
-					wanted[verb+" "+resource] = true
-				}
-			}
-		}
-		if !maps.Equal(granted, wanted) {
-			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
-		}
-	}
-	if len(guardValues()) != 13 {
-		t.Error("a rendering is not looked at")
-	}
-}
-
-// TestChartReleaseHookRunsFirst, with what the Deployment runs with, and is no pod of its Service.
-func TestChartReleaseHookRunsFirst(t *testing.T) {
-	for name, wanted := range map[string]bool{"as it comes": true, "with everything else": true, "without intree": true,
-		"for a first look": false, "with little": false} {
-		all := render(t, guardValues()[name]...)
-		there := slices.ContainsFunc(all, func(d document) bool { return d.GetKind() == "Job" })
-		if there != wanted {
-			t.Errorf("%s: is there a Job: %v, want %v", name, there, wanted)
-		}
-		if !there {
-			continue
-		}
-		job := jobOf(t, all)
-		if hook := job.Annotations["helm.sh/hook"]; hook != "pre-delete" {
-			t.Errorf("%s: hook %q", name, hook)
-		}
-		var deployment appsv1.Deployment
-		find(t, all, "Deployment", guard).into(t, &deployment)
-		if labels := job.Spec.Template.Labels; labels["app"] == deployment.Spec.Selector.MatchLabels["app"] {
-			t.Errorf("%s: the Job's pod looks like one of the Deployment: %v", name, labels)
-		}
-		ours, theirs := job.Spec.Template.Spec, deployment.Spec.Template.Spec
-		want := []string{theirs.Containers[0].Args[0], "--release-finalizers"}
-		if name == "with everything else" {
-			want = append(want, "--worker-threads=20") // --terminated-pods counts for a release too
-		}
-		if got := ours.Containers[0].Args; !slices.Equal(got, want) {
-			t.Errorf("%s: runs %q, want %q", name, got, want)
-		}
-		ours.Containers[0].Name, ours.Containers[0].Args, ours.RestartPolicy = guard, theirs.Containers[0].Args,
-			theirs.RestartPolicy
-		ours.Containers[0].Ports, ours.Containers[0].LivenessProbe, ours.Containers[0].ReadinessProbe =
-			theirs.Containers[0].Ports, theirs.Containers[0].LivenessProbe, theirs.Containers[0].ReadinessProbe
-		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
-		if !reflect.DeepEqual(ours, theirs) {
-			t.Errorf("%s: the Job's pod is not that of the Deployment:\n%s\n%s", name, pretty(ours), pretty(theirs))
-		}
-	}
-}
-
 // TestChartContainsCopies: a chart cannot read beyond its folder.
 func TestChartContainsCopies(t *testing.T) {
 	copies := map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
 		dashboardFile: filepath.Join("dashboard", dashboardFile)}
-	for _, name := range []string{"crd", "policies", "hold", "hold-webhook"} {
-		copies["pod-safety-"+name+".yaml"] = filepath.Join("manifests", "pod-safety-"+name+".yaml")
+	for _, name := range []string{"pod-safety-crd", "pod-safety-policies", "pod-safety-hold", "pod-safety-hold-webhook",
+		"single-node-policies", "single-node-gate", "single-node-gate-webhook", "node-fencing-crd", "node-fencing-policy",
+		"node-fencing-roles", "statefulset-claims-warn"} {
+		copies[name+".yaml"] = filepath.Join("manifests", name+".yaml")
+	}
+	if there, err := os.ReadDir(inDeploy(t, "charts", guard, "files")); err != nil || len(there) != len(copies) {
+		t.Errorf("%d files, want %d: %v", len(there), len(copies), err)
 	}
 	for copied, from := range copies {
 		if string(read(t, "charts", guard, "files", copied)) != string(read(t, from)) {

@@ -111,6 +111,9 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	s.addAudit(t, plays)
 	s.addManifests(plays)
 	s.addPodSafety(plays)
+	s.addStatefulSets(plays)
+	s.addFencing(plays)
+	s.addSingleNode(plays)
 	s.addPrograms(t, plays)
 	return plays
 }

@@ -89,14 +89,15 @@ func TestDashboardAndAlertsOnLiveScrape(t *testing.T) {
 	live := scrape(t)
 	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })
 	t.Run("has what docs/reference/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
+	t.Run("follows the conventions of Prometheus", func(t *testing.T) { followsConventions(t, live) })
 }
 
 // hasWhatIsQueried: every metric that the dashboard or an alert names, and each label by which it chooses or sums up,
 // is served.
-func hasWhatIsQueried(t *testing.T, live map[string]served) {
+func hasWhatIsQueried(t *testing.T, live map[string]page) {
 	there := served{}
 	for _, program := range live {
-		maps.Copy(there, program)
+		maps.Copy(there, program.served)
 	}
 	asked := queries(t)
 	for _, a := range alerts(t) {
@@ -131,7 +132,8 @@ func hasWhatIsQueried(t *testing.T, live map[string]served) {
 	// What we measure and show nobody is for nothing.
 	for name := range there {
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count")
-		if strings.HasPrefix(name, "csi_reclaimer_") && !used[name] && !strings.HasSuffix(name, "_reports_total") {
+		shown := used[name] || used[name+"_bucket"]
+		if strings.HasPrefix(name, "csi_reclaimer_") && !shown && !strings.HasSuffix(name, "_reports_total") {
 			t.Errorf("neither the dashboard nor an alert uses %s", name)
 		}
 	}

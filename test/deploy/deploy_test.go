@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
@@ -30,6 +31,9 @@ const (
 // repeated field is an error.
 func TestManifestsAreAccepted(t *testing.T) {
 	ctx := patiently(t)
+	if err := shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD); err != nil { // an example has one of its kinds
+		t.Fatal(err)
+	}
 	for _, d := range manifests(t) {
 		if namespace := d.GetNamespace(); namespace != "" {
 			if err := makeNamespace(ctx, namespace); err != nil {

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -56,8 +57,13 @@ func makeGuardHome(t *testing.T) {
 func forgetGuard(t *testing.T) {
 	t.Helper()
 	var all []document
-	for _, values := range []string{"with webhooks", "with protection", "with pod safety"} {
+	for _, values := range []string{"with webhooks", "with protection", "with pod safety", "with claims of sets"} {
 		all = append(all, render(t, guardValues()[values]...)...)
+	}
+	for _, d := range render(t, guardValues()["with node fencing"]...) {
+		if d.GroupVersionKind().Group == rbacv1.GroupName { // the kinds stay for other tests
+			all = append(all, d)
+		}
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -82,6 +88,11 @@ func TestChartRenderingsAreAccepted(t *testing.T) {
 		for _, d := range render(t, values...) {
 			if d.GroupVersionKind().Group == "monitoring.coreos.com" { // the operator's own: operator_test.go has its kinds
 				continue
+			}
+			if namespace := d.GetNamespace(); namespace != "" { // such as that of the Jobs of agents
+				if err := makeNamespace(ctx, namespace); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := apply(ctx, d, d.text, guardHome, true); err != nil {
 				t.Errorf("%s: %s: %v", name, d, err)

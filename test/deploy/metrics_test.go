@@ -3,6 +3,9 @@
 package deploy
 
 import (
+	"errors"
+	"maps"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,7 +42,7 @@ func promises(t *testing.T) map[string][]promised {
 
 // hasWhatIsPromised: each program serves every metric of its table and of the table of both, with its labels. A metric
 // with a label has no sample before its first event; what cannot be caused here is listed.
-func hasWhatIsPromised(t *testing.T, live map[string]served) {
+func hasWhatIsPromised(t *testing.T, live map[string]page) {
 	all := promises(t)
 	both, found := all["Both"]
 	if !found {
@@ -71,4 +74,51 @@ func (s served) metric(name string) (labels []string, found bool) {
 		}
 	}
 	return nil, false
+}
+
+// followsConventions: promtool has nothing against what a program serves, be it ours or of a library.
+func followsConventions(t *testing.T, live map[string]page) {
+	for program, there := range live {
+		for metric, problems := range lint(t, there.text) {
+			t.Errorf("%s: %s: %s", program, metric, strings.Join(problems, "; "))
+		}
+	}
+}
+
+// lint returns what promtool has against metrics, by their names.
+func lint(t *testing.T, text string) map[string][]string {
+	t.Helper()
+	promtool, err := promtoolProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(patiently(t), promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(text)
+	out, err := check.CombinedOutput()
+	const hasProblems = 3
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != hasProblems) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	found := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		metric, problem, _ := strings.Cut(strings.TrimSpace(line), " ")
+		found[metric] = append(found[metric], problem)
+	}
+	if (err == nil) != (len(found) == 0) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return found
+}
+
+// TestUnconventionalMetricsAreDetected: lint reads what promtool says.
+func TestUnconventionalMetricsAreDetected(t *testing.T) {
+	const text = "# HELP %s Help.\n# TYPE %s counter\n%s 1\n"
+	if found := lint(t, strings.ReplaceAll(text, "%s", "csi_reclaimer_deletions_total")); len(found) > 0 {
+		t.Errorf("a sound counter: %v", found)
+	}
+	found := lint(t, strings.ReplaceAll(text, "%s", "csi_reclaimer_deletions"))
+	if names := slices.Collect(maps.Keys(found)); !slices.Equal(names, []string{"csi_reclaimer_deletions"}) {
+		t.Errorf("a counter without the ending of one: %v", found)
+	}
 }

@@ -4,18 +4,30 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
@@ -26,9 +38,15 @@ import (
 // served holds the metrics that a program answers with, and the labels of each.
 type served map[string][]string
 
+// page is what a program answers with.
+type page struct {
+	served
+	text string
+}
+
 // scrape returns what both programs serve, by the program's name, with all that they can do switched on. Some figures
 // are there only once something happened, so it does.
-func scrape(t *testing.T) map[string]served {
+func scrape(t *testing.T) map[string]page {
 	t.Helper()
 	// Compiling takes longer than anything else here on a busy machine.
 	for _, name := range []string{"csi-reclaimer", guard} {
@@ -37,7 +55,7 @@ func scrape(t *testing.T) map[string]served {
 		}
 	}
 	ctx := patiently(t)
-	there := map[string]served{}
+	there := map[string]page{}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -52,12 +70,13 @@ func scrape(t *testing.T) map[string]served {
 	must(rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
 	must(rbac.GrantLeakCheck(ctx, client, namespace, "csi-reclaimer"))
 	must(rbac.GrantGuard(ctx, client, namespace, guard))
+	must(shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD))
 	forgetGuard(t)
 
 	car, err := program.StartSidecar(ctx, program.SidecarOptions{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
 		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--leak-check-interval=1m",
-			"--leader-election"},
+			"--leader-election", leaseDuration, renewDeadline},
 		Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})
 	must(err)
@@ -65,7 +84,8 @@ func scrape(t *testing.T) map[string]served {
 	keeper, err := program.Start(ctx, program.Options{
 		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
 		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard),
-			"--controllers=*,pvc-protection,pv-protection,pod-safety", "--webhook-address=127.0.0.1:0"},
+			"--controllers=*,pvc-protection,pv-protection,pod-safety,single-node,statefulset-claims,node-fencing",
+			"--webhook-address=127.0.0.1:0", leaseDuration, renewDeadline},
 	})
 	must(err)
 	stopLater(t, keeper)
@@ -87,6 +107,10 @@ func scrape(t *testing.T) map[string]served {
 	// One, of an in-tree plugin, is being deleted while its claim is there.
 	makeInTree(ctx, t, namespace)
 	makeHeld(ctx, t, maker)
+	makeScaledDown(ctx, t, namespace)
+	makeGated(ctx, t)
+	makeFence(ctx, t)
+	makeUnreachable(ctx, t, maker)
 
 	for running, last := range map[*program.Program][]string{
 		car: {
@@ -96,12 +120,169 @@ func scrape(t *testing.T) map[string]served {
 			"controller_persistentvolumeclaim_provision_failed_total",
 		},
 		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting",
-			"csi_reclaimer_pod_safety_waiting_pods"},
+			"csi_reclaimer_pod_safety_waiting_pods", "csi_reclaimer_gated_pods", "csi_reclaimer_claim_locks",
+			"csi_reclaimer_statefulset_waiting_claims",
+			"csi_reclaimer_statefulset_waiting_sets", "csi_reclaimer_fence_waiting_nodes",
+			"csi_reclaimer_fence_policy_waiting_nodes"},
 	} {
 		there[map[*program.Program]string{car: "csi-reclaimer", keeper: guard}[running]] = waitMetrics(ctx, t, running, last)
 	}
 	must(driver.ClearFaults(ctx)) // so that all of it goes
 	return there
+}
+
+// A program keeps its lease also on a machine that keeps it, or its API server, waiting.
+const (
+	leaseDuration = "--leader-election-lease-duration=60s"
+	renewDeadline = "--leader-election-renew-deadline=40s"
+)
+
+// makeScaledDown makes a set with an annotation that is not valid, and a claim of it that was scaled away.
+func makeScaledDown(ctx context.Context, t *testing.T, namespace string) {
+	t.Helper()
+	labels := map[string]string{"app": "scaled"}
+	template := v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+	}}
+	set, err := client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "scaled", Annotations: map[string]string{statefulset.GraceAnnotation: "long"}},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{template},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		_ = client.AppsV1().StatefulSets(namespace).Delete(ctx, "scaled", metav1.DeleteOptions{})
+		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-scaled-0", metav1.DeleteOptions{})
+	})
+	template.Name = "data-scaled-0"
+	template.Annotations = map[string]string{
+		statefulset.MarkAnnotation: fmt.Sprintf("scaled/%s/0/Delete", set.UID), statefulset.HoldAnnotation: "",
+	}
+	if _, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &template,
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeGated makes two pods that wait for one claim, in a namespace that asks for locks.
+func makeGated(ctx context.Context, t *testing.T) {
+	t.Helper()
+	n, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "locks-", Labels: map[string]string{podsafety.NamespaceLabel: "enforce", singlenode.Label: "all"},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, claims := client.CoreV1().Pods(n.Name), client.CoreV1().PersistentVolumeClaims(n.Name)
+	names := []string{"a", "b"}
+	t.Cleanup(func() {
+		ctx, bare := context.WithoutCancel(ctx), []byte(`{"metadata":{"finalizers":null}}`)
+		_ = client.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
+		for _, name := range names {
+			_, _ = pods.Patch(ctx, name, types.MergePatchType, bare, metav1.PatchOptions{})
+		}
+		_, _ = claims.Patch(ctx, "c", types.MergePatchType, bare, metav1.PatchOptions{})
+	})
+	_, err = claims.Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+		}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if _, err := pods.Create(ctx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{podsafety.Finalizer}},
+			Spec: v1.PodSpec{
+				SchedulingGates: []v1.PodSchedulingGate{{Name: singlenode.Gate}},
+				Containers:      []v1.Container{{Name: "c", Image: "none"}},
+				Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// makeFence makes a fence of a node that is not there.
+func makeFence(ctx context.Context, t *testing.T) {
+	t.Helper()
+	fences, err := fencing.New(cluster.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "scrape-none"
+	if _, err := fences.Fences.Create(ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "a test", Agents: byHand()}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		err := fences.Fences.Delete(ctx, name, metav1.DeleteOptions{})
+		for ; err == nil; time.Sleep(20 * time.Millisecond) { // volume-guard still runs
+			_, err = fences.Fences.Get(ctx, name, metav1.GetOptions{})
+		}
+		if !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// makeUnreachable makes a node that is unreachable, with a pod that has a claim, a policy that fences it later, and a
+// node whose Lease is renewed.
+func makeUnreachable(ctx context.Context, t *testing.T, maker objects.Maker) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fences, err := fencing.New(cluster.Admin())
+	must(err)
+	const name = "scrape-away"
+	leases := client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	makeAway(ctx, t, name)
+	_, err = fences.Policies.Create(ctx, &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.FencePolicySpec{DryRun: true, Agents: byHand()}}, metav1.CreateOptions{})
+	must(err)
+	_, err = maker.MakePod(ctx, objects.PodSpec{Name: "away", Node: name, Claims: []string{"away"}})
+	must(err)
+	lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "scrape-lives"}},
+		metav1.CreateOptions{})
+	must(err)
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for now := metav1.NowMicro(); renewing.Err() == nil; now = metav1.NowMicro() {
+			lease.Spec.RenewTime = &now
+			if renewed, err := leases.Update(renewing, lease, metav1.UpdateOptions{}); err == nil {
+				lease = renewed
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		renewals.Wait()
+		ctx := context.WithoutCancel(ctx)
+		_ = fences.Policies.Delete(ctx, name, metav1.DeleteOptions{})
+		_ = client.CoreV1().Pods(maker.Namespace).Delete(ctx, "away", *metav1.NewDeleteOptions(0))
+		_ = leases.Delete(ctx, lease.Name, metav1.DeleteOptions{})
+	})
 }
 
 // makeHeld makes a pod that is held and terminating, on a node that nobody runs.
@@ -122,7 +303,7 @@ func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker) {
 }
 
 // waitMetrics returns what the program serves, once these are among it.
-func waitMetrics(ctx context.Context, t *testing.T, running *program.Program, last []string) served {
+func waitMetrics(ctx context.Context, t *testing.T, running *program.Program, last []string) page {
 	t.Helper()
 	there := served{}
 	line := regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
@@ -141,7 +322,7 @@ func waitMetrics(ctx context.Context, t *testing.T, running *program.Program, la
 			}
 		}
 		if missing == "" && err == nil {
-			return there
+			return page{there, text}
 		}
 		select {
 		case <-ctx.Done():

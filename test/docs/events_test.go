@@ -9,11 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -43,6 +46,13 @@ without a type has no Event: it is the normal course of things, which the log ha
 		intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
 	table(&text, "volume-guard: pods held until their processes have ended", "On the pod.", podsafety.Reasons())
+	table(&text, "volume-guard: locks of claims",
+		"On the pod that waits, or on the claim that has the lock.", singlenode.Reasons())
+	table(&text, "volume-guard: claims of StatefulSets",
+		"On the claim or the StatefulSet; `ScaledDown`, `PodUsesOldClaim`, `PodUsesTerminatingClaim` and\n"+
+			"`ConflictingController` on both.", statefulset.Reasons())
+	table(&text, "volume-guard: fences of nodes",
+		"On the NodeFence or the FencePolicy, and on the Node.", fencing.Reasons())
 	CheckPage(t, "events.md", text.String())
 }
 
@@ -66,7 +76,8 @@ func TestEveryReasonIsListed(t *testing.T) {
 	for dir, listed := range map[string][]string{
 		"internal/engine/reclaiming": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()),
 		"internal/engine/twins": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
-		"internal/engine/podhold": words(podsafety.Reasons()),
+		"internal/engine/podhold": words(podsafety.Reasons()), "internal/engine/retention": words(statefulset.Reasons()),
+		"internal/engine/fencing": words(fencing.Reasons()), "internal/engine/singlenode": words(singlenode.Reasons()),
 	} {
 		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
 		if err != nil {

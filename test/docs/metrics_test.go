@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -22,6 +23,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 // fromLibraries is what Kubernetes' libraries serve in each program. test/deploy holds it, as all of the page, against
@@ -118,6 +121,12 @@ func guard(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = podsafety.New(nobody(), podsafety.Config{Metrics: &all})
 	must(err)
+	_, err = singlenode.New(nobody(), singlenode.Config{Metrics: &all})
+	must(err)
+	_, err = statefulset.New(nobody(), statefulset.Config{Metrics: &all})
+	must(err)
+	_, err = fencing.New(nobody(), fencing.Config{Metrics: &all})
+	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})
 	must(err)
@@ -179,7 +188,7 @@ func kind(c prometheus.Collector, name string) string {
 	switch c.(type) {
 	case *prometheus.CounterVec:
 		return "counter"
-	case *prometheus.HistogramVec:
+	case *prometheus.HistogramVec, prometheus.Histogram:
 		return "histogram"
 	case prometheus.Gauge: // which has all that a Counter has, too
 		return "gauge"

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -36,6 +37,15 @@ func CheckPart(t *testing.T, name, word, text string) {
 		}
 		return before + begins + "\n" + text + "\n" + ends + after
 	})
+}
+
+// CheckPicture has the test fail unless the picture docs/pictures/NAME.svg is this one, and is sound.
+func CheckPicture(t *testing.T, name string, drawn *picture.Sequence) {
+	t.Helper()
+	for _, problem := range drawn.Check() {
+		t.Errorf("docs/pictures/%s.svg: %s", name, problem)
+	}
+	check(t, "pictures/"+name+".svg", func(string) string { return drawn.SVG() })
 }
 
 func check(t *testing.T, name string, want func(page string) string) {

@@ -6,11 +6,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -28,7 +31,8 @@ func TestTheRunbooksNameReasonsThatAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := slices.Concat(words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()),
-		words(inuse.Reasons()), words(podsafety.Reasons()))
+		words(inuse.Reasons()), words(podsafety.Reasons()), words(singlenode.Reasons()),
+		words(statefulset.Reasons()), words(fencing.Reasons()))
 	named := 0
 	page := read(t, filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
 	for _, table := range reasonTable.FindAllStringSubmatch(page, -1) {

@@ -6,6 +6,8 @@ const (
 	reclaiming   = "pkg/internal/engine/reclaiming"
 	twins        = "pkg/internal/engine/twins"
 	podhold      = "pkg/internal/engine/podhold"
+	retention    = "pkg/internal/engine/retention"
+	singlenode   = "pkg/internal/engine/singlenode"
 	admission    = "pkg/admission"
 	certs        = "pkg/admission/certs"
 	pvc          = "pkg/inuse/pvc"
@@ -83,8 +85,46 @@ var edits = []edit{
 	{pkg: podhold, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonProcessesMayRun)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
 	{pkg: podhold, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
-		{node: "f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = Read{}, Read{}, Read{}, Read{}",
+		{node: "f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = " +
+			"session.Read{}, session.Read{}, session.Read{}, session.Read{}",
 			before: "if ON { f.Pod.GraceZero = true; return }"}}},
+
+	{pkg: retention, name: "the mark says Delete under each policy", in: "*.mark", at: []place{
+		{node: "p.WhenScaled", instead: "Delete"}}},
+	{pkg: retention, name: "the set is read before the pod", in: "lastReads", at: []place{
+		{node: "!f.SetRead.FreshAfter(f.PodRead, now)", instead: "!f.SetRead.Fresh(now)"}}},
+	{pkg: retention, name: "the pod is read before the claim", in: "lastReads", at: []place{
+		{node: "!f.PodRead.FreshAfter(f.ClaimRead, now)", instead: "!f.PodRead.Fresh(now)"}}},
+	{pkg: retention, name: "a patch that failed counts as contested", in: "*.Answer", at: []place{
+		{node: "s.Facts.Sight = t.saw(s.Facts, now)",
+			before: "if ON && s.End == session.CallFailed { t.patched(s.Facts.Claim.UID, s.Facts.wanted().String()) }"}}},
+	{pkg: retention, name: "a reference controls the claim", in: "*.policyRefs", at: []place{
+		{node: "return refs", before: "if ON { for i := range refs { yes := true; refs[i].Controller = &yes } }"}}},
+	{pkg: retention, name: "the grace has passed when the claim is condemned", in: "*.saw", at: []place{
+		{node: "s.CondemnedSince = now", before: "if ON { now = now.Add(-time.Hour) }"}}},
+
+	{pkg: singlenode, name: "a lock is taken of a claim that has changed since", in: "Session.Ask", at: []place{
+		{node: "c.ResourceVersion", zero: true}}},
+	{pkg: singlenode, name: "a lock is taken of a claim that was created again", in: "Session.Ask", at: []place{
+		{node: "c.UID", zero: true}}},
+	{pkg: singlenode, name: "a pod of the same name loses its gate", in: "Session.Ask", at: []place{
+		{node: "pod.UID", nth: 1, zero: true}}},
+	{pkg: singlenode, name: "a lock is freed that has changed since", in: "LockSession.Ask", at: []place{
+		{node: "c.ResourceVersion", zero: true}}},
+	{pkg: singlenode, name: "a lock is freed of a claim that was created again", in: "LockSession.Ask", at: []place{
+		{node: "c.UID", zero: true}}},
+	{pkg: singlenode, name: "locks are taken in the order of UIDs", in: "Facts.asked", at: []place{
+		{node: "a.Claim.Name", instead: "string(a.Claim.UID)"}, {node: "b.Claim.Name", instead: "string(b.Claim.UID)"}}},
+	{pkg: singlenode, name: "the pods are listed before the locks are taken", in: "Facts.users", at: []place{
+		{node: "f.UsersRead.FreshAfter(c.Read, now)", instead: "f.UsersRead.Fresh(now)"}}},
+	{pkg: singlenode, name: "a fence counts that was read before the pod", in: "User.fenced", at: []place{
+		{node: "u.Fence.Read.FreshAfter(read, now)", instead: "u.Fence.Read.Fresh(now)"}}},
+	{pkg: singlenode, name: "a node counts that was read before the pod", in: "User.fenced", at: []place{
+		{node: "u.Node.Read.FreshAfter(read, now)", instead: "u.Node.Read.Fresh(now)"}}},
+	{pkg: singlenode, name: "a claim is read before its namespace", in: "Facts.unasked", at: []place{
+		{node: "c.Read.FreshAfter(f.ModeRead, now)", instead: "c.Read.Fresh(now)"}}},
+	{pkg: singlenode, name: "a lock is the pod's by its UID alone", in: "Claim.heldBy", at: []place{
+		{node: "p.Name", instead: "c.Lock.Name"}}},
 
 	{pkg: pvc, name: "a release reads the pods before the claims", at: []place{
 		{node: "claims, err := k.cluster.listClaims(ctx)",

@@ -51,10 +51,29 @@ var scopes = []scope{
 	{folder: "cmd/internal/leader", files: "leader.go"},
 
 	{folder: "pkg/internal/engine/twins", except: words, statements: true, also: "pkg/intree"},
-	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf outcomeOf", statements: true},
+	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf", statements: true},
 	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers unchanged *.setPolicy"},
 
+	{folder: "pkg/internal/engine/session", statements: true},
+	{folder: "pkg/internal/controller", files: "session.go release.go", statements: true},
+
 	{folder: "pkg/internal/engine/podhold", except: words, statements: true},
+	{folder: "pkg/internal/engine/singlenode", except: words, statements: true},
+	{folder: "pkg/singlenode", files: "changes.go execute.go record.go users.go", statements: true},
+	{folder: "pkg/singlenode", files: "observer.go", funcs: "after.* observer.[^f]* observer.first", statements: true},
+	{folder: "pkg/singlenode", files: "release.go", funcs: "*.Release *.pass *.pod *.unproven *.claims *.removing",
+		statements: true},
+	{folder: "pkg/singlenode", files: "cluster.go", funcs: "*.read* *.patch* *.each*"},
+
+	{folder: "pkg/internal/engine/retention", except: words, statements: true},
+	{folder: "pkg/statefulset", files: "execute.go index.go changes.go record.go", statements: true},
+	{folder: "pkg/statefulset", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget* " +
+		"matters seen", statements: true},
+	{folder: "pkg/statefulset", files: "release.go", funcs: "*.Release *.pass *.claim *.set", statements: true},
+	{folder: "pkg/statefulset", files: "cluster.go", funcs: "*.read* *.patch* *.delete*"},
+
+	{folder: "pkg/internal/engine/fencing", except: words, statements: true},
+	{folder: "pkg/fencing/agents", statements: true},
 
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},
@@ -65,7 +84,7 @@ var scopes = []scope{
 	{folder: "pkg/inuse/pvc", files: "decide*.go record.go"},
 	{folder: "pkg/inuse/pvc", files: "batches.go users.go watch.go release.go", statements: true},
 	{folder: "pkg/inuse/pv", files: "decide*.go record.go"},
-	{folder: "pkg/internal/kube", files: "finalizers.go", elements: true, also: "pkg/reclaim pkg/intree"},
+	{folder: "pkg/internal/kube", files: "finalizers.go metadata.go", elements: true, also: "pkg/reclaim pkg/intree"},
 
 	{folder: "pkg/leaks", files: "decide*.go facts.go remediation_decide.go"},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.begin *.seen *.fail *.remember *.judge", statements: true},
@@ -124,5 +143,24 @@ var worlds = map[string][]string{
 		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
 		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
 		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
+	},
+	"pkg/internal/engine/retention": {
+		"set, calls fail", "set, deleted, turned", "set, calls fail, field", "set, other owner, field",
+		"set, other controller", "set, two ordinals, field", "set, turned, lag", "set, other owner", "set, deleted, kept",
+		"set, hold, field", "set, field turned", "set, claim deleted", "set, stripped", "set, hold", "set, never used",
+		"set, late calls, field", "set, contested", "set, annotation turned", "set, gate", "set, two leaders, field",
+		"set, annotation, parallel", "set, names collide", "set, start, annotation", "set, late calls", "set, deleted, field",
+		"set, pod deleted, lag", "set, deleted, lag", "set, annotation", "set, uninstalled",
+	},
+	"pkg/internal/engine/fencing": {
+		"fence, calls fail", "fence policy, zones", "fence policy, limit", "fence policy, a zone is gone",
+		"fence policy, storm", "fence policy, flapping", "fence policy, by hand", "fence, control plane", "fence, chain",
+		"fence, remediation", "fence, agents fail", "fence, late requests", "fence, lying agent", "fence, ended",
+		"fence, power", "fence", "fence, reboot", "fence, for a policy", "fence, when released", "fence, lag",
+	},
+	"pkg/internal/engine/singlenode": {
+		"lock, not held", "lock, two claims", "lock, two claims, created again", "lock", "lock, node preset",
+		"lock, fenced, opted in", "lock, Job", "lock, uninstalled", "lock, bound late", "lock, annotation removed",
+		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders",
 	},
 }

@@ -1,11 +1,11 @@
 // Command suites runs suites of tests, each a make target. It continues after one that fails, and says at its end how
 // each ended, after which time, and how much processor time it took:
 //
-//	go run ./test/suites MAKE TARGET... [+ TARGET...]
+//	go run ./test/suites MAKE TARGET... [+ TARGET...] [- TARGET...]
 //
-// The suites run one after the other. Those after the plus sign run beside the others, also one after the other, with
-// less priority: they compute while the others wait. A suite's output is printed in one piece when it ends; until then
-// it is in .build/suites, in a file named after the suite.
+// The suites run one after the other. Those after a plus sign run beside the others, also one after the other, and
+// those after a minus sign do so with less priority: they compute while the others wait. A suite's output is printed in
+// one piece when it ends; until then it is in .build/suites, in a file named after the suite.
 //
 // The exit status is 1 unless all ended well.
 package main
@@ -26,7 +26,7 @@ import (
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: suites MAKE TARGET... [+ TARGET...]")
+		fmt.Fprintln(os.Stderr, "usage: suites MAKE TARGET... [+ TARGET...] [- TARGET...]")
 		os.Exit(2)
 	}
 	os.Exit(runMain(os.Args[1], os.Args[2:]))
@@ -50,16 +50,16 @@ func runMain(program string, targets []string) int {
 	return 0
 }
 
-// lanes splits the arguments at the plus sign.
+// lanes splits the arguments at the signs.
 func lanes(targets []string) [][]suite {
-	all := [][]suite{nil}
+	all, yields := [][]suite{nil}, false
 	for _, target := range targets {
-		if target == "+" {
-			all = append(all, nil)
+		if target == "+" || target == "-" {
+			all, yields = append(all, nil), target == "-"
 			continue
 		}
 		last := len(all) - 1
-		all[last] = append(all[last], suite{target: target, yields: last > 0})
+		all[last] = append(all[last], suite{target: target, yields: yields})
 	}
 	return slices.DeleteFunc(all, func(lane []suite) bool { return len(lane) == 0 })
 }

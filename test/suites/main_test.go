@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func TestLanesRunSideBySide(t *testing.T) {
 				}
 				return 0, nil
 			}
-			if ok := r.run(t.Context(), lanes([]string{"a", "+", "b", "c"})); ok != (failing == "") {
+			if ok := r.run(t.Context(), lanes([]string{"a", "-", "b", "c"})); ok != (failing == "") {
 				t.Errorf("ok: %v", ok)
 			}
 			for _, want := range []string{"=== a\na begins\na ends\n", "=== b\nb begins\nb ends\n", "=== running: "} {
@@ -102,6 +103,17 @@ func TestLanesRunSideBySide(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestSignsBeginLanes(t *testing.T) {
+	got := lanes(strings.Fields("a b + c - d e - + f"))
+	want := [][]suite{
+		{{target: "a"}, {target: "b"}}, {{target: "c"}}, {{target: "d", yields: true}, {target: "e", yields: true}},
+		{{target: "f"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -1,0 +1,133 @@
+//go:build unix
+
+package deploy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestChartGrantsNoSecretsByDefault, and then its own certificate alone.
+func TestChartGrantsNoSecretsByDefault(t *testing.T) {
+	for name, values := range guardValues() {
+		webhooks := strings.Contains(name, "webhooks")
+		granted := 0
+		for _, d := range render(t, values...) {
+			for _, rule := range d.rules(t) {
+				for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+					if strings.Contains(word, "*") {
+						t.Errorf("%s: %s: a wildcard in %+v", name, d, rule)
+					}
+				}
+				if !slices.Contains(rule.Resources, "secrets") {
+					continue
+				}
+				granted++
+				if d.GetKind() != "Role" || d.GetNamespace() != guardHome {
+					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
+				}
+				// What is not there yet has no name in a rule.
+				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs,
+					[]string{"create"}) {
+					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
+				}
+			}
+		}
+		if (granted > 0) != webhooks {
+			t.Errorf("%s: %d rules grant Secrets", name, granted)
+		}
+	}
+}
+
+// TestChartPermissionsFollowControllers: each rendering grants what that needs which runs in it, and nothing else. That
+// volume-guard uses all of it, also where one controller runs by itself, its end-to-end tests show.
+func TestChartPermissionsFollowControllers(t *testing.T) {
+	const (
+		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
+		intreeWrites = "; create,patch,delete persistentvolumes"
+		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
+		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
+		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
+			"; list,watch namespaces" +
+			"; list,create,delete volumelocks.csi-reclaimer.io" +
+			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
+			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
+			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"
+		singleNode = "; get,list,watch,patch persistentvolumeclaims; get,list,watch persistentvolumes" +
+			"; get,list,watch storageclasses.storage.k8s.io; get namespaces"
+		setReads  = "; get,list,watch persistentvolumeclaims; get,list,watch pods; get,list,watch statefulsets.apps"
+		setWrites = "; patch,delete persistentvolumeclaims; delete pods; patch statefulsets.apps"
+		// What people and programs are granted who fence nodes.
+		roles = "; get,list,watch,create,update,patch,delete,confirm nodefences.csi-reclaimer.io" +
+			"; get,list,watch fencepolicies.csi-reclaimer.io; get,list,watch nodefencetemplates.csi-reclaimer.io"
+		fenceReads = "; get,list,watch nodefences.csi-reclaimer.io; get,list,watch fencepolicies.csi-reclaimer.io" +
+			"; get,list,watch nodes; list pods; list volumeattachments.storage.k8s.io" +
+			"; list poddisruptionbudgets.policy; get namespaces; get,list leases.coordination.k8s.io"
+		fenceWrites = "; create,patch,delete nodefences.csi-reclaimer.io; update nodefences/status.csi-reclaimer.io" +
+			"; update fencepolicies/status.csi-reclaimer.io; patch nodes"
+		agents = "; get,create,delete jobs.batch; get podtemplates" +
+			"; get fenceagentsremediationtemplates.fence-agents-remediation.medik8s.io" +
+			"; get,create,delete fenceagentsremediations.fence-agents-remediation.medik8s.io" +
+			"; get selfnoderemediationtemplates.self-node-remediation.medik8s.io" +
+			"; get,create,delete selfnoderemediations.self-node-remediation.medik8s.io" +
+			"; get machinedeletionremediationtemplates.machine-deletion-remediation.medik8s.io" +
+			"; get,create,delete machinedeletionremediations.machine-deletion-remediation.medik8s.io" +
+			"; get,create,patch networkfences.csiaddons.openshift.io; list csiaddonsnodes.csiaddons.openshift.io" +
+			"; get networkfenceclasses.csiaddons.openshift.io"
+		webhooks = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
+			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
+			"validatingwebhookconfigurations.admissionregistration.k8s.io"
+	)
+	for name, want := range map[string]string{
+		"as it comes":      intreeReads + intreeWrites + events,
+		"for a first look": intreeReads + claims, // it writes nothing, and no webhook runs
+		"with the policy":  intreeReads + intreeWrites + events,
+		"with protection": intreeReads + intreeWrites + claims +
+			"; patch persistentvolumeclaims" + events,
+		"with claims alone":                     claims + "; patch persistentvolumeclaims" + events,
+		"without intree":                        "list,watch,patch persistentvolumes" + events,
+		"with webhooks":                         intreeReads + intreeWrites + events + webhooks,
+		"with pods' webhooks":                   intreeReads + intreeWrites + events + webhooks,
+		"with pod safety":                       intreeReads + intreeWrites + events + podSafety,
+		"with pod safety's webhooks":            intreeReads + intreeWrites + events + webhooks + podSafety,
+		"with single-node":                      intreeReads + intreeWrites + events + podSafety + singleNode,
+		"with single-node's webhooks":           intreeReads + intreeWrites + events + webhooks + podSafety + singleNode,
+		"with claims of sets":                   intreeReads + intreeWrites + events + setReads + setWrites,
+		"with claims of sets, for a first look": intreeReads + setReads,
+		"with warnings":                         intreeReads + intreeWrites + events,
+		"with node fencing": intreeReads + intreeWrites + events + fenceReads + fenceWrites + roles +
+			agents,
+		"with fences by hand":                 intreeReads + intreeWrites + events + fenceReads + fenceWrites + roles,
+		"with node fencing, for a first look": intreeReads + fenceReads + roles,
+		"with monitoring":                     intreeReads + intreeWrites + events,
+		"with little":                         "",
+		"with everything else":                intreeReads + intreeWrites + events,
+	} {
+		granted, wanted := map[string]bool{}, map[string]bool{}
+		for _, d := range render(t, guardValues()[name]...) {
+			for _, rule := range d.rules(t) {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
+					}
+				}
+			}
+		}
+		for words := range strings.SplitSeq(want, ";") {
+			verbs, resource, _ := strings.Cut(strings.TrimSpace(words), " ")
+			for verb := range strings.SplitSeq(verbs, ",") {
+				if verb != "" {
+					wanted[verb+" "+resource] = true
+				}
+			}
+		}
+		if !maps.Equal(granted, wanted) {
+			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
+		}
+	}
+	if len(guardValues()) != 21 {
+		t.Error("a rendering is not looked at")
+	}
+}

@@ -1,0 +1,159 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The claim, the pod that has its lock, and the names of other objects that the pages of single-node speak of.
+const (
+	docsClaim  = "data"
+	docsHolder = "web-5f7c"
+	docsOther  = "single-node-docs"
+)
+
+// addSingleNode runs what the pages say of the locks of claims. No volume-guard works on them.
+func (s *shell) addSingleNode(plays map[string]play) {
+	const label = "csi-reclaimer.io/single-node"
+	add := func(command, name, also, want string, scene func(*testing.T)) {
+		plays["kubectl "+command] = play{scene: scene, also: also, want: want,
+			with: []string{"NAMESPACE", docsHome, "NAME", name}}
+	}
+	for _, file := range []string{"policies", "gate", "gate-webhook"} {
+		add("apply -f deploy/manifests/single-node-"+file+".yaml", "", "--dry-run=server", "(server dry run)", nil)
+	}
+	add("delete -f deploy/manifests/single-node-gate.yaml -f deploy/manifests/single-node-policies.yaml", "",
+		"--ignore-not-found", "", nil)
+	add("label storageclass NAME "+label+"=true", docsOther, "", "labeled", s.makeClass)
+	add("label storageclass NAME "+label+"-", docsOther, "", docsOther, s.makeClass)
+	add("label --overwrite namespace NAMESPACE csi-reclaimer.io/pod-safety=enforce "+label+"=selected", "",
+		"--dry-run=server", "labeled", s.makeHome)
+	add("label namespace NAMESPACE "+label+"-", "", "", docsHome, s.makeHome)
+	add(`patch deployment NAME -n NAMESPACE -p '{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}'`,
+		docsOther, "", "patched", s.makeDeployment)
+	add("rollout restart deployment NAME -n NAMESPACE", docsOther, "", "restarted", s.makeDeployment)
+
+	add("reclaim locks -n NAMESPACE", "", "", docsHolder, s.makeLock)
+	add("reclaim locks -n shop", "", "", docsHolder, s.makeLock)
+	add("reclaim locks -A", "", "", docsHolder, s.makeLock)
+	add("reclaim explain pvc/data -n shop", "", "", "Lock         pod "+docsHolder, s.makeLock)
+	add("reclaim confirm pvc/data -n shop", "", "--yes", "was confirmed and force-deleted", s.makeLock)
+	add("reclaim confirm pvc/NAME -n NAMESPACE", docsClaim, "--yes", "was confirmed and force-deleted", s.makeLock)
+	add("describe pod NAME -n NAMESPACE", docsHolder, "", docsHolder, s.makeLock)
+	add("delete pod NAME -n NAMESPACE --wait=false", docsHolder, "", "deleted", s.makeLock)
+	plays["kubectl get pod NAME -o jsonpath='{.metadata.uid}'"] = play{scene: s.makeLock, also: "-n " + docsHome,
+		with: []string{"NAME", docsHolder}, want: "-"}
+	plays["kubectl annotate pod NAME -n NAMESPACE csi-reclaimer.io/confirm-force-delete=UID"] = play{scene: s.makeLock,
+		with: []string{"NAMESPACE", docsHome, "NAME", docsHolder, "UID", "u"}, want: "annotated"}
+	add(`patch pod NAME -n NAMESPACE -p '{"spec":{"schedulingGates":[{"name":"csi-reclaimer.io/volume",`+
+		`"$patch":"delete"}]}}'`, docsOther, "", "patched", s.makeGated)
+}
+
+func (s *shell) makeClass(t *testing.T) {
+	t.Helper()
+	classes := client.StorageV1().StorageClasses()
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: docsOther}, Provisioner: docsDriver}
+	if _, err := classes.Create(patiently(t), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error { return classes.Delete(ctx, docsOther, metav1.DeleteOptions{}) })
+}
+
+func (s *shell) makeDeployment(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	labels, none := map[string]string{"app": docsOther}, int32(0)
+	all := client.AppsV1().Deployments(docsHome)
+	_, err := all.Create(patiently(t), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: docsOther},
+		Spec: appsv1.DeploymentSpec{Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: docsPod().Spec}}},
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error { return all.Delete(ctx, docsOther, metav1.DeleteOptions{}) })
+}
+
+// docsPod is a pod with the claim.
+func docsPod() *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: docsHolder}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "main", Image: "none"}},
+		Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: docsClaim}}}},
+	}}
+}
+
+// makeGated makes a pod with the gate.
+func (s *shell) makeGated(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	pod := docsPod()
+	pod.Name, pod.Spec.SchedulingGates = docsOther, []v1.PodSchedulingGate{{Name: "csi-reclaimer.io/volume"}}
+	s.makeDocsPod(t, pod)
+}
+
+// makeDocsPod makes a pod, which is gone after the test with its finalizers.
+func (s *shell) makeDocsPod(t *testing.T, pod *v1.Pod) *v1.Pod {
+	t.Helper()
+	pods := client.CoreV1().Pods(docsHome)
+	made, err := pods.Create(patiently(t), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		if err == nil {
+			err = pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	return made
+}
+
+// makeLock makes a claim, and a pod that has its lock, is held, and was deleted.
+func (s *shell) makeLock(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	held := docsPod()
+	held.Finalizers = []string{"csi-reclaimer.io/running"}
+	pod := s.makeDocsPod(t, held)
+	claims := client.CoreV1().PersistentVolumeClaims(docsHome)
+	_, err := claims.Create(patiently(t), &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: docsClaim, Finalizers: []string{"csi-reclaimer.io/single-node"},
+			Annotations: map[string]string{"csi-reclaimer.io/used-by": fmt.Sprintf("%s %s", pod.UID, pod.Name)}},
+		Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceStorage: resource.MustParse("1Gi")}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		_, err := claims.Patch(ctx, docsClaim, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		if err == nil {
+			err = claims.Delete(ctx, docsClaim, metav1.DeleteOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	if err := client.CoreV1().Pods(docsHome).Delete(patiently(t), pod.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

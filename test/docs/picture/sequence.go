@@ -1,0 +1,195 @@
+package picture
+
+import "strings"
+
+// Sequence is a picture in which something happens from the top to the bottom.
+type Sequence struct {
+	// Title and Description are for who cannot see the picture.
+	Title, Description string
+	// Lanes are the actors, from the left to the right.
+	Lanes []string
+	rows  []row
+	// told is the reason that was told last.
+	told string
+}
+
+// Kind is what a box or a bar is about. Each has its own border too.
+type Kind string
+
+// Kinds.
+const (
+	// Fact is how things are.
+	Fact Kind = "fact"
+	// Waits is a decision to do nothing now.
+	Waits Kind = "waits"
+	// Acts is a decision to do something.
+	Acts Kind = "acts"
+)
+
+// row is what stands side by side, at one height.
+type row struct {
+	message *message
+	boxes   []box
+	section string
+	// ends are the lanes whose bars end here.
+	ends []int
+}
+
+type message struct {
+	from, to int
+	text     []string
+	// asks: it only reads.
+	asks bool
+}
+
+type box struct {
+	lane int
+	kind Kind
+	code string
+	text []string
+	bar  bool
+}
+
+const (
+	lineLetters    = 36
+	longestMessage = 44
+)
+
+// Section begins a part of the picture, which has a name.
+func (s *Sequence) Section(name string) {
+	s.rows = append(s.rows, row{section: name})
+}
+
+// Does is what one actor does to another. With from and to the same it is what the actor does alone.
+func (s *Sequence) Does(from, to int, text string) {
+	s.rows = append(s.rows, row{message: &message{from: from, to: to, text: wrap(text, longestMessage)}})
+}
+
+// Asks is what one actor reads from another.
+func (s *Sequence) Asks(from, to int, text string) {
+	s.rows = append(s.rows, row{message: &message{from: from, to: to, text: wrap(text, longestMessage), asks: true}})
+}
+
+// Box says how things are with an actor: a word of the program, or none, and what that means.
+func (s *Sequence) Box(lane int, kind Kind, code, text string) {
+	s.rows = append(s.rows, row{boxes: []box{{lane: lane, kind: kind, code: code, text: wrap(text, lineLetters)}}})
+}
+
+// Step is what a program has decided to do next.
+type Step struct {
+	// Reason is the word for why, and Sentence what it means. Only its first part is told.
+	Reason, Sentence string
+	// Waits: it does nothing now. Settled: and nothing is left to do.
+	Waits, Settled bool
+	// Words are what it does, to the lane To. Reads: it only reads; what it reads is what Words name.
+	Words string
+	To    int
+	Reads bool
+	// Ends: it ends the bar of the lane To.
+	Ends bool
+}
+
+// Tell draws what a program does until it waits. Each call of next returns the next step, which is carried out then.
+// What is read in a row is one arrow, and stands before what is decided from it.
+func (s *Sequence) Tell(program int, next func() Step) {
+	var reads []string
+	readAt := 0
+	for {
+		step := next()
+		if step.Reads {
+			reads, readAt = append(reads, step.Words), step.To
+			continue
+		}
+		if step.Waits && step.Reason == s.told { // what was read changes nothing
+			return
+		}
+		if len(reads) > 0 {
+			s.Asks(program, readAt, "reads "+strings.Join(reads, ", then "))
+			reads = nil
+		}
+		if step.Reason != s.told {
+			s.told = step.Reason
+			s.Box(program, step.kind(), step.Reason, firstPart(step.Sentence))
+		}
+		if step.Waits {
+			return
+		}
+		s.Does(program, step.To, step.Words)
+		if step.Ends {
+			s.End(step.To)
+		}
+	}
+}
+
+func (s Step) kind() Kind {
+	switch {
+	case s.Settled:
+		return Fact
+	case s.Waits:
+		return Waits
+	}
+	return Acts
+}
+
+func firstPart(sentence string) string {
+	first, _, _ := strings.Cut(sentence, ". ")
+	first, _, _ = strings.Cut(first, ": ")
+	return strings.TrimSuffix(first, ".")
+}
+
+// Beside puts a box beside those of the row before.
+func (s *Sequence) Beside(lane int, kind Kind, code, text string) {
+	last := &s.rows[len(s.rows)-1]
+	last.boxes = append(last.boxes, box{lane: lane, kind: kind, code: code, text: wrap(text, lineLetters)})
+}
+
+// Begin says how things are from here until End: a bar leads from the last box of the lane in the last row.
+func (s *Sequence) Begin(lane int) {
+	boxes := s.rows[len(s.rows)-1].boxes
+	for i := range boxes {
+		if boxes[i].lane == lane {
+			boxes[i].bar = true
+		}
+	}
+}
+
+// End ends the bar of a lane, in the last row.
+func (s *Sequence) End(lane int) {
+	last := &s.rows[len(s.rows)-1]
+	last.ends = append(last.ends, lane)
+}
+
+// wrap breaks a text into as few lines as there can be, and these into about equal ones.
+func wrap(text string, most int) []string {
+	if text == "" {
+		return nil
+	}
+	most = max(most, longest(strings.Fields(text)))
+	lines := fill(text, most)
+	for narrow := most - 1; narrow > 0; narrow-- {
+		if narrower := fill(text, narrow); len(narrower) == len(lines) && longest(narrower) <= narrow {
+			lines = narrower
+			continue
+		}
+		break
+	}
+	return lines
+}
+
+func fill(text string, most int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > most {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}
+
+func longest(lines []string) (letters int) {
+	for _, line := range lines {
+		letters = max(letters, len([]rune(line)))
+	}
+	return letters
+}

@@ -1,0 +1,58 @@
+package docs
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// image is a picture of a page: what it says to who cannot see it, and its file.
+var image = regexp.MustCompile(`!\[([^]]*)\]\(([^)\s]+)\)`)
+
+// TestPagesReadWellOnAnyForge: what is drawn is an image that says what it shows, and nothing is left to a forge to
+// draw.
+func TestPagesReadWellOnAnyForge(t *testing.T) {
+	shown := map[string]bool{}
+	for _, page := range markdown(t) {
+		for _, found := range image.FindAllStringSubmatch(page.text, -1) {
+			said, file := found[1], found[2]
+			if len(strings.Fields(said)) < 3 {
+				t.Errorf("%s: the image %s says nothing to who cannot see it", page.name, file)
+			}
+			shown[path.Join(path.Dir(page.name), file)] = true
+		}
+		for line := range strings.Lines(page.text) {
+			if language, is := strings.CutPrefix(strings.TrimSpace(line), "```"); is && language == "mermaid" {
+				t.Errorf("%s has a diagram that not every forge draws", page.name)
+			}
+		}
+	}
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range drawn {
+		if name := "docs/pictures/" + filepath.Base(file); !shown[name] {
+			t.Errorf("no page shows %s", name)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "<svg ") || strings.Contains(string(text), "<script") {
+			t.Errorf("%s is no plain SVG", filepath.Base(file))
+		}
+	}
+	if len(drawn) < 5 {
+		t.Errorf("%d pictures were found", len(drawn))
+	}
+}
