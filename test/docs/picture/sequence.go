@@ -9,8 +9,8 @@ type Sequence struct {
 	// Lanes are the actors, from the left to the right.
 	Lanes []string
 	rows  []row
-	// told is the reason that was told last.
-	told string
+	// shown is the reason that was drawn last.
+	shown string
 }
 
 // Kind is what a box or a bar is about. Each has its own border too.
@@ -77,7 +77,7 @@ func (s *Sequence) Box(lane int, kind Kind, code, text string) {
 
 // Step is what a program has decided to do next.
 type Step struct {
-	// Reason is the word for why, and Sentence what it means. Only its first part is told.
+	// Reason is the word for why, and Sentence what it means. Only its first part is drawn.
 	Reason, Sentence string
 	// Waits: it does nothing now. Settled: and nothing is left to do.
 	Waits, Settled bool
@@ -100,15 +100,15 @@ func (s *Sequence) Tell(program int, next func() Step) {
 			reads, readAt = append(reads, step.Words), step.To
 			continue
 		}
-		if step.Waits && step.Reason == s.told { // what was read changes nothing
+		if step.Waits && step.Reason == s.shown { // what was read changes nothing
 			return
 		}
 		if len(reads) > 0 {
 			s.Asks(program, readAt, "reads "+strings.Join(reads, ", then "))
 			reads = nil
 		}
-		if step.Reason != s.told {
-			s.told = step.Reason
+		if step.Reason != s.shown {
+			s.shown = step.Reason
 			s.Box(program, step.kind(), step.Reason, firstPart(step.Sentence))
 		}
 		if step.Waits {

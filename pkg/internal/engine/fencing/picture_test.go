@@ -19,13 +19,13 @@ const (
 	nodeLane
 )
 
-// told is a NodeFence of which a picture is drawn while Decide is obeyed.
-type told struct {
+// drawing is a NodeFence of which a picture is drawn, while a test carries out what Decide returns.
+type drawing struct {
 	t     *testing.T
 	f     Facts
 	drawn *picture.Sequence
 	order int
-	// clock is the time of the story.
+	// clock is the time in the picture.
 	clock time.Time
 	// node, version, run and remaining are what live reads find.
 	node      NodeFacts
@@ -35,8 +35,8 @@ type told struct {
 	last      Reason
 }
 
-// decides has all be read again, and tells what is decided.
-func (s *told) decides(with Reason) {
+// decides has everything read again, and draws what is decided.
+func (s *drawing) decides(with Reason) {
 	s.t.Helper()
 	s.f.FenceRead, s.f.Node, s.f.Lease, s.f.Run, s.f.Remaining = session.Read{}, NodeFacts{}, LeaseFacts{}, RunFacts{},
 		RemainingFacts{}
@@ -46,12 +46,12 @@ func (s *told) decides(with Reason) {
 	}
 }
 
-func (s *told) read() session.Read {
+func (s *drawing) read() session.Read {
 	s.order++
 	return session.Read{Sent: s.clock, Order: s.order}
 }
 
-func (s *told) next() picture.Step {
+func (s *drawing) next() picture.Step {
 	d := Decide(s.f, s.clock)
 	s.last = d.Reason
 	step := picture.Step{Reason: string(d.Reason), Sentence: d.Reason.Sentence(), Waits: d.Action == Wait,
@@ -104,7 +104,7 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 			"on, and the taint goes.",
 		Lanes: []string{"people, FencePolicy", "API server", "volume-guard", "agent (a Job)", "the node"},
 	}
-	s := &told{t: t, drawn: drawn, clock: now(), run: RunAbsent, version: "7", f: facts()}
+	s := &drawing{t: t, drawn: drawn, clock: now(), run: RunAbsent, version: "7", f: facts()}
 	s.f.Fence.Finalized = false
 	down()(&s.f)
 	s.node = s.f.Node
