@@ -1,0 +1,173 @@
+// Command images builds the OCI images of the programs, without a container engine: each holds one static program and
+// nothing else. It writes an SBOM and a provenance statement beside them, and can push all of it to a registry.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/logs"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+const usage = `Builds an OCI image of each program, without a container engine ("make images").
+
+  images --version=VERSION [flags] -- [flags of go build]
+
+Each image holds one static program, which runs as user 65532:65532. For each program, the folder of the
+output has:
+
+  oci/                        an OCI image layout: all platforms as one index, SBOMs, provenance
+  PROGRAM.tar                 the same as an archive, for "ctr images import"
+  PROGRAM-OS-ARCH.spdx.json   the SBOM of a platform's program (SPDX 2.3)
+  PROGRAM.provenance.json     how it was built (in-toto statement, SLSA provenance v1, not signed)
+
+The same commit, version, flags and Go toolchain give the same digests on each machine.
+
+With --push, each program goes to REGISTRY/PATH/PROGRAM:VERSION, with SBOMs and provenance as OCI referrers.
+Credentials come from docker's configuration ("docker login", or $DOCKER_CONFIG). A tag that exists with
+another digest is refused; --overwrite moves it.
+
+Examples:
+  make images                                           all programs, for linux/amd64 and linux/arm64
+  make images ONLY=volume-guard IMAGE_PLATFORMS=linux/arm64
+  make images VERSION=v1.2.3 PUSH=registry.example.com/storage
+  ctr -n k8s.io images import .build/images/volume-guard/volume-guard.tar
+
+Environment:
+  SOURCE_DATE_EPOCH   the time in images and SBOMs, in seconds since 1970; default: the time of the commit
+  DOCKER_CONFIG       the folder with docker's config.json
+
+Flags:
+`
+
+// options are what the command line says.
+type options struct {
+	root, output, version, revision, push string
+	overwrite                             bool
+	platforms                             []v1.Platform
+	programs                              []program
+	goCommand                             string
+	buildFlags                            []string
+	// epoch is SOURCE_DATE_EPOCH.
+	epoch string
+	// out gets the table; progress what is done meanwhile.
+	out, progress io.Writer
+}
+
+func main() { os.Exit(start()) }
+
+func start() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	logs.Warn = log.New(os.Stderr, "registry: ", 0) // what is tried again
+	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
+	if err == nil {
+		o.epoch = os.Getenv("SOURCE_DATE_EPOCH")
+		err = run(ctx, o)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "images: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line. It prints the help, and then returns flag.ErrHelp.
+func parse(args []string, out, progress io.Writer) (options, error) {
+	o := options{out: out, progress: progress}
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are returned
+	flags.StringVar(&o.version, "version", "", "version of the images and their `tag`; required")
+	flags.StringVar(&o.root, "root", ".", "`folder` of the checkout")
+	flags.StringVar(&o.output, "output", ".build/images", "`folder` to write to; replaces what an earlier run wrote")
+	flags.StringVar(&o.revision, "revision", "", "source `revision`; default: the commit of the checkout")
+	flags.StringVar(&o.push, "push", "", "`registry/path` to push to; default: push nothing")
+	flags.BoolVar(&o.overwrite, "overwrite", false, "with --push: move a tag that exists with another digest")
+	flags.StringVar(&o.goCommand, "go", "go", "the go `command`")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "`os/arch,...` to build for")
+	only := flags.String("only", "", "`program,...` to build; default: all")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(out, usage)
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+		return options{}, err
+	} else if err != nil {
+		return options{}, fmt.Errorf("%w; --help lists all flags", err)
+	}
+	o.buildFlags = flags.Args()
+	var err error
+	if o.platforms, err = parsePlatforms(*platforms); err != nil {
+		return options{}, err
+	}
+	if o.programs, err = choose(*only); err != nil {
+		return options{}, err
+	}
+	return o, checkVersion(o.version)
+}
+
+// separated splits at commas and spaces, as Make's lists have them.
+func separated(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func parsePlatforms(list string) (all []v1.Platform, err error) {
+	for _, one := range separated(list) {
+		system, architecture, _ := strings.Cut(one, "/")
+		if system != "linux" || architecture == "" || strings.Contains(architecture, "/") {
+			return nil, fmt.Errorf("platform %q is not linux/ARCH, such as linux/amd64", one)
+		}
+		platform := v1.Platform{OS: system, Architecture: architecture}
+		if slices.ContainsFunc(all, platform.Equals) {
+			return nil, fmt.Errorf("platform %q is named twice", one)
+		}
+		all = append(all, platform)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no platform to build for: name one, such as linux/amd64")
+	}
+	return all, nil
+}
+
+// run builds all images, and only then pushes them: an error in the last build leaves the registry as it was.
+func run(ctx context.Context, o options) error {
+	from, err := readSource(ctx, o)
+	if err != nil {
+		return err
+	}
+	if from.modified {
+		fmt.Fprintf(o.progress, "warning: %s has changes that are in no commit; revision: %s\n", o.root, from.revision)
+	}
+	target, err := parseDestination(o.push, from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.output, 0o755); err != nil {
+		return fmt.Errorf("make the output folder: %w", err)
+	}
+	var rows []row
+	for _, p := range o.programs {
+		made, err := makeProgram(ctx, o, from, p, target.name(p.name))
+		if err != nil {
+			return fmt.Errorf("image of %s: %w", p.name, err)
+		}
+		rows = append(rows, made...)
+	}
+	fmt.Fprintln(o.progress, "written to", filepath.Clean(o.output))
+	if o.push != "" {
+		if err := target.push(ctx, o); err != nil {
+			return err
+		}
+	}
+	return table(o.out, rows)
+}

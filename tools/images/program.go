@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// program is one that gets an image.
+type program struct{ name, pkg, description string }
+
+// programs are all of them. The kubectl plugin has none: it runs where kubectl does.
+var programs = []program{
+	{"csi-reclaimer", "./cmd/csi-reclaimer",
+		"Sidecar of a CSI driver: deletes volumes in any order of deletion of PV and claim"},
+	{"volume-guard", "./cmd/volume-guard",
+		"Reclaims and protects volumes where Kubernetes does not; runs once per cluster"},
+	{"mock-driver", "./mock-driver",
+		"CSI driver for tests: its volumes are directories"},
+}
+
+// choose returns the programs of these names, or all.
+func choose(list string) ([]program, error) {
+	names := separated(list)
+	if len(names) == 0 {
+		return programs, nil
+	}
+	var chosen []program
+	for _, p := range programs {
+		if at := slices.Index(names, p.name); at >= 0 {
+			names = slices.Delete(names, at, at+1)
+			chosen = append(chosen, p)
+		}
+	}
+	if len(names) > 0 {
+		var all []string
+		for _, p := range programs {
+			all = append(all, p.name)
+		}
+		return nil, fmt.Errorf("there is no image of %q, or it is named twice; there are %s", names[0],
+			strings.Join(all, ", "))
+	}
+	return chosen, nil
+}
+
+// tag is what a registry takes: the grammar of the distribution specification.
+var tag = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
+
+func checkVersion(version string) error {
+	switch {
+	case version == "":
+		return errors.New("no version: make images VERSION=vX.Y.Z, or --version=vX.Y.Z")
+	case !tag.MatchString(version):
+		return fmt.Errorf("version %q cannot be the tag of an image: it may have letters, digits, \"_\", \".\" and \"-\", "+
+			"up to 128, and begins with none of the last two", version)
+	}
+	return nil
+}
