@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,7 +162,13 @@ func (b *bench) data() *v1.PersistentVolumeClaim {
 // start runs a controller until the test ends, or the function that it returns is called.
 func (b *bench) start(cfg Config) (c *Controller, stop func()) {
 	b.Helper()
-	c, err := New(admin, cfg)
+	return b.startWith(admin, cfg)
+}
+
+// startWith does so with another configuration of its clients.
+func (b *bench) startWith(config *rest.Config, cfg Config) (c *Controller, stop func()) {
+	b.Helper()
+	c, err := New(config, cfg)
 	b.must(err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
@@ -346,3 +354,79 @@ func TestManyPodsOfOneNamespace(t *testing.T) {
 		t.Logf("%v lists for %d pods", got, count)
 	}
 }
+
+// TestWritesOfAPod: one takes the lock, one removes the gate, one frees the lock. None is repeated because the watch
+// has not shown it yet.
+func TestWritesOfAPod(t *testing.T) {
+	const count = 100
+	b := newBench(t)
+	for i := range count {
+		b.makeClaim(fmt.Sprintf("pod-%d", i))
+	}
+	writes := writes{of: map[string]int{}}
+	config := rest.CopyConfig(admin)
+	config.Wrap(writes.count)
+	b.startWith(config, Config{})
+	var all sync.WaitGroup
+	for worker := range 10 {
+		all.Go(func() {
+			for i := worker; i < count; i += 10 {
+				name := fmt.Sprintf("pod-%d", i)
+				b.makePod(name, name)
+			}
+		})
+	}
+	all.Wait()
+	b.until("no pod has a gate", func() bool {
+		gated := 0
+		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
+			if singlenode.HasGate(o) {
+				gated++
+			}
+		}))
+		return gated == 0
+	})
+	for i := range count {
+		b.endPod(fmt.Sprintf("pod-%d", i))
+	}
+	b.until("no claim has a lock", func() bool {
+		locked := 0
+		b.must(b.eachClaim(t.Context(), b.namespace, func(c *claim) {
+			if c.marked() {
+				locked++
+			}
+		}))
+		return locked == 0
+	})
+	writes.mu.Lock()
+	defer writes.mu.Unlock()
+	for i := range count {
+		name := fmt.Sprintf("pod-%d", i)
+		if pod, claim := writes.of["pods/"+name], writes.of["persistentvolumeclaims/"+name]; pod != 1 || claim != 2 {
+			t.Errorf("%s: %d writes to the pod, want 1; %d to the claim, want 2", name, pod, claim)
+		}
+	}
+}
+
+// writes counts the writes of a client that are answered, by resource and name. One without an answer is repeated.
+type writes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (w *writes) count(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if err == nil && r.Method != http.MethodGet {
+			segments := strings.Split(r.URL.Path, "/")
+			w.mu.Lock()
+			w.of[strings.Join(segments[len(segments)-2:], "/")]++
+			w.mu.Unlock()
+		}
+		return response, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

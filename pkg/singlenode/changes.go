@@ -26,6 +26,7 @@ func (o podChanges) Updated(before, now *pod) {
 	if before.uid != now.uid {
 		o.ended(before)
 	} else if !now.gated() {
+		o.showedNoGate(now.uid)
 		o.wake.forgetPod(before.uid)
 	}
 	if !before.same(now) {

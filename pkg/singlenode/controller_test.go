@@ -61,6 +61,62 @@ func TestALockBeforeTheGate(t *testing.T) {
 	}
 }
 
+// TestAGateIsRemovedOnce: the watch shows the lock before it shows that the gate is gone.
+func TestAGateIsRemovedOnce(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.sync()
+	w.fail["ungate one"] = errNoAnswer
+	w.reconcile(t.Context(), "ns/one")
+	w.calls = nil
+	delete(w.fail, "ungate one")
+	w.settle()
+	w.expectCalls("get claim data", "list pods", "ungate one")
+
+	w.pod("one", func(o *v1.Pod) { o.UID = "uid-again" }) // which the watch shows in one event
+	w.pod("one", func(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: Gate}} })
+	w.claim("data", locked("one"), func(o *v1.PersistentVolumeClaim) {
+		o.Annotations[LockAnnotation] = "uid-again one"
+	})
+	w.sync()
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("get claim data", "list pods", "ungate one")
+	for range 2 {
+		w.reconcile(t.Context(), "ns/one") // the claim has changed
+	}
+	w.expectCalls()
+	if waiting := w.podReports.Waiting(); len(waiting) > 0 {
+		t.Errorf("%v wait", waiting)
+	}
+	w.settle()
+	w.expectCalls()
+	if left := w.observer.tracker.Ungated; len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// TestTheEndOfAGateIsForgotten: what the watch shows already, and what is gone, is not remembered.
+func TestTheEndOfAGateIsForgotten(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.pod("two", ungated)
+	w.sync()
+	for key, uid := range map[string]types.UID{"ns/one": "uid-before", "ns/two": "uid-two", "ns/none": "uid-none"} {
+		w.observer.removedGate(key, uid)
+	}
+	if known := w.observer.tracker.Ungated; len(known) > 0 {
+		t.Errorf("%v is remembered", known)
+	}
+	w.observer.removedGate("ns/one", "uid-one")
+	w.endPod("one")
+	w.sync()
+	if known := w.observer.tracker.Ungated; len(known) > 0 {
+		t.Errorf("%v is left", known)
+	}
+}
+
 // TestSeveralPodsThatWant: of many, one after the other gets the lock, and each has it once.
 func TestSeveralPodsThatWant(t *testing.T) {
 	w := newWorld(t, Config{})

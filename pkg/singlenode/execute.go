@@ -174,7 +174,9 @@ func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply sin
 			reply.Claim = o.Claim
 		}
 	case singlenode.PatchGate:
-		err = c.cluster.patchGate(ctx, ask)
+		if err = c.cluster.patchGate(ctx, ask); err == nil {
+			c.observer.removedGate(keyOf(ask.Namespace, ask.Name), ask.UID)
+		}
 	case singlenode.NoCall, singlenode.ListUsers: // a session that waits has ended
 	}
 	return reply, err

@@ -130,6 +130,30 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	return u
 }
 
+// expected returns a pod that the watch shows as it is after the writes of this process.
+func (o *observer) expected(p singlenode.Pod) singlenode.Pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tracker.Expected(p)
+}
+
+// removedGate records that this process has removed the gate of a pod, unless the watch shows that already: the lock
+// orders it before what the watch shows next.
+func (o *observer) removedGate(key string, uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p, found := o.pods.Get(key); found && p.uid == uid && p.gated() {
+		o.tracker.RemovedGate(uid)
+	}
+}
+
+// showedNoGate records that the watch shows a pod without its gate.
+func (o *observer) showedNoGate(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tracker.ShowedNoGate(uid)
+}
+
 // holder returns what the watch shows of the pod that has the name in a lock.
 func (o *observer) holder(c *claim) singlenode.User {
 	p, found := o.pods.Get(keyOf(c.Namespace, c.Lock.Name))
@@ -184,7 +208,7 @@ func (o *observer) observe(key string) (singlenode.Facts, bool) {
 	if !found {
 		return singlenode.Facts{}, false
 	}
-	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: p.facts()}
+	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: o.expected(p.facts())}
 	for _, name := range p.claims {
 		if c, found := o.claims.Get(keyOf(p.namespace, name)); found {
 			f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: o.complete(c), Holder: o.holder(c)})

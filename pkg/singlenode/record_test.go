@@ -11,6 +11,7 @@ func TestWhichPodsAreKept(t *testing.T) {
 	ephemeral := func(o *v1.Pod) {
 		o.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
 	}
+	projected := func(o *v1.Pod) { o.Spec.Volumes = []v1.Volume{{Name: "token"}} }
 	for sentence, c := range map[string]struct {
 		mode         string
 		known        bool
@@ -20,6 +21,7 @@ func TestWhichPodsAreKept(t *testing.T) {
 		"one with a claim":               {AllValue, false, []func(*v1.Pod){onNode}, true, true},
 		"one with an ephemeral claim":    {AllValue, false, []func(*v1.Pod){onNode, ephemeral}, true, true},
 		"one without claims":             {AllValue, false, []func(*v1.Pod){onNode, uses()}, false, false},
+		"one with another volume":        {AllValue, false, []func(*v1.Pod){onNode, projected}, false, false},
 		"one with the gate":              {"", false, nil, true, true},
 		"one where nothing asks":         {"", false, []func(*v1.Pod){onNode}, false, false},
 		"one where nothing asks now":     {"", true, []func(*v1.Pod){onNode}, false, true},
@@ -84,6 +86,26 @@ func TestWhichClaimsAreKept(t *testing.T) {
 		w.claim("data", c.alter)
 		if _, keep, err := recordClaim(w.observer.modeOf)(w.claims["ns/data"], false); err != nil || keep != c.keep {
 			t.Errorf("%s: kept: %t, %v", sentence, keep, err)
+		}
+	}
+}
+
+// TestWhatIsKeptOfAVolume also of one that is of no CSI driver, or of no claim.
+func TestWhatIsKeptOfAVolume(t *testing.T) {
+	csi := v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "driver.test"}}
+	for sentence, c := range map[string]struct {
+		spec v1.PersistentVolumeSpec
+		want volume
+	}{
+		"bound": {v1.PersistentVolumeSpec{PersistentVolumeSource: csi,
+			ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"}},
+			volume{driver: "driver.test", claimNamespace: "ns", claimName: "data"}},
+		"of no claim": {v1.PersistentVolumeSpec{PersistentVolumeSource: csi}, volume{driver: "driver.test"}},
+		"of no CSI driver": {v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"}},
+			volume{claimNamespace: "ns", claimName: "data"}},
+	} {
+		if got := volumeOf(&v1.PersistentVolume{Spec: c.spec}); got != c.want {
+			t.Errorf("of a volume that is %s: %+v", sentence, got)
 		}
 	}
 }

@@ -90,6 +90,11 @@ func TestAReleaseThatFails(t *testing.T) {
 	}{
 		"the pods cannot be listed":   {func(w *world) { w.fail["list pods"] = errNoAnswer }, errNoAnswer, nil, 0, 1},
 		"the claims cannot be listed": {func(w *world) { w.fail["list claims"] = errNoAnswer }, errNoAnswer, nil, 0, 0},
+		"the claims cannot be listed for their locks": {func(w *world) {
+			w.endPod("two")
+			w.endPod("three")
+			w.fail["list claims"] = errNoAnswer
+		}, errNoAnswer, nil, 0, 0},
 		"a gate cannot be removed": {func(w *world) { w.fail["ungate two"] = errNoAnswer }, errNoAnswer,
 			[]string{"pod ns/two"}, 1, 1},
 		"a policy restores a gate": {func(w *world) { w.fail["ungate two"] = kube.ErrUndone }, kube.ErrUndone,

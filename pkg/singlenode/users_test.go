@@ -150,6 +150,50 @@ func TestAListThatFails(t *testing.T) {
 	})
 }
 
+// TestAListWhoseCallEndsIsMadeAgain by another call that has waited for it.
+func TestAListWhoseCallEndsIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUsers(func(ctx context.Context, _ string) ([]singlenode.Pod, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(time.Second):
+				return []singlenode.Pod{{}}, nil
+			}
+		}, time.Now)
+		makes, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, ctx := range []context.Context{t.Context(), makes, t.Context()} { // the last two share the second list
+			all.Go(func() {
+				if pods, _, err := u.of(ctx, "ns"); ctx != makes && (err != nil || len(pods) != 1) {
+					t.Errorf("%v, %v", pods, err)
+				} else if ctx == makes && !errors.Is(err, context.Canceled) {
+					t.Errorf("a call that ends: %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		end()
+		all.Wait()
+	})
+}
+
+// TestAListIsMadeOnce: a call that gets the turn after its list was made leaves it as it is.
+func TestAListIsMadeOnce(t *testing.T) {
+	lists := 0
+	u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) { lists++; return nil, nil }, time.Now)
+	n := u.enter("ns")
+	l := u.join(n)
+	for range 2 {
+		n.turn <- struct{}{}
+		u.make(t.Context(), "ns", n, l)
+	}
+	if u.leave("ns", n); lists != 1 {
+		t.Errorf("%d lists", lists)
+	}
+}
+
 // TestAListThatPanics is made again by another that waits.
 func TestAListThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +203,7 @@ func TestAListThatPanics(t *testing.T) {
 			if lists.Add(1) == 2 {
 				panic("a list panics")
 			}
-			return nil, nil
+			return []singlenode.Pod{{}}, nil
 		}, time.Now)
 		var all sync.WaitGroup
 		var panics atomic.Int64
@@ -170,8 +214,8 @@ func TestAListThatPanics(t *testing.T) {
 						panics.Add(1)
 					}
 				}()
-				if _, _, err := u.of(t.Context(), "ns"); err != nil {
-					t.Error(err)
+				if pods, _, err := u.of(t.Context(), "ns"); err != nil || len(pods) != 1 {
+					t.Errorf("%v, %v", pods, err)
 				}
 			})
 			synctest.Wait()

@@ -64,6 +64,9 @@ func (k *worker) lands(s *state) {
 
 func (c *scene) answer(i, slot int, reply engine.Reply) {
 	s := c.session(i, slot)
+	if l := &c.lines[i]; s.Ask().Call == engine.PatchGate && reply.Outcome == engine.Succeeded {
+		l.ungated[slot] = l.pods[slot].gated
+	}
 	s.Answer(reply, c.machine.now, c.machine.now)
 	c.continues(i, slot, &s)
 	c.wakeAgain(i)

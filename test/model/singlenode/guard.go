@@ -66,6 +66,7 @@ func (c *scene) showPod(i, slot int) {
 	}
 	l.pods[slot] = c.pods[slot]
 	c.machine.saw(slot, c.pods[slot], &l.ended[slot])
+	l.ungated[slot] = l.ungated[slot] && c.pods[slot].gated
 	for other := range c.Pods {
 		if c.shares(slot, other) {
 			c.wake(i, other)
@@ -144,7 +145,7 @@ func (c *scene) wakeLock(i, n int) {
 func (c *scene) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
-	if !l.pods[slot].exists {
+	if !l.pods[slot].exists || !c.machine.gated(slot, l.pods[slot], l.ungated[slot]) {
 		return
 	}
 	l.work[slot] = c.sessionOf(l, slot)

@@ -248,6 +248,15 @@ func (m *machine) saw(slot int, p pod, a *age) {
 	*a = m.ageOf(m.tracker.Ended[uidOf(slot)])
 }
 
+// gated reports whether a pod has its gate, for all that a replica knows. ungated: it has removed the gate.
+func (m *machine) gated(slot int, p pod, ungated bool) bool {
+	clear(m.tracker.Ungated)
+	if ungated {
+		m.tracker.RemovedGate(uidOf(slot))
+	}
+	return m.tracker.Expected(m.pod(slot, p, false)).Gated
+}
+
 // fence returns what a read of a fence shows about a pod.
 func (m *machine) fence(slot int, f fence, r engine.Read) engine.FenceFacts {
 	if !f.inForce {

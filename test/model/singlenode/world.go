@@ -139,8 +139,10 @@ type line struct {
 	behind [maxClaims]bool
 	// ended is since when it has seen that a pod has completed.
 	ended [maxPods]age
-	work  [maxPods]podSession
-	locks [maxClaims]lockSession
+	// ungated: it has removed the gate of a pod, and its watch does not show that yet.
+	ungated [maxPods]bool
+	work    [maxPods]podSession
+	locks   [maxClaims]lockSession
 	// woken: it is in the queue, timed: it comes back by the clock.
 	woken, timed         [maxPods]bool
 	lockWoken, lockTimed [maxClaims]bool

@@ -242,3 +242,34 @@ func TestSinceWhenPodsHaveCompleted(t *testing.T) {
 		t.Errorf("%v", tracker.Ended)
 	}
 }
+
+func TestWhatIsExpectedOfAPod(t *testing.T) {
+	tracker, pod := NewTracker(), gatedPod()
+	if got := tracker.Expected(pod); !got.Gated {
+		t.Error("a pod whose gate nobody has removed has none")
+	}
+	tracker.RemovedGate(pod.UID)
+	other := pod
+	other.UID = "uid-2"
+	for what, c := range map[string]struct {
+		do   func()
+		want bool // of the pod: it has its gate
+	}{
+		"1: the gate was removed":      {func() {}, false},
+		"2: that of another was shown": {func() { tracker.ShowedNoGate(other.UID) }, false},
+	} {
+		if c.do(); tracker.Expected(pod).Gated != c.want || !tracker.Expected(other).Gated {
+			t.Errorf("%s: %+v", what, tracker.Ungated)
+		}
+	}
+	without := other
+	without.Gated = false
+	if tracker.Expected(without).Gated {
+		t.Error("a pod without a gate has one")
+	}
+	tracker.ShowedNoGate(pod.UID)
+	tracker.RemovedGate(other.UID)
+	if tracker.Forget(other.UID); len(tracker.Ungated) > 0 {
+		t.Errorf("%v is left", tracker.Ungated)
+	}
+}

@@ -6,14 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Tracker is since when one process has seen that pods have completed. A process that starts without it waits again. It
-// is not safe for concurrent use.
+// Tracker is what one process remembers of pods besides its watch cache. A process that starts without it waits again
+// where it would have waited, and repeats a write at most. It is not safe for concurrent use.
 type Tracker struct {
+	// Ended is since when the process has seen that pods have completed.
 	Ended map[types.UID]time.Time
+	// Ungated are the pods whose gate the process has removed, and which the watch has not shown without it yet. Nothing
+	// can add the gate again.
+	Ungated map[types.UID]bool
 }
 
 // NewTracker returns a Tracker without records.
-func NewTracker() *Tracker { return &Tracker{Ended: map[types.UID]time.Time{}} }
+func NewTracker() *Tracker {
+	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}}
+}
 
 // Saw records a state of a pod, and returns since when it has been seen completed, the zero time if it has not.
 func (t *Tracker) Saw(p Pod, now time.Time) time.Time {
@@ -28,5 +34,20 @@ func (t *Tracker) Saw(p Pod, now time.Time) time.Time {
 	return since
 }
 
+// RemovedGate records that the process has removed the gate of a pod.
+func (t *Tracker) RemovedGate(pod types.UID) { t.Ungated[pod] = true }
+
+// ShowedNoGate records that the watch shows a pod without its gate.
+func (t *Tracker) ShowedNoGate(pod types.UID) { delete(t.Ungated, pod) }
+
+// Expected returns a pod that the watch shows as it is after the writes of the process.
+func (t *Tracker) Expected(p Pod) Pod {
+	p.Gated = p.Gated && !t.Ungated[p.UID]
+	return p
+}
+
 // Forget ends what is known of a pod that is gone.
-func (t *Tracker) Forget(pod types.UID) { delete(t.Ended, pod) }
+func (t *Tracker) Forget(pod types.UID) {
+	delete(t.Ended, pod)
+	delete(t.Ungated, pod)
+}
