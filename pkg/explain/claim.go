@@ -40,24 +40,29 @@ const (
 
 // ExplainClaim explains a claim, and the PV to which it is bound. It is a pure function.
 func ExplainClaim(f ClaimFacts) Explanation {
-	f.ClusterFacts = f.indexed()
-	s := Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
-	driver := f.provisioner()
-	s.addClaim(f, driver)
-	s.addInFlight(f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
-	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
-	d, known := f.decide(driver)
-	if known {
-		s.Decision = &d
-	}
-	s.addClaimWaits(f)
+	s, _, _ := f.explain()
 	s.AddEvents(f.Events, f.Now)
 	if f.PV.Value != nil {
 		its := ExplainPV(*f.PV.Value)
 		s.PV = &its
 	}
-	s.Headline = f.headline(s, d)
 	return s
+}
+
+// explain is ExplainClaim without the PV and the Events. known is as that of decide.
+func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
+	f.ClusterFacts = f.indexed()
+	s = Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
+	driver := f.provisioner()
+	s.addClaim(f, driver)
+	s.addInFlight(f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
+	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
+	if d, known = f.decide(driver); known {
+		s.Decision = &d
+	}
+	s.addClaimWaits(f)
+	s.Headline = f.headline(s, d)
+	return s, d, known
 }
 
 // provisioner returns which provisioner creates the claim's volume, empty if that is not known.

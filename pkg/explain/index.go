@@ -11,7 +11,7 @@ type clusterIndex struct {
 	attachments map[string][]storagev1.VolumeAttachment // by PV
 	volumes     map[volumeID][]PV
 	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
-	named       map[string]int  // PVs by name, in the list; of Indexed alone
+	named       map[string]int  // PVs by name, in the list
 }
 
 // volumeID is what PVs of one volume have in common.
@@ -28,16 +28,20 @@ func volumeOf(pv PV) (v volumeID, known bool) {
 	return volumeID{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
 }
 
-// indexed returns the same ClusterFacts with an index.
+// indexed returns the same ClusterFacts with an index, which is made once.
 func (w ClusterFacts) indexed() ClusterFacts {
+	if w.by != nil {
+		return w
+	}
 	by := &clusterIndex{attachments: map[string][]storagev1.VolumeAttachment{}, volumes: map[volumeID][]PV{},
-		companions: map[string]bool{}}
+		companions: map[string]bool{}, named: make(map[string]int, len(w.PVs.Value))}
 	for _, a := range w.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
 			by.attachments[*name] = append(by.attachments[*name], a)
 		}
 	}
-	for _, pv := range w.PVs.Value {
+	for i, pv := range w.PVs.Value {
+		by.named[pv.Name] = i
 		if v, known := volumeOf(pv); known {
 			by.volumes[v] = append(by.volumes[v], pv)
 		}

@@ -183,11 +183,9 @@ func (w ClusterFacts) provisionedPV(name string, claim provisioning.Claim, drive
 		return provisioning.PV{}
 	}
 	found := provisioning.PV{Known: true, Read: w.Now}
-	for _, pv := range w.PVs.Value {
-		if pv.Name == name {
-			found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim.UID, pv.Driver == "" || pv.Driver == driver
-			found.Handle, found.Terminating = pv.Handle, pv.Terminating
-		}
+	if pv, exists := w.indexed().FindPV(name); exists {
+		found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim.UID, pv.Driver == "" || pv.Driver == driver
+		found.Handle, found.Terminating = pv.Handle, pv.Terminating
 	}
 	return found
 }

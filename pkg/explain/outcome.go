@@ -57,21 +57,14 @@ func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
 			}
 		}
 	}
-	w.Leases = r.leases(ctx, names)
+	w.Leases = r.source.Leases(ctx, names)
 	w.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
 	r.readClaims(ctx, siblings, w.SiblingClaims)
 	return w
 }
 
 // Indexed returns the facts with what AfterClaim and FindPV look up.
-func (w ClusterFacts) Indexed() ClusterFacts {
-	w = w.indexed()
-	w.by.named = make(map[string]int, len(w.PVs.Value))
-	for i := range w.PVs.Value {
-		w.by.named[w.PVs.Value[i].Name] = i
-	}
-	return w
-}
+func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
 
 // GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
 func (w ClusterFacts) GuardRuns() (runs, known bool) { return w.leads(volumeGuard), w.Leases.OK() }

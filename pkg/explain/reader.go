@@ -2,30 +2,20 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/version"
-	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -39,9 +29,8 @@ type Config struct {
 
 // Reader reads what is explained. Its methods are safe for concurrent use.
 type Reader struct {
-	cfg       Config
-	clients   kube.Clients
-	admission admissionv1.AdmissionregistrationV1Interface
+	cfg    Config
+	source Source
 }
 
 // New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
@@ -49,24 +38,25 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	clients, err := kube.NewClients(config)
+	source, err := Live(config)
 	if err != nil {
 		return nil, err
 	}
-	admission, err := admissionv1.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+	return NewFrom(source, cfg), nil
+}
+
+// NewFrom returns a Reader that reads from source.
+func NewFrom(source Source, cfg Config) *Reader {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
 	}
-	return &Reader{cfg: cfg, clients: clients, admission: admission}, nil
+	return &Reader{cfg: cfg, source: source}
 }
 
 // PV reads the facts about the PV with this name. An error means that the PV itself does not exist or could
 // not be read; every other read that failed is part of the facts.
 func (r *Reader) PV(ctx context.Context, name string) (PVFacts, error) {
-	pv, err := r.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	pv, err := r.source.PV(ctx, name)
 	if err != nil {
 		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
 	}
@@ -83,10 +73,10 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 			continue
 		}
 		node := a.Spec.NodeName
-		f.Nodes[node] = Optional(r.clients.Core.Nodes().Get(ctx, node, metav1.GetOptions{}))
+		f.Nodes[node] = Optional(r.source.Node(ctx, node))
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil {
-		f.Claim = Optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
+		f.Claim = Optional(r.source.Claim(ctx, ref.Namespace, ref.Name))
 	}
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
@@ -97,12 +87,12 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 		}
 	}
 	r.readClaims(ctx, claims, f.SiblingClaims)
-	f.Events = r.events(ctx, metav1.NamespaceDefault, pv)
+	f.Events = r.source.Events(ctx, metav1.NamespaceDefault, pv)
 	if pv.Spec.CSI == nil {
-		f.Minor = r.minor(ctx)
+		f.Minor = r.source.Minor(ctx)
 	}
 	name := pv.Name
-	pv, err := r.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	pv, err := r.source.PV(ctx, name)
 	if err != nil {
 		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
 	}
@@ -113,21 +103,19 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 // Claim reads the facts about a claim, and about its PV. An error means that the claim itself does not exist or
 // could not be read. See DeletedClaim for one that does not exist.
 func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
-	claim, err := r.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	claim, err := r.source.Claim(ctx, namespace, name)
 	if err != nil {
 		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", namespace+"/"+name, err)
 	}
-	f := ClaimFacts{Claim: claim, Events: r.events(ctx, namespace, claim)}
+	f := ClaimFacts{Claim: claim, Events: r.source.Events(ctx, namespace, claim)}
 	if class := className(claim); class != "" {
-		f.Class = Optional(r.clients.Storage.StorageClasses().Get(ctx, class, metav1.GetOptions{}))
+		f.Class = Optional(r.source.Class(ctx, class))
 	}
-	pods, err := kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{},
-		func(o *v1.Pod) pvc.Pod { return pvc.PodOf(o) })
-	f.Pods = Read[[]pvc.Pod]{Made: true, Value: pods, Err: err}
+	f.Pods = r.source.Pods(ctx, namespace)
 	var pv Read[*v1.PersistentVolume]
 	leases := leasesFor(PV{})
 	if claim.Spec.VolumeName != "" {
-		pv = Optional(r.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
+		pv = Optional(r.source.PV(ctx, claim.Spec.VolumeName))
 		f.PV = Read[*PVFacts]{Made: true, Err: pv.Err}
 	}
 	if pv.Value != nil {
@@ -152,12 +140,11 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 // DeletedClaim reads the entries of the in-flight logs for claims of this namespace and name. found is false if there
 // are none, or they cannot be read.
 func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (w ClusterFacts, found bool) {
-	w = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.inFlight(ctx)}
+	w = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.source.InFlight(ctx)}
 	if len(w.entriesOf(namespace, name)) == 0 {
 		return w, false
 	}
-	pvs, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
-	w.PVs = Read[[]PV]{true, pvs, err}
+	w.PVs = r.source.PVs(ctx)
 	return w, true
 }
 
@@ -168,13 +155,9 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 	if f.PVs.Err != nil {
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
-	var names []string
-	for _, pv := range f.PVs.Value {
-		names = append(names, leasesFor(pv)...)
-	}
-	f.Leases = r.leases(ctx, names)
+	f.Leases = r.source.Leases(ctx, LeasesFor(f.PVs.Value))
 	r.readClaims(ctx, f.ClaimsToRead(driver), f.Claims)
-	f.Admission = r.readAdmission(ctx)
+	f.Admission = r.source.Admission(ctx)
 	return f, nil
 }
 
@@ -191,7 +174,7 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 	readers.SetLimit(concurrentReads)
 	for _, claim := range claims {
 		readers.Go(func() error {
-			read := Optional(r.clients.Core.PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}))
+			read := Optional(r.source.Claim(ctx, claim.Namespace, claim.Name))
 			mu.Lock()
 			defer mu.Unlock()
 			into[claim] = read
@@ -204,25 +187,28 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 // cluster reads what all PVs have in common, and the Leases of these names.
 func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
 	w := ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
-	pvs, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
-	w.PVs = Read[[]PV]{true, pvs, err}
-	attachments, err := kube.ListAll(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{},
-		func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
-	w.Attachments = Read[[]storagev1.VolumeAttachment]{true, attachments, err}
-	installed, err := kube.ListAll(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{},
-		func(o *storagev1.CSIDriver) string { return o.Name })
-	w.Installed = Read[[]string]{true, installed, err}
-	onNodes, err := kube.ListAll(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{},
-		func(o *storagev1.CSINode) (names []string) {
-			for _, driver := range o.Spec.Drivers {
-				names = append(names, driver.Name)
-			}
-			return names
-		})
-	w.OnNodes = Read[[]string]{true, slices.Compact(slices.Sorted(slices.Values(slices.Concat(onNodes...)))), err}
-	w.Leases = r.leases(ctx, leases)
-	w.InFlight = r.inFlight(ctx)
+	w.PVs = r.source.PVs(ctx)
+	w.Attachments = r.source.Attachments(ctx)
+	w.Installed = r.source.Installed(ctx)
+	w.OnNodes = r.source.OnNodes(ctx)
+	w.Leases = r.source.Leases(ctx, leases)
+	w.InFlight = r.source.InFlight(ctx)
 	return w
+}
+
+// LeasesFor returns the names of the Leases of the programs that manage these PVs, sorted.
+func LeasesFor(pvs []PV) []string {
+	names := map[string]bool{volumeGuard: true}
+	drivers := map[string]bool{}
+	for _, pv := range pvs {
+		if owner := pv.Owner(); !drivers[owner] {
+			drivers[owner] = true
+			for _, name := range leasesFor(pv) {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // leasesFor returns the names of the Leases of the programs that manage a PV.
@@ -232,69 +218,6 @@ func leasesFor(pv PV) []string {
 		names = append(names, leaseNames(owner)...)
 	}
 	return names
-}
-
-// leases reads the Leases of these names in all namespaces: a cluster has one of the
-// kubelet's for each node besides.
-func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease] {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	var all []coordinationv1.Lease
-	for _, name := range names {
-		found, err := kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
-			metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()},
-			func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
-		if err != nil {
-			return Failed[[]coordinationv1.Lease](err)
-		}
-		all = append(all, found...)
-	}
-	return Found(all)
-}
-
-// addInFlight reads the in-flight logs of all provisioners, in all namespaces.
-func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
-	shards, err := kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
-		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
-		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
-	if err != nil {
-		return Failed[InFlightLogs](err)
-	}
-	var logs InFlightLogs
-	logs.Entries, logs.Problems = inflight.Locate(shards)
-	return Found(logs)
-}
-
-// events reads the Events about an object. Those about PVs are in the namespace default.
-func (r *Reader) events(ctx context.Context, namespace string, o metav1.Object) Read[[]v1.Event] {
-	found, err := kube.ListAll(ctx, r.clients.Core.Events(namespace).List,
-		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(o.GetUID())).String()},
-		func(o *v1.Event) v1.Event { return *o })
-	SortEvents(found)
-	return Read[[]v1.Event]{true, found, err}
-}
-
-// minor reads the API server's version, of 1.36 the 36; 0 where it is not known.
-func (r *Reader) minor(ctx context.Context) int {
-	body, err := r.clients.Core.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-	var v version.Info
-	if err != nil || json.Unmarshal(body, &v) != nil {
-		return 0
-	}
-	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
-	if err != nil {
-		return 0
-	}
-	return minor
-}
-
-// readAdmission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
-// such policies has none.
-func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
-	standing, err := admission.ReadCoverage(ctx, r.admission)
-	if err != nil {
-		return Failed[Admission](err)
-	}
-	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
 }
 
 // Optional returns the result of a read of an object that may not exist; its Value is then nil.

@@ -34,6 +34,12 @@ func New(config *rest.Config, cfg explain.Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewFrom(cluster, config)
+}
+
+// NewFrom is New with what cluster reads. StatefulSets, and the pods and claims of a namespace, are read from the
+// cluster that config describes.
+func NewFrom(cluster *explain.Reader, config *rest.Config) (*Reader, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err

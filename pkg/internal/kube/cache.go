@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -47,8 +48,9 @@ type Selection struct {
 	Namespace string
 	// Name is that of the only object, in its namespace, that is read.
 	Name string
-	// Labels is a label selector. An object that does not fit it any more is gone to the Cache.
-	Labels string
+	// Labels is a label selector, and Fields a field selector, which goes without Name. An object that does not fit them
+	// any more is gone to the Cache.
+	Labels, Fields string
 }
 
 // Cache is a watch cache of one kind of object, known by name, or by "namespace/name" if it has a
@@ -64,6 +66,9 @@ type Cache[R any] struct {
 	// leftOut is the handler, if it is a LeftOutHandler.
 	leftOut LeftOutHandler[R]
 	synced  synced
+	// outcome is called with the outcome of each request, and retry is that of Observe.
+	outcome func(error)
+	retry   time.Duration
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
@@ -91,13 +96,21 @@ func NewCache[R any](client rest.Interface, resource string, example runtime.Obj
 func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object,
 	record Recorder[R], handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
-		synced: synced{resource, make(chan struct{})}}
+		synced: synced{resource, make(chan struct{})}, outcome: func(error) {}}
 	c.leftOut, _ = handler.(LeftOutHandler[R])
 	s := store[R]{c}
 	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s,
 		cache.ReflectorOptions{Name: resource})
 	c.reflector.WatchListPageSize = pageSize
 	return c
+}
+
+// Observe has report called with the outcome of each list, and of each begin of a watch: nil, or why it failed. A
+// request that does not reach the API server is made again after retry, so that a person who looks at the cache does
+// not wait for the reflector's back-off, which grows to a minute; 0: the reflector repeats it. Observe is called before Run;
+// report must not block.
+func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
+	c.outcome, c.retry = report, retry
 }
 
 // Run keeps the cache up to date until ctx ends.

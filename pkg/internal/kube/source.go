@@ -2,16 +2,20 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // entry is an object on its way from the API server into a Cache, already as small as it is
@@ -59,7 +63,7 @@ var _ cache.ListerWatcherWithContext = &source[any]{}
 func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	resource := s.store.cache.synced.resource
-	list, err := s.get(options).Do(ctx).Get()
+	list, err := reaching(ctx, s.store.cache, func() (runtime.Object, error) { return s.get(options).Do(ctx).Get() })
 	if err != nil {
 		return nil, err // the reflector distinguishes such errors
 	}
@@ -82,12 +86,32 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 // WatchWithContext begins a watch.
 func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return s.get(options).Watch(ctx)
+	return reaching(ctx, s.store.cache, func() (watch.Interface, error) { return s.get(options).Watch(ctx) })
+}
+
+// reaching makes a request, and makes it again while it does not reach the API server: see Cache.Observe.
+func reaching[R, T any](ctx context.Context, c *Cache[R], request func() (T, error)) (T, error) {
+	for {
+		answer, err := request()
+		if ctx.Err() != nil {
+			return answer, err
+		}
+		c.outcome(err)
+		var status apierrors.APIStatus
+		if err == nil || c.retry == 0 || errors.As(err, &status) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, err
+		case <-clock.RealClock{}.After(wait.Jitter(c.retry, 0.5)):
+		}
+	}
 }
 
 // get is a read of the objects that the cache holds.
 func (s *source[R]) get(options metav1.ListOptions) *rest.Request {
-	options.LabelSelector = s.some.Labels
+	options.LabelSelector, options.FieldSelector = s.some.Labels, s.some.Fields
 	if s.some.Name != "" {
 		// In this form RBAC takes a list or watch for one of the named object.
 		options.FieldSelector = "metadata.name=" + s.some.Name
