@@ -26,6 +26,7 @@ type flags struct {
 	latency                                                     []string
 	faultPlan, faultAddress, faultAddressFile                   string
 	logLevel                                                    string
+	printVersion                                                bool
 }
 
 // group is a set of flags that the help shows together.
@@ -66,6 +67,7 @@ func (f *flags) serving(s *pflag.FlagSet) {
 	s.DurationVar(&f.grace, "grace", 5*time.Second, "how long calls may take to end after SIGTERM")
 	s.StringVar(&f.logLevel, "log-level", "info",
 		"debug (each call), info, warn or error; to standard error, without secrets")
+	s.BoolVar(&f.printVersion, "version", false, "print the version of this program and exit")
 }
 
 func (f *flags) kind(s *pflag.FlagSet) {

@@ -29,7 +29,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+	if err != nil && !errors.Is(err, pflag.ErrHelp) && !errors.Is(err, errVersion) {
 		fmt.Fprintln(os.Stderr, "mock-driver: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		os.Exit(1)
 	}

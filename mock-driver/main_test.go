@@ -117,6 +117,17 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestVersion is asked for without the flags that are required otherwise.
+func TestVersion(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--version"}, &out, io.Discard); !errors.Is(err, errVersion) {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "mock-driver ") || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("the version is %q", out.String())
+	}
+}
+
 // started runs the program in this process and returns once it serves.
 func started(t *testing.T, dir string, args ...string) (stop func() error, line string) {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/disk"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -45,13 +46,16 @@ const (
 	defaultZone     = "zone-a"
 )
 
-// parse reads the flags. With --help it writes the help and returns pflag.ErrHelp.
-func parse(args []string, help io.Writer) (settings, error) {
+// errVersion is returned by parse once it has written the version.
+var errVersion = errors.New("the version was asked for")
+
+// parse reads the flags. With --help it writes the help and returns pflag.ErrHelp, with --version errVersion.
+func parse(args []string, out io.Writer) (settings, error) {
 	var f flags
 	groups := f.groups()
 	all := pflag.NewFlagSet("mock-driver", pflag.ContinueOnError)
 	all.SortFlags = false
-	all.Usage = func() { writeHelp(help, groups) }
+	all.Usage = func() { writeHelp(out, groups) }
 	for _, g := range groups {
 		all.AddFlagSet(g.flags)
 	}
@@ -60,6 +64,10 @@ func parse(args []string, help io.Writer) (settings, error) {
 	}
 	if all.NArg() > 0 {
 		return settings{}, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", all.Arg(0))
+	}
+	if f.printVersion {
+		_, _ = fmt.Fprintln(out, "mock-driver", version.Get()) // The reader may be gone.
+		return settings{}, errVersion
 	}
 	return f.settings()
 }

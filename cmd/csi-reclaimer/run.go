@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
@@ -67,7 +68,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err := o.http.Start(background, &running, state, metrics, rpcs); err != nil {
 		return err
 	}
-	traces, stopTraces, err := o.traces.Start(ctx, name, app.Version())
+	traces, stopTraces, err := o.traces.Start(ctx, name, version.Get())
 	if err != nil {
 		return err
 	}

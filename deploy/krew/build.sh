@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the plugin's archives and its krew manifest: build.sh VERSION FOLDER OS/ARCH... ("make krew").
-# GO and LDFLAGS are the go command and its linker flags. Replaces what FOLDER has.
+# GO and LDFLAGS are the go command and its linker flags. Replaces what FOLDER has. SOURCE_DATE_EPOCH is the time in the
+# archives, in seconds since 1970; by default that of the commit. The same commit gives the same archives.
 set -euo pipefail
 version=$1 folder=$2
 shift 2
@@ -11,6 +12,16 @@ if ! [[ $version =~ ^v$number\.$number\.$number([-+][0-9A-Za-z.+-]+)?$ ]]; then
   echo "krew takes no version like $version: make krew VERSION=vX.Y.Z" >&2
   exit 1
 fi
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" show --no-patch --no-show-signature --format=%ct HEAD 2>/dev/null || echo 0)}
+
+# No archive has the owner, the modes or the times of this machine. The two kinds of tar spell that differently.
+case $(tar --version) in
+*GNU*) nobody=(--format=ustar --owner=0 --group=0 --numeric-owner) when=@$epoch ;;
+*) nobody=(--format=ustar --uid 0 --gid 0 --uname '' --gname '') when= ;;
+esac
+stamp() { # A file's time; GNU's touch takes seconds, others a date.
+  touch -d "${when:-$(date -u -r "$epoch" +%Y-%m-%dT%H:%M:%SZ)}" "$@"
+}
 
 rm -rf "$folder"
 mkdir -p "$folder"
@@ -22,9 +33,12 @@ for platform in "$@"; do
   content=$folder/$os-$arch archive=$folder/kubectl-reclaim-$os-$arch.tar.gz
   mkdir "$content"
   cp "$root/LICENSE" "$here/kubectl_complete-reclaim" "$content"
-  (cd "$root" && CGO_ENABLED=0 GOOS=$os GOARCH=$arch "${GO:-go}" build -trimpath -ldflags "${LDFLAGS:-}" \
-    -o "$content/" ./cmd/kubectl-reclaim)
-  tar -C "$content" -czf "$archive" .
+  (cd "$root" && CGO_ENABLED=0 GOOS=$os GOARCH=$arch "${GO:-go}" build -trimpath -buildvcs=false \
+    -ldflags "${LDFLAGS:-}" -o "$content/" ./cmd/kubectl-reclaim)
+  chmod 0755 "$content"/*
+  chmod 0644 "$content/LICENSE"
+  stamp "$content"/*
+  (cd "$content" && LC_ALL=C tar "${nobody[@]}" -cf - ./*) | gzip -n >"$archive"
   rm -r "$content"
   sum=$(sha256sum "$archive" | cut -d' ' -f1)
   sed "s|\${OS}|$os|g; s|\${ARCH}|$arch|g; s|\${VERSION}|$version|g; s|\${SHA256}|$sum|" "$here/platform.yaml" \

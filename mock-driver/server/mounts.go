@@ -19,8 +19,21 @@ const dataDir = "data"
 // idempotent: whatever records say, the kernel knows what is mounted.
 type mounts struct {
 	volumes string // holds a directory for each volume, named after its handle
-	mounter mount.Interface
+	mounter mounter
 }
+
+// mounter is what is needed of a mount.Interface.
+type mounter interface {
+	IsMountPoint(path string) (bool, error)
+	Mount(source, target, fsType string, options []string) error
+	Unmount(target string) error
+}
+
+// newMounter mounts on this machine.
+func newMounter() mounter { return kernelMounter{mount.New("")} }
+
+// kernelMounter mounts by system calls: the driver's image has no program mount.
+type kernelMounter struct{ mount.Interface }
 
 // source returns the directory of a volume's data.
 func (m *mounts) source(volume string) (string, error) {

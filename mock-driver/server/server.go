@@ -11,7 +11,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"k8s.io/mount-utils"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -123,7 +122,7 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log,
 		readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
 	if len(config.Kubelets) > 0 {
-		s.mounts = &mounts{volumes: config.VolumesDir, mounter: mount.New("")}
+		s.mounts = &mounts{volumes: config.VolumesDir, mounter: newMounter()}
 	}
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if config.MaxCalls > 0 {

@@ -15,8 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
-	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 )
 
 // helpColumns is where --help wraps its lines.
@@ -49,15 +50,6 @@ func Main(about *cobra.Command, o Options) int {
 	return 0
 }
 
-// Version returns the version that was set at build time, or "unknown".
-func Version() string {
-	v := version.Get().GitVersion
-	if strings.Contains(v, "$Format") {
-		return "unknown"
-	}
-	return v
-}
-
 // Flags returns the flags of a program: its own, and those that every program has.
 func Flags(o Options) cliflag.NamedFlagSets { return new(common).flags(o) }
 
@@ -83,7 +75,7 @@ func command(cmd *cobra.Command, o Options) *cobra.Command {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if c.version {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Name(), Version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Name(), version.Get())
 			return err
 		}
 		if err := o.Validate(); err != nil {
@@ -93,7 +85,7 @@ func command(cmd *cobra.Command, o Options) *cobra.Command {
 		if err := c.logs.apply(ctx); err != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("Starting "+cmd.Name(), "version", Version())
+		klog.FromContext(ctx).Info("Starting "+cmd.Name(), "version", version.Get())
 		err := o.Run(ctx, cmd.OutOrStdout())
 		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // canceled while it was starting

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestKernelMounts mounts where no program mount is found. Without root the kernel refuses.
+func TestKernelMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	// The thread has mounts of its own, and ends with this goroutine.
+	runtime.LockOSThread()
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		t.Skipf("make mount namespace: %v", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if _, err := exec.LookPath("mount"); err == nil {
+		t.Fatal("the program mount is found")
+	}
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+	for _, path := range []string{source, target} {
+		if err := os.Mkdir(path, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := kernelMounter{}
+	for options, want := range map[string]error{"bind": nil, "bind,ro": syscall.EROFS} {
+		if err := m.Mount(source, target, "", strings.Split(options, ",")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(target, "file"), nil, 0o600); !errors.Is(err, want) {
+			t.Errorf("write to a mount with %s: %v, want %v", options, err, want)
+		}
+		if err := m.Unmount(target); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(target, "file")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("still mounted with %s: %v", options, err)
+		}
+	}
+	if err := m.Unmount(target); err == nil {
+		t.Error("unmounted what is not mounted")
+	}
+	if err := m.Mount(filepath.Join(dir, "none"), target, "", nil); err == nil {
+		t.Error("mounted what is not there")
+	}
+}

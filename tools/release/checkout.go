@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// checkout is what a release is made of.
+type checkout struct {
+	// commit is that of HEAD.
+	commit string
+	// changes are what "git status" shows: empty if the checkout is what the commit says.
+	changes string
+	// created is the time in all that is made.
+	created time.Time
+}
+
+// readCheckout refuses a checkout that is not the commit, and one that is not what a tag of the version says.
+func readCheckout(ctx context.Context, o options) (checkout, error) {
+	c, err := state(ctx, o.root)
+	if err != nil {
+		return checkout{}, err
+	}
+	if c.changes != "" && !o.allowDirty {
+		return checkout{}, fmt.Errorf("%s has changes that are in no commit, so nobody could build this release again:\n"+
+			"%s\ncommit or remove them; for a trial, set ALLOW_DIRTY=1 (--allow-dirty)", o.root, c.changes)
+	}
+	// There may be no tag yet: it can be set once the release is made.
+	tagged, err := git(ctx, o.root, "for-each-ref", "refs/tags/"+o.version,
+		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)")
+	if err != nil {
+		return checkout{}, fmt.Errorf("the tags of %s: %w", o.root, err)
+	}
+	if tagged != "" && tagged != c.commit {
+		return checkout{}, fmt.Errorf("tag %s is commit %s, and the checkout is commit %s: check the tag out, or choose "+
+			"another version", o.version, tagged, c.commit)
+	}
+	seconds := o.epoch
+	if seconds == "" {
+		if seconds, err = git(ctx, o.root, "show", "--no-patch", "--no-show-signature", "--format=%ct", "HEAD"); err != nil {
+			return checkout{}, fmt.Errorf("the time of the commit: %w", err)
+		}
+	}
+	epoch, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil || epoch < 0 {
+		return checkout{}, fmt.Errorf("SOURCE_DATE_EPOCH is %q, and not a number of seconds since 1970", seconds)
+	}
+	c.created = time.Unix(epoch, 0).UTC()
+	return c, nil
+}
+
+// state returns the commit and the changes of a checkout.
+func state(ctx context.Context, root string) (checkout, error) {
+	commit, err := git(ctx, root, "rev-parse", "--verify", "HEAD")
+	if err != nil {
+		return checkout{}, fmt.Errorf("the commit of %s: %w; run this in a checkout of the repository", root, err)
+	}
+	changes, err := git(ctx, root, "status", "--porcelain")
+	if err != nil {
+		return checkout{}, fmt.Errorf("the state of %s: %w", root, err)
+	}
+	return checkout{commit: commit, changes: changes}, nil
+}
+
+// unchanged refuses a checkout that was changed while the release was made: its parts may be of different sources.
+func (c checkout) unchanged(ctx context.Context, root string) error {
+	now, err := state(ctx, root)
+	if err != nil {
+		return err
+	}
+	if now.commit != c.commit || now.changes != c.changes {
+		return errors.New("the checkout was changed while the release was made: run make release again")
+	}
+	return nil
+}
+
+func git(ctx context.Context, root string, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...)
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(complaints.String()))
+	}
+	return strings.TrimRight(string(out), "\n"), nil
+}

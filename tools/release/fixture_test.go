@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const testVersion = "v1.2.3"
+
+// asProgram has the test binary run as the program, so that a test can kill it.
+const asProgram = "RELEASE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(start())
+	}
+	os.Exit(m.Run())
+}
+
+// makefile makes files where the real one compiles.
+const makefile = `images:
+	@for p in csi-reclaimer volume-guard mock-driver; do mkdir -p $(IMAGES)/$$p/oci; \
+		echo $$p $(VERSION) $(IMAGE_PLATFORMS) $(SOURCE_DATE_EPOCH) >$(IMAGES)/$$p/$$p.tar; \
+		echo statement >$(IMAGES)/$$p/$$p.provenance.json; echo layout >$(IMAGES)/$$p/oci/oci-layout; done
+	@echo IMAGE DIGEST
+krew:
+	@mkdir -p $(KREW); echo $(VERSION) $(PLATFORMS) >$(KREW)/reclaim.yaml
+`
+
+// helm packages the texts of a chart: the real one takes minutes to compile, and test/deploy has it.
+const helm = `#!/bin/sh
+grep -q ^name: "$2/Chart.yaml" || { echo no chart >&2; exit 1; }
+{ echo "$3" "$4" $SOURCE_DATE_EPOCH; cat "$2/Chart.yaml" "$2/values.yaml"; } \
+	>"${5#--destination=}/$(basename "$2")-${3#--version=}.tgz"
+`
+
+const changelog = "# Changelog\n\n## Unreleased\n\n- later\n\n## v1.2.3 - 2026-01-31\n\n### Added\n\n- now\n\n" +
+	"## v1.2.2 - 2026-01-01\n\n- before\n"
+
+// newCheckout makes a repository with one commit: what the real one has in deploy, and the texts given.
+func newCheckout(t *testing.T, texts map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"Makefile": makefile, "CHANGELOG.md": changelog, "LICENSE": "license\n"} {
+		write(t, filepath.Join(root, name), text)
+	}
+	for name, text := range texts {
+		write(t, filepath.Join(root, name), text)
+	}
+	gitIn(t, root, "init", "--quiet")
+	commit(t, root)
+	return root
+}
+
+// commit commits all that there is, at a time that does not change.
+func commit(t *testing.T, root string) {
+	t.Helper()
+	gitIn(t, root, "add", "--all")
+	gitIn(t, root, "commit", "--quiet", "--message=test")
+}
+
+func gitIn(t *testing.T, root string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...)
+	command.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t",
+		"GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t", "GIT_AUTHOR_DATE=1700000000 +0000",
+		"GIT_COMMITTER_DATE=1700000000 +0000")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("git %q: %v\n%s", args, err, out)
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// flagsOf are those of a run in a checkout; the output is outside of it.
+func flagsOf(t *testing.T, root string) (flags []string, output string) {
+	t.Helper()
+	output = filepath.Join(t.TempDir(), "release")
+	fake := filepath.Join(t.TempDir(), "helm")
+	write(t, fake, helm)
+	if err := os.Chmod(fake, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--version=" + testVersion, "--root=" + root, "--output=" + output, "--helm=" + fake}, output
+}
+
+// gather runs the program, and returns what it reports meanwhile.
+func gather(t *testing.T, flags []string, progress io.Writer) error {
+	t.Helper()
+	o, err := parse(flags, io.Discard, progress)
+	if err != nil {
+		return err
+	}
+	return run(t.Context(), o)
+}
+
+func mustGather(t *testing.T, flags []string) {
+	t.Helper()
+	var progress bytes.Buffer
+	if err := gather(t, flags, &progress); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+}
+
+// filesOf are the names of all files, hidden ones too.
+func filesOf(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			names = append(names, strings.TrimPrefix(path, folder+string(filepath.Separator)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}

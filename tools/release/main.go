@@ -1,0 +1,106 @@
+// Command release gathers all that a release consists of into one folder: images, charts, manifests, the kubectl
+// plugin, release notes and checksums. It publishes nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `Gathers a release in one folder ("make release"). It publishes nothing.
+
+  release --version=vX.Y.Z [flags]
+
+The folder OUTPUT/VERSION has:
+
+  images/PROGRAM/    image archives, SBOMs and provenance, as "make images" makes them
+  images/digests.txt digests of the images
+  charts/            Helm charts; they install the images of the version
+  manifests/         deploy/manifests, with the images of the version
+  monitoring/        alerts and the Grafana dashboard
+  krew/              archives of the kubectl plugin, and its krew manifest, as "make krew" makes them
+  RELEASE_NOTES.md   the section of the version in CHANGELOG.md
+  LICENSE
+  SHA256SUMS         checksums of all other files, for "sha256sum -c"
+
+The checkout must have no changes that are in no commit, and CHANGELOG.md a section of the version with its date.
+The folder appears when all is made: a run that fails or is interrupted leaves none. The same commit, version,
+platforms and Go toolchain give the same checksums.
+
+Examples:
+  make release VERSION=v1.2.3
+  make release VERSION=v1.2.3-rc.1 IMAGE_PLATFORMS=linux/amd64 PLATFORMS=linux/amd64
+
+Environment:
+  SOURCE_DATE_EPOCH   the time in archives, in seconds since 1970; default: the time of the commit
+
+Flags:
+`
+
+// options are what the command line says.
+type options struct {
+	root, output, version string
+	allowDirty            bool
+	// platforms are those of the images, pluginPlatforms those of the plugin: lists as the Makefile has them.
+	platforms, pluginPlatforms string
+	makeCommand, goCommand     string
+	// helmCommand is helm; by default it is compiled.
+	helmCommand string
+	// epoch is SOURCE_DATE_EPOCH.
+	epoch string
+	// out gets the folder that was made; progress what is done meanwhile.
+	out, progress io.Writer
+}
+
+func main() { os.Exit(start()) }
+
+func start() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
+	if err == nil {
+		o.epoch = os.Getenv("SOURCE_DATE_EPOCH")
+		err = run(ctx, o)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line. It prints the help, and then returns flag.ErrHelp.
+func parse(args []string, out, progress io.Writer) (options, error) {
+	o := options{out: out, progress: progress}
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are returned
+	flags.StringVar(&o.version, "version", "", "`version` of the release, such as v1.2.3; required")
+	flags.StringVar(&o.root, "root", ".", "`folder` of the checkout")
+	flags.StringVar(&o.output, "output", ".build/release", "`folder` in which the folder of the release is made")
+	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take changes that are in no commit, too")
+	flags.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "`os/arch,...` of the images")
+	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64",
+		"`os/arch ...` of the kubectl plugin")
+	flags.StringVar(&o.makeCommand, "make", "make", "the make `command`")
+	flags.StringVar(&o.helmCommand, "helm", "", "the helm `command`; default: the one that the charts are tested with, "+
+		"compiled")
+	flags.StringVar(&o.goCommand, "go", "go", "the go `command`")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(out, usage)
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+		return options{}, err
+	} else if err != nil {
+		return options{}, fmt.Errorf("%w; --help lists all flags", err)
+	}
+	if flags.NArg() > 0 {
+		return options{}, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", flags.Arg(0))
+	}
+	return o, checkVersion(o.version)
+}

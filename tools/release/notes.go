@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// heading is that of a section: "## v1.2.3 - 2026-01-31", also in the brackets and without the v that
+// keepachangelog.com has.
+var heading = regexp.MustCompile(`^## \[?v?([^\]\s]+)\]?(?: - (.*))?$`)
+
+var date = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`)
+
+// readNotes returns the section of the version, without its heading.
+func readNotes(root, version string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		return "", fmt.Errorf("read the release notes: %w", err)
+	}
+	notes, err := section(string(text), version)
+	if err != nil {
+		return "", fmt.Errorf("CHANGELOG.md: %w", err)
+	}
+	return notes, nil
+}
+
+func section(changelog, version string) (string, error) {
+	var lines []string
+	found := false
+	for line := range strings.Lines(changelog) {
+		line = strings.TrimRight(line, "\r\n")
+		if strings.HasPrefix(line, "## ") {
+			if found {
+				break
+			}
+			match := heading.FindStringSubmatch(line)
+			if match == nil || "v"+match[1] != version {
+				continue
+			}
+			if !date.MatchString(match[2]) {
+				return "", fmt.Errorf(`%q has no date: make it "## %s - YYYY-MM-DD", with the day of the release`, line, version)
+			}
+			found = true
+			continue
+		}
+		if found {
+			lines = append(lines, line)
+		}
+	}
+	notes := strings.TrimSpace(strings.Join(lines, "\n"))
+	switch {
+	case !found:
+		return "", fmt.Errorf(`there is no section %s: rename "## Unreleased" to "## %[1]s - YYYY-MM-DD", `+
+			`and add an empty "## Unreleased" above it`, version)
+	case notes == "":
+		return "", fmt.Errorf("the section %s is empty: write what changes for users", version)
+	}
+	return notes + "\n", nil
+}
