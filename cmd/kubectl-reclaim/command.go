@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
@@ -51,7 +51,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 func commandOf(s *shared) *cobra.Command {
 	root := &cobra.Command{
 		Use: name, Short: "Explain what happens to PersistentVolumes, claims, pods and nodes, and why", Long: long,
-		Version: app.Version(),
+		Version: version.Get(),
 		// kubectl shows the command as "kubectl reclaim".
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
 		SilenceErrors: true, SilenceUsage: true,
@@ -70,7 +70,7 @@ func commandOf(s *shared) *cobra.Command {
 	mustComplete(root, "role", roleNames())
 	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s), podsCommand(s),
 		deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s), fencesCommand(s),
-		locksCommand(s))
+		locksCommand(s), webCommand(s))
 	return root
 }
 

@@ -1,0 +1,81 @@
+// @ts-check
+// The page of one object: its headline, the picture, the explanation and the timeline.
+
+import { announce, el, setText, sign } from "../app/dom.js";
+import { ageElement, clock, kindWord, millis, severityWord, size } from "../app/format.js";
+import { objectHash } from "../app/route.js";
+import { ExplanationView } from "./explanation.js";
+import { Picture } from "./graph.js";
+import { Timeline } from "./timeline.js";
+
+export class ObjectView {
+  #headline = "";
+  #facts = "";
+
+  /**
+   * @param {Route} route
+   * @param {{hash: string, title: string}} from the list to go back to
+   */
+  constructor(route, from) {
+    this.route = route;
+    this.title = `${kindWord(route.kind)} ${route.namespace ? route.namespace + "/" : ""}${route.name}`;
+    this.state = el("p", { class: "object-state" });
+    this.headline = el("p", { class: "headline" }, "Reading…");
+    this.asOf = el("p", { class: "by as-of" });
+    this.picture = new Picture();
+    this.explanation = new ExplanationView();
+    this.timeline = new Timeline();
+    this.element = el("article", { class: "object" },
+      el("p", { class: "back" }, el("a", { href: from.hash, id: "back" }, "← " + from.title)),
+      el("h1", {}, el("span", { class: "kind" }, kindWord(route.kind)), " ",
+        el("span", { class: "object-name" }, route.namespace ? route.namespace + "/" : "", route.name)),
+      this.state, this.headline,
+      el("div", { class: "columns" }, this.picture.element,
+        el("div", { class: "why" }, this.explanation.element, this.asOf), this.timeline.element));
+    this.picture.element.hidden = true;
+  }
+
+  close() {
+    this.picture.close();
+  }
+
+  /** @param {ObjectState} object */
+  show(object) {
+    const headline = object.explanation?.headline ?? object.text ?? (object.exists ? "Nothing is known about it." :
+      `${this.title} does not exist, or is gone.`);
+    const first = this.#headline === "";
+    if (this.#headline !== headline && (first || withoutAges(this.#headline) !== withoutAges(headline))) {
+      announce(headline);
+    }
+    this.#headline = headline;
+    setText(this.headline, headline);
+    this.element.classList.toggle("gone", !object.exists);
+    this.#showState(object);
+    this.picture.show(object.graph);
+    this.explanation.show(object.explanation);
+    setText(this.asOf, object.explanation ? `Explained at ${clock(Date.now())}, and again at each change.` : "");
+  }
+
+  /** @param {ObjectState} o */
+  #showState(o) {
+    const text = JSON.stringify({ ...o, explanation: Boolean(o.explanation), graph: null });
+    if (text === this.#facts) return;
+    this.#facts = text;
+    const [namespace, name] = (o.claim ?? "").split("/");
+    const links = [{ kind: "claim", namespace, name }, { kind: "pv", name: o.pv ?? "" }, { kind: "node", name: o.node ?? "" }];
+    /** @param {...Child} words */
+    const pill = (...words) => el("span", { class: "pill" }, ...words);
+    this.state.replaceChildren(...[
+      !o.exists && pill(o.explanation || o.phase ? "Gone: shown as it was last" : "Does not exist"),
+      (o.waits || o.severity === "attention") && el("span", { class: "pill " + o.severity }, sign(o.severity),
+        severityWord(o.severity) + (o.since ? " for" : ""), o.since && ageElement(millis(o.since))),
+      o.phase && pill(o.phase), o.terminating && pill("Terminating for", ageElement(millis(o.terminating))),
+      o.policy && pill("Policy " + o.policy), o.bytes && pill(size(o.bytes)), o.driver && pill(o.driver),
+      ...links.filter(objectHash).map((link) => el("a", { class: "pill", href: objectHash(link) },
+        `${kindWord(link.kind)} ${link.namespace ? link.namespace + "/" : ""}${link.name}`)),
+    ].filter((part) => part instanceof Node));
+  }
+}
+
+/** @param {string} text */
+const withoutAges = (text) => text.replace(/\b(\d+[ydhms])+\b/g, "");

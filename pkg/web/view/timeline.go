@@ -1,0 +1,205 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// typeChange is the Type of an Entry that a watch showed.
+const (
+	typeChange  = "Change"
+	sourceWatch = "watch"
+)
+
+// fields are what the timeline reports of one object, in words, by the names of the fields. The values of lists are
+// sorted, with commas.
+type fields map[string]string
+
+// lists are the fields whose items come and go.
+const fieldFinalizers = "finalizers"
+
+// fieldsOf returns the fields of all objects, by Ref.ID.
+func fieldsOf(a Around) map[string]fields {
+	all := map[string]fields{}
+	for _, o := range a.PVs {
+		f := fields{"phase": phaseOf(o), "reclaim policy": string(o.Spec.PersistentVolumeReclaimPolicy), "claim": "none"}
+		if ref := o.Spec.ClaimRef; ref != nil {
+			f["claim"] = ref.Namespace + "/" + ref.Name
+			if ref.UID != "" {
+				f["claim"] += " (UID " + string(ref.UID) + ")"
+			}
+		}
+		f.common(&o.ObjectMeta)
+		all[Ref{Kind: KindPV, Name: o.Name}.ID()] = f
+	}
+	for _, o := range a.Claims {
+		f := fields{"phase": string(o.Status.Phase), "PV": cmp.Or(o.Spec.VolumeName, "none")}
+		f.common(&o.ObjectMeta)
+		all[Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}.ID()] = f
+	}
+	for i := range a.Attachments {
+		o := &a.Attachments[i]
+		all[Ref{Kind: KindAttach, Name: o.Name}.ID()] = fields{"state": attachmentState(o), fieldUID: string(o.UID)}
+	}
+	for i := range a.Pods {
+		o := &a.Pods[i]
+		f := fields{"phase": string(o.Phase), "node": cmp.Or(o.Node, "none"), fieldUID: string(o.UID)}
+		f[fieldFinalizers] = strings.Join(slices.Sorted(slices.Values(o.Finalizers)), ",")
+		f["held by volume-guard"] = yesNo(o.Held)
+		f["terminating"] = yesNo(o.Terminating)
+		all[Ref{Kind: KindPod, Namespace: o.Namespace, Name: o.Name}.ID()] = f
+	}
+	for _, o := range a.Nodes {
+		ready, _ := readyOf(o)
+		all[Ref{Kind: KindNode, Name: o.Name}.ID()] = fields{"ready": yesNo(ready), fieldUID: string(o.UID)}
+	}
+	for _, o := range a.Fences {
+		all[Ref{Kind: KindFence, Name: o.Name}.ID()] = fields{"phase": string(cmp.Or(o.Status.Phase, "Requested")),
+			fieldUID: string(o.UID)}
+	}
+	return all
+}
+
+// fieldUID is compared, and not reported.
+const fieldUID = "uid"
+
+func (f fields) common(o *metav1.ObjectMeta) {
+	f[fieldUID] = string(o.UID)
+	f["terminating"] = yesNo(o.DeletionTimestamp != nil)
+	f[fieldFinalizers] = strings.Join(slices.Sorted(slices.Values(o.Finalizers)), ",")
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+// Diff returns what has changed between two looks at an object and what belongs to it. The entries have no ID. It is a
+// pure function; at is when the second look was made.
+func Diff(before, now Around, at time.Time) (all []Entry) {
+	old, current := fieldsOf(before), fieldsOf(now)
+	report := func(id, reason, format string, args ...any) {
+		all = append(all, Entry{Time: metav1.NewTime(at), Source: sourceWatch, Type: typeChange, Reason: reason,
+			Text: wordsOf(id) + " " + fmt.Sprintf(format, args...)})
+	}
+	for _, id := range slices.Sorted(maps.Keys(current)) {
+		was, existed := old[id]
+		switch {
+		case !existed:
+			report(id, "Added", "is there")
+		case was[fieldUID] != current[id][fieldUID]:
+			report(id, "Replaced", "was deleted, and created again")
+		default:
+			diffFields(was, current[id], func(reason, format string, args ...any) { report(id, reason, format, args...) })
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(old)) {
+		if _, exists := current[id]; !exists {
+			report(id, "Removed", "is gone")
+		}
+	}
+	return all
+}
+
+func diffFields(was, is fields, report func(reason, format string, args ...any)) {
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		switch {
+		case was[name] == is[name]:
+		case name == fieldFinalizers:
+			added, removed := compare(items(was[name]), items(is[name]))
+			for _, finalizer := range added {
+				report("FinalizerAdded", "got finalizer %s", finalizer)
+			}
+			for _, finalizer := range removed {
+				report("FinalizerRemoved", "lost finalizer %s", finalizer)
+			}
+		case name == "terminating" && is[name] == "yes":
+			report("Terminating", "is terminating")
+		default:
+			report("Changed", "has %s %s instead of %s", name, orNone(is[name]), orNone(was[name]))
+		}
+	}
+}
+
+func orNone(text string) string { return cmp.Or(text, "none") }
+
+func items(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func compare(was, is []string) (added, removed []string) {
+	for _, item := range is {
+		if !slices.Contains(was, item) {
+			added = append(added, item)
+		}
+	}
+	for _, item := range was {
+		if !slices.Contains(is, item) {
+			removed = append(removed, item)
+		}
+	}
+	return added, removed
+}
+
+// wordsOf is an ID for people.
+func wordsOf(id string) string {
+	kind, name, _ := strings.Cut(id, "/")
+	words := map[Kind]string{KindPV: "PV", KindClaim: "Claim", KindPod: "Pod", KindNode: "Node", KindFence: "The fence of",
+		KindAttach: "VolumeAttachment"}
+	return words[Kind(kind)] + " " + name
+}
+
+// Begin returns the entries of the first look: since when the objects exist, as far as they say.
+func Begin(a Around) (all []Entry) {
+	created := func(ref Ref, at metav1.Time) {
+		all = append(all, Entry{ID: "created/" + ref.ID(), Time: at, Source: sourceWatch, Type: typeChange,
+			Reason: "Created", Text: wordsOf(ref.ID()) + " was created"})
+	}
+	for _, o := range a.PVs {
+		created(Ref{Kind: KindPV, Name: o.Name}, o.CreationTimestamp)
+	}
+	for _, o := range a.Claims {
+		created(Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, o.CreationTimestamp)
+	}
+	for i := range a.Attachments {
+		created(Ref{Kind: KindAttach, Name: a.Attachments[i].Name}, a.Attachments[i].CreationTimestamp)
+	}
+	SortEntries(all)
+	return all
+}
+
+// EntryOf returns an Event as an entry.
+func EntryOf(e *v1.Event) Entry {
+	entry := Entry{ID: "event/" + string(e.UID), Source: cmp.Or(e.ReportingController, e.Source.Component), Type: e.Type,
+		Reason: e.Reason, Text: strings.ReplaceAll(e.Message, "\n", " "), Count: int(max(e.Count, 1))}
+	switch {
+	case e.Series != nil:
+		entry.Time, entry.Count = metav1.NewTime(e.Series.LastObservedTime.Time), int(e.Series.Count)
+	case !e.LastTimestamp.IsZero():
+		entry.Time = e.LastTimestamp
+	case !e.EventTime.IsZero():
+		entry.Time = metav1.NewTime(e.EventTime.Time)
+	default:
+		entry.Time = e.CreationTimestamp
+	}
+	return entry
+}
+
+// SortEntries sorts entries as the timeline has them, the oldest first.
+func SortEntries(all []Entry) {
+	slices.SortStableFunc(all, func(a, b Entry) int {
+		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.ID, b.ID))
+	})
+}

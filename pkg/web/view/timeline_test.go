@@ -1,0 +1,101 @@
+package view
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestDiff(t *testing.T) {
+	pv := func(change func(*v1.PersistentVolume)) Around {
+		return Around{PVs: []*v1.PersistentVolume{newPV("pv", change)}}
+	}
+	for name, c := range map[string]struct {
+		before, now Around
+		want        []string
+	}{
+		"nothing":         {pv(nil), pv(nil), nil},
+		"another version": {pv(nil), pv(func(o *v1.PersistentVolume) { o.ResourceVersion = "8" }), nil},
+		"phase": {pv(nil), pv(func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeFailed }),
+			[]string{"Changed: PV pv has phase Failed instead of Released"}},
+		"policy": {pv(nil), pv(func(o *v1.PersistentVolume) {
+			o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}), []string{"Changed: PV pv has reclaim policy Retain instead of Delete"}},
+		"claimRef removed": {pv(nil), pv(func(o *v1.PersistentVolume) { o.Spec.ClaimRef = nil }),
+			[]string{"Changed: PV pv has claim none instead of ns/data (UID c)"}},
+		"another claim of the name": {pv(nil), pv(func(o *v1.PersistentVolume) { o.Spec.ClaimRef.UID = "d" }),
+			[]string{"Changed: PV pv has claim ns/data (UID d) instead of ns/data (UID c)"}},
+		"finalizers": {pv(func(o *v1.PersistentVolume) { o.Finalizers = []string{"a", "b"} }),
+			pv(func(o *v1.PersistentVolume) { o.Finalizers = []string{"c", "b"} }),
+			[]string{"FinalizerAdded: PV pv got finalizer c", "FinalizerRemoved: PV pv lost finalizer a"}},
+		"finalizers in another order": {pv(func(o *v1.PersistentVolume) { o.Finalizers = []string{"a", "b"} }),
+			pv(func(o *v1.PersistentVolume) { o.Finalizers = []string{"b", "a"} }), nil},
+		"terminating": {pv(nil), pv(func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(0)) }),
+			[]string{"Terminating: PV pv is terminating"}},
+		"gone": {pv(nil), Around{}, []string{"Removed: PV pv is gone"}},
+		"new":  {Around{}, pv(nil), []string{"Added: PV pv is there"}},
+		"created again": {pv(nil), pv(func(o *v1.PersistentVolume) { o.UID = "other" }),
+			[]string{"Replaced: PV pv was deleted, and created again"}},
+		"attached": {Around{Attachments: []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
+			Around{Attachments: []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Status: storagev1.VolumeAttachmentStatus{Attached: true}}}},
+			[]string{"Changed: VolumeAttachment a has state attached instead of attaching"}},
+		"a claim is bound": {Around{Claims: []*v1.PersistentVolumeClaim{newClaim("data", unbound)}},
+			Around{Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)}},
+			[]string{"Changed: Claim ns/data has PV pv instead of none",
+				"Changed: Claim ns/data has phase Bound instead of Pending"}},
+		"a node is lost": {Around{Nodes: []*v1.Node{newNode("n", true)}}, Around{Nodes: []*v1.Node{newNode("n", false)}},
+			[]string{"Changed: Node n has ready no instead of yes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, entry := range Diff(c.before, c.now, now()) {
+				if got = append(got, entry.Reason+": "+entry.Text); !entry.Time.Time.Equal(now()) || entry.Type != typeChange ||
+					entry.Source != sourceWatch {
+					t.Errorf("entry is %+v", entry)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	at, later := ago(time.Hour), ago(time.Minute)
+	for name, c := range map[string]struct {
+		event v1.Event
+		time  metav1.Time
+		count int
+	}{
+		"once":     {v1.Event{LastTimestamp: at}, at, 1},
+		"counted":  {v1.Event{FirstTimestamp: at, LastTimestamp: later, Count: 5}, later, 5},
+		"new form": {v1.Event{EventTime: metav1.NewMicroTime(at.Time)}, at, 1},
+		"new form, again": {v1.Event{EventTime: metav1.NewMicroTime(at.Time),
+			Series: &v1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(later.Time)}}, later, 3},
+		"without a time": {v1.Event{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at}}, at, 1},
+	} {
+		c.event.UID, c.event.Type, c.event.Reason, c.event.Message = "e", "Warning", "Attached", "two\nlines"
+		c.event.Source.Component = "csi-reclaimer"
+		got := EntryOf(&c.event)
+		if want := (Entry{ID: "event/e", Time: got.Time, Source: "csi-reclaimer", Type: "Warning", Reason: "Attached",
+			Text: "two lines", Count: c.count}); got != want || !got.Time.Equal(&c.time) {
+			t.Errorf("%s: %+v, want %+v at %s", name, got, want, c.time)
+		}
+	}
+}
+
+func TestBeginSortsByAge(t *testing.T) {
+	a := everything()
+	a.PVs[0].CreationTimestamp = ago(time.Minute)
+	all := Begin(a)
+	if len(all) != 4 || !slices.IsSortedFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time.Time) }) {
+		t.Errorf("entries are %+v", all)
+	}
+}
