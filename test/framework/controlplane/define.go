@@ -31,6 +31,10 @@ const (
 	schedulerUser         = "system:kube-scheduler"
 )
 
+// ServiceIP is the address of the Service "kubernetes", the first one of the range. Nothing here listens there: what
+// runs pods has to lead them to the API server, whose certificate is for this address too.
+const ServiceIP = "10.0.0.1"
+
 //go:embed audit-policy.yaml
 var auditPolicy []byte
 

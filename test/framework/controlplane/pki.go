@@ -51,12 +51,12 @@ func newAuthority(now time.Time) (*authority, error) {
 	return &authority{certificate: certificate, key: key, pem: encodePEM("CERTIFICATE", der)}, nil
 }
 
-// forServer issues a certificate for servers on loopback.
+// forServer issues a certificate for servers on loopback, and for the API server as pods reach it.
 func (a *authority) forServer(now time.Time) (keyPair, error) {
 	template := certificateTemplate(now, pkix.Name{CommonName: "localhost"})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = []string{"localhost", "kubernetes.default.svc"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(ServiceIP)}
 	return a.issue(template)
 }
 

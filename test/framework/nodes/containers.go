@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -85,6 +86,43 @@ func (n *Node) Kill(ctx context.Context, pod types.UID) error {
 		}
 	}
 	return err
+}
+
+// Proc returns a file of /proc of a container's first process, such as "status", as proc(5) describes it.
+func (n *Node) Proc(ctx context.Context, of Container, file string) (string, error) {
+	text, err := n.output(ctx, "cat", fmt.Sprintf("/proc/%d/%s", of.PID, file))
+	if err != nil {
+		return "", fmt.Errorf("read /proc of container %q of node %q: %w", of.Name, n.name, err)
+	}
+	return text, nil
+}
+
+// PodLog returns what a pod's containers have written on the node, as the container runtime keeps it: each line with
+// its time and stream. Nothing once the kubelet has removed the pod.
+func (n *Node) PodLog(ctx context.Context, pod *corev1.Pod) (string, error) {
+	script := fmt.Sprintf("cat /var/log/pods/%s_%s_%s/*/*.log 2>/dev/null || true", pod.Namespace, pod.Name, pod.UID)
+	text, err := n.output(ctx, "sh", "-c", script)
+	if err != nil {
+		return "", fmt.Errorf("read log of pod %s/%s on node %q: %w", pod.Namespace, pod.Name, n.name, err)
+	}
+	return text, nil
+}
+
+// output runs a program on the node and returns what it prints.
+func (n *Node) output(ctx context.Context, name string, args ...string) (string, error) {
+	n.mu.Lock()
+	on := n.machine != nil
+	command := n.inside(name, args...)
+	n.mu.Unlock()
+	if !on {
+		return "", errOff
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	var out bytes.Buffer
+	command.Stdout = &out
+	err := process.Run(ctx, command)
+	return out.String(), err
 }
 
 // tasks returns the process numbers of what runs, by container ID.

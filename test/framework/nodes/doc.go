@@ -35,8 +35,10 @@
 // way, the kernel ends the first process of each namespace and with it all others, and the mounts go with the
 // namespaces. A directory and empty cgroups remain of a program that was killed; the next pool removes them.
 //
-// The network is the machine's: pods need hostNetwork, which [WriterSpec] sets. There are no service account tokens
-// to mount, no images to pull, and no QoS cgroups.
+// The network is the machine's: pods need hostNetwork and no service account token, which [WriterSpec] sets. With
+// Options.PodNetwork the nodes have a network of their own, with an address for each pod, and the API server at the
+// address of the Service "kubernetes": pods of manifests and charts run as they do on any cluster. There are no images
+// to pull, and no QoS cgroups.
 //
 // It needs root and some packages: see [Supported].
 package nodes

@@ -57,10 +57,13 @@ func (p *Pool) StartDriver(ctx context.Context, o DriverOptions) (*Driver, error
 }
 
 func (d *Driver) start(ctx context.Context, o DriverOptions) (err error) {
+	if d.pool.options.PodNetwork {
+		return errors.New("the pool has a pod network: its drivers are pods")
+	}
 	if err := d.pool.makeCSIDriver(ctx, o); err != nil {
 		return err
 	}
-	o.Launcher = []string{"nsenter", "--mount=" + d.pool.spaceFile(), "--"}
+	o.Launcher = []string{"nsenter", "--mount=" + d.pool.spaceFile("mnt"), "--"}
 	if o.Profile == "" && !o.Attach {
 		o.Profile = "no-attach"
 	}

@@ -182,7 +182,7 @@ func (n *Node) unmountAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	return process.Run(ctx, process.Command{Name: "umount", Path: "nsenter",
-		Args: append([]string{"--mount=" + n.pool.spaceFile(), "umount", "--lazy"}, mounts...)})
+		Args: append([]string{"--mount=" + n.pool.spaceFile("mnt"), "umount", "--lazy"}, mounts...)})
 }
 
 // BootID is the boot ID that the node has had since it was last started, as in status.nodeInfo.bootID.

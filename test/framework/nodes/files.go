@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -31,8 +32,11 @@ func (n *Node) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	if n.pool.options.PodNetwork {
+		user.Host = serviceURL
+	}
 	if n.pool.options.Links {
-		if n.link, err = newLink(user); err != nil {
+		if err := n.makeLink(user); err != nil {
 			return err
 		}
 	}
@@ -40,8 +44,8 @@ func (n *Node) writeFiles() error {
 		return err
 	}
 	files := map[string]string{
-		"containerd.toml":   n.containerdConfig(),
-		"cni/loopback.conf": `{"cniVersion": "0.3.1", "name": "loopback", "type": "loopback"}`,
+		"containerd.toml":  n.containerdConfig(),
+		"cni/network.conf": n.pool.podNetworkConfig(),
 	}
 	for key, value := range sysctls {
 		files[filepath.Join("sysctl", key)] = value + "\n"
@@ -54,6 +58,20 @@ func (n *Node) writeFiles() error {
 			return err
 		}
 	}
+	return nil
+}
+
+// makeLink has the kubelet reach the API server through a relay.
+func (n *Node) makeLink(user *rest.Config) error {
+	listener, err := n.pool.listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := n.pool.cluster.Admin() // whose address is the API server's own, as this process reaches it
+	if n.link, err = newLink(server, listener); err != nil {
+		return err
+	}
+	user.Host = server.Host
 	return nil
 }
 
@@ -83,14 +101,22 @@ func (n *Node) kubeletArgs(port int) []string {
 	if err := os.WriteFile(config, n.kubeletConfig(port), 0o644); err != nil {
 		config = "/dev/null" // the kubelet then ends and says so
 	}
-	return []string{
+	rootDir := n.KubeletDir()
+	if n.pool.options.PodNetwork {
+		rootDir = commonKubeletDir
+	}
+	args := []string{
 		"--config=" + config,
 		"--kubeconfig=" + n.file("kubeconfig"),
-		"--root-dir=" + n.KubeletDir(),
+		"--root-dir=" + rootDir,
 		"--hostname-override=" + n.name,
 		"--boot-id-file=" + n.file("boot_id"),
 		"--v=2",
 	}
+	if n.pool.options.PodNetwork {
+		args = append(args, "--node-ip="+n.address)
+	}
+	return args
 }
 
 // kubeletConfig is that of a kubelet that is not alone on its machine.

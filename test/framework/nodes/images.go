@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -30,60 +31,123 @@ var images = map[string]struct {
 	FencerImage: {program: "fencer", flags: []string{"-tags=netgo"}},
 }
 
+// staticFlags link a program without the C library.
+const staticFlags = "-tags=netgo,osusergo"
+
+// ProvisionerImage is the image that external-provisioner publishes, of the version in
+// tools/external-provisioner/go.mod.
+const ProvisionerImage = "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0"
+
+// ImportProvisioner compiles the stock external-provisioner, and gives it to the nodes as [ProvisionerImage].
+func (p *Pool) ImportProvisioner(ctx context.Context) error {
+	binary, err := process.Build(ctx, "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",
+		p.options.Progress, "-modfile=test/framework/nodes/tools/external-provisioner/go.mod", staticFlags)
+	if err != nil {
+		return err
+	}
+	return p.importProgram(ctx, ProvisionerImage, binary)
+}
+
+// ImportPause gives the nodes an image of another name that does what [PauseImage] does.
+func (p *Pool) ImportPause(ctx context.Context, image string) error {
+	binary, err := process.Build(ctx, "./test/framework/nodes/cmd/writer", p.options.Progress)
+	if err != nil {
+		return err
+	}
+	return p.importProgram(ctx, image, binary, "pause")
+}
+
+// importProgram gives the nodes an image of one static program.
+func (p *Pool) importProgram(ctx context.Context, image, binary string, args ...string) error {
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	var a archive
+	if err := a.add(image, "program", content, args); err != nil {
+		return err
+	}
+	text, err := a.bytes()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(p.Dir(), "image.tar")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file) }()
+	return p.ImportImages(ctx, file)
+}
+
 // writeImages writes the images as one archive of the form that docker save writes. Those of one program share a layer.
 func writeImages(ctx context.Context, path string, progress io.Writer) error {
-	archive, err := archiveOf(ctx, progress)
+	var a archive
+	for image, of := range images {
+		content, err := programOf(ctx, of.program, of.flags, progress)
+		if err == nil {
+			err = a.add(image, of.program, content, of.args)
+		}
+		if err != nil {
+			return fmt.Errorf("make images: %w", err)
+		}
+	}
+	text, err := a.bytes()
 	if err != nil {
 		return fmt.Errorf("make images: %w", err)
 	}
-	return os.WriteFile(path, archive, 0o644)
+	return os.WriteFile(path, text, 0o644)
 }
 
-func archiveOf(ctx context.Context, progress io.Writer) ([]byte, error) {
-	var entries []entry
-	var manifest []map[string]any
-	layers := map[string][]byte{} // by program
-	for image, of := range images {
-		file := of.program + ".tar"
-		if layers[file] == nil {
-			layer, err := layerOf(ctx, of.program, of.flags, progress)
-			if err != nil {
-				return nil, err
-			}
-			layers[file] = layer
-			entries = append(entries, entry{name: file, content: layer})
-		}
-		config, err := json.Marshal(map[string]any{
-			"architecture": runtime.GOARCH, "os": "linux",
-			"config": map[string]any{"Entrypoint": append([]string{"/" + of.program}, of.args...)},
-			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layers[file])}},
-		})
-		if err != nil {
-			return nil, err
-		}
-		name := digest(config) + ".json"
-		entries = append(entries, entry{name: name, content: config})
-		manifest = append(manifest,
-			map[string]any{"Config": name, "RepoTags": []string{image}, "Layers": []string{file}})
-	}
-	index, err := json.Marshal(manifest)
-	if err != nil {
-		return nil, err
-	}
-	return tarOf(append(entries, entry{name: "manifest.json", content: index})...)
-}
-
-// layerOf returns the layer that has a program and nothing else.
-func layerOf(ctx context.Context, program string, flags []string, progress io.Writer) ([]byte, error) {
+func programOf(ctx context.Context, program string, flags []string, progress io.Writer) ([]byte, error) {
 	binary, err := process.Build(ctx, "./test/framework/nodes/cmd/"+program, progress, flags...)
 	if err != nil {
 		return nil, err
 	}
-	content, err := os.ReadFile(binary)
+	return os.ReadFile(binary)
+}
+
+// archive has images of the form that docker save writes.
+type archive struct {
+	entries  []entry
+	manifest []map[string]any
+	layers   map[string][]byte // by program
+}
+
+// add adds an image of one program.
+func (a *archive) add(image, program string, content []byte, args []string) error {
+	file := program + ".tar"
+	if a.layers[file] == nil {
+		layer, err := tarOf(entry{name: program, content: content, mode: 0o755})
+		if err != nil {
+			return err
+		}
+		if a.layers == nil {
+			a.layers = map[string][]byte{}
+		}
+		a.layers[file] = layer
+		a.entries = append(a.entries, entry{name: file, content: layer})
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": append([]string{"/" + program}, args...)},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(a.layers[file])}},
+	})
+	if err != nil {
+		return err
+	}
+	name := digest(config) + ".json"
+	a.entries = append(a.entries, entry{name: name, content: config})
+	a.manifest = append(a.manifest,
+		map[string]any{"Config": name, "RepoTags": []string{image}, "Layers": []string{file}})
+	return nil
+}
+
+func (a *archive) bytes() ([]byte, error) {
+	index, err := json.Marshal(a.manifest)
 	if err != nil {
 		return nil, err
 	}
-	return tarOf(entry{name: program, content: content, mode: 0o755})
+	return tarOf(append(a.entries, entry{name: "manifest.json", content: index})...)
 }
 
 type entry struct {

@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -11,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// link is the network between one kubelet and the API server: a relay in this process, which can be cut.
+// link is the way from a kubelet, or from all pods, to the API server: a relay in this process, which can be cut.
 type link struct {
 	listener net.Listener
 	server   string // host and port
@@ -21,15 +22,11 @@ type link struct {
 	open map[net.Conn]struct{}
 }
 
-// newLink starts a relay to the server of a configuration, and has the configuration use it.
-func newLink(config *rest.Config) (*link, error) {
+// newLink starts a relay from a listener to the server of a configuration, and has the configuration use it.
+func newLink(config *rest.Config, listener net.Listener) (*link, error) {
 	server, err := url.Parse(config.Host)
 	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, listener.Close())
 	}
 	l := &link{listener: listener, server: server.Host, open: map[net.Conn]struct{}{}}
 	server.Host = listener.Addr().String()

@@ -31,12 +31,13 @@ const (
 var errOff = errors.New("node is powered off")
 
 // Node is one node: a containerd, a kubelet and what they run, in namespaces of their own for processes and mounts,
-// and with the network of the machine. Its methods may be called from any goroutine.
+// and with the network of the machine, or of the pool. Its methods may be called from any goroutine.
 type Node struct {
-	pool *Pool
-	name string
-	dir  string // what survives a loss of power, as a disk does
-	link *link  // nil without Options.Links
+	pool    *Pool
+	name    string
+	dir     string // what survives a loss of power, as a disk does
+	address string // with Options.PodNetwork
+	link    *link  // nil without Options.Links
 
 	mu         sync.Mutex
 	machine    *process.Process // whose end is that of all processes of the node; nil while it is powered off
@@ -48,8 +49,9 @@ type Node struct {
 	labels      map[string]map[string]string // of containers that were seen, by ID
 }
 
-func (p *Pool) newNode(name string) (*Node, error) {
-	n := &Node{pool: p, name: name, dir: filepath.Join(p.Dir(), name), labels: map[string]map[string]string{}}
+func (p *Pool) newNode(name, address string) (*Node, error) {
+	n := &Node{pool: p, name: name, address: address, dir: filepath.Join(p.Dir(), name),
+		labels: map[string]map[string]string{}}
 	for _, dir := range []string{n.KubeletDir(), n.file("containerd"), n.file("cni"), n.file("sysctl")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
@@ -61,7 +63,8 @@ func (p *Pool) newNode(name string) (*Node, error) {
 // Name is the node's name.
 func (n *Node) Name() string { return n.name }
 
-// KubeletDir is the kubelet's --root-dir, in which it mounts the volumes of its pods.
+// KubeletDir is the kubelet's --root-dir, in which it mounts the volumes of its pods. With Options.PodNetwork, the node
+// itself has it in /var/lib/kubelet, where manifests of CSI drivers expect it.
 func (n *Node) KubeletDir() string { return n.file("kubelet") }
 
 func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
@@ -94,6 +97,7 @@ const machineScript = `set -e
 node="$0"
 for dir in /run /var/lib /var/log; do mount -t tmpfs node $dir; done
 mkdir /var/lib/containerd && mount --bind "$node/containerd" /var/lib/containerd
+if [ -n "$1" ]; then mkdir "$1" && mount --bind "$node/kubelet" "$1"; fi
 cd "$node/sysctl" && find . -type f | while read -r key; do mount --bind "$key" "/proc/sys/$key"; done
 cd /
 echo booted
@@ -111,10 +115,14 @@ func (n *Node) powerOn(ctx context.Context) (first bool, err error) {
 	if err := os.WriteFile(n.file("boot_id"), []byte(uuid.NewUUID()+"\n"), 0o644); err != nil {
 		return false, err
 	}
+	kubeletDir := ""
+	if n.pool.options.PodNetwork {
+		kubeletDir = commonKubeletDir
+	}
 	machine, err := process.Start(process.Command{Name: n.name, Path: "nsenter", Args: []string{
-		"--mount=" + n.pool.spaceFile(),
+		"--mount=" + n.pool.spaceFile("mnt"), "--net=" + n.pool.spaceFile("net"),
 		"unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation", "unchanged", "--mount-proc",
-		"sh", "-c", machineScript, n.dir,
+		"sh", "-c", machineScript, n.dir, kubeletDir,
 	}})
 	if err != nil {
 		return false, err
@@ -138,7 +146,7 @@ func childOf(pid int) (int, error) {
 
 // inside is a command that runs on the node.
 func (n *Node) inside(name string, args ...string) process.Command {
-	enter := []string{"--target", strconv.Itoa(n.init), "--mount", "--pid", "--", name}
+	enter := []string{"--target", strconv.Itoa(n.init), "--mount", "--pid", "--net", "--", name}
 	return process.Command{Name: name + " of " + n.name, Path: "nsenter", Args: append(enter, args...),
 		Env: []string{"PATH=" + os.Getenv("PATH") + ":" + sbin}}
 }
@@ -159,8 +167,11 @@ func (n *Node) startContainerd(ctx context.Context, first bool) error {
 	if !first {
 		return nil
 	}
-	return process.Run(ctx, n.inside("ctr", "-n", "k8s.io", "images", "import", "--snapshotter", "native",
-		n.pool.imagesFile()))
+	return n.importImages(ctx, n.pool.imagesFile())
+}
+
+func (n *Node) importImages(ctx context.Context, archive string) error {
+	return process.Run(ctx, n.inside("ctr", "-n", "k8s.io", "images", "import", "--snapshotter", "native", archive))
 }
 
 // startKubelet starts the kubelet and waits until the API server has heard from it that the node is Ready.

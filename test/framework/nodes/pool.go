@@ -51,6 +51,10 @@ type Options struct {
 	Kubelet map[string]any
 	// Links has each kubelet reach the API server through a relay in this process, for [Node.Disconnect].
 	Links bool
+	// PodNetwork has nodes as pods of a cluster expect them: pods have addresses of their own and reach each other, and
+	// the API server by the Service "kubernetes", with the token of their service account; the kubelet's directory is
+	// /var/lib/kubelet. They reach nothing else, and [Pool.StartDriver] does not work: a driver is a pod.
+	PodNetwork bool
 	// Progress receives what takes long: compilations. Default: silence.
 	Progress io.Writer
 }
@@ -77,9 +81,10 @@ type Pool struct {
 	cluster Cluster
 	client  kubernetes.Interface
 	dir     *rundir.Dir
-	// space holds the mount namespace of all nodes and drivers: what is mounted there is mounted nowhere else, and goes
-	// with the last process in there.
+	// space holds the mount namespace of all nodes and drivers, and with Options.PodNetwork their network: what is there
+	// is nowhere else, and goes with the last process in there.
 	space   *process.Process
+	service *link  // from the Service "kubernetes" to the API server; nil without Options.PodNetwork
 	kubelet string // the binary
 	cni     string // the directory of the plugins
 	nodes   []*Node
@@ -136,11 +141,16 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	if err := p.makeSpace(ctx); err != nil {
 		return err
 	}
+	if p.options.PodNetwork {
+		if err := p.makeNetwork(ctx); err != nil {
+			return fmt.Errorf("make network of pods: %w", err)
+		}
+	}
 	if err := writeImages(ctx, p.imagesFile(), p.options.Progress); err != nil {
 		return err
 	}
-	for _, name := range p.options.Names {
-		n, err := p.newNode(name)
+	for i, name := range p.options.Names {
+		n, err := p.newNode(name, nodeAddress(i))
 		if err != nil {
 			return err
 		}
@@ -166,16 +176,21 @@ func RemoveOrphans(base string) {
 // driver.
 func (p *Pool) makeSpace(ctx context.Context) (err error) {
 	const script = `mount --bind "$0" "$0" && mount --make-shared "$0" && echo ready && exec sleep infinity`
-	p.space, err = process.Start(process.Command{Name: "mount namespace of nodes", Path: "unshare",
-		Args: []string{"--mount", "--propagation", "private", "sh", "-c", script, p.Dir()}})
+	args := []string{"--mount", "--propagation", "private", "sh", "-c", script, p.Dir()}
+	if p.options.PodNetwork {
+		args = append([]string{"--net"}, args...)
+	}
+	p.space, err = process.Start(process.Command{Name: "mount namespace of nodes", Path: "unshare", Args: args})
 	if err != nil {
 		return err
 	}
 	return p.space.WaitLog(ctx, "ready")
 }
 
-// spaceFile names the pool's mount namespace.
-func (p *Pool) spaceFile() string { return fmt.Sprintf("/proc/%d/ns/mnt", p.space.PID()) }
+// spaceFile names one of the pool's namespaces: mnt, or net, which is the machine's without Options.PodNetwork.
+func (p *Pool) spaceFile(kind string) string {
+	return fmt.Sprintf("/proc/%d/ns/%s", p.space.PID(), kind)
+}
 
 // Dir is the pool's directory.
 func (p *Pool) Dir() string { return p.dir.Path() }
@@ -195,6 +210,21 @@ func (p *Pool) Node(name string) *Node {
 	return nil
 }
 
+// ImportImages gives the images of an archive to all nodes that are on, as "ctr images import" does. They keep them
+// until the pool ends.
+func (p *Pool) ImportImages(ctx context.Context, archive string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range p.nodes {
+		group.Go(func() error {
+			if err := n.importImages(ctx, archive); err != nil {
+				return fmt.Errorf("import images into node %q: %w", n.name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
 // Stop powers all nodes off and removes what they left on this machine. Their objects stay in the API.
 func (p *Pool) Stop() error {
 	var ending errgroup.Group
@@ -206,6 +236,9 @@ func (p *Pool) Stop() error {
 		if n.link != nil {
 			n.link.close()
 		}
+	}
+	if p.service != nil {
+		p.service.close()
 	}
 	if p.space != nil {
 		p.space.Close()

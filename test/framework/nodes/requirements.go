@@ -14,7 +14,7 @@ import (
 )
 
 // packages are what a Debian machine has to install.
-const packages = "apt-get install containerd runc containernetworking-plugins"
+const packages = "apt-get install containerd runc containernetworking-plugins iproute2"
 
 // sbin is where some of the programs are, which a user's PATH may leave out.
 const sbin = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -25,13 +25,13 @@ func Supported() error {
 		return errors.New("real nodes need root: they mount and make namespaces")
 	}
 	var missing []string
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "ip"} {
 		if !hasProgram(name) {
 			missing = append(missing, name)
 		}
 	}
 	if _, err := findCNI(); err != nil {
-		missing = append(missing, "the CNI plugin loopback")
+		missing = append(missing, "the CNI plugins loopback, bridge and host-local")
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("real nodes need %s: %s", strings.Join(missing, ", "), packages)
@@ -67,13 +67,18 @@ func hasProgram(name string) bool {
 	return err == nil
 }
 
-// findCNI returns the directory of the CNI plugins. A pod of a node here has the host's network, but containerd is not
-// ready without one.
+// findCNI returns the directory of the CNI plugins. Without them containerd is not ready, even where pods have the
+// host's network.
 func findCNI() (string, error) {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
-		if _, err := os.Stat(filepath.Join(dir, "loopback")); err == nil {
+		complete := true
+		for _, plugin := range []string{"loopback", "bridge", "host-local"} {
+			_, err := os.Stat(filepath.Join(dir, plugin))
+			complete = complete && err == nil
+		}
+		if complete {
 			return dir, nil
 		}
 	}
-	return "", errors.New("find the CNI plugin loopback")
+	return "", errors.New("find the CNI plugins loopback, bridge and host-local")
 }

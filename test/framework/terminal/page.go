@@ -1,0 +1,131 @@
+package terminal
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	fence  = regexp.MustCompile("^```(\\w*)")
+	inline = regexp.MustCompile("`((?:kubectl|helm) [^`…]+ [^`…]+)`")
+	// typed are the first words of what is to be typed into a terminal. Other indented lines are not commands.
+	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
+	// continued is the end of a line whose command continues on the next.
+	continued = regexp.MustCompile(`\\\n[ \t]*`)
+)
+
+// Commands returns what a page has a reader type: in blocks, which are indented or fenced as sh or console, and what is
+// said of kubectl and helm in a sentence.
+func Commands(page string) (all []string) {
+	fenced, isCode := false, false
+	for line := range strings.Lines(continued.ReplaceAllString(page, "")) {
+		if kind := fence.FindStringSubmatch(line); kind != nil {
+			fenced = !fenced
+			isCode = fenced && !slices.Contains([]string{"sh", "console"}, kind[1])
+			continue
+		}
+		text, indented := strings.CutPrefix(line, "    ")
+		text = strings.TrimSpace(text)
+		switch {
+		case isCode:
+		case (fenced || indented) && typed.MatchString(text):
+			text, _, _ = strings.Cut(strings.TrimPrefix(text, "$ "), "   #")
+			all = append(all, strings.TrimSpace(text))
+		case !fenced && !indented:
+			for _, found := range inline.FindAllStringSubmatch(line, -1) {
+				all = append(all, found[1])
+			}
+		}
+	}
+	return all
+}
+
+// Step is something to type, and what it prints.
+type Step struct {
+	// Section is the heading above it, and Line where in the page it begins.
+	Section string
+	Line    int
+	// Typed is one or more lines of a shell.
+	Typed string
+	// Printed is what the page shows of the output, with … for what differs: see [Match]. Empty: it shows nothing.
+	Printed string
+}
+
+// Steps returns all code of a page that is to be executed as it stands, in its order: each block fenced as sh is typed,
+// and a block fenced as text after it is what it prints. Any other code is an error.
+func Steps(page string) (steps []Step, err error) {
+	var section, kind, block string
+	fenced := false
+	number := 0
+	for text := range strings.Lines(page) {
+		number++
+		switch mark := fence.FindStringSubmatch(text); {
+		case mark != nil && !fenced:
+			kind, block, fenced = mark[1], "", true
+		case mark != nil:
+			fenced = false
+			if steps, err = withBlock(steps, Step{Section: section, Line: number, Typed: block}, kind); err != nil {
+				return nil, err
+			}
+		case fenced:
+			block += text
+		case strings.HasPrefix(text, "#"):
+			section = strings.TrimSpace(strings.TrimLeft(text, "# "))
+		case strings.HasPrefix(text, "    ") || strings.HasPrefix(text, "\t"):
+			return nil, fmt.Errorf("line %d: an indented block: fence it as sh or text", number)
+		}
+	}
+	if fenced {
+		return nil, errors.New("a block has no end")
+	}
+	return steps, nil
+}
+
+func withBlock(steps []Step, s Step, kind string) ([]Step, error) {
+	lines := strings.Count(s.Typed, "\n")
+	s.Line -= lines
+	switch {
+	case kind == "sh":
+		return append(steps, s), nil
+	case kind != "text":
+		return nil, fmt.Errorf("line %d: a block of kind %q, want sh or text", s.Line, kind)
+	case len(steps) == 0 || steps[len(steps)-1].Printed != "" || steps[len(steps)-1].Section != s.Section:
+		return nil, fmt.Errorf("line %d: the output of no command", s.Line)
+	}
+	steps[len(steps)-1].Printed = s.Typed
+	return steps, nil
+}
+
+// Match returns nil if output is what a page shows. In what it shows, … stands for any text of a line, which may be
+// none, and a line that is … alone for any number of lines. How many spaces stand in a row does not matter, as the
+// width of a column depends on what is in it.
+func Match(shown, output string) error {
+	var pattern strings.Builder
+	for _, line := range wordsOf(shown) {
+		if line == "…" {
+			pattern.WriteString(`(?:[^\n]*\n)*?`)
+			continue
+		}
+		parts := strings.Split(line, "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		pattern.WriteString(strings.Join(parts, `[^\n]*`) + `\n`)
+	}
+	got := wordsOf(output)
+	if regexp.MustCompile(`^` + pattern.String() + `$`).MatchString(strings.Join(append(got, ""), "\n")) {
+		return nil
+	}
+	return fmt.Errorf("the page shows\n%s\nand it prints\n%s", shown, output)
+}
+
+// wordsOf returns the lines of a text, each with its words one space apart.
+func wordsOf(text string) (lines []string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}

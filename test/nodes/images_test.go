@@ -1,0 +1,203 @@
+//go:build linux
+
+package nodes
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// What deploy/manifests/example-mounts.yaml has.
+const (
+	mockHome   = "mock-csi"
+	mockDriver = "mock.csi-reclaimer.io"
+	mockClass  = "mock"
+	mockLabel  = mockDriver + "/volumes"
+	guardHome  = "csi-reclaimer"
+)
+
+// TestImagesRunAsPods installs the images of "make images" by the charts and a manifest as an operator does, and has
+// pods of real kubelets provision and reclaim volumes.
+func TestImagesRunAsPods(t *testing.T) {
+	c := newCluster(t)
+	t.Run("each image says its version", func(t *testing.T) { c.in(t).testVersions() })
+	c.installGuard()
+	c.installMock()
+	t.Run("volume-guard runs with few rights", func(t *testing.T) {
+		for _, pod := range c.in(t).waitPods(guardHome, "app=volume-guard", 2) {
+			c.in(t).expectConfined(&pod, "volume-guard")
+		}
+	})
+	t.Run("csi-reclaimer runs with few rights beside a driver that is root", func(t *testing.T) {
+		c.in(t).expectConfined(&c.in(t).waitPods(mockHome, "app=mock-csi-controller", 1)[0], "csi-reclaimer")
+	})
+	for order, pvFirst := range map[string]bool{"the PV is deleted first": true, "the claim is deleted first": false} {
+		t.Run(order, func(t *testing.T) { c.in(t).testReclaimed(pvFirst) })
+	}
+	t.Run("the chart uninstalls", func(t *testing.T) { c.in(t).testUninstall() })
+}
+
+// in is the cluster in a subtest.
+func (c *cluster) in(t *testing.T) *cluster {
+	sub := *c
+	sub.Environment = c.ForSubtest(t)
+	return &sub
+}
+
+// installGuard installs volume-guard by its chart.
+func (c *cluster) installGuard() {
+	c.T.Helper()
+	c.run("helm", "install", "volume-guard", "deploy/charts/volume-guard", "--namespace", guardHome, "--create-namespace",
+		"--set", "image.tag="+imagesVersion)
+}
+
+// installMock does what the head of the manifest says: the driver on the first node, with the permissions of the chart.
+func (c *cluster) installMock() {
+	c.T.Helper()
+	c.run("kubectl", "label", "node", node1, mockLabel+"=here")
+	root, err := process.ModuleRoot()
+	c.Must(err)
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "example-mounts.yaml"))
+	c.Must(err)
+	manifest := filepath.Join(c.T.TempDir(), "example-mounts.yaml")
+	c.Must(os.WriteFile(manifest, []byte(strings.ReplaceAll(string(text), ":latest ", ":"+imagesVersion+" ")), 0o600))
+	c.run("kubectl", "apply", "-f", manifest)
+	c.run("helm", "install", "mock", "deploy/charts/csi-reclaimer", "--namespace", mockHome, "--set",
+		"serviceAccount=mock-csi-controller")
+}
+
+// testVersions runs each image with --version.
+func (c *cluster) testVersions() {
+	for _, program := range []string{"csi-reclaimer", "volume-guard", "mock-driver"} {
+		pod, err := c.MakePod(c.Ctx, objects.PodSpec{Name: "version-of-" + program, Change: func(pod *v1.Pod) {
+			pod.Spec.RestartPolicy = v1.RestartPolicyNever
+			pod.Spec.Containers = []v1.Container{{Name: program, Image: program + ":" + imagesVersion,
+				Args: []string{"--version"}}}
+		}})
+		c.Must(err)
+		var now *v1.Pod
+		c.Must(pod.Wait(c.WithTimeout(), "ended", func(p *v1.Pod) bool {
+			now = p
+			return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+		}))
+		text, err := c.pool.Node(now.Spec.NodeName).PodLog(c.Ctx, now)
+		c.Must(err)
+		want := program + " " + imagesVersion + "\n"
+		if now.Status.Phase != v1.PodSucceeded || !strings.HasSuffix(text, " "+want) {
+			c.T.Errorf("%s --version: %s, %q, want %q", program, now.Status.Phase, text, want)
+		}
+		c.Must(pod.Delete(c.Ctx))
+	}
+}
+
+// expectConfined checks, at the process, that the container of the pod runs as no user of the machine, cannot gain
+// privileges, and can write to nothing of its image; and that it was started once, with the token of its account.
+func (c *cluster) expectConfined(pod *v1.Pod, name string) {
+	c.T.Helper()
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == name && (status.RestartCount != 0 || !status.Ready) {
+			c.T.Errorf("pod %s: container %s is ready: %v, after %d restarts", pod.Name, name, status.Ready,
+				status.RestartCount)
+		}
+	}
+	node := c.pool.Node(pod.Spec.NodeName)
+	containers, err := node.Containers(c.Ctx)
+	c.Must(err)
+	for _, running := range containers {
+		if running.PodUID != pod.UID || running.Name != name {
+			continue
+		}
+		status, err := node.Proc(c.Ctx, running, "status")
+		c.Must(err)
+		mounts, err := node.Proc(c.Ctx, running, "mounts")
+		c.Must(err)
+		for what, want := range map[string]string{"user": `(?m)^Uid:(\s65532){4}$`, "group": `(?m)^Gid:(\s65532){4}$`,
+			"capabilities": `(?m)^CapBnd:\s0+$`, "new privileges": `(?m)^NoNewPrivs:\s1$`, "seccomp": `(?m)^Seccomp:\s2$`} {
+			if !regexp.MustCompile(want).MatchString(status) {
+				c.T.Errorf("pod %s: %s of container %s: want %s in\n%s", pod.Name, what, name, want, status)
+			}
+		}
+		if !regexp.MustCompile(`(?m)^\S+ / \S+ ro[, ]`).MatchString(mounts) {
+			c.T.Errorf("pod %s: container %s can write to its root file system:\n%s", pod.Name, name, mounts)
+		}
+		if !strings.Contains(mounts, "/run/secrets/kubernetes.io/serviceaccount ") {
+			c.T.Errorf("pod %s: container %s has no token:\n%s", pod.Name, name, mounts)
+		}
+		return
+	}
+	c.T.Errorf("pod %s: no container %s runs: %+v", pod.Name, name, containers)
+}
+
+// testReclaimed has a pod write to a volume of a claim, deletes claim and PV in one of the orders, and expects the
+// volume to be gone from the disk once the pod has ended.
+func (c *cluster) testReclaimed(pvFirst bool) {
+	claim := c.CreateClaim(mockClass)
+	bound := c.boundVolume(claim)
+	disk := filepath.Join(c.pool.Node(node1).KubeletDir(), "plugins", mockDriver, "volumes", bound.Spec.CSI.VolumeHandle)
+	pod, err := c.MakePod(c.Ctx, objects.PodSpec{Name: "writer-" + claim.Name, Change: func(pod *v1.Pod) {
+		pod.Spec = nodes.WriterSpec(claim.Name)
+		pod.Spec.HostNetwork = false
+	}})
+	c.Must(err)
+	c.Eventually("the pod writes to the volume", func() bool {
+		written, err := stamps.Read(filepath.Join(disk, "data", stamps.FileName))
+		c.Must(err)
+		return count(written, pod.UID) > 5
+	})
+	if pvFirst {
+		c.run("kubectl", "delete", "pv", bound.Name, "--wait=false")
+		c.run("kubectl", "delete", "pvc", claim.Name, "-n", c.Namespace, "--wait=false")
+	} else {
+		c.run("kubectl", "delete", "pvc", claim.Name, "-n", c.Namespace, "--wait=false")
+	}
+	now, err := c.Client.CoreV1().PersistentVolumes().Get(c.Ctx, bound.Name, metav1.GetOptions{})
+	c.Must(err)
+	if !fixture.HasFinalizer(now) {
+		c.T.Errorf("PV %s has finalizers %q", bound.Name, now.Finalizers)
+	}
+	if _, err := os.Stat(disk); err != nil {
+		c.T.Errorf("the volume is in use: %v", err)
+	}
+	c.Must(pod.Delete(c.Ctx))
+	c.Eventually("the PV is gone", func() bool {
+		_, err := c.Client.CoreV1().PersistentVolumes().Get(c.Ctx, bound.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	if _, err := os.Stat(disk); !os.IsNotExist(err) {
+		c.T.Errorf("the PV is gone, and its volume is at %s: %v", disk, err)
+	}
+}
+
+// boundVolume waits until a claim is bound, and returns its PV, which the driver's own csi-reclaimer has provisioned.
+func (c *cluster) boundVolume(claim *objects.Claim) (pv *v1.PersistentVolume) {
+	c.T.Helper()
+	c.WaitClaim(claim, "bound", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.Status.Phase == v1.ClaimBound
+	})
+	pv, err := c.Client.CoreV1().PersistentVolumes().Get(c.Ctx, fixture.PVName(claim), metav1.GetOptions{})
+	c.Must(err)
+	return pv
+}
+
+// testUninstall has the chart remove volume-guard, by a Job that runs its image.
+func (c *cluster) testUninstall() {
+	c.run("helm", "uninstall", "volume-guard", "--namespace", guardHome)
+	c.Eventually("no pod of volume-guard is left", func() bool {
+		pods, err := c.Client.CoreV1().Pods(guardHome).List(c.Ctx, metav1.ListOptions{})
+		c.Must(err)
+		return len(pods.Items) == 0
+	})
+}
