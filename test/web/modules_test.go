@@ -1,0 +1,114 @@
+//go:build unix
+
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
+)
+
+// call returns what an expression makes of a module m of the page.
+func call[T any](p *browser.Page, module, expression string) T {
+	p.T.Helper()
+	return Eval[T](p, fmt.Sprintf(`import(new URL(%q, location.href).href).then((m) => %s)`, module, expression))
+}
+
+// TestModules calls the page's pure functions in the browser.
+func TestModules(t *testing.T) {
+	env := fixture.NewForRole(t, "", mockdriver.Options{})
+	p := serve(env).open(t, "#/waiting")
+	t.Run("commands", func(t *testing.T) { testCommands(t, p) })
+	t.Run("ages", func(t *testing.T) { testAges(t, p) })
+	t.Run("layout", func(t *testing.T) { testLayout(t, p) })
+}
+
+func testCommands(t *testing.T, p *browser.Page) {
+	for advice, want := range map[string]string{
+		"Bring the node back.": `["Bring the node back."]`,
+		"To keep the volume: kubectl patch pv x -p '{\"spec\":{\"a\":\"b, c\"}}'": `["To keep the volume: ",` +
+			`"$ kubectl patch pv x -p '{\"spec\":{\"a\":\"b, c\"}}'"]`,
+		"If so: kubectl taint nodes n a/b=c:NoExecute, and remove it later": `["If so: ",` +
+			`"$ kubectl taint nodes n a/b=c:NoExecute","and remove it later"]`,
+		"Run kubectl delete pvc a -n b. Then wait.":                   `["Run ","$ kubectl delete pvc a -n b","Then wait."]`,
+		"One: kubectl patch v a -p '{}' && kubectl delete v a":        `["One: ","$ kubectl patch v a -p '{}' && kubectl delete v a"]`,
+		"One: kubectl get a; two: kubectl get b (as administrator)":   `["One: ","$ kubectl get a","two: ","$ kubectl get b"," (as administrator)"]`,
+		"csi-kubectl is none, nor is kubectl. But kubectl reclaim is": `["csi-kubectl is none, nor is kubectl. But ","$ kubectl reclaim is"]`,
+	} {
+		text, err := json.Marshal(advice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := call[string](p, "object/commands.js",
+			`JSON.stringify(m.parts(`+string(text)+`).map((part) => (part.command ? "$ " : "") + part.text))`)
+		if got != want {
+			t.Errorf("%s\nis %s\nnot %s", advice, got, want)
+		}
+	}
+	if call[bool](p, "object/commands.js", `m.pasteable("kubectl get a\nrm b") || m.pasteable("kubectl\u2028") || !m.pasteable("kubectl get")`) {
+		t.Error("a command with a line break can be copied")
+	}
+}
+
+func testAges(t *testing.T, p *browser.Page) {
+	for seconds, want := range map[int]string{
+		-5: "0s", 0: "0s", 119: "119s", 120: "2m", 121: "2m1s", 599: "9m59s", 600: "10m", 10799: "179m", 10800: "3h",
+		10860: "3h1m", 28799: "7h59m", 28800: "8h", 172799: "47h", 172800: "2d", 180000: "2d2h", 691200: "8d",
+		63071999: "729d", 63072000: "2y", 63158400: "2y1d",
+	} {
+		if got := call[string](p, "app/format.js", fmt.Sprintf("m.age(%d)", seconds*1000)); got != want {
+			t.Errorf("%d seconds are %s, want %s, as kubectl has it", seconds, got, want)
+		}
+	}
+}
+
+// testLayout places many graphs: no boxes meet, and arrows point down where they can.
+func testLayout(t *testing.T, p *browser.Page) {
+	got := call[[]string](p, "object/layout.js", `(() => {
+		let seed = 7;
+		const random = (n) => (seed = (seed * 1103515245 + 12345) % 2147483648) % n;
+		const problems = [];
+		for (let round = 0; round < 400; round++) {
+			const n = 1 + random(14);
+			const circles = round % 4 === 0;
+			const boxes = Array.from({ length: n }, (_, i) => ({ id: "n" + i, w: 220, h: 50 + 10 * random(5) }));
+			const arrows = [];
+			for (let i = 0; i < random(2 * n + 1); i++) {
+				const a = random(n);
+				const b = random(n);
+				if (a !== b && (circles || a < b)) arrows.push({ from: "n" + a, to: "n" + b });
+			}
+			const picture = m.layout(boxes, arrows, 500 + 250 * random(4));
+			const placed = boxes.map((b) => ({ ...b, ...picture.boxes.get(b.id) }));
+			const say = (what) => problems.push(round + ": " + what);
+			for (const b of placed) {
+				if (!(b.x >= -0.01 && b.y >= 0 && b.x + b.w <= picture.width + 0.01 && b.y + b.h <= picture.height + 0.01)) say("outside " + b.id);
+				for (const c of placed) {
+					if (b.id < c.id && b.x < c.x + c.w && c.x < b.x + b.w && b.y < c.y + c.h && c.y < b.y + b.h) say(b.id + " meets " + c.id);
+				}
+			}
+			arrows.forEach((arrow, i) => {
+				const line = picture.lines[i];
+				const from = placed.find((b) => b.id === arrow.from);
+				const to = placed.find((b) => b.id === arrow.to);
+				if (!circles && from.y + from.h > to.y) say("up " + arrow.from + " " + arrow.to);
+				const [top, low] = from.y < to.y ? [from, to] : [to, from];
+				const [first, last] = [line[0], line.at(-1)];
+				if (first.y !== top.y + top.h || first.x < top.x || first.x > top.x + top.w) say("leaves nothing " + i);
+				if (last.y !== low.y || last.x < low.x || last.x > low.x + low.w) say("reaches nothing " + i);
+				for (const b of placed) for (let k = 1; k < line.length; k++) {
+					const a = line[k - 1];
+					if (a.x === line[k].x && a.y <= b.y && line[k].y >= b.y + b.h && a.x > b.x && a.x < b.x + b.w) say("crosses " + b.id);
+				}
+			});
+		}
+		return problems.slice(0, 10);
+	})()`)
+	if len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
