@@ -34,17 +34,11 @@ const (
 // plays says of each command on the pages how it is run, or why it is not.
 func (s *shell) plays(t *testing.T) map[string]play {
 	t.Helper()
-	const (
-		chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
-		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, " +
-			"and TestDocumentedImagesExist checks the words"
-	)
+	const chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
 	of := func(name string) []string {
 		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
 	}
 	plays := map[string]play{
-		"docker build -f deploy/Dockerfile --target csi-reclaimer -t csi-reclaimer .": {why: image},
-		"docker build -f deploy/Dockerfile --target volume-guard -t volume-guard .":   {why: image},
 		"kubectl krew install --manifest=.build/krew/reclaim.yaml --archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": {
 			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
@@ -102,7 +96,9 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
 		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
 	}
-	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin",
+	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin", "images",
+		"images VERSION=v0.1.0 PUSH=registry.example.com/storage",
+		"release VERSION=v0.1.0",
 		"bench ONLY=released_claim_first QUICK=1 RUNS=3"} {
 		// What they run takes minutes, and tests run it.
 		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
@@ -114,6 +110,10 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	s.addStatefulSets(plays)
 	s.addFencing(plays)
 	s.addSingleNode(plays)
+	for _, args := range []string{"", " --open", " --port=8001"} {
+		plays["kubectl reclaim web"+args] = play{why: "it does not end; TestWeb in cmd/kubectl-reclaim runs it"}
+	}
+	plays["ssh -L 8001:127.0.0.1:8001 jump-host"] = play{why: "there is no other machine"}
 	s.addPrograms(t, plays)
 	return plays
 }

@@ -15,26 +15,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
 // command is one that a page shows.
 type command struct{ page, text string }
 
-var (
-	fence  = regexp.MustCompile("^```(\\w*)")
-	inline = regexp.MustCompile("`((?:kubectl|helm) [^`…]+ [^`…]+)`")
-	// typed are the first words of what is to be typed into a terminal. Other indented lines are not commands.
-	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
-	// continued is the end of a line whose command continues on the next.
-	continued = regexp.MustCompile(`\\\n[ \t]*`)
-)
+// tutorial is the page that TestTutorial of test/nodes types as a whole, on nodes that run its pods.
+const tutorial = "docs/tutorial.md"
 
 // commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are
 // indented or fenced as sh or console, and what is said of kubectl and helm in a sentence. References that are made
-// from the code have none.
+// from the code have none, and the tutorial is left to its own test.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
 	root, err := process.ModuleRoot()
@@ -60,49 +53,14 @@ func commands(t *testing.T) (all []command) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range shown(string(text)) {
-			if c := (command{name, found}); !slices.Contains(all, c) && !strings.HasSuffix(name, "-flags.md") {
+		for _, found := range terminal.Commands(string(text)) {
+			elsewhere := strings.HasSuffix(name, "-flags.md") || name == tutorial
+			if c := (command{name, found}); !slices.Contains(all, c) && !elsewhere {
 				all = append(all, c)
 			}
 		}
 	}
 	return all
-}
-
-// shown returns the commands in a page's text.
-func shown(page string) (all []string) {
-	fenced, isCode := false, false
-	for line := range strings.Lines(continued.ReplaceAllString(page, "")) {
-		if kind := fence.FindStringSubmatch(line); kind != nil {
-			fenced = !fenced
-			isCode = fenced && !slices.Contains([]string{"sh", "console"}, kind[1])
-			continue
-		}
-		text, indented := strings.CutPrefix(line, "    ")
-		text = strings.TrimSpace(text)
-		switch {
-		case isCode:
-		case (fenced || indented) && typed.MatchString(text):
-			text, _, _ = strings.Cut(strings.TrimPrefix(text, "$ "), "   #")
-			all = append(all, strings.TrimSpace(text))
-		case !fenced && !indented:
-			for _, found := range inline.FindAllStringSubmatch(line, -1) {
-				all = append(all, found[1])
-			}
-		}
-	}
-	return all
-}
-
-func TestCommandExtraction(t *testing.T) {
-	const page = "Type `kubectl get pv NAME -o yaml`, or `kubectl get`.\n\n    make demo     # shows it\n    pvc-1   Bound\n\n    $ kubectl reclaim status\n    DRIVER  1\n\n" +
-		"    kubectl get pv \\\n        -o json\n\n" +
-		"```sh\nhelm list --all\n```\n\n```yaml\nkubectl: is no command\n```\n\n      - {name: kubectl}\n"
-	want := []string{"kubectl get pv NAME -o yaml", "make demo", "kubectl reclaim status", "kubectl get pv -o json",
-		"helm list --all"}
-	if got := shown(page); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
 }
 
 // TestDocumentedCommands runs each in a shell at the root of the project, as its play says, or its play says
@@ -126,27 +84,6 @@ func TestDocumentedCommands(t *testing.T) {
 		if !played[text] {
 			t.Errorf("%q is on no page any more", text)
 		}
-	}
-}
-
-// TestDocumentedImagesExist: what docker is to build is what image_test.go builds without it.
-func TestDocumentedImagesExist(t *testing.T) {
-	images, named := stages(t), 0
-	for _, c := range commands(t) {
-		words := strings.Fields(c.text)
-		if words[0] != "docker" {
-			continue
-		}
-		named++
-		if file := words[slices.Index(words, "-f")+1]; file != "deploy/Dockerfile" {
-			t.Errorf("%q builds from another file", c.text)
-		}
-		if target := words[slices.Index(words, "--target")+1]; images[target] == nil {
-			t.Errorf("%q: there is no such image", c.text)
-		}
-	}
-	if named == 0 {
-		t.Error("no page builds an image")
 	}
 }
 
@@ -178,30 +115,11 @@ func newShell(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, programs := t.TempDir(), t.TempDir()
-	for name, program := range map[string]func() (string, error){
-		"kubectl": kubectlProgram, "helm": helmProgram,
-		"kubectl-reclaim": func() (string, error) { return program.Build(patiently(t), "kubectl-reclaim", os.Stderr) },
-	} {
-		binary, err := program()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(binary, filepath.Join(programs, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kubeconfig := filepath.Join(home, ".kube", "config")
-	if err := os.Mkdir(filepath.Dir(kubeconfig), 0o700); err != nil {
+	env, err := terminal.Environment(patiently(t), t.TempDir(), cluster.Admin())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := controlplane.WriteKubeconfig(kubeconfig, cluster.Admin()); err != nil {
-		t.Fatal(err)
-	}
-	return &shell{root: root, env: []string{
-		"HOME=" + home, "KUBECONFIG=" + kubeconfig, "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"),
-		"HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home,
-	}}
+	return &shell{root: root, env: env}
 }
 
 func (s *shell) run(t *testing.T, text string, p play) {

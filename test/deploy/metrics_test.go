@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
 // promised is one metric of docs/reference/metrics.md.
@@ -88,7 +90,7 @@ func followsConventions(t *testing.T, live map[string]page) {
 // lint returns what promtool has against metrics, by their names.
 func lint(t *testing.T, text string) map[string][]string {
 	t.Helper()
-	promtool, err := promtoolProgram()
+	promtool, err := terminal.Promtool()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ package deploy
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -27,12 +26,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
-	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
-
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // served holds the metrics that a program answers with, and the labels of each.
@@ -48,49 +44,16 @@ type page struct {
 // are there only once something happened, so it does.
 func scrape(t *testing.T) map[string]page {
 	t.Helper()
-	// Compiling takes longer than anything else here on a busy machine.
-	for _, name := range []string{"csi-reclaimer", guard} {
-		if _, err := program.Build(t.Context(), name, os.Stderr); err != nil {
-			t.Fatal(err)
-		}
-	}
+	buildBoth(t)
+	forgetGuard(t)
 	ctx := patiently(t)
 	there := map[string]page{}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	namespace, err := cluster.CreateNamespace(ctx, "scrape-")
-	must(err)
-	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "scrape.csi-reclaimer.io", Profile: "no-attach"})
-	maker := objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
-	must(rbac.GrantSidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
-	must(rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
-	must(rbac.GrantLeakCheck(ctx, client, namespace, "csi-reclaimer"))
-	must(rbac.GrantGuard(ctx, client, namespace, guard))
-	must(shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD))
-	forgetGuard(t)
+	must := mustOf(t)
+	live := startBoth(t, mockdriver.Options{Name: "scrape.csi-reclaimer.io"}, "--brake-deletions=9",
+		"--leak-check-interval=1m")
+	car, keeper, driver, maker, namespace := live.car, live.keeper, live.driver, live.maker, live.maker.Namespace
 
-	car, err := program.StartSidecar(ctx, program.SidecarOptions{
-		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
-		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--leak-check-interval=1m",
-			"--leader-election", leaseDuration, renewDeadline},
-		Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
-	})
-	must(err)
-	stopLater(t, car)
-	keeper, err := program.Start(ctx, program.Options{
-		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
-		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard),
-			"--controllers=*,pvc-protection,pv-protection,pod-safety,single-node,statefulset-claims,node-fencing",
-			"--webhook-address=127.0.0.1:0", leaseDuration, renewDeadline},
-	})
-	must(err)
-	stopLater(t, keeper)
-
-	_, err = maker.MakeClass(ctx, objects.Class{Name: "scrape"})
+	_, err := maker.MakeClass(ctx, objects.Class{Name: "scrape"})
 	must(err)
 	// One volume is made and deleted; one cannot be deleted; one cannot be made.
 	made := waitBound(ctx, t, maker, "made")
@@ -106,10 +69,10 @@ func scrape(t *testing.T) map[string]page {
 	must(err)
 	// One, of an in-tree plugin, is being deleted while its claim is there.
 	makeInTree(ctx, t, namespace)
-	makeHeld(ctx, t, maker)
+	makeHeld(ctx, t, maker, "none")
 	makeScaledDown(ctx, t, namespace)
-	makeGated(ctx, t)
-	makeFence(ctx, t)
+	makeGated(ctx, t, "a", "b")
+	makeFence(ctx, t, "scrape-none", byHand()...) // of a node that is not there
 	makeUnreachable(ctx, t, maker)
 
 	for running, last := range map[*program.Program][]string{
@@ -131,51 +94,61 @@ func scrape(t *testing.T) map[string]page {
 	return there
 }
 
-// A program keeps its lease also on a machine that keeps it, or its API server, waiting.
-const (
-	leaseDuration = "--leader-election-lease-duration=60s"
-	renewDeadline = "--leader-election-renew-deadline=40s"
-)
-
 // makeScaledDown makes a set with an annotation that is not valid, and a claim of it that was scaled away.
 func makeScaledDown(ctx context.Context, t *testing.T, namespace string) {
 	t.Helper()
-	labels := map[string]string{"app": "scaled"}
-	template := v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-	}}
+	set := makeSet(ctx, t, namespace, "scaled", 0, map[string]string{statefulset.GraceAnnotation: "long"})
+	makeClaimOf(ctx, t, set, func(claim *v1.PersistentVolumeClaim) {
+		claim.Annotations = map[string]string{
+			statefulset.MarkAnnotation: fmt.Sprintf("scaled/%s/0/Delete", set.UID), statefulset.HoldAnnotation: "",
+		}
+	})
+}
+
+// makeSet makes a StatefulSet whose claims go when it is scaled down.
+func makeSet(ctx context.Context, t *testing.T, namespace, name string, replicas int32,
+	annotations map[string]string) *appsv1.StatefulSet {
+	t.Helper()
+	labels := map[string]string{"app": name}
 	set, err := client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "scaled", Annotations: map[string]string{statefulset.GraceAnnotation: "long"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}}},
-			VolumeClaimTemplates: []v1.PersistentVolumeClaim{template},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{*unboundClaim("data")},
 			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 				WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustOf(t)(err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
-		_ = client.AppsV1().StatefulSets(namespace).Delete(ctx, "scaled", metav1.DeleteOptions{})
-		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-scaled-0", metav1.DeleteOptions{})
+		_ = client.AppsV1().StatefulSets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-"+name+"-0", metav1.DeleteOptions{})
 	})
-	template.Name = "data-scaled-0"
-	template.Annotations = map[string]string{
-		statefulset.MarkAnnotation: fmt.Sprintf("scaled/%s/0/Delete", set.UID), statefulset.HoldAnnotation: "",
-	}
-	if _, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &template,
-		metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	return set
 }
 
-// makeGated makes two pods that wait for one claim, in a namespace that asks for locks.
-func makeGated(ctx context.Context, t *testing.T) {
+// makeClaimOf makes the claim of the set's first replica.
+func makeClaimOf(ctx context.Context, t *testing.T, set *appsv1.StatefulSet, change func(*v1.PersistentVolumeClaim)) {
+	t.Helper()
+	claim := unboundClaim("data-" + set.Name + "-0")
+	change(claim)
+	_, err := client.CoreV1().PersistentVolumeClaims(set.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	mustOf(t)(err)
+}
+
+// unboundClaim returns a claim for which nobody makes a volume.
+func unboundClaim(name string) *v1.PersistentVolumeClaim {
+	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
+		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+	}}
+}
+
+// makeGated makes pods that wait for one claim, in a namespace that asks for locks, which it returns.
+func makeGated(ctx context.Context, t *testing.T, names ...string) (namespace string) {
 	t.Helper()
 	n, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "locks-", Labels: map[string]string{podsafety.NamespaceLabel: "enforce", singlenode.Label: "all"},
@@ -184,20 +157,16 @@ func makeGated(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	pods, claims := client.CoreV1().Pods(n.Name), client.CoreV1().PersistentVolumeClaims(n.Name)
-	names := []string{"a", "b"}
 	t.Cleanup(func() {
-		ctx, bare := context.WithoutCancel(ctx), []byte(`{"metadata":{"finalizers":null}}`)
-		_ = client.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
+		ctx := context.WithoutCancel(ctx)
 		for _, name := range names {
-			_, _ = pods.Patch(ctx, name, types.MergePatchType, bare, metav1.PatchOptions{})
+			removePod(ctx, n.Name, name)
 		}
-		_, _ = claims.Patch(ctx, "c", types.MergePatchType, bare, metav1.PatchOptions{})
+		_, _ = claims.Patch(ctx, "c", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		_ = client.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
 	})
-	_, err = claims.Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"},
-		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		}}, metav1.CreateOptions{})
+	_, err = claims.Create(ctx, unboundClaim("c"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,50 +183,48 @@ func makeGated(ctx context.Context, t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return n.Name
 }
 
-// makeFence makes a fence of a node that is not there.
-func makeFence(ctx context.Context, t *testing.T) {
+// makeFence makes a fence of a node by these agents.
+func makeFence(ctx context.Context, t *testing.T, node string, agents ...v1alpha1.Agent) *fencing.Client {
 	t.Helper()
 	fences, err := fencing.New(cluster.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "scrape-none"
-	if _, err := fences.Fences.Create(ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.NodeFenceSpec{Reason: "a test", Agents: byHand()}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustOf(t)(err)
+	_, err = fences.Fences.Create(ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "a test", Agents: agents}}, metav1.CreateOptions{})
+	mustOf(t)(err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		err := fences.Fences.Delete(ctx, name, metav1.DeleteOptions{})
+		_, err := fences.Fences.Patch(ctx, node, types.MergePatchType, []byte(`{"spec":{"unfence":"Abandon"}}`),
+			metav1.PatchOptions{})
+		if err == nil {
+			err = fences.Fences.Delete(ctx, node, metav1.DeleteOptions{})
+		}
 		for ; err == nil; time.Sleep(20 * time.Millisecond) { // volume-guard still runs
-			_, err = fences.Fences.Get(ctx, name, metav1.GetOptions{})
+			_, err = fences.Fences.Get(ctx, node, metav1.GetOptions{})
 		}
 		if !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
+	return fences
 }
 
 // makeUnreachable makes a node that is unreachable, with a pod that has a claim, a policy that fences it later, and a
 // node whose Lease is renewed.
 func makeUnreachable(ctx context.Context, t *testing.T, maker objects.Maker) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := mustOf(t)
 	fences, err := fencing.New(cluster.Admin())
 	must(err)
 	const name = "scrape-away"
 	leases := client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	makeAway(ctx, t, name)
 	_, err = fences.Policies.Create(ctx, &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.FencePolicySpec{DryRun: true, Agents: byHand()}}, metav1.CreateOptions{})
+		Spec: v1alpha1.FencePolicySpec{DryRun: true, Agents: byHand(),
+			UnreachableAfter: metav1.Duration{Duration: 40 * time.Second}}}, metav1.CreateOptions{})
 	must(err)
 	_, err = maker.MakePod(ctx, objects.PodSpec{Name: "away", Node: name, Claims: []string{"away"}})
 	must(err)
@@ -285,18 +252,22 @@ func makeUnreachable(ctx context.Context, t *testing.T, maker objects.Maker) {
 	})
 }
 
-// makeHeld makes a pod that is held and terminating, on a node that nobody runs.
-func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker) {
+// removePod removes a pod that is held, and whose kubelet does not run.
+func removePod(ctx context.Context, namespace, name string) {
+	pods := client.CoreV1().Pods(namespace)
+	_, _ = pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_ = pods.Delete(ctx, name, *metav1.NewDeleteOptions(0))
+}
+
+// makeHeld makes a pod that is held and terminating, on a node that runs nothing.
+func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker, node string) {
 	t.Helper()
-	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "held", Node: "none",
+	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "held", Node: node,
 		Change: func(pod *v1.Pod) { pod.Finalizers = []string{podsafety.Finalizer} }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_, _ = client.CoreV1().Pods(maker.Namespace).Patch(context.WithoutCancel(ctx), pod.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	})
+	t.Cleanup(func() { removePod(context.WithoutCancel(ctx), maker.Namespace, pod.Name) })
 	if err := pod.Delete(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -376,20 +347,6 @@ func makeInTree(ctx context.Context, t *testing.T, namespace string) {
 	if err := client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// kubeconfigOf returns a kubeconfig file of a service account.
-func kubeconfigOf(t *testing.T, namespace, account string) string {
-	t.Helper()
-	config, err := cluster.ServiceAccount(patiently(t), namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := cluster.Kubeconfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func stopLater(t *testing.T, running *program.Program) {

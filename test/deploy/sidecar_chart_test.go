@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -146,6 +147,15 @@ func TestSnippetMatchesExampleContainer(t *testing.T) {
 	want := container(t, example(t).Spec.Template.Spec, car)
 	if got := snippet(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("the chart shows %s, want %s", pretty(got), pretty(want))
+	}
+	for _, d := range manifests(t) {
+		if d.file == "example-mounts.yaml" && d.GetKind() == "Deployment" {
+			var mounts appsv1.Deployment
+			d.into(t, &mounts)
+			if in := container(t, mounts.Spec.Template.Spec, car); !reflect.DeepEqual(in, want) {
+				t.Errorf("%s has %s, want %s", d, pretty(in), pretty(want))
+			}
+		}
 	}
 	got := snippet(t, "role=companion", "container.extraArgs={--worker-threads=3}", "container.socket=/run/d/d.sock",
 		"container.socketVolume=run", "container.brakeDeletions=0")
