@@ -2,11 +2,13 @@
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+# Without the stamps of the checkout, which the go command adds or not by the settings of the machine.
+BUILD     := -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/framework/process/... ./test/mutation/... \
-             ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps ./test/docs/... ./test/suites \
+UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
+             ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps ./test/docs/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would make that take more than twice as long, and find nothing; the packages that call them are tested with it.
@@ -17,39 +19,55 @@ export GORACE ?= atexit_sleep_ms=50
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity \
-        test-e2e test-e2e-oldest test-nodes test-controlplane test-apiserver controlplane faults bench bench-plot \
+.PHONY: help build plugin krew images release demo test test-unit test-model model model-deep mutants test-sanity \
+        test-e2e test-e2e-oldest test-nodes test-web test-controlplane test-apiserver controlplane faults bench bench-plot \
         fuzz lint apis docs dashboard fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Compile the programs into .build/bin, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... ./mock-driver
+	CGO_ENABLED=0 $(GO) build $(BUILD) -o $(BIN)/ ./cmd/... ./mock-driver
 
 plugin: ## Compile the kubectl plugin alone into .build/bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-reclaim
+	CGO_ENABLED=0 $(GO) build $(BUILD) -o $(BIN)/ ./cmd/kubectl-reclaim
 
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 KREW      := .build/krew
 krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
 	@GO='$(GO)' LDFLAGS='$(LDFLAGS)' deploy/krew/build.sh '$(VERSION)' $(KREW) $(PLATFORMS)
 
+IMAGE_PLATFORMS ?= linux/amd64,linux/arm64
+IMAGES          ?= .build/images
+images: ## Build the OCI images in .build/images, for VERSION; ONLY=program,... some; PUSH=registry/path pushes them
+	@$(GO) run -C tools/images . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(IMAGES))' --version '$(VERSION)' \
+		--platforms '$(IMAGE_PLATFORMS)' --only '$(ONLY)' --push '$(PUSH)' $(if $(OVERWRITE),--overwrite) \
+		$(if $(REVISION),--revision '$(REVISION)') -- $(BUILD)
+
+RELEASE ?= .build/release
+release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; ALLOW_DIRTY=1 for a trial
+	@$(GO) run -C tools/release . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(RELEASE))' --version '$(VERSION)' \
+		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' $(if $(ALLOW_DIRTY),--allow-dirty)
+
 demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
 # Suites after the plus sign compute while those before it wait for clocks and programs. BESIDE is more of them.
-# Real nodes need root and packages: where they are missing, make test leaves them out and make test-nodes fails.
+# Real nodes need root and packages, the page a browser: where they are missing, make test leaves them out, and
+# make test-nodes or make test-web fails.
 # make -n runs each line that names $(MAKE): another name keeps it from running the suites.
 SUITE := $(MAKE)
 test: export NODES ?= optional
+test: export WEB ?= optional
 test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
-	$(GO) run ./test/suites $(SUITE) test-e2e test-e2e-oldest + test-nodes - $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
+	$(GO) run ./test/suites $(SUITE) test-e2e test-e2e-oldest + test-nodes test-web - $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
 
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
 	$(GO) test $(DECISIONS) || failed=1; \
 	$(GO) test -race $$($(GO) list $(UNIT) | grep -v /pkg/internal/engine/) || failed=1; \
+	$(GO) -C tools/images test -race ./... || failed=1; \
+	$(GO) -C tools/release test -race ./... || failed=1; \
 	exit $$failed
 
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
@@ -86,10 +104,17 @@ test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for test
 	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/...
 
 NODES ?= required
-test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins
+test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins, iproute2
 	@if why=$$($(GO) run ./test/framework/nodes/cmd/supported); then \
 		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/framework/nodes ./test/nodes; \
 	elif [ '$(NODES)' = optional ]; then echo "left out: $$why"; \
+	else echo "$$why" >&2; exit 1; fi
+
+WEB ?= required
+test-web: controlplane ## Use the page of kubectl reclaim web in a browser, and keep pictures of it in .build/screenshots. Needs Chromium
+	@if why=$$($(GO) run -C test/web ./browser/cmd/supported); then \
+		set -x; $(GO) test -C test/web -race -timeout $(TIMEOUT) -count=1 ./...; \
+	elif [ '$(WEB)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
 
 FAULTS_S ?= 300
@@ -110,7 +135,13 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run --build-tags controlplane ./...
 	$(LINT) run ./pkg/inuse # what is left out with the tags
+	cd tools/images && ../../$(LINT) run ./...
+	cd tools/release && ../../$(LINT) run ./...
+	cd test/web && ../../$(LINT) run ./...
 	$(GO) mod tidy -diff
+	$(GO) -C tools/images mod tidy -diff
+	$(GO) -C tools/release mod tidy -diff
+	$(GO) -C test/web mod tidy -diff
 	@GO='$(GO)' tools/controller-gen/generate.sh --check
 
 # The linter is compiled once for each change of its pinned version.
