@@ -107,8 +107,8 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 
 // Observe has report called with the outcome of each list, and of each begin of a watch: nil, or why it failed. A
 // request that does not reach the API server is made again after retry, so that a person who looks at the cache does
-// not wait for the reflector's back-off, which grows to a minute; 0: the reflector repeats it. Observe is called before Run;
-// report must not block.
+// not wait for the reflector's back-off, which grows to a minute; 0: the reflector repeats it. Observe is called before
+// Run; report must not block.
 func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
 	c.outcome, c.retry = report, retry
 }

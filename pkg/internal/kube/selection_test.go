@@ -30,6 +30,8 @@ func TestASelectionIsWhatIsAskedFor(t *testing.T) {
 		"some of one namespace": {Selection{Namespace: "ns", Labels: "a=b,c=d"},
 			path + "namespaces/ns/csistoragecapacities", "a=b,c=d", ""},
 		"those with a label": {Selection{Labels: "a=b"}, path + "csistoragecapacities", "a=b", ""},
+		"those with a field": {Selection{Fields: "involvedObject.uid=u"}, path + "csistoragecapacities", "",
+			"involvedObject.uid=u"},
 		"one by its name": {Selection{Namespace: "ns", Name: "it"}, path + "namespaces/ns/csistoragecapacities", "",
 			"metadata.name=it"},
 	} {

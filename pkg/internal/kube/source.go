@@ -86,8 +86,17 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 // WatchWithContext begins a watch.
 func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return reaching(ctx, s.store.cache, func() (watch.Interface, error) { return s.get(options).Watch(ctx) })
+	return reaching(ctx, s.store.cache, func() (watch.Interface, error) {
+		w, err := s.get(options).Watch(ctx)
+		if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+			err = errNoAnswer
+		}
+		return w, err
+	})
 }
+
+// errNoAnswer: the connection ended before there was an answer. The client returns an empty watch for that.
+var errNoAnswer = errors.New("the connection to the API server ended without an answer")
 
 // reaching makes a request, and makes it again while it does not reach the API server: see Cache.Observe.
 func reaching[R, T any](ctx context.Context, c *Cache[R], request func() (T, error)) (T, error) {

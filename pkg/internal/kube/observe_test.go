@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// refusing is a network whose first connections are refused.
+type refusing struct {
+	http.RoundTripper
+	left atomic.Int64
+}
+
+func (r *refusing) RoundTrip(q *http.Request) (*http.Response, error) {
+	if r.left.Add(-1) >= 0 {
+		return nil, syscall.ECONNREFUSED
+	}
+	return r.RoundTripper.RoundTrip(q)
+}
+
+// observed returns a source that asks a server, whose first connections are refused, and the outcomes of what it asks.
+func observed(
+	t *testing.T, handler http.HandlerFunc, refused int64, retry time.Duration,
+) (*source[string], chan error) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	clients, err := NewClients(&rest.Config{Host: server.URL, WrapTransport: func(to http.RoundTripper) http.RoundTripper {
+		r := &refusing{RoundTripper: to}
+		r.left.Store(refused)
+		return r
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := NewCache(clients.Storage.RESTClient(), "csidrivers", &storagev1.CSIDriver{},
+		func(runtime.Object, bool) (string, bool, error) { return "", true, nil }, nothing{})
+	outcomes := make(chan error, 100)
+	cache.Observe(func(err error) { outcomes <- err }, retry)
+	return &source[string]{clients.Storage.RESTClient(), store[string]{cache}, Selection{}}, outcomes
+}
+
+func noDrivers(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(`{"kind":"CSIDriverList","apiVersion":"storage.k8s.io/v1","items":[]}`))
+}
+
+func TestAnAnswerOfTheAPIServerIsReportedAndReturned(t *testing.T) {
+	from, outcomes := observed(t, http.NotFound, 0, time.Hour)
+	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the reflector gets %v", err)
+	}
+	if err := <-outcomes; !apierrors.IsNotFound(err) {
+		t.Errorf("reported is %v", err)
+	}
+}
+
+func TestARequestThatDoesNotArriveIsMadeAgain(t *testing.T) {
+	from, outcomes := observed(t, noDrivers, 3, time.Millisecond)
+	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := <-outcomes; err == nil {
+			t.Errorf("request %d: no failure is reported", i)
+		}
+	}
+	if err := <-outcomes; err != nil {
+		t.Errorf("reported last is %v", err)
+	}
+}
+
+func TestWithoutRetryTheReflectorRepeats(t *testing.T) {
+	from, outcomes := observed(t, noDrivers, 1, 0)
+	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("no error")
+	}
+	if err := <-outcomes; err == nil {
+		t.Error("no error is reported")
+	}
+}
+
+func TestRetriesEndWithTheContext(t *testing.T) {
+	from, outcomes := observed(t, noDrivers, 1, time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := from.WatchWithContext(ctx, metav1.ListOptions{})
+		ended <- err
+	}()
+	if err := <-outcomes; err == nil {
+		t.Error("no failure is reported")
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("no error")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it has not ended")
+	}
+}
+
+// TestAWatchWithoutAnAnswerFails: something accepts connections before an API server that is away.
+func TestAWatchWithoutAnAnswerFails(t *testing.T) {
+	from, outcomes := observed(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 0)
+	if _, err := from.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("no error")
+	}
+	if err := <-outcomes; err == nil {
+		t.Error("no error is reported")
+	}
+}
