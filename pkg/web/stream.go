@@ -32,13 +32,14 @@ type stream struct {
 	to    *http.ResponseController
 	clock clock.WithTicker
 	state *view.State
+	wrote time.Time // when something was last written
 }
 
 func newStream(w http.ResponseWriter, clock clock.WithTicker) *stream {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	return &stream{w: w, to: http.NewResponseController(w), clock: clock}
+	return &stream{w: w, to: http.NewResponseController(w), clock: clock, wrote: clock.Now()}
 }
 
 // send writes an event.
@@ -57,14 +58,21 @@ func (s *stream) send(event string, value any) error {
 
 func (s *stream) write(text []byte) error {
 	// A ResponseWriter without deadlines, as in a test, is written to without.
-	_ = s.to.SetWriteDeadline(s.clock.Now().Add(writeTimeout))
+	_ = s.to.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:forbidigo // the network goes by the time of day
 	if _, err := s.w.Write(text); err != nil {
 		return err
 	}
+	s.wrote = s.clock.Now()
 	return s.to.Flush()
 }
 
-func (s *stream) beat() error { return s.write([]byte(": alive\n\n")) }
+// beat writes a heartbeat if nothing was written for so long.
+func (s *stream) beat() error {
+	if s.clock.Since(s.wrote) < heartbeat {
+		return nil
+	}
+	return s.write([]byte(": alive\n\n"))
+}
 
 // sendState writes the state if it is another than the last that was sent.
 func (s *stream) sendState(state view.State) error {
@@ -75,15 +83,13 @@ func (s *stream) sendState(state view.State) error {
 	return s.send("state", state)
 }
 
-// wait returns when there are newer tables, or a heartbeat or patience is over.
-func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) (newer bool) {
+// wait returns when there are newer tables, or patience is over.
+func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-t.next:
-		return true
 	case <-s.clock.After(patience):
 	}
-	return false
 }
 
 // list sends the tables, and then what changes in them, until the client or the server ends.
@@ -111,14 +117,10 @@ func (s *stream) list(ctx context.Context, h *hub) error {
 			}
 		}
 		sent = t.rows
-		for !s.wait(ctx, t, heartbeat) {
-			if ended(ctx) {
-				return nil
-			}
-			if err := s.beat(); err != nil {
-				return err
-			}
+		if err := s.beat(); err != nil {
+			return err
 		}
+		s.wait(ctx, t, heartbeat-s.clock.Since(s.wrote))
 	}
 }
 
@@ -133,7 +135,6 @@ type looker interface {
 func (s *stream) object(ctx context.Context, h *hub, page looker) error {
 	var sent []byte
 	entries := map[string]view.Entry{}
-	quiet := s.clock.Now()
 	for {
 		t, closed := h.get()
 		if closed || ended(ctx) {
@@ -148,22 +149,18 @@ func (s *stream) object(ctx context.Context, h *hub, page looker) error {
 			return fmt.Errorf("write event \"object\": %w", err)
 		}
 		if !bytes.Equal(text, sent) && (sent != nil || t.state.Synced || object.Exists) {
-			sent, quiet = text, s.clock.Now()
+			sent = text
 			if err := s.send("object", json.RawMessage(text)); err != nil {
 				return err
 			}
 		}
 		if news := unsent(entries, timeline); len(news) > 0 {
-			quiet = s.clock.Now()
 			if err := s.send("timeline", news); err != nil {
 				return err
 			}
 		}
-		if s.clock.Now().Sub(quiet) >= heartbeat {
-			quiet = s.clock.Now()
-			if err := s.beat(); err != nil {
-				return err
-			}
+		if err := s.beat(); err != nil {
+			return err
 		}
 		s.wait(ctx, t, lookGap)
 	}

@@ -1,5 +1,5 @@
-// Package web tests the page of kubectl reclaim web as a person uses it: the plugin serves it from a real control plane,
-// and Chromium shows it. Pictures of each view are kept in .build/screenshots.
+// Package web tests the page of kubectl reclaim web as a person uses it: the plugin serves it from a real control
+// plane, and Chromium shows it. Pictures of each view are kept in .build/screenshots.
 //
 //	go -C test/web test -race ./...
 //

@@ -86,9 +86,11 @@ func testLayout(t *testing.T, p *browser.Page) {
 			const placed = boxes.map((b) => ({ ...b, ...picture.boxes.get(b.id) }));
 			const say = (what) => problems.push(round + ": " + what);
 			for (const b of placed) {
-				if (!(b.x >= -0.01 && b.y >= 0 && b.x + b.w <= picture.width + 0.01 && b.y + b.h <= picture.height + 0.01)) say("outside " + b.id);
+				const inside = b.x >= -0.01 && b.y >= 0 && b.x + b.w <= picture.width + 0.01 && b.y + b.h <= picture.height + 0.01;
+				if (!inside) say("outside " + b.id);
 				for (const c of placed) {
-					if (b.id < c.id && b.x < c.x + c.w && c.x < b.x + b.w && b.y < c.y + c.h && c.y < b.y + b.h) say(b.id + " meets " + c.id);
+					const meet = b.x < c.x + c.w && c.x < b.x + b.w && b.y < c.y + c.h && c.y < b.y + b.h;
+					if (b.id < c.id && meet) say(b.id + " meets " + c.id);
 				}
 			}
 			arrows.forEach((arrow, i) => {
@@ -102,7 +104,8 @@ func testLayout(t *testing.T, p *browser.Page) {
 				if (last.y !== low.y || last.x < low.x || last.x > low.x + low.w) say("reaches nothing " + i);
 				for (const b of placed) for (let k = 1; k < line.length; k++) {
 					const a = line[k - 1];
-					if (a.x === line[k].x && a.y <= b.y && line[k].y >= b.y + b.h && a.x > b.x && a.x < b.x + b.w) say("crosses " + b.id);
+					const through = a.y <= b.y && line[k].y >= b.y + b.h && a.x > b.x && a.x < b.x + b.w;
+					if (a.x === line[k].x && through) say("crosses " + b.id);
 				}
 			});
 		}

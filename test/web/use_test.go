@@ -3,11 +3,13 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -25,7 +27,7 @@ func waitNames(p *browser.Page, want ...string) {
 }
 
 // newTable is a cluster of PVs with names, and the page of it.
-func newTable(t *testing.T) (*still, *server) {
+func newTable(t *testing.T) *server {
 	t.Helper()
 	env := newStill(t)
 	filled, err := fill.New(env.Client, env.Plane.EtcdAddress(), env.Namespace, driver)
@@ -36,7 +38,7 @@ func newTable(t *testing.T) (*still, *server) {
 		fill.PV{Name: pvName("a"), Handle: "two", Driver: driver, Phase: "Released"},
 		fill.PV{Name: pvName("c"), Handle: "three", Driver: "other.csi.example.com", Phase: "Released"},
 		fill.PV{Name: pvName("d"), Handle: "four", Driver: driver, Phase: "Bound"}))
-	return env, serve(env.Environment)
+	return serve(env.Environment)
 }
 
 // pvName is the name of a PV that ends with a UID, as fill wants it.
@@ -44,7 +46,7 @@ func pvName(word string) string { return word + "-00000000-77aa-4e1f-9d5e-7a3f00
 
 // TestSearchFilterAndSort narrows a table down, by mouse and keys; what is chosen stands in the address.
 func TestSearchFilterAndSort(t *testing.T) {
-	_, s := newTable(t)
+	s := newTable(t)
 	a, b, c, d := pvName("a"), pvName("b"), pvName("c"), pvName("d")
 	p := s.open(t, "#/volumes")
 	waitNames(p, a, b, c, d)
@@ -80,7 +82,8 @@ func TestSearchFilterAndSort(t *testing.T) {
 	waitNames(p, a, b, c)
 	choose := func(label, value string) {
 		Eval[bool](p, fmt.Sprintf(`(() => {
-			const menu = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(%q)).querySelector("select");
+			const label = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(%q));
+			const menu = label.querySelector("select");
 			menu.value = %q;
 			return menu.dispatchEvent(new Event("change"));
 		})()`, label, value))
@@ -117,12 +120,54 @@ func expectSorted(p *browser.Page, column, order string) {
 	}
 }
 
+// TestCopyAndPrint copies a command to the clipboard, and prints a table and a page.
+func TestCopyAndPrint(t *testing.T) {
+	s := newTable(t)
+	p := s.open(t, hashOf("pv", pvName("a")))
+	p.Wait("a command is shown", `document.querySelector(".copy")`)
+	command := Eval[string](p, `document.querySelector(".command code").textContent`)
+	if !strings.HasPrefix(command, "kubectl ") {
+		t.Errorf("the command is %q", command)
+	}
+	p.Allow(s.url, "clipboard-write", "clipboard-read")
+	p.Do(chromedp.Click(".copy"))
+	p.Wait("it is copied", `document.querySelector(".copy").textContent === "Copied"`)
+	if copied := Eval[string](p, `navigator.clipboard.readText()`); copied != command {
+		t.Errorf("the clipboard has %q, want %q", copied, command)
+	}
+	Eval[bool](p, `(navigator.clipboard.writeText = () => Promise.reject(new Error("forbidden")), true)`)
+	p.Wait("the button is as before", `document.querySelector(".copy").textContent === "Copy"`)
+	p.Do(chromedp.Click(".copy"))
+	p.Wait("without a clipboard it is marked", `getSelection().toString() === `+"`"+command+"`")
+
+	p.Goto(s.url + "#/volumes")
+	waitRows(p, 4)
+	printed := Eval[int](p, `(() => {
+		dispatchEvent(new Event("beforeprint"));
+		const n = document.querySelectorAll(".printing .row").length;
+		dispatchEvent(new Event("afterprint"));
+		return n;
+	})()`)
+	if printed != 4 {
+		t.Errorf("%d rows are printed, want 4", printed)
+	}
+	p.Wait("the table is as before", `!document.querySelector(".printing") && document.querySelectorAll(".row").length === 4`)
+	var pdf []byte
+	p.Do(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		pdf, _, err = page.PrintToPDF().Do(ctx)
+		return err
+	}))
+	if len(pdf) < 1000 {
+		t.Errorf("the table is printed as %d bytes", len(pdf))
+	}
+}
+
 // focused is the row that has the focus.
 const focused = `document.activeElement.querySelector(".name")?.textContent`
 
 // TestKeyboard goes from a table to an object and back by keys alone.
 func TestKeyboard(t *testing.T) {
-	_, s := newTable(t)
+	s := newTable(t)
 	a, b, c := pvName("a"), pvName("b"), pvName("c")
 	p := s.open(t, "#/waiting?sort=name")
 	waitNames(p, a, b, c)

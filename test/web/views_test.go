@@ -90,8 +90,8 @@ func showViews(t *testing.T, s *server, size size, leaks bool) {
 	pictures(p, fmt.Sprintf("pv-%d", size.pvs))
 }
 
-// What a person may have to wait for at most. On an idle machine all of it takes a small part of that; the bounds are for
-// one that runs other tests.
+// What a person may have to wait for at most. On an idle machine all of it takes a small part of that; the bounds are
+// for one that runs other tests.
 const (
 	firstRows = 30 * time.Second
 	aKey      = 5 * time.Second

@@ -38,9 +38,9 @@ func newNode(name string, ready bool) *v1.Node {
 	if ready {
 		status = v1.ConditionTrue
 	}
-	ready := v1.NodeCondition{Type: v1.NodeReady, Status: status, LastTransitionTime: ago(time.Hour)}
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "n"},
-		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{ready}}}
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status,
+			LastTransitionTime: ago(time.Hour)}}}}
 }
 
 // everything is a PV with all that can belong to it.

@@ -110,8 +110,8 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 		&v1.PersistentVolume{}, recorder(pvOf), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
 		"which are gone"}, all, core, &v1.PersistentVolumeClaim{}, recorder(claimOf), never)
-	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, all, core,
-		&v1.Pod{}, some(recorder(podOf), matters), samePod)
+	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, all,
+		core, &v1.Pod{}, some(recorder(podOf), matters), samePod)
 	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
 		recorder(nodeOf), sameNode)
 	c.attachments = newTable(c, kind{resource: "volumeattachments", what: "VolumeAttachments", open: "which volumes are " +

@@ -26,7 +26,8 @@ const startTimeout = 2 * time.Minute
 const variable = "CHROMIUM"
 
 // ErrMissing says that there is no Chromium.
-var ErrMissing = errors.New("chromium is missing: install Debian's package chromium, or name the program in $" + variable)
+var ErrMissing = errors.New("chromium is missing: install Debian's package chromium, or name the program in $" +
+	variable)
 
 // Path returns where Chromium is.
 func Path() (string, error) {
@@ -89,17 +90,17 @@ func (b *Browser) Close() error {
 
 // newWindow opens an empty window in a browser context of its own. chromedp's own way opens a tab, for which a context
 // without a window has no place. dispose closes the context with all that is in it.
-func (b *Browser) newWindow() (id target.ID, dispose func(), _ error) {
+func (b *Browser) newWindow() (id target.ID, own cdp.BrowserContextID, dispose func(), _ error) {
 	executor := cdp.WithExecutor(b.ctx, chromedp.FromContext(b.ctx).Browser)
 	own, err := target.CreateBrowserContext().Do(executor)
 	if err != nil {
-		return "", nil, fmt.Errorf("create browser context: %w", err)
+		return "", "", nil, fmt.Errorf("create browser context: %w", err)
 	}
 	dispose = func() { _ = target.DisposeBrowserContext(own).Do(executor) }
 	id, err = target.CreateTarget("about:blank").WithBrowserContextID(own).WithNewWindow(true).Do(executor)
 	if err != nil {
 		dispose()
-		return "", nil, fmt.Errorf("open window: %w", err)
+		return "", "", nil, fmt.Errorf("open window: %w", err)
 	}
-	return id, dispose, nil
+	return id, own, dispose, nil
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
@@ -32,6 +34,7 @@ type Page struct {
 	T   *testing.T
 	Ctx context.Context
 
+	context    cdp.BrowserContextID
 	mutex      sync.Mutex
 	requests   []string
 	complaints []string
@@ -46,7 +49,7 @@ const (
 // Open returns an empty page, wide and in light colours. It is closed after the test.
 func (b *Browser) Open(t *testing.T) *Page {
 	t.Helper()
-	id, dispose, err := b.newWindow()
+	id, own, dispose, err := b.newWindow()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,7 @@ func (b *Browser) Open(t *testing.T) *Page {
 		cancel()
 		dispose()
 	})
-	p := &Page{T: t, Ctx: ctx}
+	p := &Page{T: t, Ctx: ctx, context: own}
 	chromedp.ListenTarget(ctx, p.hear)
 	p.Do(network.Enable(), log.Enable(), runtime.Enable(), page.Enable())
 	// Each page is as if a person looked at it: pages that are not get no events of the focus.
@@ -183,6 +186,23 @@ func (p *Page) Wait(what, expression string) {
 	err := p.try(chromedp.Poll("Boolean("+expression+")", nil, chromedp.WithPollingTimeout(0)))
 	if err != nil {
 		p.T.Fatalf("never: %s: %v\nthe page complains: %q", what, err, p.Complaints())
+	}
+}
+
+// Allow grants permissions to the pages of an address.
+func (p *Page) Allow(address string, names ...string) {
+	p.T.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	own := chromedp.FromContext(p.Ctx)
+	for _, name := range names {
+		err := browser.SetPermission(&browser.PermissionDescriptor{Name: name}, browser.PermissionSettingGranted).
+			WithOrigin(u.Scheme + "://" + u.Host).WithBrowserContextID(p.context).Do(cdp.WithExecutor(p.Ctx, own.Browser))
+		if err != nil {
+			p.T.Fatalf("allow %s: %v", name, err)
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ export function parse(hash) {
   const namespaced = NAMESPACED.includes(first);
   const valid = parts.every((part) => part !== "" && !part.includes("/"));
   if (!OBJECTS.includes(first) || parts.length !== (namespaced ? 3 : 2) || !valid) return route;
-  return { ...route, view: "object", kind: first, namespace: namespaced ? parts[1] : "", name: parts[parts.length - 1] };
+  const [namespace, name] = namespaced ? parts.slice(1) : ["", parts[1]];
+  return { ...route, view: "object", kind: first, namespace, name };
 }
 
 /** @param {string} text @param {string} at */

@@ -39,12 +39,12 @@ export class Status {
  */
 function judge(state, link) {
   if (link.refused) {
-    return lost("Disconnected", `The server answers: ${link.refused}. If kubectl reclaim web was started again, open the ` +
-      "address that it printed then: it is another one. ", link.lost, state);
+    return lost("Disconnected", `The server answers: ${link.refused}. If kubectl reclaim web was started again, open ` +
+      "the address that it printed then: it is another one. ", link.lost, state);
   }
   if (!Number.isNaN(link.lost)) {
-    return lost("Reconnecting", "kubectl reclaim web does not answer. The page connects again by itself as soon as it does. ",
-      link.lost, state);
+    return lost("Reconnecting", "kubectl reclaim web does not answer. The page connects again by itself as soon as " +
+      "it does. ", link.lost, state);
   }
   if (!state) return { word: "Connecting", severity: "waits", banner: null };
   if (!state.connected) {

@@ -18,7 +18,7 @@ export class Notices {
 
   /** @param {Summary|null} summary null until it has come */
   show(summary) {
-    const text = JSON.stringify(summary && [summary.warnings, summary.unread, summary.leaks]);
+    const text = JSON.stringify(summary && [summary.warnings, summary.leaks]);
     if (text === this.#last) return;
     this.#last = text;
     this.element.replaceChildren();

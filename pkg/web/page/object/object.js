@@ -62,7 +62,8 @@ export class ObjectView {
     if (text === this.#facts) return;
     this.#facts = text;
     const [namespace, name] = (o.claim ?? "").split("/");
-    const links = [{ kind: "claim", namespace, name }, { kind: "pv", name: o.pv ?? "" }, { kind: "node", name: o.node ?? "" }];
+    const links = [{ kind: "claim", namespace, name }, { kind: "pv", name: o.pv ?? "" },
+      { kind: "node", name: o.node ?? "" }];
     /** @param {...Child} words */
     const pill = (...words) => el("span", { class: "pill" }, ...words);
     this.state.replaceChildren(...[
