@@ -79,7 +79,8 @@ func (r *Controller) call(ctx context.Context, ask reclaiming.Ask, secrets map[s
 		a.err = r.cluster.deletePV(ctx, pv)
 		r.metrics.unfinished(pv, a.err)
 	case reclaiming.AddFinalizer, reclaiming.AdoptPV, reclaiming.RemoveFinalizer, reclaiming.FinalizePV:
-		a.Version, a.err = r.cluster.patchFinalizers(ctx, pv, ask.Add, ask.Remove, ask.Bound)
+		a.PV, a.err = r.cluster.patchFinalizers(ctx, pv, ask.Add, ask.Remove, ask.Bound)
+		a.Found, a.Version = a.PV.UID != "", a.PV.ResourceVersion
 		if ask.Action == reclaiming.FinalizePV {
 			r.metrics.unfinished(pv, a.err)
 		}

@@ -43,9 +43,9 @@ type cluster interface {
 	listPVs(ctx context.Context) (pvList, error)
 	// listNodes returns the names of the nodes that are in the place of this one.
 	listNodes(ctx context.Context) (names []string, err error)
-	// patchFinalizers changes the finalizers of the PV and returns the resourceVersion that
-	// it has then. With bound, only if the PV is exactly as it was read.
-	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (version string, err error)
+	// patchFinalizers changes the finalizers of the PV and returns the PV as it is then. With bound, only if the PV is
+	// exactly as it was read.
+	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (after volume.PV, err error)
 	// deletePV asks for the PV's deletion.
 	deletePV(ctx context.Context, pv volume.PV) error
 	// readBrake reports whether the Lease says that deletions are to stop; writeBrake has it say
@@ -197,7 +197,9 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 
 // patchFinalizers believes only what the answer shows: an admission policy that adds a
 // finalizer again makes the write a success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
+func (a apiServer) patchFinalizers(
+	ctx context.Context, pv volume.PV, add, drop []string, bound bool,
+) (volume.PV, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Remove: drop}
@@ -208,26 +210,27 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop 
 	if len(add) > 0 {
 		clients = a.background
 	}
-	after, err := kube.PatchFinalizers(ctx, clients.Core.PersistentVolumes(), p)
+	object, err := kube.PatchFinalizers(ctx, clients.Core.PersistentVolumes(), p)
 	if err != nil {
-		return "", err
+		return volume.PV{}, err
 	}
+	after := volume.At(a.node, object)
 	for _, f := range drop {
-		if slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion,
+		if slices.Contains(object.Finalizers, f) {
+			return after,
 				fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission "+
 					"policy or webhook that adds it again",
 					pv.Name, ErrFinalizerRestored, f)
 		}
 	}
 	for _, f := range add {
-		if !slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion,
+		if !slices.Contains(object.Finalizers, f) {
+			return after,
 				fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy "+
 					"or webhook that removes it", pv.Name, f)
 		}
 	}
-	return after.ResourceVersion, nil
+	return after, nil
 }
 
 func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (bool, error) {

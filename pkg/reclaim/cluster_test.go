@@ -131,10 +131,10 @@ func TestWhatAWriteOfFinalizersDependsOn(t *testing.T) {
 		}
 		a := serverOf(clientThat(false))
 		a.background = serverOf(clientThat(true)).clients
-		version, err := a.patchFinalizers(t.Context(), released().PV, c.add, c.drop, c.bound)
+		after, err := a.patchFinalizers(t.Context(), released().PV, c.add, c.drop, c.bound)
 		if (err != nil) != c.fails || errors.Is(err, ErrFinalizerRestored) != c.restored ||
-			(version == "11") != (c.err == nil) {
-			t.Errorf("%s: version %q, %v", name, version, err)
+			(after.ResourceVersion == "11") != (c.err == nil) {
+			t.Errorf("%s: resourceVersion %q, %v", name, after.ResourceVersion, err)
 		}
 		if sent.Metadata.UID != "pv-uid" || (sent.Metadata.ResourceVersion == "10") != c.bound || slow != c.slow {
 			t.Errorf("%s: sent %+v, slow %t", name, sent, slow)

@@ -109,6 +109,33 @@ func TestAVolumeThatIsGoneAndKeptIsReported(t *testing.T) {
 	}
 }
 
+// The PV is not read again after DeleteVolume, and the watch may lag: the answer to the last write shows the change.
+func TestAPVThatIsKeptWhileItsVolumeIsDeletedIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.PV)
+		want   []string
+	}{
+		"the policy is turned": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+			[]string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}},
+		"nothing is changed": {func(*volume.PV) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			heard := &reported{}
+			w, r := newWorldWith(t, Config{Events: heard})
+			w.before = func(what string) {
+				if what == "delete volume" {
+					c.change(&w.pv)
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+			heard.events = slices.DeleteFunc(heard.events, func(e string) bool { return !strings.Contains(e, "TooLateToKeep") })
+			if !slices.Equal(heard.events, c.want) || !slices.Contains(w.diary, "release") {
+				t.Errorf("reported %q, want %q; done: %q", heard.events, c.want, w.diary)
+			}
+		})
+	}
+}
+
 func TestExplainSaysWhatDecideDecides(t *testing.T) {
 	w, r := newWorld(t)
 	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets,

@@ -80,7 +80,7 @@ func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("
 
 func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
-func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
+func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []string, bound bool) (volume.PV, error) {
 	what := "release"
 	switch {
 	case len(add) > 0 && len(drop) > 0:
@@ -93,12 +93,14 @@ func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []str
 	w.patched = slices.Concat(add, drop)
 	err := w.did(what)
 	if err != nil {
-		return "", err
+		return volume.PV{}, err
 	}
+	after := w.pv
+	after.UID, after.ResourceVersion = pv.UID, pv.ResourceVersion+"1" // a later one
 	if w.written != "" {
-		return w.written, nil
+		after.ResourceVersion = w.written
 	}
-	return pv.ResourceVersion + "1", nil // a later one
+	return after, nil
 }
 
 func (w *world) deletePV(context.Context, volume.PV) error { return w.did("delete PV") }

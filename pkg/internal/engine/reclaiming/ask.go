@@ -58,7 +58,7 @@ func (o Outcome) refused() bool { return o == Changed || o == Gone || o == Resto
 // Reply is the answer to an Ask. Only the fields of its Action are set.
 type Reply struct {
 	Outcome Outcome
-	// PV is the PV that ReadPV read, if it was Found.
+	// PV is the PV that ReadPV read, or as a write of finalizers left it, if it was Found.
 	PV    volume.PV
 	Found bool
 	// Claim is what ReadClaim found.

@@ -15,21 +15,16 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	case DeleteVolume:
 		return e.volumeDeleted(s, reply)
 	case DeletePV:
-		switch reply.Outcome {
-		case OK:
-			s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.PVDeleted = true })
-			return false, Step{}
-		default:
+		if reply.Outcome != OK {
 			return true, failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
 		}
+		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.PVDeleted = true })
+		return false, Step{}
 	case RemoveFinalizer:
 		// What the cache shows is older than this write; its own event enqueues the PV again.
 		return true, written(a, reply)
 	case FinalizePV:
-		if reply.Outcome == OK || reply.Outcome == Gone {
-			s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.Finalized = true })
-		}
-		return true, written(a, reply)
+		return true, e.finalized(s, reply)
 	case ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
 		if reply.Outcome != OK {
 			return true, failed(a.Decision, readFailed(reply.Outcome), reply.Outcome)
@@ -38,6 +33,22 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	case Wait, AddFinalizer, AdoptPV:
 	}
 	return true, failed(a.Decision, ReasonAPIReadFailed, Unanswered)
+}
+
+// finalized ends a session with the last write. The session has decided by the PV as it was read before its volume was
+// deleted; the answer shows whether somebody has decided to keep the volume since.
+func (e *Engine) finalized(s *Session, reply Reply) Step {
+	a := s.Ask
+	if reply.Outcome == OK || reply.Outcome == Gone {
+		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.Finalized = true })
+	}
+	step := written(a, reply)
+	left := s.Facts
+	left.PV = reply.PV
+	if reply.Outcome == OK && reply.Found && a.Reason != ReasonTooLateToKeep && left.changedSinceDeleted() {
+		step.Besides = Report{Kind: Besides, Reason: ReasonTooLateToKeep}
+	}
+	return step
 }
 
 // written ends a session with a write after which nothing is left to decide on.

@@ -262,19 +262,31 @@ func TestADryRunReadsAndDoesNotWrite(t *testing.T) {
 // What people are to know besides is reported with the answer that shows it.
 func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
 	at, tooLate := Moment{Now: now(), Leading: true}, Report{Besides, ReasonTooLateToKeep, ""}
+	ok := Reply{Outcome: OK, Found: true}
 	for name, c := range map[string]struct {
-		meanwhile func(*Session)
+		reply     Reply
+		meanwhile func(*volume.PV)
 		want      Report
 	}{
-		"a PV":                    {func(*Session) {}, Report{}},
-		"it was bound meanwhile":  {func(s *Session) { s.Facts.PV.Phase = volume.PhaseBound }, tooLate},
-		"it is to be kept by now": {func(s *Session) { s.Facts.PV.Policy = volume.PolicyRetain }, tooLate},
+		"a PV":                        {ok, func(*volume.PV) {}, Report{}},
+		"it was bound meanwhile":      {ok, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+		"another claim is named":      {ok, func(pv *volume.PV) { pv.Claim.UID = "newer" }, tooLate},
+		"it is to be kept by now":     {ok, func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, tooLate},
+		"the answer does not show it": {Reply{Outcome: OK}, func(pv *volume.PV) { *pv = volume.PV{} }, Report{}},
+		"the write is refused": {Reply{Outcome: Restored, Found: true},
+			func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, Report{}},
 	} {
 		e, _ := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
 		answerReads(t, e, s)
-		c.meanwhile(s)
-		if step := e.Answer(s, Reply{Outcome: OK}, at); step.Decision.Action != DeletePV || step.Besides != c.want {
+		for _, want := range []Action{DeletePV, FinalizePV} {
+			if step := e.Answer(s, Reply{Outcome: OK}, at); step.Decision.Action != want || step.Besides != (Report{}) {
+				t.Fatalf("%s: %+v", name, step)
+			}
+		}
+		c.reply.PV = s.Facts.PV
+		c.meanwhile(&c.reply.PV)
+		if step := e.Answer(s, c.reply, at); step.Besides != c.want {
 			t.Errorf("%s: %+v", name, step)
 		}
 	}
