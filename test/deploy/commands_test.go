@@ -113,7 +113,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	for _, args := range []string{"", " --open", " --port=8001"} {
 		plays["kubectl reclaim web"+args] = play{why: "it does not end; TestWeb in cmd/kubectl-reclaim runs it"}
 	}
-	plays["ssh -L 8001:127.0.0.1:8001 jump-host"] = play{why: "there is no other machine"}
+	plays["go test ./test/deploy -run TestAlertsOnRecordedRuns -record 'a node is away'"] = play{
+		why: "it writes into this checkout; TestAlertsOnRecordedRuns replays what it wrote"}
 	s.addPrograms(t, plays)
 	return plays
 }

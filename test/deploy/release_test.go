@@ -49,8 +49,8 @@ func makeRelease(t *testing.T, umask string) string {
 	t.Helper()
 	checkout := committed(t)
 	// The folder is named as by a person. Compiling may take longer than anything else here.
-	command := fmt.Sprintf("umask %s && exec make release VERSION=%s IMAGE_PLATFORMS=linux/%s PLATFORMS=%s/%s", umask,
-		releaseVersion, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
+	command := fmt.Sprintf("umask %s && exec make --no-print-directory release VERSION=%s IMAGE_PLATFORMS=linux/%s "+
+		"PLATFORMS=%s/%s", umask, releaseVersion, runtime.GOARCH, runtime.GOOS, runtime.GOARCH)
 	var out, progress bytes.Buffer
 	if err := process.Run(t.Context(), process.Command{Name: "make release", Path: "sh", Args: []string{"-c", command},
 		Dir: checkout, Stdout: &out, Tee: &progress}); err != nil {
