@@ -114,7 +114,7 @@ func builtOnce(t *testing.T) options {
 }
 
 // layoutOf returns the content of the program's image layout: the index of the images, and what refers to it.
-func layoutOf(t *testing.T, o options) (all v1.ImageIndex, index v1.ImageIndex, content []v1.Descriptor) {
+func layoutOf(t *testing.T, o options) (index v1.ImageIndex, content []v1.Descriptor) {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(filepath.Join(o.output, tiny.name, layoutFolder))
 	if err != nil {
@@ -127,7 +127,7 @@ func layoutOf(t *testing.T, o options) (all v1.ImageIndex, index v1.ImageIndex, 
 	if index, err = all.ImageIndex(manifest.Manifests[0].Digest); err != nil {
 		t.Fatal(err)
 	}
-	return all, index, manifest.Manifests
+	return index, manifest.Manifests
 }
 
 func readFile(t *testing.T, elements ...string) []byte {

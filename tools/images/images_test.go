@@ -87,7 +87,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 // TestDigestDependsOnTheSource, and so not on nothing.
 func TestDigestDependsOnTheSource(t *testing.T) {
 	first := builtOnce(t)
-	_, index, _ := layoutOf(t, first)
+	index, _ := layoutOf(t, first)
 	was, err := index.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestDigestDependsOnTheSource(t *testing.T) {
 	if err := run(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	_, index, _ = layoutOf(t, second)
+	index, _ = layoutOf(t, second)
 	if is, err := index.Digest(); err != nil || is == was {
 		t.Errorf("%v, %v with another time", is, err)
 	}
@@ -105,7 +105,7 @@ func TestDigestDependsOnTheSource(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	o := builtOnce(t)
-	_, index, content := layoutOf(t, o)
+	index, content := layoutOf(t, o)
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
 	}
@@ -236,7 +236,7 @@ func TestProvenanceSaysWhatIsKnown(t *testing.T) {
 	if err := statement.Validate(); err != nil {
 		t.Error(err)
 	}
-	_, index, _ := layoutOf(t, o)
+	index, _ := layoutOf(t, o)
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func TestArchiveHasTheLayout(t *testing.T) {
 // TestTableNamesAllImages with their digests.
 func TestTableNamesAllImages(t *testing.T) {
 	o := builtOnce(t)
-	_, index, content := layoutOf(t, o)
+	index, content := layoutOf(t, o)
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)

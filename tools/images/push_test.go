@@ -89,7 +89,7 @@ func TestPushedImagesAreReadBack(t *testing.T) {
 			if err := validate.Index(index); err != nil {
 				t.Error(err)
 			}
-			_, _, content := layoutOf(t, o)
+			_, content := layoutOf(t, o)
 			if digest, err := index.Digest(); err != nil || digest != content[0].Digest {
 				t.Errorf("%v, %v, want %v", digest, err, content[0].Digest)
 			}
@@ -169,7 +169,7 @@ func TestTagsAreNotMoved(t *testing.T) {
 		})
 	}
 	o, target := pushing(t, serve(t, count))
-	_, index, content := layoutOf(t, o)
+	index, content := layoutOf(t, o)
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)

@@ -135,8 +135,8 @@ func (r *release) runMake(ctx context.Context, out io.Writer, target string, var
 	return nil
 }
 
-// environment has the time in archives, and not what the make that runs this program hands down: its variables would win
-// over those of the Makefile.
+// environment has the time in archives, and not what the make that runs this program hands down: its variables would
+// win over those of the Makefile.
 func (r *release) environment() (env []string) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKEOVERRIDES" {

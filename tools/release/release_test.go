@@ -18,7 +18,8 @@ import (
 func TestReleaseHasEverything(t *testing.T) {
 	flags, output := flagsOf(t, newCheckout(t, nil))
 	var progress bytes.Buffer
-	if err := gather(t, append(flags, "--platforms=linux/a", "--plugin-platforms=linux/b darwin/c"), &progress); err != nil {
+	flags = append(flags, "--platforms=linux/a", "--plugin-platforms=linux/b darwin/c")
+	if err := gather(t, flags, &progress); err != nil {
 		t.Fatal(err)
 	}
 	made := filepath.Join(output, testVersion)
@@ -245,7 +246,9 @@ func awaitLine(t *testing.T, pipe string) {
 
 // TestInterruptedRunLeavesNothing but, if it is killed, a hidden folder.
 func TestInterruptedRunLeavesNothing(t *testing.T) {
-	for signal, hidden := range map[syscall.Signal]bool{syscall.SIGINT: false, syscall.SIGTERM: false, syscall.SIGKILL: true} {
+	for signal, hidden := range map[syscall.Signal]bool{
+		syscall.SIGINT: false, syscall.SIGTERM: false, syscall.SIGKILL: true,
+	} {
 		t.Run(signal.String(), func(t *testing.T) {
 			text, pipe := hanging(t)
 			flags, output := flagsOf(t, newCheckout(t, map[string]string{"Makefile": text}))
