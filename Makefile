@@ -16,7 +16,7 @@ DECISIONS := ./pkg/internal/engine/...
 # How long a program with the race detector sleeps before it ends. The default is a second, for goroutines that still run.
 export GORACE ?= atexit_sleep_ms=50
 # Tests that wait for real programs; far above what they take.
-TIMEOUT   ?= 30m
+TIMEOUT   ?= 60m
 
 .DEFAULT_GOAL := help
 .PHONY: help build plugin krew images release demo test test-unit test-model model model-deep mutants test-sanity \
