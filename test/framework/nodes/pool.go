@@ -116,6 +116,9 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	if err := Supported(); err != nil {
 		return err
 	}
+	if err := raiseInotifyLimit(); err != nil {
+		return err
+	}
 	if p.cni, err = findCNI(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,30 @@ func Supported() error {
 	}
 	if err := unix.Access(cgroups, unix.W_OK); err != nil {
 		return fmt.Errorf("real nodes need to make cgroups in %s, which fails here: %w", cgroups, err)
+	}
+	return nil
+}
+
+const (
+	inotifyLimit = "/proc/sys/fs/inotify/max_user_instances"
+	// inotifyInstances is enough for a dozen nodes beside their control planes, each of which takes about ten.
+	inotifyInstances = 1024
+)
+
+// raiseInotifyLimit lets this user have enough inotify instances, and never lowers the limit. It is the one setting of
+// the machine that nodes change: Linux has 128 for all processes of a user, without which a kubelet ends with "too
+// many open files". Where the setting cannot be written, nodes run until the limit is reached.
+func raiseInotifyLimit() error {
+	text, err := os.ReadFile(inotifyLimit)
+	if err != nil {
+		return err
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || limit >= inotifyInstances {
+		return err
+	}
+	if err := os.WriteFile(inotifyLimit, []byte(strconv.Itoa(inotifyInstances)), 0); err != nil {
+		fmt.Fprintf(os.Stderr, "real nodes run with %d inotify instances, %d are better: %v\n", limit, inotifyInstances, err)
 	}
 	return nil
 }
