@@ -189,8 +189,10 @@ func (s *Server) fromHere(r *http.Request) bool {
 	case "", "same-origin", "none": // none: the person typed or clicked the address outside of the browser's pages
 		return true
 	}
-	// A link to the page on another one: that other page cannot read what the browser shows then.
-	return r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	// A link to the page on another one: that other page cannot read what the browser shows then. A link to a stream
+	// would keep the stream open.
+	return strings.TrimSuffix(r.URL.Path, "/") == "/"+s.cfg.Prefix &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // serve answers a request below the prefix.

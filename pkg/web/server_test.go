@@ -44,6 +44,11 @@ func TestWhatIsAnswered(t *testing.T) {
 	set := func(key, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(key, value) }
 	}
+	link := func(r *http.Request) {
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		r.Header.Set("Sec-Fetch-Mode", "navigate")
+		r.Header.Set("Sec-Fetch-Dest", "document")
+	}
 	for name, c := range map[string]struct {
 		path   string
 		change func(*http.Request)
@@ -55,14 +60,11 @@ func TestWhatIsAnswered(t *testing.T) {
 		"HEAD":                        {"/secret/", func(r *http.Request) { r.Method = http.MethodHead }, http.StatusOK},
 		"HEAD of a stream": {"/secret/api/list",
 			func(r *http.Request) { r.Method = http.MethodHead }, http.StatusOK},
-		"its own origin":  {"/secret/", set("Origin", "http://"+host), http.StatusOK},
-		"a typed address": {"/secret/", set("Sec-Fetch-Site", "none"), http.StatusOK},
-		"an old browser":  {"/secret/", func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") }, http.StatusOK},
-		"a link on another page": {"/secret/", func(r *http.Request) {
-			r.Header.Set("Sec-Fetch-Site", "cross-site")
-			r.Header.Set("Sec-Fetch-Mode", "navigate")
-			r.Header.Set("Sec-Fetch-Dest", "document")
-		}, http.StatusOK},
+		"its own origin":                        {"/secret/", set("Origin", "http://"+host), http.StatusOK},
+		"a typed address":                       {"/secret/", set("Sec-Fetch-Site", "none"), http.StatusOK},
+		"an old browser":                        {"/secret/", func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") }, http.StatusOK},
+		"a link on another page":                {"/secret/", link, http.StatusOK},
+		"a link on another page, without slash": {"/secret", link, http.StatusPermanentRedirect},
 
 		"no token":              {"/", nil, http.StatusNotFound},
 		"wrong token":           {"/secres/", nil, http.StatusNotFound},
@@ -84,6 +86,8 @@ func TestWhatIsAnswered(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Mode", "navigate")
 			r.Header.Set("Sec-Fetch-Dest", "iframe")
 		}, http.StatusForbidden},
+		"a link to a stream":  {"/secret/api/list", link, http.StatusForbidden},
+		"a link to an object": {"/secret/api/object/pv/-/x", link, http.StatusForbidden},
 		"two origins": {"/secret/", func(r *http.Request) {
 			r.Header["Origin"] = []string{"http://" + host, "https://evil.example"}
 		}, http.StatusForbidden},
