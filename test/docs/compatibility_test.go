@@ -1,0 +1,182 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// since says which kinds of an API server a manifest needs, from which Kubernetes on they are served as v1.
+var since = map[string]string{"MutatingAdmissionPolicy": "1.36", "ValidatingAdmissionPolicy": "1.30"}
+
+// capability is how the code asks for a capability of a driver's controller.
+var capability = regexp.MustCompile(`csi\.ControllerServiceCapability_RPC_([A-Z][A-Z_]+)\b`)
+
+// TestCompatibilityAgreesWithTheCode holds each version and name on the page against what decides it.
+func TestCompatibilityAgreesWithTheCode(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, filepath.Join(root, "docs", reference, "compatibility.md"))
+	t.Run("Kubernetes", func(t *testing.T) { testTestedVersions(t, root, page) })
+	t.Run("charts", func(t *testing.T) { testCharts(t, root, page) })
+	t.Run("manifests", func(t *testing.T) { testPolicies(t, root, page) })
+	t.Run("capabilities", func(t *testing.T) { testCapabilities(t, root, page) })
+
+	gomod := filepath.Join(root, "go.mod")
+	client := strings.Split(required(t, gomod, "k8s.io/client-go"), ".")
+	for _, want := range []string{
+		"version " + strings.TrimPrefix(required(t, gomod, "github.com/container-storage-interface/spec"), "v") +
+			" of the CSI specification",
+		"Go " + required(t, gomod, "go") + " or newer", "those of Kubernetes 1." + client[1] + ".",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// testTestedVersions: a row says "tested with" for each control plane of the tests, with its patch version, and for no
+// other.
+func testTestedVersions(t *testing.T, root, page string) {
+	var want []string
+	for _, v := range controlplane.Versions() {
+		gomod := filepath.Join(root, "test", "framework", "controlplane", string(v), "go.mod")
+		release := required(t, gomod, "k8s.io/kubernetes")
+		want = append(want, strings.TrimPrefix(string(v), "v")+" tested with "+strings.TrimPrefix(release, "v"))
+	}
+	var got []string
+	for _, row := range rows(page, "Kubernetes") {
+		if with := regexp.MustCompile(`^tested with [\d.]*\d`).FindString(row[1]); with != "" {
+			got = append(got, row[0]+" "+with)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the page says %q, the control planes of the tests are %q", got, want)
+	}
+}
+
+// testCharts: the oldest Kubernetes on the page is that which the charts ask for.
+func testCharts(t *testing.T, root, page string) {
+	for _, chart := range []string{"csi-reclaimer", "volume-guard"} {
+		var is struct {
+			KubeVersion string `json:"kubeVersion"`
+		}
+		text := read(t, filepath.Join(root, "deploy", "charts", chart, "Chart.yaml"))
+		if err := yaml.Unmarshal([]byte(text), &is); err != nil {
+			t.Fatal(err)
+		}
+		oldest := strings.TrimSuffix(strings.TrimPrefix(is.KubeVersion, ">="), ".0-0")
+		table := rows(page, "Kubernetes")
+		if install := table[len(table)-2]; !strings.HasPrefix(install[0], oldest+",") {
+			t.Errorf("chart %s asks for Kubernetes %s, the page says that charts install on %s", chart, is.KubeVersion,
+				install[0])
+		}
+	}
+}
+
+// testPolicies: each manifest with an admission policy has a row, with the version from which its kind is served on.
+func testPolicies(t *testing.T, root, page string) {
+	said := map[string]string{}
+	for _, row := range rows(page, "feature") {
+		said[strings.Trim(row[0], "`")] = row[1] + " " + row[2]
+	}
+	entries, err := os.ReadDir(filepath.Join(root, "deploy", "manifests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := 0
+	for _, entry := range entries {
+		objects, err := manifests.Read(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			from := since[o.GetKind()]
+			if from == "" {
+				continue
+			}
+			policies++
+			if want := from + " " + o.GetKind(); said[entry.Name()] != want {
+				t.Errorf("%s holds a %s: the page says %q, want %q", entry.Name(), o.GetKind(), said[entry.Name()], want)
+			}
+		}
+	}
+	if policies < 10 {
+		t.Errorf("only %d policies were found", policies)
+	}
+}
+
+// testCapabilities: the table has each capability of a driver's controller that the code asks for, and no other.
+func testCapabilities(t *testing.T, root, page string) {
+	asked := map[string]bool{}
+	for _, folder := range []string{"cmd", "pkg"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			for _, found := range capability.FindAllStringSubmatch(read(t, file), -1) {
+				asked[found[1]] = true
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range rows(page, "feature") {
+		name := strings.Trim(row[2], "`")
+		if row[2] != "`"+name+"`" || strings.ToUpper(name) != name {
+			continue
+		}
+		if !asked[name] {
+			t.Errorf("the page has %s, which the code does not ask for", name)
+		}
+		delete(asked, name)
+	}
+	for name := range asked {
+		t.Errorf("the page does not have %s, which the code asks for", name)
+	}
+}
+
+// rows returns the rows of the tables whose first column has this heading.
+func rows(page, heading string) (all [][]string) {
+	within := false
+	for text := range strings.Lines(page) {
+		text = strings.TrimSpace(text)
+		switch {
+		case !strings.HasPrefix(text, "|"):
+			within = false
+		case strings.HasPrefix(text, "| "+heading+" |"):
+			within = true
+		case within && !strings.HasPrefix(text, "|--"):
+			var row []string
+			for cell := range strings.SplitSeq(strings.Trim(text, "|"), "|") {
+				row = append(row, strings.TrimSpace(cell))
+			}
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// required returns the version that a go.mod requires of a module, or of go itself.
+func required(t *testing.T, gomod, module string) string {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(module) + ` (\S+)`).FindStringSubmatch(read(t, gomod))
+	if found == nil {
+		t.Fatalf("%s requires no %s", gomod, module)
+	}
+	return found[1]
+}
