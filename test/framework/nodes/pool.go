@@ -96,7 +96,7 @@ func Start(ctx context.Context, cluster Cluster, o Options) (*Pool, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	p := &Pool{options: o, cluster: cluster}
-	if err := p.prepare(ctx); err != nil {
+	if err := errors.Join(raiseInotifyLimit(), p.prepare(ctx)); err != nil {
 		return nil, errors.Join(fmt.Errorf("start nodes: %w", err), p.Stop())
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -114,9 +114,6 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := Supported(); err != nil {
-		return err
-	}
-	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
 	if p.cni, err = findCNI(); err != nil {
