@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -67,6 +69,9 @@ func (n *Node) signalAll(ctx context.Context, what, signal string) error {
 		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
 		err = process.Run(ctx, n.inside("sh", "-c", "kill -s "+signal+" -- -1"))
+		if err == nil && signal == "STOP" {
+			err = waitStopped(ctx, fmt.Sprintf("/proc/%d/root/proc", n.init))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s node %q: %w", what, n.name, err)
@@ -78,6 +83,54 @@ func (n *Node) signalAll(ctx context.Context, what, signal string) error {
 		}
 	}
 	return nil
+}
+
+// waitStopped waits until each thread of a process namespace, whose /proc is in dir, has stopped, but for those of the
+// first process. A signal only asks: a thread ends its system call, such as a write, before it stops.
+func waitStopped(ctx context.Context, dir string) error {
+	for {
+		threads, err := filepath.Glob(filepath.Join(dir, "[0-9]*", "task", "[0-9]*"))
+		if err != nil {
+			return err
+		}
+		running := slices.IndexFunc(threads, func(thread string) bool {
+			return !strings.HasPrefix(thread, filepath.Join(dir, "1", "task")+"/") && !stopped(dir, thread)
+		})
+		if running < 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s has not stopped: %w", threads[running], ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// stopped reports whether a thread has stopped or ended, or waits for a child that has: after vfork(2), until that
+// executes a program.
+func stopped(dir, thread string) bool {
+	switch state(filepath.Join(thread, "stat")) {
+	case "T", "t", "Z", "X", "":
+		return true
+	case "D":
+		children, _ := os.ReadFile(filepath.Join(thread, "children")) // nothing once it has ended
+		for _, child := range strings.Fields(string(children)) {
+			if state(filepath.Join(dir, child, "stat")) == "T" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// state returns the letter of a process or thread in its stat (proc(5)), nothing once it is reaped.
+func state(file string) string {
+	stat, _ := os.ReadFile(file)
+	// The state stands behind the name, which is in parentheses and may have some itself.
+	_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	letter, _, _ := bytes.Cut(rest, []byte(" "))
+	return string(letter)
 }
 
 // Crash kills the kubelet (SIGKILL). Its containers run on.
@@ -159,9 +212,7 @@ func (n *Node) PowerOff() error {
 func waitEnded(pid int) error {
 	deadline := time.Now().Add(commandTimeout)
 	for pid != 0 {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // nothing once it is reaped
-		_, state, _ := bytes.Cut(stat, []byte(") "))              // proc(5): the state stands behind the name
-		if len(state) == 0 || bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")) {
+		if slices.Contains([]string{"", "Z", "X"}, state(fmt.Sprintf("/proc/%d/stat", pid))) {
 			return nil
 		}
 		if time.Now().After(deadline) {
