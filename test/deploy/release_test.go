@@ -136,7 +136,7 @@ func fromRelease(t *testing.T, made string, path ...string) string {
 func programsSayVersion(t *testing.T, made string) {
 	t.Helper()
 	unpacked := t.TempDir()
-	for _, program := range []string{"csi-reclaimer", guard, "mock-driver"} {
+	for program, says := range saysVersionAs {
 		layout := t.TempDir()
 		archive := filepath.Join(made, "images", program, program+".tar")
 		if out, err := exec.CommandContext(patiently(t), "tar", "-C", layout, "-xf", archive).CombinedOutput(); err != nil {
@@ -157,7 +157,7 @@ func programsSayVersion(t *testing.T, made string) {
 		decode(t, blob(layout, index.Manifests[0]), &image)
 		unpack(t, blob(layout, image.Layers[0]), unpacked)
 		if runtime.GOOS == "linux" { // the images are for it
-			saysVersion(t, filepath.Join(unpacked, program), program+" "+releaseVersion)
+			saysVersion(t, filepath.Join(unpacked, program), says+releaseVersion)
 		}
 		for _, document := range []string{program + ".provenance.json", program + "-linux-" + runtime.GOARCH + ".spdx.json"} {
 			if text := fromRelease(t, made, "images", program, document); !strings.Contains(text, releaseVersion) {
@@ -170,7 +170,7 @@ func programsSayVersion(t *testing.T, made string) {
 		t.Errorf("the krew manifest has %v", all)
 	}
 	unpack(t, filepath.Join(made, "krew", "kubectl-reclaim-"+system+".tar.gz"), unpacked)
-	saysVersion(t, filepath.Join(unpacked, "kubectl-reclaim"), "kubectl reclaim version "+releaseVersion)
+	saysVersion(t, filepath.Join(unpacked, "kubectl-reclaim"), saysVersionAs["kubectl-reclaim"]+releaseVersion)
 }
 
 func saysVersion(t *testing.T, binary, want string) {

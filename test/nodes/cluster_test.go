@@ -50,7 +50,7 @@ var imagesOnce = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// newCluster starts a cluster, and gives its nodes the images of csi-reclaimer, volume-guard and mock-driver.
+// newCluster starts a cluster, and gives its nodes the images of all programs.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	fixture.NewestOnly(t, fixture.OwnVersions)
@@ -61,7 +61,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c := &cluster{Environment: fixture.NewWithControlPlane(t, fixture.Version(), controlplane.Options{Scheduler: true})}
 	c.pool = nodes.ForTest(t, c.Plane, nodes.Options{Names: []string{node1, node2}, PodNetwork: true, Progress: os.Stderr})
-	for _, program := range []string{"csi-reclaimer", "volume-guard", "mock-driver"} {
+	for program := range saysVersionAs {
 		c.Must(c.pool.ImportImages(c.Ctx, filepath.Join(images, program, program+".tar")))
 	}
 	c.env, err = terminal.Environment(c.Ctx, t.TempDir(), c.Plane.Admin())

@@ -47,6 +47,7 @@ func TestImagesRunAsPods(t *testing.T) {
 	for order, pvFirst := range map[string]bool{"the PV is deleted first": true, "the claim is deleted first": false} {
 		t.Run(order, func(t *testing.T) { c.in(t).testReclaimed(pvFirst) })
 	}
+	t.Run("the plugin runs in the cluster", func(t *testing.T) { c.in(t).testPlugin() })
 	t.Run("the chart uninstalls", func(t *testing.T) { c.in(t).testUninstall() })
 }
 
@@ -79,28 +80,50 @@ func (c *cluster) installMock() {
 		"serviceAccount=mock-csi-controller")
 }
 
+// saysVersionAs is how each program that has an image begins what it prints for --version.
+var saysVersionAs = map[string]string{"csi-reclaimer": "csi-reclaimer ", "volume-guard": "volume-guard ",
+	"kubectl-reclaim": "kubectl reclaim version ", "mock-driver": "mock-driver "}
+
 // testVersions runs each image with --version.
 func (c *cluster) testVersions() {
-	for _, program := range []string{"csi-reclaimer", "volume-guard", "mock-driver"} {
-		pod, err := c.MakePod(c.Ctx, objects.PodSpec{Name: "version-of-" + program, Change: func(pod *v1.Pod) {
-			pod.Spec.RestartPolicy = v1.RestartPolicyNever
-			pod.Spec.Containers = []v1.Container{{Name: program, Image: program + ":" + imagesVersion,
-				Args: []string{"--version"}}}
-		}})
-		c.Must(err)
-		var now *v1.Pod
-		c.Must(pod.Wait(c.WithTimeout(), "ended", func(p *v1.Pod) bool {
-			now = p
-			return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-		}))
-		text, err := c.pool.Node(now.Spec.NodeName).PodLog(c.Ctx, now)
-		c.Must(err)
-		want := program + " " + imagesVersion + "\n"
-		if now.Status.Phase != v1.PodSucceeded || !strings.HasSuffix(text, " "+want) {
-			c.T.Errorf("%s --version: %s, %q, want %q", program, now.Status.Phase, text, want)
+	for program, says := range saysVersionAs {
+		text := c.runPod(program, "--version")
+		if want := " " + says + imagesVersion + "\n"; !strings.HasSuffix(text, want) {
+			c.T.Errorf("%s --version: %q, want %q", program, text, want)
 		}
-		c.Must(pod.Delete(c.Ctx))
 	}
+}
+
+// testPlugin asks the plugin in a pod, which reads with the permissions of its service account.
+func (c *cluster) testPlugin() {
+	c.run("kubectl", "create", "clusterrolebinding", "plugin", "--clusterrole=cluster-admin",
+		"--serviceaccount="+c.Namespace+":default")
+	if text := c.runPod("kubectl-reclaim", "status"); !strings.Contains(text, mockDriver) {
+		c.T.Errorf("kubectl reclaim status does not name the driver:\n%s", text)
+	}
+}
+
+// runPod runs a pod of a program's image until it succeeds, and returns its log, where a time is before each line.
+func (c *cluster) runPod(program string, args ...string) (log string) {
+	c.T.Helper()
+	pod, err := c.MakePod(c.Ctx, objects.PodSpec{Name: "run-" + program, Change: func(pod *v1.Pod) {
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		pod.Spec.Containers = []v1.Container{{Name: program, Image: program + ":" + imagesVersion, Args: args}}
+	}})
+	c.Must(err)
+	var now *v1.Pod
+	c.Must(pod.Wait(c.WithTimeout(), "ended", func(p *v1.Pod) bool {
+		now = p
+		return p != nil && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
+	}))
+	log, err = c.pool.Node(now.Spec.NodeName).PodLog(c.Ctx, now)
+	c.Must(err)
+	if now.Status.Phase != v1.PodSucceeded {
+		c.T.Errorf("%s %s: %s\n%s", program, strings.Join(args, " "), now.Status.Phase, log)
+	}
+	c.Must(pod.Delete(c.Ctx))
+	c.Must(pod.WaitGone(c.WithTimeout()))
+	return log
 }
 
 // expectConfined checks, at the process, that the container of the pod runs as no user of the machine, cannot gain

@@ -138,7 +138,7 @@ func TestCommandLine(t *testing.T) {
 		len(o.programs) != 2 || o.programs[0].name != "volume-guard" || o.programs[1].name != "mock-driver" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := parse([]string{"--version=v1"}, io.Discard, io.Discard); err != nil || len(o.programs) != 3 ||
+	if o, err := parse([]string{"--version=v1"}, io.Discard, io.Discard); err != nil || len(o.programs) != 4 ||
 		fmt.Sprint(o.platforms) != "[linux/amd64 linux/arm64]" {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -149,7 +149,7 @@ func TestCommandLine(t *testing.T) {
 		{nil, "no version"},
 		{[]string{"--version=v1+build"}, "v1+build"},
 		{[]string{"--version=.1"}, "tag"},
-		{[]string{"--version=v1", "--only=kubectl-reclaim"}, "csi-reclaimer, volume-guard, mock-driver"},
+		{[]string{"--version=v1", "--only=kubectl"}, "csi-reclaimer, volume-guard, kubectl-reclaim, mock-driver"},
 		{[]string{"--version=v1", "--only=mock-driver,mock-driver"}, "twice"},
 		{[]string{"--version=v1", "--platforms=amd64"}, "linux/amd64"},
 		{[]string{"--version=v1", "--platforms=windows/amd64"}, "linux/amd64"},

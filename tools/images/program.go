@@ -11,12 +11,14 @@ import (
 // program is one that gets an image.
 type program struct{ name, pkg, description string }
 
-// programs are all of them. The kubectl plugin has none: it runs where kubectl does.
+// programs are all of them.
 var programs = []program{
 	{"csi-reclaimer", "./cmd/csi-reclaimer",
 		"Sidecar of a CSI driver: deletes volumes in any order of deletion of PV and claim"},
 	{"volume-guard", "./cmd/volume-guard",
 		"Reclaims and protects volumes where Kubernetes does not; runs once per cluster"},
+	{"kubectl-reclaim", "./cmd/kubectl-reclaim",
+		"kubectl plugin: explains why PVs, claims and pods are still there"},
 	{"mock-driver", "./mock-driver",
 		"CSI driver for tests: its volumes are directories"},
 }
