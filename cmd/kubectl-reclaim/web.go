@@ -116,7 +116,7 @@ func (o *webOptions) run(ctx context.Context) error {
 		}
 		defer remove()
 	}
-	return server.Run(ctx, on)
+	return server.Serve(ctx, on)
 }
 
 // hostsOf returns the values of the header Host by which a browser of this machine reaches a listener.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/watch"
 )
 
 const (
@@ -16,6 +18,8 @@ const (
 	gap = 500 * time.Millisecond
 	// idle is after how long they are computed anew although nothing changed: Leases expire without an event.
 	idle = 10 * time.Second
+	// linger is how long the cluster is still read after the last who looked has gone.
+	linger = 5 * time.Minute
 )
 
 // tables is what the tables show at one moment. It is not changed.
@@ -37,48 +41,98 @@ func (t *tables) row(id string) (view.Row, bool) {
 
 // source is where tables come from: a *watch.Cluster.
 type source interface {
+	Run(ctx context.Context)
 	Facts(ctx context.Context) view.Facts
 	State() view.State
 	Changed() <-chan struct{}
+	Open(ctx context.Context, ref view.Ref) (*watch.Page, error)
 }
 
-// hub computes the tables while somebody looks at them, once for all who do.
+// hub reads the cluster and computes the tables while somebody looks at them, once for all who do.
 type hub struct {
-	cluster source
-	clock   clock.WithTicker
-	about   view.State // Cluster and Version
-	// wake receives when the first begins to look.
+	// begin returns a source that is not read yet.
+	begin func() (source, error)
+	clock clock.WithTicker
+	about view.State // Cluster and Version
+	// wake receives when somebody begins to look.
 	wake chan struct{}
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// cluster is nil while nobody looks, and has not for some time.
+	cluster source
 	current *tables
 	looking int
-	closed  bool
+	// left is when the last who looked has gone.
+	left   time.Time
+	closed bool
 }
 
-func newHub(cluster source, clock clock.WithTicker, about view.State) *hub {
+func newHub(begin func() (source, error), clock clock.WithTicker, about view.State) *hub {
 	about.Connected = true // nothing else is known yet
-	return &hub{cluster: cluster, clock: clock, about: about, wake: make(chan struct{}, 1),
-		current: &tables{state: about, rows: map[string]*view.Row{}, next: make(chan struct{})}}
+	h := &hub{begin: begin, clock: clock, about: about, wake: make(chan struct{}, 1)}
+	h.current = h.nothing()
+	return h
 }
 
-// run computes the tables until ctx ends.
+// nothing returns the tables before anything is read.
+func (h *hub) nothing() *tables {
+	return &tables{state: h.about, rows: map[string]*view.Row{}, next: make(chan struct{})}
+}
+
+// run reads the cluster whenever somebody looks, until ctx ends. It returns when all that it started has ended.
 func (h *hub) run(ctx context.Context) {
 	defer h.close()
-	for ctx.Err() == nil {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+		}
+		if cluster := h.source(); cluster != nil {
+			h.follow(ctx, cluster)
+		}
+	}
+}
+
+// follow reads the cluster and computes the tables, until nobody has looked for some time.
+func (h *hub) follow(ctx context.Context, cluster source) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	reading.Go(func() { cluster.Run(ctx) })
+	for ctx.Err() == nil && !h.leave() {
 		if h.watched() {
-			h.compute(ctx)
+			h.compute(ctx, cluster)
 		}
 		if !h.pause(ctx, gap) {
 			return
 		}
 		select {
 		case <-ctx.Done():
-		case <-h.cluster.Changed():
+		case <-cluster.Changed():
 		case <-h.wake:
 		case <-h.clock.After(idle):
 		}
 	}
+}
+
+// leave forgets the cluster, and returns true, if nobody has looked for some time.
+func (h *hub) leave() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looking > 0 || h.clock.Since(h.left) < linger {
+		return false
+	}
+	h.cluster, h.current = nil, h.nothing() // nobody waits for what is next
+	return true
+}
+
+// source returns what is read, nil if nothing is.
+func (h *hub) source() source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cluster
 }
 
 func (h *hub) pause(ctx context.Context, d time.Duration) bool {
@@ -103,23 +157,33 @@ func (h *hub) watched() bool {
 	return h.looking > 0
 }
 
-// look counts one more who looks, up to most. Done is called when that ends.
-func (h *hub) look(most int) (done func(), ok bool) {
+// errFull: as many look as may.
+var errFull = errors.New("close another tab of the page")
+
+// look counts one more who looks at the cluster, up to most. Done is called when that ends.
+func (h *hub) look(most int) (cluster source, done func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.looking >= most {
-		return nil, false
+		return nil, nil, errFull
+	}
+	if h.cluster == nil {
+		if h.cluster, err = h.begin(); err != nil {
+			h.cluster = nil
+			return nil, nil, err
+		}
 	}
 	h.looking++
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
-	return func() {
+	return h.cluster, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.looking--
-	}, true
+		h.left = h.clock.Now()
+	}, nil
 }
 
 // get returns the tables as they are now. closed: there will be no newer ones.
@@ -131,9 +195,9 @@ func (h *hub) get() (t *tables, closed bool) {
 
 // compute makes the tables of what the caches have. A row that is as before is the same pointer, so that a comparison
 // of two tables takes little.
-func (h *hub) compute(ctx context.Context) {
-	facts := h.cluster.Facts(ctx)
-	state := h.cluster.State()
+func (h *hub) compute(ctx context.Context, cluster source) {
+	facts := cluster.Facts(ctx)
+	state := cluster.State()
 	state.Cluster, state.Version = h.about.Cluster, h.about.Version
 	now := &tables{state: state, summary: view.SummaryOf(facts), next: make(chan struct{})}
 	all := view.RowsOf(facts)

@@ -33,7 +33,9 @@ type Config struct {
 	// Hosts are the values of the header Host that are answered, with the port; empty: any. Only a server that
 	// authorizes each request may leave it empty.
 	Hosts []string
-	// Authorize, if set, is asked before each request below Prefix. It answers the request itself if it returns false.
+	// Authorize, if set, is asked before each request below Prefix, and each 30 seconds about each open stream, which
+	// ends if it returns false. It answers the request itself then; what it writes about an open stream is dropped. It
+	// is called concurrently, and decides by the headers.
 	Authorize func(w http.ResponseWriter, r *http.Request) bool
 	// Cluster and Version are shown.
 	Cluster, Version string
@@ -68,13 +70,13 @@ func (c Config) Validate() error {
 
 // Server serves the page. It is safe for concurrent use.
 type Server struct {
-	cfg     Config
-	cluster *watch.Cluster
-	hub     *hub
-	prefix  [sha256.Size]byte
+	cfg    Config
+	hub    *hub
+	prefix [sha256.Size]byte
 }
 
-// New returns a Server of the cluster that config describes; config is copied. Nothing is read before Run.
+// New returns a Server of the cluster that config describes; config is copied. Nothing is read before somebody opens
+// the page, nor from five minutes after the last has closed it.
 func New(config *rest.Config, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -85,23 +87,27 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	cluster, err := watch.New(config, watch.Config{Role: cfg.Role, Driver: cfg.Driver, LeakPort: cfg.LeakPort,
-		Clock: cfg.Clock})
-	if err != nil {
+	config = rest.CopyConfig(config)
+	begin := func() (source, error) {
+		return watch.New(config, watch.Config{Role: cfg.Role, Driver: cfg.Driver, LeakPort: cfg.LeakPort, Clock: cfg.Clock})
+	}
+	if _, err := begin(); err != nil { // what is wrong with config shows now
 		return nil, err
 	}
-	return &Server{cfg: cfg, cluster: cluster, prefix: sha256.Sum256([]byte(cfg.Prefix)),
-		hub: newHub(cluster, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version})}, nil
+	return &Server{cfg: cfg, prefix: sha256.Sum256([]byte(cfg.Prefix)),
+		hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version})}, nil
 }
 
-// Run reads the cluster, and serves on the listener until ctx ends. It closes the listener, and returns when all that
-// it started has ended.
-func (s *Server) Run(ctx context.Context, on net.Listener) error {
+// Run reads the cluster while somebody looks, until ctx ends, and returns when all that it started has ended. Streams
+// end with it. It is called once. Requests are answered by ServeHTTP.
+func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
+
+// Serve is Run, and serves on the listener. It closes the listener.
+func (s *Server) Serve(ctx context.Context, on net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.WaitGroup
-	running.Go(func() { s.cluster.Run(ctx) })
-	running.Go(func() { s.hub.run(ctx) })
+	running.Go(func() { s.Run(ctx) })
 	server := &http.Server{Handler: s, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	running.Go(func() {
@@ -125,6 +131,8 @@ const (
 	headerTimeout   = 10 * time.Second
 	shutdownTimeout = 5 * time.Second
 	maxHeader       = 1 << 16
+	// recheck is between two questions whether an open stream is still authorized.
+	recheck = 30 * time.Second
 )
 
 // ServeHTTP answers a request for the page.
@@ -172,16 +180,15 @@ func protect(h http.Header) {
 // fromHere reports whether a browser sends the request for this page: Host is this server, and where the browser names
 // the origin or the site of the page that asks, it is this one. A name that another site makes point to this address
 // (DNS rebinding) is in Host.
+//
+// Where any Host is answered, the scheme of the origin may be https although the request has no TLS: a proxy ended it.
 func (s *Server) fromHere(r *http.Request) bool {
 	if len(s.cfg.Hosts) > 0 && !slices.Contains(s.cfg.Hosts, r.Host) {
 		return false
 	}
-	scheme := "http://"
-	if r.TLS != nil {
-		scheme = "https://"
-	}
+	https, http := r.TLS != nil || len(s.cfg.Hosts) == 0, r.TLS == nil
 	for _, origin := range r.Header.Values("Origin") {
-		if origin != scheme+r.Host {
+		if !(https && origin == "https://"+r.Host || http && origin == "http://"+r.Host) {
 			return false
 		}
 	}
@@ -201,7 +208,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, path string) {
 	case !is:
 		s.file(w, r, path)
 	case api == "list":
-		s.stream(w, r, func(ctx context.Context, to *stream) error { return to.list(ctx, s.hub) })
+		s.stream(w, r, func(ctx context.Context, to *stream, _ source) error { return to.list(ctx, s.hub) })
 	default:
 		s.object(w, r, api)
 	}
@@ -232,8 +239,8 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, path string) {
 		notFound(w, fmt.Sprintf("there is no page of kind %q", ref.Kind))
 		return
 	}
-	s.stream(w, r, func(ctx context.Context, to *stream) error {
-		shown, err := s.cluster.Open(ctx, ref)
+	s.stream(w, r, func(ctx context.Context, to *stream, cluster source) error {
+		shown, err := cluster.Open(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -248,19 +255,55 @@ func notFound(w http.ResponseWriter, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // the client is gone
 }
 
-// stream answers with server-sent events, for as long as the client stays.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context.Context, *stream) error) {
+// stream answers with server-sent events, for as long as the client stays and is authorized.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context.Context, *stream, source) error) {
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return
 	}
-	done, ok := s.hub.look(s.cfg.Streams)
-	if !ok {
+	cluster, done, err := s.hub.look(s.cfg.Streams)
+	if err != nil {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, fmt.Sprintf("%d streams are open already: close another tab of the page", s.cfg.Streams),
+		http.Error(w, fmt.Sprintf("no stream can be opened (%d at most): %v", s.cfg.Streams, err),
 			http.StatusServiceUnavailable)
 		return
 	}
 	defer done()
-	_ = run(r.Context(), newStream(w, s.cfg.Clock)) // an error is that of a client which is gone
+	ctx, end := s.whileAuthorized(r)
+	defer end()
+	_ = run(ctx, newStream(w, s.cfg.Clock), cluster) // an error is that of a client which is gone
 }
+
+// whileAuthorized returns a context that ends with the request, and when it is not authorized any more.
+func (s *Server) whileAuthorized(r *http.Request) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	if s.cfg.Authorize == nil {
+		return ctx, cancel
+	}
+	r = r.WithContext(ctx)
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.cfg.Clock.After(recheck):
+			}
+			if !s.cfg.Authorize(dropped{}, r) {
+				cancel()
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		cancel()
+		checking.Wait()
+	}
+}
+
+// dropped is a ResponseWriter of what nobody reads.
+type dropped struct{}
+
+func (dropped) Header() http.Header            { return http.Header{} }
+func (dropped) Write(text []byte) (int, error) { return len(text), nil }
+func (dropped) WriteHeader(int)                {}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 )
 
@@ -169,6 +171,37 @@ func TestAnAuthorizerIsAskedForEachPath(t *testing.T) {
 	}
 }
 
+// TestWhereAnyHostIsAnswered has the page behind proxies: one that ends TLS, and kubectl port-forward.
+func TestWhereAnyHostIsAnswered(t *testing.T) {
+	s := newServer(t, Config{Authorize: func(http.ResponseWriter, *http.Request) bool { return true }})
+	for name, c := range map[string]struct {
+		host, origin string
+		tls          bool
+		want         int
+	}{
+		"a proxy that ends TLS":          {"page.example", "https://page.example", false, http.StatusOK},
+		"kubectl port-forward":           {"localhost:8001", "http://localhost:8001", false, http.StatusOK},
+		"TLS of its own":                 {"page.example", "https://page.example", true, http.StatusOK},
+		"http where https is":            {"page.example", "http://page.example", true, http.StatusForbidden},
+		"another origin":                 {"page.example", "https://evil.example", false, http.StatusForbidden},
+		"another port of the same host":  {"localhost:8001", "http://localhost:8002", false, http.StatusForbidden},
+		"a proxy that drops the host":    {"10.0.0.7:8080", "https://page.example", false, http.StatusForbidden},
+		"an origin that hides what asks": {"page.example", "null", false, http.StatusForbidden},
+	} {
+		r := request("/secret/app/main.js", func(r *http.Request) {
+			r.Host = c.host
+			r.Header.Set("Origin", c.origin)
+			if c.tls {
+				r.TLS = &tls.ConnectionState{}
+			}
+		})
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.want, w.Body)
+		}
+	}
+}
+
 func TestTokensAreLongAndDiffer(t *testing.T) {
 	a, b := Token(), Token()
 	if a == b || len(a) < 43 || strings.ContainsAny(a, "/+=") {
@@ -188,21 +221,21 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestServeEndsWithItsContext(t *testing.T) {
+	before := goleak.IgnoreCurrent()
 	on, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t, Config{Hosts: []string{on.Addr().String()}})
+	s := newServer(t, Config{Authorize: func(http.ResponseWriter, *http.Request) bool { return true }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, on) }()
+	go func() { ended <- s.Serve(ctx, on) }()
 	// A stream that is open does not keep it.
 	answer, err := http.Get("http://" + on.Addr().String() + "/secret/api/list")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("status %d, type %q", answer.StatusCode, answer.Header.Get("Content-Type"))
 	}
@@ -213,6 +246,9 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("Run has not ended")
+		t.Fatal("Serve has not ended")
 	}
+	_ = answer.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	goleak.VerifyNone(t, before)
 }

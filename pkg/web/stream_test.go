@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/watch"
 )
 
 // fake is a cluster of claims.
@@ -29,6 +32,8 @@ type fake struct {
 	state    view.State
 	computed int
 	changed  chan struct{}
+	// begun and ended count the reads.
+	begun, ended atomic.Int32
 }
 
 func newFake(names ...string) *fake {
@@ -62,6 +67,16 @@ func (f *fake) State() view.State {
 
 func (f *fake) Changed() <-chan struct{} { return f.changed }
 
+func (f *fake) Run(ctx context.Context) {
+	f.begun.Add(1)
+	<-ctx.Done()
+	f.ended.Add(1)
+}
+
+func (f *fake) Open(context.Context, view.Ref) (*watch.Page, error) {
+	return nil, errors.New("it has no pages")
+}
+
 // set changes the phase of a claim, empty to delete it.
 func (f *fake) set(name, phase string) {
 	f.change(func() {
@@ -84,13 +99,13 @@ func (f *fake) change(do func()) {
 // serve runs a hub on a fake cluster, and serves its list.
 func serve(t *testing.T, f *fake, at clock.WithTicker, streams int) (url string, h *hub) {
 	t.Helper()
-	h = newHub(f, at, view.State{Cluster: "test"})
+	h = newHub(func() (source, error) { return f, nil }, at, view.State{Cluster: "test"})
 	s := &Server{cfg: Config{Clock: at, Streams: streams}, hub: h}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { h.run(ctx) })
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.stream(w, r, func(ctx context.Context, to *stream) error { return to.list(ctx, h) })
+		s.stream(w, r, func(ctx context.Context, to *stream, _ source) error { return to.list(ctx, h) })
 	}))
 	t.Cleanup(func() {
 		cancel()
@@ -240,24 +255,10 @@ func TestStreamsAreBounded(t *testing.T) {
 	second.until("all rows", func() bool { return len(second.rows) == 1 })
 }
 
-func TestChangesAreCoalescedAndNothingIsComputedForNobody(t *testing.T) {
+func TestChangesAreCoalesced(t *testing.T) {
 	at := testclock.NewFakeClock(time.Now())
 	f := newFake("a")
-	url, h := serve(t, f, at, 10)
-	step := func(d time.Duration) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !at.HasWaiters(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("nobody waits")
-			}
-		}
-		at.Step(d)
-	}
-	step(time.Hour)
-	step(time.Hour)
-	if f.computed != 0 {
-		t.Errorf("computed %d times for nobody", f.computed)
-	}
+	url, _ := serve(t, f, at, 10)
 	c := connect(t, url)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		f.mu.Lock()
@@ -294,12 +295,115 @@ func TestChangesAreCoalescedAndNothingIsComputedForNobody(t *testing.T) {
 	defer close(stop)
 	c.until("all rows", func() bool { return len(c.rows) == 101 })
 	c.until("a heartbeat", func() bool { return c.beats > 0 })
-	_ = h
+}
+
+// eventually polls a condition while time passes.
+func eventually(t *testing.T, what string, at *testclock.FakeClock, step time.Duration, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain: " + what)
+		}
+		at.Step(step)
+	}
+}
+
+// TestTheClusterIsReadOnlyWhileSomebodyLooks: not before the first, and not for long after the last.
+func TestTheClusterIsReadOnlyWhileSomebodyLooks(t *testing.T) {
+	at := testclock.NewFakeClock(time.Now())
+	f := newFake("a")
+	url, h := serve(t, f, at, 10)
+	at.Step(time.Hour)
+	if f.begun.Load() != 0 || h.source() != nil {
+		t.Error("the cluster is read before somebody looks")
+	}
+	for round := int32(1); round <= 2; round++ {
+		c := connect(t, url)
+		eventually(t, "the tables are computed", at, gap, func() bool {
+			now, _ := h.get()
+			return len(now.rows) == 1
+		})
+		c.until("all rows", func() bool { return len(c.rows) == 1 })
+		at.Step(time.Hour)
+		if f.ended.Load() != round-1 {
+			t.Error("the cluster is not read any more, although somebody looks")
+		}
+		c.end()
+		eventually(t, "the cluster is not read any more", at, time.Second, func() bool { return f.ended.Load() == round })
+		if now, closed := h.get(); f.begun.Load() != round || h.source() != nil || len(now.rows) != 0 || closed {
+			t.Errorf("read %d times, %d rows are kept", f.begun.Load(), len(now.rows))
+		}
+	}
+}
+
+// TestTheClusterIsReadOnAfterAReload: who comes back soon waits for nothing.
+func TestTheClusterIsReadOnAfterAReload(t *testing.T) {
+	at := testclock.NewFakeClock(time.Now())
+	f := newFake("a")
+	url, h := serve(t, f, at, 10)
+	c := connect(t, url)
+	c.until("the first state", func() bool { return c.state.Cluster == "test" })
+	c.end()
+	eventually(t, "nobody looks", at, 0, func() bool { return !h.watched() })
+	at.Step(linger - time.Second)
+	again := connect(t, url)
+	again.until("the first state", func() bool { return again.state.Cluster == "test" })
+	at.Step(time.Hour)
+	if f.begun.Load() > 1 || f.ended.Load() > 0 {
+		t.Errorf("read %d times, of which %d have ended", f.begun.Load(), f.ended.Load())
+	}
+}
+
+// TestAStreamEndsWithItsPermission has a permission be taken away while a stream is open.
+func TestAStreamEndsWithItsPermission(t *testing.T) {
+	at := testclock.NewFakeClock(time.Now())
+	var asked atomic.Int32
+	var refused atomic.Bool
+	h := newHub(func() (source, error) { return newFake("a"), nil }, at, view.State{})
+	s := &Server{hub: h, cfg: Config{Clock: at, Streams: 1,
+		Authorize: func(w http.ResponseWriter, _ *http.Request) bool {
+			asked.Add(1)
+			if refused.Load() {
+				http.Error(w, "no more", http.StatusForbidden)
+			}
+			return !refused.Load()
+		}}}
+	ended := make(chan *httptest.ResponseRecorder)
+	go func() {
+		w := httptest.NewRecorder()
+		s.stream(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody),
+			func(ctx context.Context, _ *stream, _ source) error {
+				<-ctx.Done()
+				return nil
+			})
+		ended <- w
+	}()
+	eventually(t, "it is asked again, twice", at, recheck, func() bool { return asked.Load() >= 2 })
+	select {
+	case <-ended:
+		t.Fatal("the stream has ended although it is authorized")
+	default:
+	}
+	refused.Store(true)
+	var w *httptest.ResponseRecorder
+	eventually(t, "the stream ends", at, recheck, func() bool {
+		select {
+		case w = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if body := w.Body.String(); w.Code != http.StatusOK || strings.Contains(body, "no more") {
+		t.Errorf("what is refused is written into the stream: %d %q", w.Code, body)
+	}
+	if h.watched() {
+		t.Error("a stream that has ended counts")
+	}
 }
 
 func TestAStreamEndsWithTheServer(t *testing.T) {
-	f := newFake("a")
-	h := newHub(f, clock.RealClock{}, view.State{})
+	h := newHub(func() (source, error) { return newFake("a"), nil }, clock.RealClock{}, view.State{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { h.run(ctx) })
