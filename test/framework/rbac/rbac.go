@@ -100,6 +100,44 @@ func GrantGuardController(ctx context.Context, client kubernetes.Interface, name
 	return append(rules, lease.Rules...), makeRole(ctx, client, namespace, account, lease)
 }
 
+const (
+	authorizationFile = "rbac-http-authorization.yaml"
+	webFile           = "rbac-volume-guard-web.yaml"
+	httpRolesFile     = "http-roles.yaml"
+)
+
+// GrantHTTPAuthorization makes the role for --http-authorization, binds it to the service account, and returns its
+// rules.
+func GrantHTTPAuthorization(ctx context.Context, client kubernetes.Interface, namespace,
+	account string) (rules []rbacv1.PolicyRule, err error) {
+	return guard(ctx, client, namespace, account, authorizationFile)
+}
+
+// GrantGuardWeb makes what volume-guard needs without controllers that are off by default, and with its page, and
+// returns the rules that the page adds.
+func GrantGuardWeb(ctx context.Context, client kubernetes.Interface, namespace,
+	account string) (rules []rbacv1.PolicyRule, err error) {
+	if _, err := guard(ctx, client, namespace, account, guardFile); err != nil {
+		return nil, err
+	}
+	return guard(ctx, client, namespace, account, authorizationFile, webFile)
+}
+
+// GrantHTTP makes the roles that are shipped for those who send requests to --http-endpoint, and binds one of them to a
+// service account.
+func GrantHTTP(ctx context.Context, client kubernetes.Interface, role, namespace, account string) error {
+	viewer, metrics, leaks := &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}
+	if err := readShipped(httpRolesFile, viewer, metrics, leaks); err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	for _, one := range []*rbacv1.ClusterRole{viewer, metrics, leaks} {
+		if one.Name == role {
+			return bindClusterRole(ctx, client, role+"-"+namespace+"-"+account, namespace, account, one)
+		}
+	}
+	return fmt.Errorf("%s has no role %q", httpRolesFile, role)
+}
+
 // fenceAgentsFile is what operators install for the agents of NodeFences that they use.
 const fenceAgentsFile = "rbac-volume-guard-fence-agents.yaml"
 

@@ -1,0 +1,264 @@
+package authorization
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// answers are those of an API server, by the token.
+type answers struct {
+	mu    sync.Mutex
+	of    map[string]decision
+	err   error
+	asked atomic.Int32
+	// wait, if set, is waited for before an answer.
+	wait chan struct{}
+}
+
+func (a *answers) ask(ctx context.Context, token, _ string) (decision, error) {
+	a.asked.Add(1)
+	if a.wait != nil {
+		select {
+		case <-a.wait:
+		case <-ctx.Done():
+			return decision{}, ctx.Err()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[token], a.err
+}
+
+func (a *answers) set(token string, d decision, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[token], a.err = d, err
+}
+
+func newFilter() (*Filter, *answers, *testclock.FakeClock) {
+	at := testclock.NewFakeClock(time.Now())
+	a := &answers{of: map[string]decision{"good": {user: "ann", allowed: true}, "poor": {user: "bob"}}}
+	return &Filter{reviews: newReviews(a, at)}, a, at
+}
+
+// send sends a request with an Authorization header, unless that is empty.
+func send(f *Filter, authorization string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/page/part", http.NoBody)
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	for _, do := range change {
+		do(r)
+	}
+	w := httptest.NewRecorder()
+	f.Handler("/page/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("what is protected"))
+	})).ServeHTTP(w, r)
+	return w
+}
+
+func TestWhoPasses(t *testing.T) {
+	basic := func(password string) func(*http.Request) {
+		return func(r *http.Request) { r.SetBasicAuth("anything", password) }
+	}
+	for name, c := range map[string]struct {
+		authorization string
+		change        func(*http.Request)
+		want          int
+		text          string
+	}{
+		"a token that may":                   {"Bearer good", nil, 200, ""},
+		"the scheme in small letters":        {"bearer good", nil, 200, ""},
+		"a browser":                          {"", basic("good"), 200, ""},
+		"no token":                           {"", nil, 401, "a token is required"},
+		"an empty token":                     {"Bearer ", nil, 401, "a token is required"},
+		"a browser without a password":       {"", basic(""), 401, "a token is required"},
+		"another scheme":                     {"Digest good", nil, 401, "a token is required"},
+		"no scheme":                          {"good", nil, 401, "a token is required"},
+		"a token that nobody has":            {"Bearer wrong", nil, 401, "not valid"},
+		"the same from a browser":            {"", basic("wrong"), 401, "not valid"},
+		"a token of more than 64 KiB":        {"Bearer " + strings.Repeat("x", maxToken+1), nil, 401, "a token is required"},
+		"a token without the permission":     {"Bearer poor", nil, 403, `user "bob" may not get /page/`},
+		"the user name in place of a token":  {"", func(r *http.Request) { r.SetBasicAuth("good", "x") }, 401, "not valid"},
+		"a token in the address":             {"", func(r *http.Request) { r.URL.RawQuery = "access_token=good" }, 401, ""},
+		"POST, which is not another request": {"Bearer good", func(r *http.Request) { r.Method = http.MethodPost }, 200, ""},
+	} {
+		f, _, _ := newFilter()
+		var changes []func(*http.Request)
+		if c.change != nil {
+			changes = append(changes, c.change)
+		}
+		w := send(f, c.authorization, changes...)
+		if w.Code != c.want || !strings.Contains(w.Body.String(), c.text) {
+			t.Errorf("%s: %d %q, want %d and %q", name, w.Code, w.Body, c.want, c.text)
+		}
+		if passed := strings.Contains(w.Body.String(), "what is protected"); passed != (c.want == 200) {
+			t.Errorf("%s: passed: %v", name, passed)
+		}
+		if asks := len(w.Header().Values("WWW-Authenticate")); (asks == 2) != (c.want == 401) {
+			t.Errorf("%s: %d challenges", name, asks)
+		}
+	}
+}
+
+// TestABrowserAsksThePersonOnce: what an open page asks for by itself does not open the browser's prompt.
+func TestABrowserAsksThePersonOnce(t *testing.T) {
+	f, _, _ := newFilter()
+	for mode, want := range map[string]int{"": 2, "navigate": 2, "cors": 1, "no-cors": 1, "same-origin": 1} {
+		w := send(f, "", func(r *http.Request) {
+			if mode != "" {
+				r.Header.Set("Sec-Fetch-Mode", mode)
+			}
+		})
+		if got := w.Header().Values("WWW-Authenticate"); len(got) != want || w.Code != http.StatusUnauthorized {
+			t.Errorf("%q: %d, challenges %q", mode, w.Code, got)
+		}
+	}
+}
+
+func TestTheMissingRuleIsNamed(t *testing.T) {
+	f, _, _ := newFilter()
+	for path, want := range map[string]string{
+		"/web/":    `{nonResourceURLs: ["/web/"], verbs: ["get"]}`,
+		"/metrics": `{nonResourceURLs: ["/metrics"], verbs: ["get"]}`,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		r.Header.Set("Authorization", "Bearer poor")
+		if f.For(path)(w, r) || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %q, want %q", path, w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestWithoutTheAPIServerNothingPasses(t *testing.T) {
+	f, a, at := newFilter()
+	a.set("good", decision{user: "ann", allowed: true}, errors.New("connection refused: good"))
+	if w := send(f, "Bearer good"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
+		strings.Contains(w.Body.String(), "refused") {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+	a.set("good", decision{user: "ann", allowed: true}, nil)
+	if w := send(f, "Bearer good"); w.Code != http.StatusOK { // an error is not kept
+		t.Errorf("it is back, and the answer is %d", w.Code)
+	}
+	a.set("good", decision{}, errors.New("connection refused"))
+	at.Step(allowedFor - time.Second)
+	if w := send(f, "Bearer good"); w.Code != http.StatusOK {
+		t.Errorf("within the minute: %d", w.Code)
+	}
+	at.Step(time.Second)
+	if w := send(f, "Bearer good"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("after the minute: %d, want 503", w.Code)
+	}
+}
+
+func TestDecisionsAreKeptForAShortTime(t *testing.T) {
+	f, a, at := newFilter()
+	expect := func(token string, want int, asked int32) {
+		t.Helper()
+		if w := send(f, "Bearer "+token); w.Code != want || a.asked.Load() != asked {
+			t.Errorf("%s: %d, want %d; asked %d times, want %d", token, w.Code, want, a.asked.Load(), asked)
+		}
+	}
+	expect("good", 200, 1)
+	expect("good", 200, 1)
+	expect("poor", 403, 2)
+	expect("wrong", 401, 3)
+	expect("wrong", 401, 3)
+	a.set("good", decision{user: "ann"}, nil) // the role is removed
+	a.set("poor", decision{user: "bob", allowed: true}, nil)
+	expect("good", 200, 3)
+	expect("poor", 403, 3)
+	at.Step(refusedFor)
+	expect("poor", 200, 4)
+	at.Step(allowedFor - refusedFor)
+	expect("good", 403, 5)
+	at.Step(time.Hour)
+	expect("wrong", 401, 6)
+	// Another path is another question.
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r.Header.Set("Authorization", "Bearer wrong")
+	if f.For("/other")(w, r); a.asked.Load() != 7 {
+		t.Errorf("asked %d times", a.asked.Load())
+	}
+}
+
+// TestTheRequestsOfAPageAreOneQuestion has them come at once.
+func TestTheRequestsOfAPageAreOneQuestion(t *testing.T) {
+	f, a, _ := newFilter()
+	a.wait = make(chan struct{})
+	gone, leave := context.WithCancel(t.Context())
+	var first, others sync.WaitGroup
+	first.Go(func() { // its client goes away
+		send(f, "Bearer good", func(r *http.Request) { *r = *r.WithContext(gone) })
+	})
+	for deadline := time.Now().Add(time.Minute); a.asked.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is asked")
+		}
+	}
+	for range 20 {
+		others.Go(func() {
+			if w := send(f, "Bearer good"); w.Code != http.StatusOK {
+				t.Errorf("%d %q", w.Code, w.Body)
+			}
+		})
+	}
+	leave()
+	first.Wait()
+	close(a.wait)
+	others.Wait()
+	if asked := a.asked.Load(); asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// TestAFloodOfTokensIsBounded, and locks nobody out who was let in before.
+func TestAFloodOfTokensIsBounded(t *testing.T) {
+	f, a, at := newFilter()
+	send(f, "Bearer good")
+	at.Step(allowedFor)
+	count := map[int]int{}
+	for i := range 3 * maxDecisions {
+		w := send(f, fmt.Sprint("Bearer wrong", i))
+		count[w.Code]++
+		if w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") == "" {
+			t.Fatal("it is not said when to try again")
+		}
+	}
+	if asked := int(a.asked.Load()); asked > newBurst+1 || count[429] != 3*maxDecisions-(asked-1) {
+		t.Errorf("the API server is asked %d times; answers %v", asked, count)
+	}
+	if w := send(f, "Bearer good"); w.Code != http.StatusOK {
+		t.Errorf("one who was let in before is answered with %d", w.Code)
+	}
+	at.Step(time.Second)
+	if w := send(f, "Bearer poor"); w.Code != http.StatusForbidden {
+		t.Errorf("a second later: %d", w.Code)
+	}
+}
+
+// TestTokensAreNotKept looks at all that is kept.
+func TestTokensAreNotKept(t *testing.T) {
+	f, _, _ := newFilter()
+	send(f, "Bearer good")
+	send(f, "Bearer an-invented-token")
+	keys := f.reviews.kept.Keys()
+	if text := fmt.Sprint(keys); len(keys) != 2 || strings.Contains(text, "good") || strings.Contains(text, "invented") {
+		t.Errorf("kept are %s", text)
+	}
+}
