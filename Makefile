@@ -163,7 +163,7 @@ docs: apis ## Write what is generated in docs/, and the copies in the charts, wh
 	cp $(addprefix deploy/manifests/pod-safety-,crd.yaml policies.yaml hold.yaml hold-webhook.yaml) deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/single-node-,policies.yaml gate.yaml gate-webhook.yaml) deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/node-fencing-,crd.yaml policy.yaml roles.yaml) deploy/charts/volume-guard/files/
-	cp deploy/manifests/statefulset-claims-warn.yaml deploy/charts/volume-guard/files/
+	cp deploy/manifests/statefulset-claims-warn.yaml deploy/manifests/http-roles.yaml deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml leaks.yaml) deploy/charts/csi-reclaimer/files/
 
 dashboard: ## Hold the dashboard against the schema that Grafana publishes. Needs npm

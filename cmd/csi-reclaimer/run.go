@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
@@ -42,7 +43,9 @@ type sidecar struct {
 	events  record.EventRecorder
 	metrics prometheus.Registerer
 	traces  trace.TracerProvider
-	stdout  io.Writer
+	// filter authorizes requests with --http-authorization.
+	filter *authorization.Filter
+	stdout io.Writer
 }
 
 // Run runs the sidecar until ctx ends, or an error occurs that waiting does not fix.
@@ -65,7 +68,11 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if o.checksLeaks() {
 		o.http.Handle(leaksPath, &o.leaks.board)
 	}
-	if err := o.http.Start(background, &running, state, metrics, rpcs); err != nil {
+	filter, err := authorization.New(config)
+	if err != nil {
+		return err
+	}
+	if err := o.http.Start(background, &running, filter, state, metrics, rpcs); err != nil {
 		return err
 	}
 	traces, stopTraces, err := o.traces.Start(ctx, name, version.Get())
@@ -94,7 +101,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	defer stopEvents()
 	s := &sidecar{
 		options: o, config: config, acting: app.LeaderConfig(config, clock), clock: clock, driver: driver,
-		events: events, metrics: metrics, traces: traces, stdout: stdout,
+		events: events, metrics: metrics, traces: traces, filter: filter, stdout: stdout,
 	}
 	return s.run(ctx, background, &running, state)
 }
@@ -110,6 +117,9 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	all, err := s.newControllers(ctx)
 	if err != nil {
 		return err
+	}
+	if s.http.Authorizes() {
+		all.checkers = append(all.checkers, s.filter)
 	}
 	ready := &readiness{reclaimer: all.reclaimer, provisioner: all.provisioner}
 	state.Begin(ready.check)

@@ -48,6 +48,7 @@ type options struct {
 
 	leader leader.Options
 	http   health.Options
+	web    webOptions
 	grace  time.Duration
 }
 
@@ -107,6 +108,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 
 	fs = groups.FlagSet("Health and metrics")
 	o.http.Flags(fs)
+	o.web.flags(fs)
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
 		"How long calls in progress may take after SIGTERM before they are canceled. Keep it below the pod's "+
 			"terminationGracePeriodSeconds.")
@@ -191,6 +193,7 @@ func (o *options) Validate() error {
 	add(o.podSafety.unmountGrace <= 0, "--unmount-grace=%v: must be positive", o.podSafety.unmountGrace)
 	add(o.statefulSet.scaleDownGrace <= 0, "--scale-down-grace=%v: must be positive", o.statefulSet.scaleDownGrace)
 	add(o.nodeFencing.keepReturned <= 0, "--keep-returned-fences=%v: must be positive", o.nodeFencing.keepReturned)
+	add(o.web.serve && !o.http.Serves(), "--web: nothing is served; set --http-endpoint")
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	return errors.Join(wrong...)
 }

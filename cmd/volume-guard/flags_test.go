@@ -139,6 +139,20 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	}
 }
 
+// TestThePageIsOffByDefault, and needs the port.
+func TestThePageIsOffByDefault(t *testing.T) {
+	if o, err := parse(t, "--http-endpoint=:8080"); err != nil || o.web.serve || o.http.Authorizes() {
+		t.Errorf("by default: page %v, authorization %v, %v", o.web.serve, o.http.Authorizes(), err)
+	}
+	if o, err := parse(t, "--http-endpoint=:8080", "--web=true", "--http-authorization=true"); err != nil ||
+		!o.web.serve || !o.http.Authorizes() {
+		t.Errorf("as was said: page %v, authorization %v, %v", o.web.serve, o.http.Authorizes(), err)
+	}
+	if _, err := parse(t, "--web=true"); err == nil || !strings.Contains(err.Error(), "--web: nothing is served; set --http-endpoint") {
+		t.Errorf("without the port: %v", err)
+	}
+}
+
 // TestALeftOverIsReleasedAlone: a release of single-node needs no other controller.
 func TestALeftOverIsReleasedAlone(t *testing.T) {
 	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true"); err != nil {
@@ -167,6 +181,8 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--leader-election-lease-duration=1s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"},
 		{"--metrics-path=metrics"},
+		{"--http-authorization=true"},
+		{"--web=true"},
 	} {
 		if _, err := parse(t, args...); err == nil {
 			t.Errorf("%q is taken", args)

@@ -55,9 +55,11 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		})
 	}
 	state := health.NewState(begun)
-	if err := o.http.Start(background, &running, state, metrics); err != nil {
+	needs, err := o.serve(background, &running, config, state, metrics)
+	if err != nil {
 		return err
 	}
+	checkers = append(checkers, needs...)
 	elector, err := o.leader.Elector(config, name, clock)
 	if err != nil {
 		return err

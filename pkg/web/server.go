@@ -16,9 +16,11 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/page"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/web/view"
@@ -70,9 +72,10 @@ func (c Config) Validate() error {
 
 // Server serves the page. It is safe for concurrent use.
 type Server struct {
-	cfg    Config
-	hub    *hub
-	prefix [sha256.Size]byte
+	cfg           Config
+	hub           *hub
+	prefix        [sha256.Size]byte
+	authorization authorizationv1.AuthorizationV1Interface
 }
 
 // New returns a Server of the cluster that config describes; config is copied. Nothing is read before somebody opens
@@ -88,19 +91,29 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 		cfg.Clock = clock.RealClock{}
 	}
 	config = rest.CopyConfig(config)
+	client, err := authorizationv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for SelfSubjectAccessReviews: %w", err)
+	}
 	begin := func() (source, error) {
 		return watch.New(config, watch.Config{Role: cfg.Role, Driver: cfg.Driver, LeakPort: cfg.LeakPort, Clock: cfg.Clock})
 	}
 	if _, err := begin(); err != nil { // what is wrong with config shows now
 		return nil, err
 	}
-	return &Server{cfg: cfg, prefix: sha256.Sum256([]byte(cfg.Prefix)),
+	return &Server{cfg: cfg, authorization: client, prefix: sha256.Sum256([]byte(cfg.Prefix)),
 		hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version})}, nil
 }
 
 // Run reads the cluster while somebody looks, until ctx ends, and returns when all that it started has ended. Streams
 // end with it. It is called once. Requests are answered by ServeHTTP.
 func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing]. The page names
+// them, too.
+func (s *Server) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, s.authorization, watch.Permissions())
+}
 
 // Serve is Run, and serves on the listener. It closes the listener.
 func (s *Server) Serve(ctx context.Context, on net.Listener) error {

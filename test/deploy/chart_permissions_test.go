@@ -4,9 +4,12 @@ package deploy
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestChartGrantsNoSecretsByDefault, and then its own certificate alone.
@@ -76,6 +79,16 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			"; get,create,delete machinedeletionremediations.machine-deletion-remediation.medik8s.io" +
 			"; get,create,patch networkfences.csiaddons.openshift.io; list csiaddonsnodes.csiaddons.openshift.io" +
 			"; get networkfenceclasses.csiaddons.openshift.io"
+		reviews = "; create tokenreviews.authentication.k8s.io; create subjectaccessreviews.authorization.k8s.io"
+		page    = reviews + "; get,list,watch persistentvolumes; get,list,watch persistentvolumeclaims" +
+			"; get,list,watch pods; get,list,watch nodes; get namespaces; list,watch events" +
+			"; list,watch volumeattachments.storage.k8s.io; list,watch csidrivers.storage.k8s.io" +
+			"; list,watch csinodes.storage.k8s.io; list,watch storageclasses.storage.k8s.io; list statefulsets.apps" +
+			"; get,list,watch leases.coordination.k8s.io; get,list,watch nodefences.csi-reclaimer.io" +
+			"; list fencepolicies.csi-reclaimer.io" +
+			"; get mutatingadmissionpolicies.admissionregistration.k8s.io" +
+			"; get mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
+			"; get mutatingwebhookconfigurations.admissionregistration.k8s.io"
 		webhooks = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
 			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
 			"validatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -102,6 +115,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		"with fences by hand":                 intreeReads + intreeWrites + events + fenceReads + fenceWrites + roles,
 		"with node fencing, for a first look": intreeReads + fenceReads + roles,
 		"with monitoring":                     intreeReads + intreeWrites + events,
+		"with the page":                       intreeReads + intreeWrites + events + page,
+		"with metrics that need a token":      intreeReads + intreeWrites + events + reviews,
 		"with little":                         "",
 		"with everything else":                intreeReads + intreeWrites + events,
 	} {
@@ -127,7 +142,52 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
 		}
 	}
-	if len(guardValues()) != 21 {
+	if len(guardValues()) != 23 {
 		t.Error("a rendering is not looked at")
+	}
+}
+
+// TestChartHasRolesForTokens: with the page or authorized metrics, and each allows paths alone.
+func TestChartHasRolesForTokens(t *testing.T) {
+	want := map[string]string{"volume-guard-web-viewer": "/web/", "csi-reclaimer-metrics-reader": "/metrics",
+		"csi-reclaimer-leaks-reader": "/leaks"}
+	for name, values := range guardValues() {
+		found := map[string]string{}
+		for _, d := range render(t, values...) {
+			for _, rule := range d.rules(t) {
+				if len(rule.NonResourceURLs) == 0 {
+					continue
+				}
+				found[d.GetName()] = strings.Join(rule.NonResourceURLs, " ")
+				if !slices.Equal(rule.Verbs, []string{"get"}) || len(rule.Resources) > 0 {
+					t.Errorf("%s: %s: %+v", name, d, rule)
+				}
+			}
+		}
+		tokens := slices.Contains([]string{"with the page", "with metrics that need a token"}, name)
+		if tokens && !maps.Equal(found, want) || !tokens && len(found) > 0 {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+}
+
+// TestChartPodMonitorSendsToken, and does without where none is required.
+func TestChartPodMonitorSendsToken(t *testing.T) {
+	for name, want := range map[string]any{"with monitoring": nil,
+		"with metrics that need a token": map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}}} {
+		monitor := find(t, render(t, guardValues()[name]...), "PodMonitor", guard)
+		endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
+		if len(endpoints) != 1 {
+			t.Fatalf("%s: %d endpoints", name, len(endpoints))
+		}
+		endpoint, _ := endpoints[0].(map[string]any)
+		if got := endpoint["authorization"]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", "httpAuthorization.enabled=true", "--set",
+		"monitoring.podMonitor.enabled=true")
+	if err == nil || !strings.Contains(err.Error(), "monitoring.podMonitor.tokenSecret.name") {
+		t.Errorf("without a token: %v", err)
 	}
 }

@@ -56,6 +56,9 @@ func guardValues() map[string][]string {
 			"nodeFencing.remediationNamespaces={a}", "nodeFencing.networkFences=true", "dryRun=true"},
 		"with monitoring": {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true",
 			"monitoring.dashboard.enabled=true"},
+		"with the page": {"web.enabled=true"},
+		"with metrics that need a token": {"httpAuthorization.enabled=true", "monitoring.podMonitor.enabled=true",
+			"monitoring.podMonitor.tokenSecret.name=prometheus"},
 		"with little": {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false",
 			"networkPolicy.enabled=false", "releaseOnUninstall.enabled=false"},
 		"with everything else": {
@@ -281,6 +284,7 @@ func TestChartRendersManifests(t *testing.T) {
 			"single-node-policies.yaml single-node-gate-webhook.yaml rbac-volume-guard-single-node.yaml",
 		"with claims of sets": common + " rbac-volume-guard-statefulset-claims.yaml",
 		"with warnings":       common + " statefulset-claims-warn.yaml",
+		"with the page":       common + " http-roles.yaml rbac-http-authorization.yaml rbac-volume-guard-web.yaml",
 		"with node fencing": common + " node-fencing-crd.yaml node-fencing-policy.yaml node-fencing-roles.yaml " +
 			"rbac-volume-guard-node-fencing.yaml rbac-volume-guard-fence-agents.yaml",
 		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
@@ -315,6 +319,7 @@ func TestChartRendersManifests(t *testing.T) {
 			"ClusterRoleBinding/volume-guard-node-fencing", "RoleBinding/volume-guard-node-fencing",
 			"RoleBinding/volume-guard-fence-agent-job", "RoleBinding/volume-guard-fence-agent-remediation",
 			"ClusterRoleBinding/volume-guard-fence-agent-network",
+			"ClusterRoleBinding/csi-reclaimer-http-authorization", "ClusterRoleBinding/volume-guard-web",
 		} {
 			delete(rendered, more)
 		}
@@ -448,6 +453,9 @@ func asManifest(t *testing.T, o map[string]any, values []string) {
 		if strings.HasPrefix(value, "nodeFencing.enabled=") {
 			args[0] += ",node-fencing"
 		}
+		if strings.HasPrefix(value, "web.enabled=") {
+			args = append(args, "--web")
+		}
 	}
 	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
 		t.Fatal(err)
@@ -468,7 +476,7 @@ func TestChartContainsCopies(t *testing.T) {
 		dashboardFile: filepath.Join("dashboard", dashboardFile)}
 	for _, name := range []string{"pod-safety-crd", "pod-safety-policies", "pod-safety-hold", "pod-safety-hold-webhook",
 		"single-node-policies", "single-node-gate", "single-node-gate-webhook", "node-fencing-crd", "node-fencing-policy",
-		"node-fencing-roles", "statefulset-claims-warn"} {
+		"node-fencing-roles", "statefulset-claims-warn", "http-roles"} {
 		copies[name+".yaml"] = filepath.Join("manifests", name+".yaml")
 	}
 	if there, err := os.ReadDir(inDeploy(t, "charts", guard, "files")); err != nil || len(there) != len(copies) {

@@ -106,6 +106,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	plays[`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\n"}{end}'`] = play{scene: s.makeLeavingPV, want: "pvc-77f0"}
 	s.addAudit(t, plays)
 	s.addManifests(plays)
+	s.addTokens(plays)
 	s.addPodSafety(plays)
 	s.addStatefulSets(plays)
 	s.addFencing(plays)
@@ -158,9 +159,31 @@ func (s *shell) addManifests(plays map[string]play) {
 		"-n csi-reclaimer -f deploy/manifests/rbac-volume-guard-webhooks.yaml",
 		"-f deploy/manifests/pod-safety-crd.yaml", "-f deploy/manifests/pod-safety-policies.yaml",
 		"-f deploy/manifests/pod-safety-hold.yaml", "-f deploy/manifests/pod-safety-hold-webhook.yaml",
+		"-f deploy/manifests/rbac-volume-guard-web.yaml", "-f deploy/manifests/rbac-http-authorization.yaml",
+		"-f deploy/manifests/http-roles.yaml",
 		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
+	}
+}
+
+// addTokens runs what the page about the page of volume-guard says of tokens.
+func (s *shell) addTokens(plays map[string]play) {
+	const account, viewers = "serviceaccount web-viewer -n csi-reclaimer", "clusterrolebinding volume-guard-web-viewers " +
+		"--clusterrole=volume-guard-web-viewer --serviceaccount=csi-reclaimer:web-viewer"
+	for _, object := range []string{account, viewers} {
+		plays["kubectl create "+object] = play{scene: makeHomes, also: "--dry-run=server", want: "created"}
+	}
+	plays["kubectl create token web-viewer -n csi-reclaimer --duration=8h"] = play{scene: s.makeViewer, want: "ey"}
+	plays["kubectl port-forward -n csi-reclaimer deployment/volume-guard 8080"] = play{
+		why: "no kubelet runs here; TestThePageOfVolumeGuard of test/web opens the page"}
+}
+
+func (s *shell) makeViewer(t *testing.T) {
+	t.Helper()
+	makeHomes(t)
+	if _, err := cluster.ServiceAccount(patiently(t), "csi-reclaimer", "web-viewer"); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of the work queues
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
@@ -25,11 +26,18 @@ type Options struct {
 	endpoint, oldEndpoint string
 	metricsPath           string
 	pprof                 bool
+	authorize             bool
 	// more are the paths that the program itself serves.
 	more map[string]http.Handler
 }
 
-// Handle serves a further path. It is called before Start.
+// Serves reports whether there is a port.
+func (o *Options) Serves() bool { return o.address() != "" }
+
+// Authorizes reports whether all but health is served only to those who may get it.
+func (o *Options) Authorizes() bool { return o.Serves() && o.authorize }
+
+// Handle serves a further path, and what is below it if it ends with a slash. It is called before Start.
 func (o *Options) Handle(path string, handler http.Handler) {
 	if o.more == nil {
 		o.more = map[string]http.Handler{}
@@ -48,6 +56,10 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.pprof, "enable-pprof", false,
 		"Serve profiles under /debug/pprof/, too. They reveal much about the process: use an address that no one else can "+
 			"reach.")
+	fs.BoolVar(&o.authorize, "http-authorization", false,
+		"Serve all paths of --http-endpoint but those of health only to those who may get them: the API server reviews the "+
+			"bearer token of a request (TokenReview), and whether it may get the path as a non-resource URL "+
+			"(SubjectAccessReview). Needs rbac-http-authorization.yaml.")
 }
 
 // Validate returns every setting that is wrong.
@@ -58,6 +70,9 @@ func (o *Options) Validate() error {
 	}
 	if o.metricsPath == "" || o.metricsPath[0] != '/' {
 		wrong = append(wrong, fmt.Errorf("--metrics-path=%q: must begin with /", o.metricsPath))
+	}
+	if o.authorize && !o.Serves() {
+		wrong = append(wrong, errors.New("--http-authorization: nothing is served; set --http-endpoint"))
 	}
 	return errors.Join(wrong...)
 }
@@ -71,8 +86,8 @@ func (o *Options) address() string {
 }
 
 // Start serves on the port, if there is one, until ctx ends; running counts the server. The metrics of Kubernetes'
-// libraries are served with the others.
-func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *State,
+// libraries are served with the others. With --http-authorization, filter decides on requests.
+func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *authorization.Filter, state *State,
 	metrics ...prometheus.Gatherer) error {
 	address := o.address()
 	if address == "" {
@@ -81,7 +96,8 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *Sta
 	if _, taken := o.more[o.metricsPath]; taken {
 		return fmt.Errorf("--metrics-path=%s: another page has this path; set a different one", o.metricsPath)
 	}
-	server, err := Listen(address, o.handler(state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
+	server, err := Listen(address,
+		o.handler(filter, state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
 	if err != nil {
 		return err
 	}
@@ -93,22 +109,31 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *Sta
 	return nil
 }
 
+// profiles is the path of the profiles. Who may get it may get all that is below it.
+const profiles = "/debug/pprof/"
+
 // handler returns the paths of the port.
-func (o *Options) handler(state *State, metrics prometheus.Gatherer) http.Handler {
+func (o *Options) handler(filter *authorization.Filter, state *State, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", Health(state.Alive))
 	mux.Handle("/readyz", Health(state.Alive, state.Ready))
 	mux.Handle(leader.HealthPath, Health(state.Alive))
+	// handle serves under a pattern what a rule about path allows.
+	handle := func(pattern, path string, handler http.Handler) {
+		if o.authorize {
+			handler = filter.Handler(path, handler)
+		}
+		mux.Handle(pattern, handler)
+	}
 	if o.pprof {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		for name, handler := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline,
+			"profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
+			handle(profiles+name, profiles, handler)
+		}
 	}
 	for path, handler := range o.more {
-		mux.Handle(path, handler)
+		handle(path, path, handler)
 	}
-	mux.Handle(o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	handle(o.metricsPath, o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
 }

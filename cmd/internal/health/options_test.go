@@ -9,12 +9,16 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
 func TestAPathOfTheProgramsOwn(t *testing.T) {
 	o := &Options{endpoint: "127.0.0.1:0", metricsPath: "/metrics"}
 	o.Handle("/own", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("mine")) }))
-	handler := o.handler(NewState(func() error { return nil }), prometheus.NewRegistry())
+	handler := o.handler(nil, NewState(func() error { return nil }), prometheus.NewRegistry())
 	for path, want := range map[string]string{"/own": "mine", "/healthz": "ok\n"} {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
@@ -26,7 +30,33 @@ func TestAPathOfTheProgramsOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
-	if err := o.Start(ctx, &running, NewState(nil)); err == nil || !strings.Contains(err.Error(), "--metrics-path=/own") {
+	if err := o.Start(ctx, &running, nil, NewState(nil)); err == nil || !strings.Contains(err.Error(), "--metrics-path=/own") {
 		t.Errorf("two that are served under one path: %v", err)
+	}
+}
+
+// TestWhatNeedsAToken: all but health, and only with --http-authorization.
+func TestWhatNeedsAToken(t *testing.T) {
+	filter, err := authorization.New(&rest.Config{Host: "http://127.0.0.1:1"}) // nobody is asked without a token
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range []bool{false, true} {
+		o := &Options{endpoint: "127.0.0.1:0", metricsPath: "/figures", pprof: true, authorize: on}
+		o.Handle("/own", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("mine")) }))
+		handler := o.handler(filter, NewState(func() error { return nil }), prometheus.NewRegistry())
+		for path, open := range map[string]bool{"/healthz": true, "/readyz": true, leader.HealthPath: true,
+			"/figures": false, "/own": false, "/debug/pprof/": false, "/debug/pprof/cmdline": false,
+			"/debug/pprof/symbol": false, "/debug/pprof/heap": false} {
+			want := http.StatusOK
+			if on && !open {
+				want = http.StatusUnauthorized
+			}
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+			if answer.Code != want {
+				t.Errorf("authorization %v: %s is answered with %d, want %d", on, path, answer.Code, want)
+			}
+		}
 	}
 }

@@ -44,6 +44,7 @@ func Listen(address string, handler http.Handler) (*Server, error) {
 	return &Server{listener: listener, server: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    1 << 17, // the longest token, and what else a browser sends
 	}}, nil
 }
 

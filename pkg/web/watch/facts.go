@@ -141,7 +141,9 @@ func (c *Cluster) health() []health {
 // State returns how current the caches are, and what the caller may not read.
 func (c *Cluster) State() view.State {
 	s := stateOf(c.health())
-	if _, err := c.reports(); err != nil {
+	if c.cfg.LeakPort == 0 {
+		s.Unread = append(s.Unread, "Leak reports: they are not read here. So it is not known which leaks are suspected.")
+	} else if _, err := c.reports(); err != nil {
 		s.Unread = append(s.Unread, fmt.Sprintf("Leak reports (pods/proxy): %v. So suspected leaks are not shown.", err))
 	}
 	if admission := c.Admission(context.Background()); admission.Err != nil {

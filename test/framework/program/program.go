@@ -120,6 +120,9 @@ func (p *Program) WaitReady(ctx context.Context) error {
 	}
 }
 
+// Address is that of the HTTP port.
+func (p *Program) Address() string { return p.address }
+
 // Get returns what the HTTP port answers under a path; anything but 200 is an error with
 // the answer in it.
 func (p *Program) Get(ctx context.Context, path string) (string, error) {
