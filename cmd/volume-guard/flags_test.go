@@ -148,7 +148,8 @@ func TestThePageIsOffByDefault(t *testing.T) {
 		!o.web.serve || !o.http.Authorizes() {
 		t.Errorf("as was said: page %v, authorization %v, %v", o.web.serve, o.http.Authorizes(), err)
 	}
-	if _, err := parse(t, "--web=true"); err == nil || !strings.Contains(err.Error(), "--web: nothing is served; set --http-endpoint") {
+	if _, err := parse(t, "--web=true"); err == nil ||
+		!strings.Contains(err.Error(), "--web: nothing is served; set --http-endpoint") {
 		t.Errorf("without the port: %v", err)
 	}
 }

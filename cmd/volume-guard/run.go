@@ -59,7 +59,6 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	checkers = append(checkers, needs...)
 	elector, err := o.leader.Elector(config, name, clock)
 	if err != nil {
 		return err
@@ -67,7 +66,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	state.Watch(elector.Check)
 	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
-		app.WatchPermissions(background, checkers,
+		app.WatchPermissions(background, append(checkers, needs...),
 			func(missing []access.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
 	})
 	err = app.RunControllers(ctx, all.controllers(), o.grace, elector)

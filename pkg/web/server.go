@@ -199,9 +199,15 @@ func (s *Server) fromHere(r *http.Request) bool {
 	if len(s.cfg.Hosts) > 0 && !slices.Contains(s.cfg.Hosts, r.Host) {
 		return false
 	}
-	https, http := r.TLS != nil || len(s.cfg.Hosts) == 0, r.TLS == nil
+	var own []string
+	if r.TLS == nil {
+		own = append(own, "http://"+r.Host)
+	}
+	if r.TLS != nil || len(s.cfg.Hosts) == 0 {
+		own = append(own, "https://"+r.Host)
+	}
 	for _, origin := range r.Header.Values("Origin") {
-		if !(https && origin == "https://"+r.Host || http && origin == "http://"+r.Host) {
+		if !slices.Contains(own, origin) {
 			return false
 		}
 	}
@@ -282,14 +288,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context
 		return
 	}
 	defer done()
-	ctx, end := s.whileAuthorized(r)
+	ctx, end := s.whileAuthorized(r.Context(), r)
 	defer end()
 	_ = run(ctx, newStream(w, s.cfg.Clock), cluster) // an error is that of a client which is gone
 }
 
-// whileAuthorized returns a context that ends with the request, and when it is not authorized any more.
-func (s *Server) whileAuthorized(r *http.Request) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(r.Context())
+// whileAuthorized returns a context that ends with ctx, and when the request is not authorized any more.
+func (s *Server) whileAuthorized(ctx context.Context, r *http.Request) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	if s.cfg.Authorize == nil {
 		return ctx, cancel
 	}

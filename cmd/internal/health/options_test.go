@@ -30,7 +30,8 @@ func TestAPathOfTheProgramsOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
-	if err := o.Start(ctx, &running, nil, NewState(nil)); err == nil || !strings.Contains(err.Error(), "--metrics-path=/own") {
+	if err := o.Start(ctx, &running, nil, NewState(nil)); err == nil ||
+		!strings.Contains(err.Error(), "--metrics-path=/own") {
 		t.Errorf("two that are served under one path: %v", err)
 	}
 }
