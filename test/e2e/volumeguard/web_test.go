@@ -41,7 +41,8 @@ func TestThePageAndItsPermissions(t *testing.T) {
 	env.Must(rbac.GrantHTTP(env.Ctx, env.Client, "volume-guard-web-viewer", env.Namespace, "viewer"))
 	env.Must(rbac.GrantHTTP(env.Ctx, env.Client, "csi-reclaimer-metrics-reader", env.Namespace, "prometheus"))
 	for token, want := range map[string]map[string]int{
-		"":         {"/web/": 401, "/web/app/main.js": 401, "/web/api/list": 401, "/metrics": 401, "/readyz": 200, "/healthz": 200},
+		"": {"/web/": 401, "/web/app/main.js": 401, "/web/api/list": 401, "/metrics": 401, "/readyz": 200,
+			"/healthz": 200},
 		"invented": {"/web/": 401, "/web/api/list": 401, "/metrics": 401, "/healthz/leader-election": 200},
 		nobody:     {"/web/": 403, "/web/api/list": 403, "/web/api/object/pv/-/x": 403, "/metrics": 403, "/readyz": 200},
 		viewer:     {"/web/": 200, "/web/app/main.js": 200, "/web/none": 404, "/metrics": 403},
