@@ -62,6 +62,8 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`, items)
 		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/leaks":
 			fmt.Fprint(w, report)
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/locked:8080/proxy/leaks": // it runs with --http-authorization
+			http.Error(w, "unauthorized: a token is required", http.StatusUnauthorized)
 		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
 		case of[path.Base(r.URL.Path)] != "" && r.Method == http.MethodGet:
@@ -108,6 +110,8 @@ func TestWhereAReportComesFrom(t *testing.T) {
 			wrong: "no pod holds Lease d-example-com"},
 		"a pod without a report": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"},
 			wrong: "serves no /leaks on port 8080"},
+		"a pod that requires a token": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/locked"},
+			wrong: "through kubectl port-forward, and read it with --from=-"},
 		"a report of something else": {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"},
 			wrong: "about driver d.example.com, not other"},
 		"an input that is no report": {input: "<html>", args: []string{"--from=-"}, wrong: "it is not a leak report"},

@@ -103,8 +103,8 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 			name, s.port, err)
 	}
 	if apierrors.IsUnauthorized(err) {
-		return nil, fmt.Errorf("pod %s/%s may require a token (--http-authorization), which the API server does not pass on: "+
-			"fetch the report yourself through kubectl port-forward, and read it with --from=-: %w", namespace, name, err)
+		return nil, fmt.Errorf("pod %s/%s may require a token (--http-authorization), which the API server does not pass "+
+			"on: fetch the report yourself through kubectl port-forward, and read it with --from=-: %w", namespace, name, err)
 	}
 	return text, err
 }

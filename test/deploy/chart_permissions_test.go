@@ -174,7 +174,8 @@ func TestChartHasRolesForTokens(t *testing.T) {
 // TestChartPodMonitorSendsToken, and does without where none is required.
 func TestChartPodMonitorSendsToken(t *testing.T) {
 	for name, want := range map[string]any{"with monitoring": nil,
-		"with metrics that need a token": map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}}} {
+		"with metrics that need a token": map[string]any{
+			"credentials": map[string]any{"name": "prometheus", "key": "token"}}} {
 		monitor := find(t, render(t, guardValues()[name]...), "PodMonitor", guard)
 		endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
 		if len(endpoints) != 1 {
