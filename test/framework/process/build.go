@@ -32,6 +32,11 @@ func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...strin
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)
 	}
+	return BuildIn(ctx, root, pkg, progress, goFlags...)
+}
+
+// BuildIn is Build for the module whose root is that folder, such as another version of the project.
+func BuildIn(ctx context.Context, root, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
 	binary = filepath.Join(root, ".build", "bin", binaryName(pkg, goFlags))
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)

@@ -1,0 +1,160 @@
+//go:build unix
+
+package previous
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// pinned stands for the release before the first one, of which there is none: a commit that has both programs, their
+// manifests and their charts. Make it empty once the first release is tagged: a checkout without that tag is then one
+// without its history. See docs/how-to/release.md.
+const pinned = "2ef094a97870d3fd179982517e2361a6eb2f1bc7"
+
+// Release is a release before the checkout.
+type Release struct {
+	// Tag is its tag, such as v1.2.3, and empty for the pinned commit.
+	Tag string
+	// Commit is the full name of its commit.
+	Commit string
+	root   string
+}
+
+// String names the release for people.
+func (r Release) String() string {
+	if r.Tag == "" {
+		return "commit " + r.Commit[:12]
+	}
+	return r.Tag
+}
+
+// Find returns the release before this checkout: the newest tag vX.Y.Z of an ancestor of HEAD that is not HEAD's own
+// commit, or the newest of a pre-release if there is no other. Versions are compared as semver.org has it. Where there
+// is no such tag, it is a pinned commit. The error says in one line why neither is there, and what to do.
+func Find(ctx context.Context) (Release, error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return Release{}, fmt.Errorf("find the release before: %w", err)
+	}
+	r, err := find(ctx, root, pinned)
+	if err != nil {
+		return Release{}, fmt.Errorf("find the release before: %w", err)
+	}
+	return r, nil
+}
+
+func find(ctx context.Context, root, pinned string) (Release, error) {
+	top, err := git(ctx, root, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return Release{}, fmt.Errorf("%s has no history: %w; use a git clone", root, err)
+	}
+	if !samePath(top, root) {
+		return Release{}, fmt.Errorf("%s has no history, it is a folder in the checkout %s: use a git clone", root, top)
+	}
+	tags, err := earlierTags(ctx, root)
+	if err != nil {
+		return Release{}, err
+	}
+	r := newest(tags)
+	r.root = root
+	if r.Commit != "" {
+		return r, nil
+	}
+	shallow, err := git(ctx, root, "rev-parse", "--is-shallow-repository")
+	if err != nil {
+		return Release{}, err
+	}
+	if shallow == "true" {
+		// The tag may be in what is not here, where the pinned commit would be the wrong one.
+		return Release{}, errors.New("this is a shallow clone: git fetch --unshallow --tags")
+	}
+	if pinned == "" {
+		return Release{}, errors.New("no ancestor of HEAD has a tag vX.Y.Z: git fetch --tags")
+	}
+	if _, err := git(ctx, root, "merge-base", "--is-ancestor", pinned, "HEAD"); err != nil {
+		return Release{}, fmt.Errorf("commit %s is no ancestor of HEAD in this clone: use a clone of the whole history",
+			pinned)
+	}
+	r.Commit = pinned
+	return r, nil
+}
+
+// earlierTags returns the releases that are ancestors of HEAD, without those of HEAD's own commit.
+func earlierTags(ctx context.Context, root string) ([]Release, error) {
+	head, err := git(ctx, root, "rev-parse", "--verify", "HEAD^{commit}")
+	if err != nil {
+		return nil, err
+	}
+	// Of an annotated tag, the commit is what it points to.
+	lines, err := git(ctx, root, "for-each-ref", "refs/tags/v*", "--merged=HEAD",
+		"--format=%(refname:strip=2) %(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)")
+	if err != nil {
+		return nil, err
+	}
+	var all []Release
+	for line := range strings.Lines(lines) {
+		tag, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
+		// v1 and v1.2 are short forms of releases, and other tags are none.
+		if _, err := version.ParseSemantic(tag); err == nil && commit != head {
+			all = append(all, Release{Tag: tag, Commit: commit})
+		}
+	}
+	return all, nil
+}
+
+// newest returns the newest release, and one before a release only if there are no others.
+func newest(all []Release) (last Release) {
+	for _, r := range all {
+		if last.Tag == "" || r.isNewer(last) {
+			last = r
+		}
+	}
+	return last
+}
+
+func (r Release) isNewer(than Release) bool {
+	mine, others := version.MustParseSemantic(r.Tag), version.MustParseSemantic(than.Tag)
+	if final := mine.PreRelease() == ""; final != (others.PreRelease() == "") {
+		return final
+	}
+	return others.LessThan(mine)
+}
+
+// samePath compares folders, whose names may go through links.
+func samePath(a, b string) bool {
+	first, err := filepath.EvalSymlinks(a)
+	if err != nil {
+		return false
+	}
+	second, err := filepath.EvalSymlinks(b)
+	return err == nil && first == second
+}
+
+// git returns what git prints about the repository of a folder.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	var out, complaints bytes.Buffer
+	err := process.Run(ctx, process.Command{Name: "git " + args[0], Path: "git", Args: append([]string{"-C", folder},
+		args...), Stdout: &out, Tee: &complaints})
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", args[0], lastLine(err, complaints.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// lastLine is the last that a program has complained of, or its error.
+func lastLine(err error, complaints string) error {
+	lines := strings.Split(strings.TrimSpace(complaints), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return errors.New(last)
+	}
+	return err
+}

@@ -1,0 +1,35 @@
+//go:build unix
+
+package previous
+
+import (
+	"context"
+	"os"
+)
+
+// RequiredVariable, set to "required", has tests fail where the release before is not to be had. Otherwise they are
+// skipped.
+const RequiredVariable = "UPGRADES"
+
+// TB is what ForTest needs of a testing.TB.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// ForTest returns the release before this checkout. Where there is none, it skips the test, or fails it: see
+// [RequiredVariable].
+func ForTest(t TB) Release {
+	t.Helper()
+	r, err := Find(t.Context())
+	switch {
+	case err == nil:
+	case os.Getenv(RequiredVariable) == "required":
+		t.Fatalf("%v", err)
+	default:
+		t.Skipf("%v", err)
+	}
+	return r
+}
