@@ -45,6 +45,9 @@ type Entry struct {
 	Path string `json:"path,omitempty"`
 	// SecretKeys are the names of the secrets that came with the call, sorted.
 	SecretKeys []string `json:"secretKeys,omitempty"`
+	// Request is a digest of a CreateVolume request without its secrets (Received): the same for equal requests to
+	// drivers of one build.
+	Request string `json:"request,omitempty"`
 	// Code is the gRPC code that the client gets, such as OK or Internal, and Error its message.
 	Code  string `json:"code,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -71,6 +74,7 @@ type Call struct {
 	Volume, Name, Snapshot, Node string
 	Path                         string
 	SecretKeys                   []string
+	Request                      string
 	// PID is the id of the process that the call came from, 0 if unknown.
 	PID int
 	// Received is never zero. Done is when the call changed something, Answered when the answer went out; zero where
@@ -99,7 +103,7 @@ func Calls(entries []Entry) []Call {
 		case Received:
 			index[key{e.Boot, e.Seq}] = len(calls)
 			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys,
-				PID: e.PID, Path: e.Path})
+				Request: e.Request, PID: e.PID, Path: e.Path})
 			calls[len(calls)-1].identify(e)
 		case Changed, Answered:
 			if at, ok := index[key{e.Boot, e.Call}]; ok {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"maps"
 	"path"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -61,7 +64,7 @@ func (s *Server) handle(ctx context.Context, node string, req any, info *grpc.Un
 	})
 
 	answered := c.received
-	answered.Phase, answered.Call, answered.SecretKeys = ledger.Answered, c.received.Seq, nil
+	answered.Phase, answered.Call, answered.SecretKeys, answered.Request = ledger.Answered, c.received.Seq, nil, ""
 	answered.Code, answered.Changed, answered.Faults = status.Code(err).String(), c.changed, applied
 	if err != nil {
 		answered.Error = status.Convert(err).Message()
@@ -110,7 +113,22 @@ func describe(req any) ledger.Entry {
 	}
 	e.Path = pathOf(req)
 	e.SecretKeys = slices.Sorted(maps.Keys(secretsOf(req)))
+	if r, ok := req.(*csi.CreateVolumeRequest); ok {
+		e.Request = requestDigest(r)
+	}
 	return e
+}
+
+// requestDigest is the same for equal requests, whatever their secrets.
+func requestDigest(r *csi.CreateVolumeRequest) string {
+	r, _ = proto.Clone(r).(*csi.CreateVolumeRequest)
+	r.Secrets = nil
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+	if err != nil {
+		return "" // it has just been decoded
+	}
+	sum := sha256.Sum256(wire)
+	return hex.EncodeToString(sum[:8])
 }
 
 // pathOf returns where on the node a volume is to be, or no longer.
@@ -260,7 +278,7 @@ func note(ctx context.Context, changed bool, volume, snapshot string) {
 	}
 	c.changed = true
 	e := c.received
-	e.Phase, e.Call, e.Changed, e.SecretKeys = ledger.Changed, c.received.Seq, true, nil
+	e.Phase, e.Call, e.Changed, e.SecretKeys, e.Request = ledger.Changed, c.received.Seq, true, nil, ""
 	c.ledger.Write(e)
 }
 

@@ -256,6 +256,25 @@ func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
 	}
 }
 
+func TestLedgerTellsRequestsApart(t *testing.T) {
+	d := serve(t, "full", nil)
+	request := func(name, secret, filesystem string) *csi.CreateVolumeRequest {
+		return &csi.CreateVolumeRequest{
+			Name: name, Secrets: map[string]string{"key": secret}, VolumeCapabilities: []*csi.VolumeCapability{{
+				AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+				AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}},
+			}}}
+	}
+	for _, r := range []*csi.CreateVolumeRequest{
+		request("pvc-1", "canary", "ext4"), request("pvc-1", "another", "ext4"), request("pvc-1", "canary", "xfs")} {
+		_, _ = d.controller.CreateVolume(t.Context(), r)
+	}
+	calls := d.calls(t, "CreateVolume", 3)
+	if a, b, c := calls[0].Request, calls[1].Request, calls[2].Request; a == "" || a != b || a == c {
+		t.Errorf("the digests are %q, with another secret %q, of another request %q", a, b, c)
+	}
+}
+
 func TestFaultsFindAVolumeByItsName(t *testing.T) {
 	d := serve(t, "full", nil)
 	bad, good := d.create(t, "pvc-bad"), d.create(t, "pvc-good")
