@@ -1,0 +1,124 @@
+//go:build unix
+
+package upgrade
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
+
+const (
+	sidecar = "csi-reclaimer"
+	// sidecarRights is the manifest of an owner's permissions, and sidecarRole the name of its roles.
+	sidecarRights, sidecarRole = "rbac-owner.yaml", "csi-reclaimer-owner"
+)
+
+// version is one of two versions of the project.
+type version struct {
+	name string
+	// tree has its files.
+	tree string
+	// build compiles one of its programs.
+	build func(program string) (binary string, err error)
+}
+
+// before is the release before, and today what is tested.
+func before(t *testing.T) version {
+	t.Helper()
+	r := previous.ForTest(t)
+	tree, err := r.Tree(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version{name: r.String(), tree: tree, build: func(program string) (string, error) {
+		return r.Build(t.Context(), program, os.Stderr, "-race")
+	}}
+}
+
+func today(t *testing.T) version {
+	t.Helper()
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version{name: "today's", tree: root, build: func(name string) (string, error) {
+		return program.Build(t.Context(), name, os.Stderr, "-race")
+	}}
+}
+
+// environment is a driver with csi-reclaimer beside it, whose permissions are applied as operators do.
+type environment struct {
+	*fixture.Environment
+	faults *plan
+}
+
+// newEnvironment starts a driver on the shared control plane. The account of csi-reclaimer is bound to roles that no
+// manifest has created yet.
+func newEnvironment(t *testing.T) *environment {
+	t.Helper()
+	env := &environment{Environment: fixture.NewForRole(t, "", mockdriver.Options{Args: []string{"--parameters=tier"}})}
+	env.faults = &plan{env: env}
+	name, subjects := env.role(), []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.Namespace,
+		Name: sidecar}}
+	rbac := env.Client.RbacV1()
+	_, err := rbac.ClusterRoleBindings().Create(env.Ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	_, err = rbac.RoleBindings(env.Namespace).Create(env.Ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	t.Cleanup(func() {
+		_ = rbac.ClusterRoleBindings().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
+	})
+	return env
+}
+
+// role is the name of the environment's roles: each test changes its own.
+func (env *environment) role() string { return sidecarRole + "-" + env.Namespace }
+
+// applyRights applies the permissions that a version ships, with some of them changed.
+func (env *environment) applyRights(of version, oldnew ...string) {
+	env.T.Helper()
+	text, err := os.ReadFile(of.tree + "/deploy/manifests/" + sidecarRights)
+	env.Must(err)
+	for i := 0; i < len(oldnew); i += 2 {
+		if !strings.Contains(string(text), oldnew[i]) {
+			env.T.Fatalf("%s of %s has no %q: this test changes nothing", sidecarRights, of.name, oldnew[i])
+		}
+	}
+	env.ApplyManifestOf(of.tree, sidecarRights, append(oldnew, sidecarRole, env.role())...)
+}
+
+// launch starts a replica of a version, and does not wait.
+func (env *environment) launch(of version, identity string) *program.Program {
+	env.T.Helper()
+	binary, err := of.build(sidecar)
+	env.Must(err)
+	args := append(fixture.FastRetries(), "--leader-election", "--leader-election-namespace="+env.DriverNamespace,
+		"--leader-election-identity="+identity, "--brake-deletions=1000", "--shutdown-grace=2s")
+	return env.LaunchSidecarWith(program.SidecarOptions{Binary: binary, Args: args})
+}
+
+// waitLeads waits until a replica is at work.
+func (env *environment) waitLeads(car *program.Program) {
+	env.T.Helper()
+	env.Must(car.WaitLog(env.WithTimeout(), "Became the leader"))
+	env.Must(car.WaitReady(env.WithTimeout()))
+}
