@@ -58,6 +58,16 @@ func today(t *testing.T) version {
 	}}
 }
 
+// compile compiles a program of all versions, so that no test waits for that when it is under way.
+func compile(t *testing.T, program string, all ...version) {
+	t.Helper()
+	for _, v := range all {
+		if _, err := v.build(program); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // environment is a driver with csi-reclaimer beside it, whose permissions are applied as operators do.
 type environment struct {
 	*fixture.Environment

@@ -25,7 +25,7 @@ type phase func(*environment) (end func())
 func phases() []phase {
 	return []phase{
 		waitingForConsumer, bound, boundUnprotected, terminatingBound, attached, deletionFails, deletedAndKeptByAnother,
-		retained, held, companions, creationUnclear, creationUnclearAndClaimDeleted, creationOfPVRefused, callsCut,
+		retained, heldVolume, companions, creationUnclear, creationUnclearAndClaimDeleted, creationOfPVRefused, callsCut,
 	}
 }
 
@@ -148,8 +148,8 @@ func retained(env *environment) func() {
 	return func() { env.ExpectKept(vol) }
 }
 
-// held: released, and an administrator holds it.
-func held(env *environment) func() {
+// heldVolume: released, and an administrator holds it.
+func heldVolume(env *environment) func() {
 	vol := env.protected()
 	env.AnnotatePV(vol, volume.HoldAnnotation, "evidence")
 	env.Must(vol.DeleteClaim(env.Ctx))

@@ -21,6 +21,7 @@ import (
 func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := before(t), today(t)
+	compile(t, sidecar, from, to)
 	env := newEnvironment(t)
 	env.applyRights(from)
 	old := env.launch(from, "old")
@@ -37,6 +38,7 @@ func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 func TestRollbackWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := today(t), before(t)
+	compile(t, sidecar, from, to)
 	env := newEnvironment(t)
 	env.applyRights(from)
 	old := env.launch(from, "old")

@@ -1,0 +1,242 @@
+//go:build unix
+
+package upgrade
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+// guardAccount is volume-guard's in the manifests.
+const guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
+
+// guardKinds and guardPolicies are manifests of what volume-guard needs in the API server, and guardRights those of its
+// permissions: with all that is off by default.
+var (
+	guardKinds    = []string{manifests.PodSafetyCRD, manifests.NodeFencingCRD}
+	guardPolicies = []string{manifests.PodSafetyPolicies, manifests.PodSafetyHold, manifests.SingleNodePolicies,
+		manifests.SingleNodeGate, manifests.NodeFencingPolicy, manifests.NodeFencingRoles}
+	guardRights = []string{"rbac-volume-guard.yaml", "rbac-volume-guard-pvc-protection.yaml",
+		"rbac-volume-guard-pv-protection.yaml", "rbac-volume-guard-pod-safety.yaml", "rbac-volume-guard-single-node.yaml",
+		"rbac-volume-guard-statefulset-claims.yaml", "rbac-volume-guard-node-fencing.yaml"}
+)
+
+// TestUpgradeOfVolumeGuard applies today's kinds, policies and permissions under the release before, and then has
+// today's volume-guard take over, while pods, locks, fences and claims wait for something.
+func TestUpgradeOfVolumeGuard(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	from, to := before(t), today(t)
+	compile(t, fixture.VolumeGuardName, from, to)
+	env := newCluster(t)
+	env.applyGuard(from)
+	old := env.startGuard(from, "old")
+	env.waitLeads(old)
+	checks := env.waitings()
+	env.applyGuard(to)
+	env.touchFences()
+	env.expectReleasesEvidence() // by the release before, with today's manifests
+	env.hold(checks)
+	env.replaceGuard(old, to)
+	env.finish(checks)
+}
+
+// TestRollbackOfVolumeGuard has the release before take over from today's volume-guard, and applies its manifests then.
+func TestRollbackOfVolumeGuard(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	from, to := today(t), before(t)
+	compile(t, fixture.VolumeGuardName, from, to)
+	env := newCluster(t)
+	env.applyGuard(from)
+	old := env.startGuard(from, "old")
+	env.waitLeads(old)
+	checks := env.waitings()
+	env.replaceGuard(old, to)
+	env.applyGuard(to)
+	env.touchFences()
+	env.finish(checks)
+}
+
+// cluster is a control plane of a test's own, since volume-guard works on the whole cluster.
+type cluster struct {
+	*environment
+	fences *client.Client
+	// class is of a driver with a provisioner.
+	class string
+	// account is volume-guard's, kubeconfig its file.
+	account, kubeconfig string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	env := &cluster{environment: &environment{Environment: fixture.NewWithControlPlane(t, fixture.Version(),
+		controlplane.Options{
+			Scheduler: true,
+			Controllers: []string{"*", "-persistentvolumeclaim-protection-controller",
+				"-persistentvolume-protection-controller"},
+			ControllerManagerArgs: []string{"--node-monitor-grace-period=10s", "--node-monitor-period=1s",
+				"--large-cluster-size-threshold=0"},
+		})}}
+	var err error
+	env.fences, err = client.New(env.Plane.Admin())
+	env.Must(err)
+	env.account, env.kubeconfig = env.User, env.Kubeconfig
+	env.UseDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
+	_, err = env.MakeDriver(env.Ctx, nil)
+	env.Must(err)
+	env.CreateServiceAccount(sidecar)
+	env.GrantRole("owner")
+	env.StartSidecar(fixture.FastRetries()...)
+	env.class = env.CreateStorageClass()
+	return env
+}
+
+// inNamespace is the cluster with a namespace of its own whose pods are held, and wait for the locks of their claims if
+// they are to.
+func (env *cluster) inNamespace(labels map[string]string) *cluster {
+	env.T.Helper()
+	sub := *env
+	sub.environment = &environment{Environment: env.InOtherNamespace()}
+	sub.label(labels)
+	return &sub
+}
+
+// applyGuard applies the manifests of volume-guard that a version ships, in the order of the documentation, and binds
+// the roles.
+func (env *cluster) applyGuard(of version) {
+	env.T.Helper()
+	for _, file := range slices.Concat(guardKinds, guardPolicies, guardRights) {
+		env.ApplyManifestOf(of.tree, file, guardAccount, env.account)
+	}
+	for _, file := range guardRights {
+		text, err := os.ReadFile(filepath.Join(of.tree, "deploy", "manifests", file))
+		env.Must(err)
+		objects, err := manifests.Parse(text)
+		env.Must(err)
+		for _, o := range objects {
+			namespace := o.GetNamespace()
+			if o.GetKind() == "Role" && namespace == "" {
+				namespace = env.DriverNamespace
+			}
+			env.bind(o.GetKind(), o.GetName(), namespace)
+		}
+	}
+}
+
+// bind binds a role to volume-guard's account, unless it is.
+func (env *cluster) bind(kind, name, namespace string) {
+	env.T.Helper()
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.DriverNamespace,
+		Name: fixture.VolumeGuardName}}
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+	var err error
+	if kind == "Role" {
+		_, err = env.Client.RbacV1().RoleBindings(namespace).Create(env.Ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects, RoleRef: role}, metav1.CreateOptions{})
+	} else {
+		_, err = env.Client.RbacV1().ClusterRoleBindings().Create(env.Ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects, RoleRef: role}, metav1.CreateOptions{})
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		env.Must(err)
+	}
+}
+
+// startGuard starts a replica of volume-guard with all of its controllers.
+func (env *cluster) startGuard(of version, identity string) *program.Program {
+	env.T.Helper()
+	binary, err := of.build(fixture.VolumeGuardName)
+	env.Must(err)
+	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
+		Args: slices.Concat(fixture.NextReplicaFlags(identity), []string{"--kubeconfig=" + env.kubeconfig,
+			"--leader-election-namespace=" + env.DriverNamespace,
+			"--controllers=*,pvc-protection,pv-protection,pod-safety,single-node,statefulset-claims,node-fencing",
+			"--unmount-grace=1s", "--scale-down-grace=1s", "--protection-patience=2s", "--retry-interval-start=50ms",
+			"--retry-interval-max=500ms"})})
+	env.Must(err)
+	env.StopAtEnd(g)
+	return g
+}
+
+// replaceGuard starts a replica of another version beside the leader, ends that, and returns when the other leads.
+func (env *cluster) replaceGuard(leader *program.Program, by version) {
+	env.T.Helper()
+	next := env.startGuard(by, "next")
+	env.Must(next.WaitReady(env.WithTimeout()))
+	env.Must(leader.Terminate())
+	env.waitLeads(next)
+	if log := next.LogTail(1000); strings.Contains(log, "Preflight: may not") {
+		env.T.Errorf("%s lacks a permission:\n%s", by.name, log)
+	}
+}
+
+// touchFences updates each NodeFence, so that the kind that is served now judges what was stored with the other.
+func (env *cluster) touchFences() {
+	env.T.Helper()
+	list, err := env.fences.Fences.List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	if len(list.Items) == 0 {
+		env.T.Error("there is no NodeFence: this test shows nothing")
+	}
+	for i := range list.Items {
+		env.Eventually("NodeFence "+list.Items[i].Name+" is valid", func() bool {
+			o, err := env.fences.Fences.Get(env.Ctx, list.Items[i].Name, metav1.GetOptions{})
+			env.Must(err)
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, "test.csi-reclaimer.io/touched", rand.String(8))
+			if _, err = env.fences.Fences.Update(env.Ctx, o, metav1.UpdateOptions{}); apierrors.IsConflict(err) {
+				return false // volume-guard has written meanwhile
+			}
+			env.Must(err)
+			return true
+		})
+	}
+}
+
+// waiting is something that volume-guard keeps until there is evidence.
+type waiting struct {
+	// kept checks that it is kept.
+	kept func()
+	// end provides the evidence, and waits for its consequence.
+	end func()
+}
+
+// waitings brings one of each about.
+func (env *cluster) waitings() []waiting {
+	env.T.Helper()
+	all := []waiting{env.gatedPod(), env.markedClaim(), env.claimInUse()}
+	return append(all, env.heldPod(env.machine()), env.fencing(env.machine()), env.fenced(env.machine()))
+}
+
+// hold checks that all is kept.
+func (env *cluster) hold(all []waiting) {
+	env.T.Helper()
+	for _, w := range all {
+		w.kept()
+	}
+}
+
+// finish checks that the replica that leads now has kept all, and acts on evidence.
+func (env *cluster) finish(all []waiting) {
+	env.T.Helper()
+	env.expectReleasesEvidence() // it is at work
+	env.hold(all)
+	for _, w := range all {
+		w.end()
+	}
+}

@@ -1,0 +1,455 @@
+//go:build unix
+
+package upgrade
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// The API of volume-guard, as operators know it. Its names are spelled out, so that a version that changes one fails.
+const (
+	singleNodeLabel = "csi-reclaimer.io/single-node"
+	gateName        = "csi-reclaimer.io/volume"
+	lockAnnotation  = "csi-reclaimer.io/used-by"
+	graceAnnotation = "csi-reclaimer.io/scale-down-grace"
+	ownTaint        = "csi-reclaimer"
+)
+
+func held(pod *v1.Pod) bool {
+	return pod != nil && slices.Contains(pod.Finalizers, podsafety.Finalizer)
+}
+
+func gated(pod *v1.Pod) bool {
+	return pod != nil && slices.ContainsFunc(pod.Spec.SchedulingGates,
+		func(g v1.PodSchedulingGate) bool { return g.Name == gateName })
+}
+
+// label labels the namespace, and waits until pods are created accordingly.
+func (env *cluster) label(labels map[string]string) {
+	env.T.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	env.Must(err)
+	_, err = env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	env.Must(err)
+	if len(labels) == 0 {
+		return
+	}
+	probe := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "main", Image: "none"}},
+		Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "probe"}}}},
+	}}
+	env.Eventually("pods are held, and gated as the namespace asks", func() bool {
+		made, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, probe,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && held(made) && gated(made) == (labels[singleNodeLabel] != "")
+	})
+}
+
+// safely are the labels of namespaces whose pods are held, and alone those whose pods wait for locks.
+func safely() map[string]string { return map[string]string{podsafety.NamespaceLabel: "enforce"} }
+
+func alone() map[string]string {
+	return map[string]string{podsafety.NamespaceLabel: "enforce", singleNodeLabel: "all"}
+}
+
+// staticClaim is a claim with a volume that no driver has.
+func (env *cluster) staticClaim() string {
+	env.T.Helper()
+	return env.MakeVolume(objects.Spec{Handle: "none-" + rand.String(8),
+		Policy: v1.PersistentVolumeReclaimRetain}).ClaimName
+}
+
+// pod creates a pod that uses a claim on a node.
+func (env *cluster) pod(claim, node string) *objects.Pod {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim},
+		Selector: map[string]string{v1.LabelHostname: node}, Change: func(pod *v1.Pod) {
+			pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](5)
+		}})
+	env.Must(err)
+	return pod
+}
+
+// runningPod is pod, and waits until it runs and is held.
+func (env *cluster) runningPod(claim, node string) *objects.Pod {
+	env.T.Helper()
+	pod := env.pod(claim, node)
+	_, err := pod.WaitRunning(env.WithTimeout())
+	env.Must(err)
+	return pod
+}
+
+// expectPod checks a pod as it is.
+func (env *cluster) expectPod(pod *objects.Pod, what string, want func(*v1.Pod) bool) {
+	env.T.Helper()
+	if now, err := pod.Get(env.Ctx); err != nil || now == nil || !want(now) {
+		env.T.Errorf("WRONG RELEASE: pod %s is not %s: %v, %+v", pod.Name, what, err, now)
+	}
+}
+
+// waitEvent waits for an Event with a reason about an object of the namespace.
+func (env *cluster) waitEvent(kind, name, reason string) {
+	env.T.Helper()
+	env.Eventually(fmt.Sprintf("%s %s has an Event %s", kind, name, reason), func() bool {
+		return env.HasEvent(kind, name, reason)
+	})
+}
+
+// machine is a node that a test turns off and on again.
+type machine struct {
+	*cluster
+	name    string
+	boots   int
+	silence func()
+}
+
+func (env *cluster) machine() *machine {
+	env.T.Helper()
+	m := &machine{cluster: env, name: "node-" + rand.String(5)}
+	m.boot()
+	m.Eventually("pods can be scheduled to node "+m.name, func() bool { return len(m.node().Spec.Taints) == 0 })
+	return m
+}
+
+func (m *machine) boot() {
+	m.T.Helper()
+	m.boots++
+	_, m.silence = fakenode.ForTest(m.T, m.Plane, m.name, fakenode.Config{WaitForClaims: true,
+		BootID: fmt.Sprintf("%s-boot-%d", m.name, m.boots)})
+}
+
+// waitAway waits until the machine is found to be silent.
+func (m *machine) waitAway() {
+	m.T.Helper()
+	m.Eventually("node "+m.name+" is away", func() bool {
+		return slices.ContainsFunc(m.node().Status.Conditions, func(c v1.NodeCondition) bool {
+			return c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown
+		})
+	})
+}
+
+func (m *machine) node() *v1.Node {
+	m.T.Helper()
+	node, err := m.Client.CoreV1().Nodes().Get(m.Ctx, m.name, metav1.GetOptions{})
+	m.Must(err)
+	return node
+}
+
+func (m *machine) tainted() bool {
+	return slices.ContainsFunc(m.node().Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeOutOfService && t.Value == ownTaint
+	})
+}
+
+// podOn has a pod run on a machine, which falls silent then.
+func (env *cluster) podOn(m *machine) (in *cluster, pod *objects.Pod) {
+	env.T.Helper()
+	in = env.inNamespace(safely())
+	pod = in.runningPod(in.staticClaim(), m.name)
+	m.silence()
+	return in, pod
+}
+
+// heldPod: a pod was deleted on a node that is away, and stays until a person confirms its end.
+func (env *cluster) heldPod(m *machine) waiting {
+	in, pod := env.podOn(m)
+	m.waitAway()
+	in.Must(pod.Delete(in.Ctx))
+	in.waitEvent("Pod", pod.Name, "NodeUnreachable")
+	return waiting{
+		kept: func() {
+			in.expectPod(pod, "terminating and held", func(now *v1.Pod) bool {
+				return held(now) && now.DeletionTimestamp != nil
+			})
+		},
+		end: func() {
+			_, err := in.Client.CoreV1().Pods(in.Namespace).Patch(in.Ctx, pod.Name, types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, pod.UID),
+				metav1.PatchOptions{})
+			in.Must(err)
+			in.Must(pod.WaitGone(in.WithTimeout()))
+		},
+	}
+}
+
+// gatedPod: a pod has the lock of a claim, and another waits for it.
+func (env *cluster) gatedPod() waiting {
+	m, in := env.machine(), env.inNamespace(alone())
+	claim := in.staticClaim()
+	first := in.runningPod(claim, m.name)
+	second := in.pod(claim, m.name)
+	in.waitEvent("Pod", second.Name, "ClaimInUse")
+	return waiting{
+		kept: func() {
+			in.expectPod(first, "held", held)
+			in.expectPod(second, "gated", gated)
+			o, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, claim, metav1.GetOptions{})
+			in.Must(err)
+			if lock := string(first.UID) + " " + first.Name; o.Annotations[lockAnnotation] != lock {
+				in.T.Errorf("claim %s is locked for %q, want %q", claim, o.Annotations[lockAnnotation], lock)
+			}
+		},
+		end: func() {
+			in.Must(first.Delete(in.Ctx))
+			_, err := second.WaitRunning(in.WithTimeout())
+			in.Must(err)
+			in.Must(second.Delete(in.Ctx))
+			in.Must(second.WaitGone(in.WithTimeout()))
+		},
+	}
+}
+
+// expectReleasesEvidence has a pod use a claim alone and end, so that the replica that leads holds, locks and releases.
+func (env *cluster) expectReleasesEvidence() {
+	env.T.Helper()
+	m, in := env.machine(), env.inNamespace(alone())
+	claim := in.staticClaim()
+	pod := in.runningPod(claim, m.name)
+	in.Must(pod.Delete(in.Ctx))
+	in.Must(pod.WaitGone(in.WithTimeout()))
+	in.Eventually("claim "+claim+" is free", func() bool {
+		o, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, claim, metav1.GetOptions{})
+		in.Must(err)
+		return o.Annotations[lockAnnotation] == ""
+	})
+	set := in.inNamespace(nil).scaledDown(nil)
+	set.waitClaimGone(1)
+}
+
+// fence creates a NodeFence that a person confirms.
+func (m *machine) fence() {
+	m.T.Helper()
+	_, err := m.fences.Fences.Create(m.Ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: m.name},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "test", Agents: []v1alpha1.Agent{{Name: "operator",
+			Covers: v1alpha1.CoversUntilUnfenced, Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}}}}},
+		metav1.CreateOptions{})
+	m.Must(err)
+	m.Eventually("NodeFence "+m.name+" waits for a person", func() bool {
+		list, err := m.Client.CoreV1().Events(metav1.NamespaceDefault).List(m.Ctx, metav1.ListOptions{
+			FieldSelector: fields.Set{"involvedObject.kind": "NodeFence", "involvedObject.name": m.name,
+				"reason": "WaitsForConfirmation"}.String()})
+		m.Must(err)
+		return len(list.Items) > 0
+	})
+}
+
+func (m *machine) getFence() *v1alpha1.NodeFence {
+	m.T.Helper()
+	o, err := m.fences.Fences.Get(m.Ctx, m.name, metav1.GetOptions{})
+	m.Must(err)
+	return o
+}
+
+// confirmFence confirms that the machine is off, and waits until the node is tainted for that.
+func (m *machine) confirmFence() {
+	m.T.Helper()
+	_, err := m.fences.Fences.Patch(m.Ctx, m.name, types.MergePatchType,
+		[]byte(`{"spec":{"confirmation":"I have pulled the plug."}}`), metav1.PatchOptions{})
+	m.Must(err)
+	m.Eventually("NodeFence "+m.name+" is Released", func() bool {
+		return m.getFence().Status.Phase == v1alpha1.PhaseReleased && m.tainted()
+	})
+}
+
+// waitReturned boots the machine, and waits until its fence ends.
+func (m *machine) waitReturned() {
+	m.T.Helper()
+	m.boot()
+	m.Eventually("NodeFence "+m.name+" is Returned, and the taint is gone", func() bool {
+		return m.getFence().Status.Phase == v1alpha1.PhaseReturned && !m.tainted()
+	})
+}
+
+// fencing: a fence waits for a person, and a pod for the fence.
+func (env *cluster) fencing(m *machine) waiting {
+	in, pod := env.podOn(m)
+	m.waitAway()
+	m.fence()
+	in.Must(pod.Delete(in.Ctx))
+	return waiting{
+		kept: func() {
+			in.expectPod(pod, "terminating and held", func(now *v1.Pod) bool {
+				return held(now) && now.DeletionTimestamp != nil
+			})
+			o := m.getFence()
+			if meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionFenced) || m.tainted() {
+				in.T.Errorf("WRONG RELEASE: node %s is fenced, and nobody has confirmed it: %+v", m.name, o.Status)
+			}
+		},
+		end: func() {
+			m.confirmFence()
+			in.Must(pod.WaitGone(in.WithTimeout()))
+			m.waitReturned()
+		},
+	}
+}
+
+// fenced: a node is fenced, and has not returned.
+func (env *cluster) fenced(m *machine) waiting {
+	m.silence()
+	m.waitAway()
+	m.fence()
+	m.confirmFence()
+	return waiting{
+		kept: func() {
+			if o := m.getFence(); o.Status.Phase != v1alpha1.PhaseReleased || !m.tainted() || o.Status.Proof == nil ||
+				len(o.Status.Attempts) != 1 {
+				m.T.Errorf("the fence of node %s has changed: %+v, tainted: %v", m.name, o.Status, m.tainted())
+			}
+		},
+		end: m.waitReturned,
+	}
+}
+
+// claimInUse: a claim is deleted while a pod uses it.
+func (env *cluster) claimInUse() waiting {
+	m, in := env.machine(), env.inNamespace(nil)
+	claim := in.CreateClaim(in.class)
+	in.WaitBound(claim)
+	pod := in.runningPod(claim.Name, m.name)
+	in.MustDeleteClaim(claim)
+	in.WaitClaimEvent(claim, "InUse", pod.Name)
+	return waiting{
+		kept: func() {
+			if o, err := claim.Get(in.Ctx); err != nil || o == nil {
+				in.T.Errorf("WRONG DELETE: claim %s is in use, and gone: %v", claim.Name, err)
+			}
+		},
+		end: func() {
+			in.Must(pod.Delete(in.Ctx))
+			in.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		},
+	}
+}
+
+// markedClaim: the claim of a replica that was scaled away is to be deleted in an hour.
+func (env *cluster) markedClaim() waiting {
+	in := env.inNamespace(nil)
+	set := in.scaledDown(map[string]string{graceAnnotation: "1h"})
+	in.waitEvent("PersistentVolumeClaim", set.claimName(1), "ScaleDownGrace")
+	return waiting{
+		kept: func() {
+			claim, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, set.claimName(1),
+				metav1.GetOptions{})
+			if err != nil || claim.DeletionTimestamp != nil {
+				in.T.Errorf("WRONG DELETE: claim %s is deleted within its grace: %v", set.claimName(1), err)
+			}
+		},
+		end: func() {
+			set.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:"0s"}}}`, graceAnnotation))
+			set.waitClaimGone(1)
+		},
+	}
+}
+
+// set is a StatefulSet with the policy that claims go when replicas are scaled away.
+type set struct {
+	*cluster
+	name string
+}
+
+func (s *set) claimName(ordinal int) string { return fmt.Sprintf("data-%s-%d", s.name, ordinal) }
+
+// scaledDown creates a set of two replicas and scales it to one. The second pod is gone before that, and is not
+// replaced since the first one is not ready: Kubernetes leaves such a claim behind, and volume-guard deletes it.
+func (env *cluster) scaledDown(annotations map[string]string) *set {
+	env.T.Helper()
+	m := env.machine()
+	s, labels := &set{env, "web"}, map[string]string{"app": "web"}
+	_, err := env.Client.AppsV1().StatefulSets(env.Namespace).Create(env.Ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Annotations: annotations},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: s.name,
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
+				Containers:                    []v1.Container{{Name: "main", Image: "none"}},
+				NodeSelector:                  map[string]string{v1.LabelHostname: m.name},
+				TerminationGracePeriodSeconds: ptr.To[int64](1),
+			}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &env.class,
+					AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+					Resources: v1.VolumeResourceRequirements{
+						Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}},
+		},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	s.waitStatus("two pods", func(now appsv1.StatefulSetStatus) bool { return now.ReadyReplicas == 2 })
+	env.Eventually("claim "+s.claimName(1)+" is marked", func() bool {
+		claim, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, s.claimName(1),
+			metav1.GetOptions{})
+		env.Must(err)
+		return strings.HasPrefix(claim.Annotations["csi-reclaimer.io/statefulset"], s.name+"/")
+	})
+	s.losePod(1)
+	s.patch(`{"spec":{"replicas":1}}`)
+	s.waitStatus("one pod", func(now appsv1.StatefulSetStatus) bool { return now.Replicas == 1 })
+	return s
+}
+
+// losePod deletes the last pod. The first is not ready from then on.
+func (s *set) losePod(ordinal int) {
+	s.T.Helper()
+	pods := s.Client.CoreV1().Pods(s.Namespace)
+	_, err := pods.Patch(s.Ctx, s.name+"-0", types.StrategicMergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
+	s.Must(err)
+	s.waitStatus("a pod that is not ready",
+		func(now appsv1.StatefulSetStatus) bool { return now.ReadyReplicas < now.Replicas })
+	name := fmt.Sprintf("%s-%d", s.name, ordinal)
+	s.Must(pods.Delete(s.Ctx, name, metav1.DeleteOptions{}))
+	s.Eventually("pod "+name+" is gone", func() bool {
+		_, err := pods.Get(s.Ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func (s *set) patch(merge string) {
+	s.T.Helper()
+	_, err := s.Client.AppsV1().StatefulSets(s.Namespace).Patch(s.Ctx, s.name, types.MergePatchType, []byte(merge),
+		metav1.PatchOptions{})
+	s.Must(err)
+}
+
+// waitStatus waits until the StatefulSet controller has acted on the spec, and reports what is wanted.
+func (s *set) waitStatus(what string, want func(appsv1.StatefulSetStatus) bool) {
+	s.T.Helper()
+	s.Eventually("set "+s.name+" has "+what, func() bool {
+		o, err := s.Client.AppsV1().StatefulSets(s.Namespace).Get(s.Ctx, s.name, metav1.GetOptions{})
+		s.Must(err)
+		return o.Status.ObservedGeneration == o.Generation && want(o.Status)
+	})
+}
+
+func (s *set) waitClaimGone(ordinal int) {
+	s.T.Helper()
+	s.Eventually("claim "+s.claimName(ordinal)+" is gone", func() bool {
+		_, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Get(s.Ctx, s.claimName(ordinal),
+			metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
