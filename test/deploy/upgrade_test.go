@@ -1,0 +1,245 @@
+//go:build unix
+
+package deploy
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
+)
+
+// TestChartsUpgradeAndRollBack installs the charts of the release before with all that is off by default, upgrades them
+// as docs/how-to/upgrade.md says, and rolls them back. The API server has what each version renders, and nothing else.
+func TestChartsUpgradeAndRollBack(t *testing.T) {
+	release := previous.ForTest(t)
+	from, err := release.Tree(patiently(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Dir(inDeploy(t))
+	env := newCharts(t)
+	for _, c := range []installed{
+		{name: guard, namespace: guardHome, values: []string{"podSafety.enabled=true",
+			"singleNode.enabled=true", "statefulSetClaims.enabled=true", "statefulSetClaims.warn=true",
+			"nodeFencing.enabled=true", "nodeFencing.jobNamespaces={csi-reclaimer}", "nodeFencing.networkFences=true",
+			"controllers={*,pvc-protection,pv-protection}", "webhooks.pods=true", "admissionPolicy.enabled=true",
+			`protectedDrivers.disk\.csi\.example\.com=owner`, "monitoring.dashboard.enabled=true"}},
+		{name: car, namespace: carHome, values: []string{"serviceAccount=mock-csi-controller", "capacity=true",
+			"leakCheckInterval=1h"}},
+	} {
+		env.run(append([]string{"install", c.name, c.of(from), "--namespace", c.namespace, "--create-namespace"},
+			sets(c.values)...)...)
+		old := env.render(c, from)
+		env.expectInstalled(old, nil)
+		fence := env.createFence(c)
+		env.run("upgrade", c.name, c.of(to), "--namespace", c.namespace, "--reset-then-reuse-values")
+		env.expectInstalled(env.render(c, to), old)
+		env.expectFence(fence)
+		env.run("rollback", c.name, "--namespace", c.namespace)
+		env.expectInstalled(old, env.render(c, to))
+		env.expectFence(fence)
+	}
+}
+
+// installed is a chart that is installed under its own name.
+type installed struct {
+	name, namespace string
+	values          []string
+}
+
+// of is the chart of the version whose files are in a folder.
+func (c installed) of(tree string) string { return filepath.Join(tree, "deploy", "charts", c.name) }
+
+// charts is a control plane of a test's own, in which helm installs charts.
+type charts struct {
+	*fixture.Environment
+	kubeconfig string
+	client     dynamic.Interface
+	kinds      meta.ResettableRESTMapper
+	fences     *fencing.Client
+}
+
+func newCharts(t *testing.T) *charts {
+	t.Helper()
+	if _, err := terminal.Helm(); err != nil { // the environment has no time for its compilation
+		t.Fatal(err)
+	}
+	env := &charts{Environment: fixture.NewWithControlPlane(t, controlplane.V1_36, controlplane.Options{})}
+	var err error
+	env.kubeconfig, err = env.Plane.Kubeconfig(env.Plane.Admin())
+	env.Must(err)
+	env.client, err = dynamic.NewForConfig(env.Plane.Admin())
+	env.Must(err)
+	env.kinds = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(env.Client.Discovery()))
+	env.fences, err = fencing.New(env.Plane.Admin())
+	env.Must(err)
+	return env
+}
+
+// run runs helm, and returns what it prints.
+func (env *charts) run(args ...string) string {
+	env.T.Helper()
+	out, err := helm(env.T, append(args, "--kubeconfig", env.kubeconfig)...)
+	if err != nil {
+		env.T.Fatalf("helm %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// render returns what a version of a chart installs, without its hooks.
+func (env *charts) render(c installed, of string) []*unstructured.Unstructured {
+	env.T.Helper()
+	text := env.run(append([]string{"template", c.name, c.of(of), "--namespace", c.namespace, "--no-hooks",
+		"--kube-version", env.serverVersion()}, sets(c.values)...)...)
+	all, err := shipped.Parse([]byte(text))
+	env.Must(err)
+	if len(all) == 0 {
+		env.T.Fatalf("chart %s in %s installs nothing", c.name, of)
+	}
+	for _, o := range all {
+		if o.GetNamespace() == "" {
+			o.SetNamespace(c.namespace) // of those that have one
+		}
+	}
+	return all
+}
+
+func (env *charts) serverVersion() string {
+	env.T.Helper()
+	v, err := env.Client.Discovery().ServerVersion()
+	env.Must(err)
+	return v.GitVersion
+}
+
+// get returns an object as the API server has it, nil for none.
+func (env *charts) get(o *unstructured.Unstructured) *unstructured.Unstructured {
+	env.T.Helper()
+	kind := o.GroupVersionKind()
+	mapping, err := env.kinds.RESTMapping(kind.GroupKind(), kind.Version)
+	env.Must(err)
+	var of dynamic.ResourceInterface = env.client.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		of = env.client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+	}
+	now, err := of.Get(env.Ctx, o.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	env.Must(err)
+	return now
+}
+
+// expectInstalled checks that the API server has these objects as they are rendered, and none of the others.
+func (env *charts) expectInstalled(want, others []*unstructured.Unstructured) {
+	env.T.Helper()
+	there := map[string]bool{}
+	for _, o := range want {
+		there[key(o)] = true
+		now := env.get(o)
+		if now == nil {
+			env.T.Errorf("%s is not there", key(o))
+			continue
+		}
+		for _, difference := range differences("", withoutNamespace(o).Object, now.Object) {
+			env.T.Errorf("%s: %s", key(o), difference)
+		}
+	}
+	for _, o := range others {
+		kept := o.GetAnnotations()["helm.sh/resource-policy"] == "keep"
+		if !there[key(o)] && !kept && env.get(o) != nil {
+			env.T.Errorf("%s is left over", key(o))
+		}
+	}
+}
+
+func key(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
+
+func withoutNamespace(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	unstructured.RemoveNestedField(o.Object, "metadata", "namespace")
+	return o
+}
+
+// differences returns what of a rendered value is not so in the API server, which adds fields and has lists in order.
+func differences(path string, want, got any) (all []string) {
+	switch want := want.(type) {
+	case map[string]any:
+		fields, _ := got.(map[string]any)
+		for name, value := range want {
+			if value == nil {
+				continue // no value: the default
+			}
+			all = append(all, differences(path+"."+name, value, fields[name])...)
+		}
+	case []any:
+		items, _ := got.([]any)
+		if len(items) != len(want) {
+			return []string{fmt.Sprintf("%s has %d items, want %d", path, len(items), len(want))}
+		}
+		for i := range want {
+			all = append(all, differences(fmt.Sprintf("%s[%d]", path, i), want[i], items[i])...)
+		}
+	default:
+		if !reflect.DeepEqual(want, got) {
+			return []string{fmt.Sprintf("%s is %v, want %v", path, got, want)}
+		}
+	}
+	return all
+}
+
+// createFence creates a NodeFence if the chart installs its kind: helm is not to delete what is of that kind.
+func (env *charts) createFence(of installed) *v1alpha1.NodeFence {
+	env.T.Helper()
+	if of.name != guard {
+		return nil
+	}
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: v1alpha1.NodeFenceSpec{Reason: "test",
+		Agents: []v1alpha1.Agent{{Name: "operator", Covers: v1alpha1.CoversUntilUnfenced,
+			Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}}}}}
+	var made *v1alpha1.NodeFence
+	env.Eventually("NodeFences are served", func() (is bool) {
+		var err error
+		made, err = env.fences.Fences.Create(env.Ctx, o, metav1.CreateOptions{})
+		if !apierrors.IsNotFound(err) {
+			env.Must(err)
+		}
+		return err == nil
+	})
+	return made
+}
+
+// expectFence checks that a NodeFence is there, and can be written.
+func (env *charts) expectFence(o *v1alpha1.NodeFence) {
+	env.T.Helper()
+	if o == nil {
+		return
+	}
+	now, err := env.fences.Fences.Get(env.Ctx, o.Name, metav1.GetOptions{})
+	env.Must(err)
+	if now.UID != o.UID {
+		env.T.Errorf("NodeFence %s was deleted and created again", o.Name)
+	}
+	now.Spec.Reason += ", again"
+	_, err = env.fences.Fences.Update(env.Ctx, now, metav1.UpdateOptions{})
+	env.Must(err)
+}
