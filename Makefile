@@ -8,8 +8,9 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
-             ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps ./test/docs/... ./test/suites \
-             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
+             ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
+             ./test/framework/previous/... ./test/docs/... ./test/suites ./test/faults/oracle ./test/faults/proxy \
+             ./test/faults/scenario
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would make that take more than twice as long, and find nothing; the packages that call them are tested with it.
 DECISIONS := ./pkg/internal/engine/...
@@ -53,12 +54,13 @@ demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs G
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
 # Suites after the plus sign compute while those before it wait for clocks and programs. BESIDE is more of them.
-# Real nodes need root and packages, the page a browser: where they are missing, make test leaves them out, and
-# make test-nodes or make test-web fails.
+# Real nodes need root and packages, the page a browser, upgrades the history of the checkout: where they are missing,
+# make test leaves them out, and make test-nodes, make test-web or make test-e2e fails.
 # make -n runs each line that names $(MAKE): another name keeps it from running the suites.
 SUITE := $(MAKE)
 test: export NODES ?= optional
 test: export WEB ?= optional
+test: export UPGRADES ?= optional
 test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
 	$(GO) run ./test/suites $(SUITE) test-e2e test-e2e-oldest + test-nodes test-web - $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
 
@@ -85,8 +87,19 @@ mutants: ## Remove each guard and show that a test fails without it; ONLY=REGEXP
 controlplane: ## Compile the control planes; the first time takes minutes each
 	$(GO) run ./test/framework/controlplane/cmd/controlplane build --version all
 
+UPGRADES ?= required
+# Says which release upgrades are tested from, or why they are not.
+define upgrades
+@if from=$$($(GO) run ./test/framework/previous/cmd/supported); then echo "upgrades: from $$from"; \
+elif [ '$(UPGRADES)' = optional ]; then echo "upgrades: left out: $$from"; \
+else echo "$$from" >&2; exit 1; fi
+endef
+# What the tests of upgrades themselves do without the history.
+WITH_UPGRADES = UPGRADES='$(UPGRADES)'
+
 test-controlplane: controlplane ## Test the testbed, and what is in deploy/ and docs/, against real control planes
-	$(GO) test -race -timeout $(TIMEOUT) ./test/framework/controlplane/... ./test/deploy/...
+	$(upgrades)
+	$(WITH_UPGRADES) $(GO) test -race -timeout $(TIMEOUT) ./test/framework/controlplane/... ./test/deploy/...
 
 test-apiserver: controlplane ## Test what talks to the API server against real ones
 	@GO='$(GO)' test/apiserver.sh -timeout $(TIMEOUT)
@@ -98,10 +111,12 @@ test-sanity: ## Run csi-sanity in full against the mock driver
 # Suites run one after the other: each has a control plane of its own, and its tests use all processors.
 SIDE ?= 5
 test-e2e: controlplane ## Run the programs against a real control plane and a real driver; FULL=1 with thousands of volumes
-	$(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
+	$(upgrades)
+	$(WITH_UPGRADES) $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
 
 test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for tests that say why not
-	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/...
+	$(upgrades)
+	$(WITH_UPGRADES) KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/...
 
 NODES ?= required
 test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins, iproute2

@@ -35,6 +35,7 @@ const (
 func (s *shell) plays(t *testing.T) map[string]play {
 	t.Helper()
 	const chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
+	const upgraded = "TestChartsUpgradeAndRollBack runs it, as it stands on the page"
 	of := func(name string) []string {
 		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
 	}
@@ -43,6 +44,9 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
 		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
+		"helm upgrade volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --reset-then-reuse-values": {
+			why: upgraded},
+		"helm rollback volume-guard --namespace csi-reclaimer": {why: upgraded},
 
 		"helm show values deploy/charts/volume-guard": {want: "protectedDrivers"},
 
@@ -65,6 +69,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl get pv,pvc": {want: docsPV},
 		`kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`: {with: of(docsPV),
 			also: "--dry-run=server", want: "patched"},
+		`kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake="an upgrade"`: {scene: s.makeBrake, with: of(""),
+			also: "--overwrite", want: "annotated"},
 		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-": {scene: s.makeBrake, with: of(""),
 			want: "annotated"},
 		"kubectl annotate lease -n NAMESPACE LEASE KEY-": {scene: s.makeBrake,

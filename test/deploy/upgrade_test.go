@@ -35,6 +35,7 @@ func TestChartsUpgradeAndRollBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Dir(inDeploy(t))
+	upgrade, rollback := documented(t, "helm upgrade"), documented(t, "helm rollback")
 	env := newCharts(t)
 	for _, c := range []installed{
 		{name: guard, namespace: guardHome, values: []string{"podSafety.enabled=true",
@@ -50,10 +51,10 @@ func TestChartsUpgradeAndRollBack(t *testing.T) {
 		old := env.render(c, from)
 		env.expectInstalled(old, nil)
 		fence := env.createFence(c)
-		env.run("upgrade", c.name, c.of(to), "--namespace", c.namespace, "--reset-then-reuse-values")
+		env.run(c.instead(upgrade)...)
 		env.expectInstalled(env.render(c, to), old)
 		env.expectFence(fence)
-		env.run("rollback", c.name, "--namespace", c.namespace)
+		env.run(c.instead(rollback)...)
 		env.expectInstalled(old, env.render(c, to))
 		env.expectFence(fence)
 	}
@@ -67,6 +68,17 @@ type installed struct {
 
 // of is the chart of the version whose files are in a folder.
 func (c installed) of(tree string) string { return filepath.Join(tree, "deploy", "charts", c.name) }
+
+// instead is a command on the page for this chart, and not for that of volume-guard.
+func (c installed) instead(command []string) (args []string) {
+	for _, arg := range command {
+		if arg == guardHome {
+			arg = c.namespace
+		}
+		args = append(args, strings.ReplaceAll(arg, guard, c.name))
+	}
+	return args
+}
 
 // charts is a control plane of a test's own, in which helm installs charts.
 type charts struct {

@@ -32,6 +32,7 @@ func TestCompatibilityAgreesWithTheCode(t *testing.T) {
 	t.Run("Kubernetes", func(t *testing.T) { testTestedVersions(t, root, page) })
 	t.Run("charts", func(t *testing.T) { testCharts(t, root, page) })
 	t.Run("manifests", func(t *testing.T) { testPolicies(t, root, page) })
+	t.Run("versions of csi-reclaimer", func(t *testing.T) { testUpgrades(t, root, page) })
 	t.Run("capabilities", func(t *testing.T) { testCapabilities(t, root, page) })
 
 	gomod := filepath.Join(root, "go.mod")
@@ -115,6 +116,43 @@ func testPolicies(t *testing.T, root, page string) {
 	}
 	if policies < 10 {
 		t.Errorf("only %d policies were found", policies)
+	}
+}
+
+// testUpgrades: the table has each test of upgrades, with the Kubernetes versions that it runs on, and no other.
+func testUpgrades(t *testing.T, root, page string) {
+	want := map[string]string{}
+	for _, pattern := range []string{"test/e2e/upgrade/*_test.go", "test/deploy/upgrade_test.go"} {
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, part := range strings.Split(read(t, file), "\nfunc ")[1:] {
+				name := regexp.MustCompile(`^(Test\w+)\(t \*testing\.T\)`).FindStringSubmatch(part)
+				if name == nil {
+					continue
+				}
+				want[name[1]] = "1.30, 1.36"
+				if strings.Contains(part, "fixture.NewestOnly(") || strings.Contains(pattern, "deploy") {
+					want[name[1]] = "1.36"
+				}
+			}
+		}
+	}
+	if len(want) < 6 {
+		t.Errorf("only %d tests of upgrades were found", len(want))
+	}
+	for _, row := range rows(page, "what") {
+		for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(row[1]+row[2], -1) {
+			if want[name[1]] != row[3] {
+				t.Errorf("the page says that %s runs on %s, it runs on %q", name[1], row[3], want[name[1]])
+			}
+			delete(want, name[1])
+		}
+	}
+	for name := range want {
+		t.Errorf("the page does not have %s", name)
 	}
 }
 
