@@ -41,7 +41,8 @@ func TestNewBinaryBeforePermissions(t *testing.T) {
 		return !env.IsAllowed("get", "", "persistentvolumeclaims") && !env.IsAllowed("create", "", "persistentvolumes")
 	})
 	next := env.launch(to, "next")
-	for _, missing := range []string{"get persistentvolumeclaims", "list persistentvolumeclaims", "create persistentvolumes"} {
+	for _, missing := range []string{"get persistentvolumeclaims", "list persistentvolumeclaims",
+		"create persistentvolumes"} {
 		env.Must(next.WaitLog(env.WithTimeout(), "Preflight: may not "+missing))
 	}
 	env.Eventually("/readyz names a missing permission", func() bool {
