@@ -67,9 +67,10 @@ func (env *cluster) label(labels map[string]string) {
 	})
 }
 
-// safely are the labels of namespaces whose pods are held, and alone those whose pods wait for locks.
+// safely are the labels of namespaces whose pods are held.
 func safely() map[string]string { return map[string]string{podsafety.NamespaceLabel: "enforce"} }
 
+// alone are those of namespaces whose pods also wait for the locks of their claims.
 func alone() map[string]string {
 	return map[string]string{podsafety.NamespaceLabel: "enforce", singleNodeLabel: "all"}
 }
@@ -201,24 +202,35 @@ func (env *cluster) gatedPod() waiting {
 	first := in.runningPod(claim, m.name)
 	second := in.pod(claim, m.name)
 	in.waitEvent("Pod", second.Name, "ClaimInUse")
+	expectLock := func(holder *objects.Pod) {
+		in.T.Helper()
+		if lock := string(holder.UID) + " " + holder.Name; in.lockOf(claim) != lock {
+			in.T.Errorf("claim %s is locked for %q, want %q", claim, in.lockOf(claim), lock)
+		}
+	}
 	return waiting{
 		kept: func() {
 			in.expectPod(first, "held", held)
 			in.expectPod(second, "gated", gated)
-			o, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, claim, metav1.GetOptions{})
-			in.Must(err)
-			if lock := string(first.UID) + " " + first.Name; o.Annotations[lockAnnotation] != lock {
-				in.T.Errorf("claim %s is locked for %q, want %q", claim, o.Annotations[lockAnnotation], lock)
-			}
+			expectLock(first)
 		},
 		end: func() {
 			in.Must(first.Delete(in.Ctx))
 			_, err := second.WaitRunning(in.WithTimeout())
 			in.Must(err)
+			expectLock(second)
 			in.Must(second.Delete(in.Ctx))
 			in.Must(second.WaitGone(in.WithTimeout()))
 		},
 	}
+}
+
+// lockOf is what a claim is locked for.
+func (env *cluster) lockOf(claim string) string {
+	env.T.Helper()
+	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, claim, metav1.GetOptions{})
+	env.Must(err)
+	return o.Annotations[lockAnnotation]
 }
 
 // expectReleasesEvidence has a pod use a claim alone and end, so that the replica that leads holds, locks and releases.
@@ -229,11 +241,7 @@ func (env *cluster) expectReleasesEvidence() {
 	pod := in.runningPod(claim, m.name)
 	in.Must(pod.Delete(in.Ctx))
 	in.Must(pod.WaitGone(in.WithTimeout()))
-	in.Eventually("claim "+claim+" is free", func() bool {
-		o, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, claim, metav1.GetOptions{})
-		in.Must(err)
-		return o.Annotations[lockAnnotation] == ""
-	})
+	in.Eventually("claim "+claim+" is free", func() bool { return in.lockOf(claim) == "" })
 	set := in.inNamespace(nil).scaledDown(nil)
 	set.waitClaimGone(1)
 }
@@ -411,7 +419,7 @@ func (env *cluster) scaledDown(annotations map[string]string) *set {
 	return s
 }
 
-// losePod deletes the last pod. The first is not ready from then on.
+// losePod deletes the pod of an ordinal. The first pod is not ready from then on.
 func (s *set) losePod(ordinal int) {
 	s.T.Helper()
 	pods := s.Client.CoreV1().Pods(s.Namespace)
