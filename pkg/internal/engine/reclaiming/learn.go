@@ -39,12 +39,13 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 // deleted; the answer shows whether somebody has decided to keep the volume since.
 func (e *Engine) finalized(s *Session, reply Reply) Step {
 	a := s.Ask
+	// The tracker may know nothing of the PV any more: the event of its end can come before this answer.
+	left := s.Facts
+	left.PV = reply.PV
 	if reply.Outcome == OK || reply.Outcome == Gone {
 		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.Finalized = true })
 	}
 	step := written(a, reply)
-	left := s.Facts
-	left.PV = reply.PV
 	if reply.Outcome == OK && reply.Found && a.Reason != ReasonTooLateToKeep && left.changedSinceDeleted() {
 		step.Besides = Report{Kind: Besides, Reason: ReasonTooLateToKeep}
 	}

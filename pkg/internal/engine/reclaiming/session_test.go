@@ -290,6 +290,26 @@ func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
 			t.Errorf("%s: %+v", name, step)
 		}
 	}
+	for name, c := range map[string]struct {
+		meanwhile func(*volume.PV)
+		want      Report
+	}{
+		"its end is seen before the answer":                   {func(*volume.PV) {}, Report{}},
+		"its end is seen before the answer, and it was bound": {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+	} {
+		e, cache := engineOf(released().PV)
+		s, _ := beginOn(t, e, Item{Name: "pv"})
+		answerReads(t, e, s)
+		for range 2 {
+			e.Answer(s, ok, at)
+		}
+		last := s.Facts.PV
+		c.meanwhile(&last)
+		e.PVDeleted(cache["pv"], true, now())
+		if step := e.Answer(s, Reply{Outcome: OK, Found: true, PV: last}, at); step.Besides != c.want {
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
 	for name, meanwhile := range map[string]func(*Engine){
 		"a PV that is gone":                 func(*Engine) {},
 		"a PV that is gone, as is its term": func(e *Engine) { e.Lead(false); e.Lead(true) },
