@@ -294,8 +294,8 @@ func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
 		meanwhile func(*volume.PV)
 		want      Report
 	}{
-		"its end is seen before the answer":                   {func(*volume.PV) {}, Report{}},
-		"its end is seen before the answer, and it was bound": {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+		"its end is seen before the answer":      {func(*volume.PV) {}, Report{}},
+		"its end is seen, and that it was bound": {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
 	} {
 		e, cache := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
