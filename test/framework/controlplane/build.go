@@ -37,11 +37,12 @@ const (
 //
 // When ctx ends, or the program is killed, no half-made binary stays in the cache.
 func Build(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
-	return buildPackage(ctx, build{what: "Kubernetes", name: string(version), pkg: ".", progress: progress}, version)
+	return buildPackage(ctx, build{what: "Kubernetes", name: string(version), pkg: "../components",
+		progress: progress}, version)
 }
 
-// BuildKubelet is Build for the kubelet of a version. It is a binary of its own, so that a control plane alone needs
-// none of what a kubelet is made of.
+// BuildKubelet is Build for the kubelet of a version whose module has one. It is a binary of its own, so that a control
+// plane alone needs none of what a kubelet is made of.
 func BuildKubelet(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
 	return buildPackage(ctx, build{what: "kubelet", name: string(version) + "-kubelet", pkg: "./kubelet",
 		progress: progress}, version)
@@ -119,8 +120,8 @@ func used(binary string) bool {
 	return os.Chtimes(binary, now, now) == nil
 }
 
-// key names what the binary is made of: the module's files, the Go version and the platform. The flags of
-// the build are part of this package; changing them in a way that matters needs a change here.
+// key names what the binary is made of: the module's requirements, the package's files, the Go version and the
+// platform. The flags of the build are part of this package; changing them in a way that matters needs a change here.
 func (b build) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	var goEnv strings.Builder

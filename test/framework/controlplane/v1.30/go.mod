@@ -2,10 +2,17 @@
 // It stands alone so that the root module never requires k8s.io/kubernetes.
 module github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/v1.30
 
-go 1.22.0
+go 1.24.0
 
+// As in the releases of this version.
+godebug default=go1.22
+
+tool github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components
+
+// These choose the versions; the others follow from them.
 require (
-	go.etcd.io/etcd/server/v3 v3.5.10
+	github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components v0.0.0 // indirect
+	go.etcd.io/etcd/server/v3 v3.5.10 // indirect
 	k8s.io/component-base v0.30.14
 	k8s.io/kubernetes v1.30.14
 )
@@ -188,6 +195,8 @@ require (
 	sigs.k8s.io/structured-merge-diff/v4 v4.4.1 // indirect
 	sigs.k8s.io/yaml v1.3.0 // indirect
 )
+
+replace github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components => ../components
 
 // Kubernetes resolves these from its own staging folder; outside its tree each
 // is the module published with the release.

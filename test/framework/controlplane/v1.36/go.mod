@@ -4,8 +4,12 @@ module github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/v1.36
 
 go 1.26.0
 
+tool github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components
+
+// These choose the versions; the others follow from them.
 require (
-	go.etcd.io/etcd/server/v3 v3.6.8
+	github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components v0.0.0 // indirect
+	go.etcd.io/etcd/server/v3 v3.6.8 // indirect
 	k8s.io/component-base v0.36.3
 	k8s.io/kubernetes v1.36.3
 )
@@ -173,6 +177,8 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+replace github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components => ../components
 
 // Kubernetes resolves these from its own staging folder; outside its tree each
 // is the module published with the release.

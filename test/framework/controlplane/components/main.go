@@ -1,6 +1,7 @@
-// Command controlplane is one Kubernetes 1.36 control plane in one binary: its first
-// argument chooses which component the process becomes, the rest are that component's
-// own flags. Package test/framework/controlplane builds and runs it.
+// Command components is one Kubernetes control plane in one binary: its first argument
+// chooses which component the process becomes, the rest are that component's own flags.
+// The module of each version compiles it with that version, for package
+// test/framework/controlplane, which runs it.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-const usage = "usage: controlplane etcd DATADIR CLIENT_PORT PEER_PORT | " +
+const usage = "usage: components etcd DATADIR CLIENT_PORT PEER_PORT | " +
 	"kube-apiserver|kube-controller-manager|kube-scheduler FLAGS"
 
 func main() {
