@@ -29,7 +29,7 @@ func (o *webOptions) flags(fs *pflag.FlagSet) {
 		"Serve the page of kubectl reclaim web on "+webPath+" of --http-endpoint, on every replica. It shows what "+
 			"volume-guard may read, without leak reports, to those who may get "+webPath+" as a non-resource URL: the API "+
 			"server reviews the token of each request, with and without --http-authorization. Needs "+
-			"rbac-volume-guard-web.yaml and rbac-http-authorization.yaml.")
+			"rbac-volume-guard-web.yaml and the ClusterRole system:auth-delegator.")
 }
 
 // serve serves the HTTP port until ctx ends; running counts what it starts. It returns what checks the permissions that

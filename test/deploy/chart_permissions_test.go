@@ -79,8 +79,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			"; get,create,delete machinedeletionremediations.machine-deletion-remediation.medik8s.io" +
 			"; get,create,patch networkfences.csiaddons.openshift.io; list csiaddonsnodes.csiaddons.openshift.io" +
 			"; get networkfenceclasses.csiaddons.openshift.io"
-		reviews = "; create tokenreviews.authentication.k8s.io; create subjectaccessreviews.authorization.k8s.io"
-		page    = reviews + "; get,list,watch persistentvolumes; get,list,watch persistentvolumeclaims" +
+		// Besides system:auth-delegator.
+		page = "; get,list,watch persistentvolumes; get,list,watch persistentvolumeclaims" +
 			"; get,list,watch pods; get,list,watch nodes; get namespaces; list,watch events" +
 			"; list,watch volumeattachments.storage.k8s.io; list,watch csidrivers.storage.k8s.io" +
 			"; list,watch csinodes.storage.k8s.io; list,watch storageclasses.storage.k8s.io; list statefulsets.apps" +
@@ -116,7 +116,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		"with node fencing, for a first look": intreeReads + fenceReads + roles,
 		"with monitoring":                     intreeReads + intreeWrites + events,
 		"with the page":                       intreeReads + intreeWrites + events + page,
-		"with metrics that need a token":      intreeReads + intreeWrites + events + reviews,
+		"with metrics that need a token":      intreeReads + intreeWrites + events,
 		"with little":                         "",
 		"with everything else":                intreeReads + intreeWrites + events,
 	} {
@@ -147,13 +147,18 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 	}
 }
 
-// TestChartHasRolesForTokens: with the page or authorized metrics, and each allows paths alone.
+// TestChartHasRolesForTokens: with the page or authorized metrics, and each allows paths alone. volume-guard may review
+// tokens then.
 func TestChartHasRolesForTokens(t *testing.T) {
 	want := map[string]string{"volume-guard-web-viewer": "/web/", "csi-reclaimer-metrics-reader": "/metrics",
-		"csi-reclaimer-leaks-reader": "/leaks"}
+		"csi-reclaimer-leaks-reader": "/leaks", "ClusterRoleBinding": "system:auth-delegator"}
 	for name, values := range guardValues() {
 		found := map[string]string{}
 		for _, d := range render(t, values...) {
+			if d.GetName() == "volume-guard-auth-delegator" {
+				role, _, _ := unstructured.NestedString(d.Object, "roleRef", "name")
+				found[d.GetKind()] = role
+			}
 			for _, rule := range d.rules(t) {
 				if len(rule.NonResourceURLs) == 0 {
 					continue

@@ -284,7 +284,7 @@ func TestChartRendersManifests(t *testing.T) {
 			"single-node-policies.yaml single-node-gate-webhook.yaml rbac-volume-guard-single-node.yaml",
 		"with claims of sets": common + " rbac-volume-guard-statefulset-claims.yaml",
 		"with warnings":       common + " statefulset-claims-warn.yaml",
-		"with the page":       common + " http-roles.yaml rbac-http-authorization.yaml rbac-volume-guard-web.yaml",
+		"with the page":       common + " http-roles.yaml rbac-volume-guard-web.yaml",
 		"with node fencing": common + " node-fencing-crd.yaml node-fencing-policy.yaml node-fencing-roles.yaml " +
 			"rbac-volume-guard-node-fencing.yaml rbac-volume-guard-fence-agents.yaml",
 		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
@@ -319,7 +319,7 @@ func TestChartRendersManifests(t *testing.T) {
 			"ClusterRoleBinding/volume-guard-node-fencing", "RoleBinding/volume-guard-node-fencing",
 			"RoleBinding/volume-guard-fence-agent-job", "RoleBinding/volume-guard-fence-agent-remediation",
 			"ClusterRoleBinding/volume-guard-fence-agent-network",
-			"ClusterRoleBinding/csi-reclaimer-http-authorization", "ClusterRoleBinding/volume-guard-web",
+			"ClusterRoleBinding/volume-guard-auth-delegator", "ClusterRoleBinding/volume-guard-web",
 		} {
 			delete(rendered, more)
 		}

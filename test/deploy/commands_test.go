@@ -5,6 +5,7 @@ package deploy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -165,8 +166,7 @@ func (s *shell) addManifests(plays map[string]play) {
 		"-n csi-reclaimer -f deploy/manifests/rbac-volume-guard-webhooks.yaml",
 		"-f deploy/manifests/pod-safety-crd.yaml", "-f deploy/manifests/pod-safety-policies.yaml",
 		"-f deploy/manifests/pod-safety-hold.yaml", "-f deploy/manifests/pod-safety-hold-webhook.yaml",
-		"-f deploy/manifests/rbac-volume-guard-web.yaml", "-f deploy/manifests/rbac-http-authorization.yaml",
-		"-f deploy/manifests/http-roles.yaml",
+		"-f deploy/manifests/rbac-volume-guard-web.yaml", "-f deploy/manifests/http-roles.yaml",
 		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
@@ -177,7 +177,11 @@ func (s *shell) addManifests(plays map[string]play) {
 func (s *shell) addTokens(plays map[string]play) {
 	const account, viewers = "serviceaccount web-viewer -n csi-reclaimer", "clusterrolebinding volume-guard-web-viewers " +
 		"--clusterrole=volume-guard-web-viewer --serviceaccount=csi-reclaimer:web-viewer"
-	for _, object := range []string{account, viewers} {
+	const delegator = "clusterrolebinding %s --clusterrole=system:auth-delegator --serviceaccount=%s"
+	for _, object := range []string{account, viewers,
+		fmt.Sprintf(delegator, "volume-guard-auth-delegator", "csi-reclaimer:volume-guard"),
+		fmt.Sprintf(delegator, "mock-csi-auth-delegator", "mock-csi:mock-csi-controller"),
+	} {
 		plays["kubectl create "+object] = play{scene: makeHomes, also: "--dry-run=server", want: "created"}
 	}
 	plays["kubectl create token web-viewer -n csi-reclaimer --duration=8h"] = play{scene: s.makeViewer, want: "ey"}

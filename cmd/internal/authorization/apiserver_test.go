@@ -49,7 +49,7 @@ func TestWithARealAPIServer(t *testing.T) {
 	w.filter = f
 
 	good := w.token("viewer")
-	w.expect(good, http.StatusServiceUnavailable, "rbac-http-authorization.yaml") // it may not ask
+	w.expect(good, http.StatusServiceUnavailable, "system:auth-delegator") // it may not ask
 	missing, err := f.MissingPermissions(t.Context())
 	must(err)
 	if len(missing) != 2 || !strings.Contains(missing[0].String(), `resources: ["tokenreviews"]`) {

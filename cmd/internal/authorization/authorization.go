@@ -75,7 +75,7 @@ func (f *Filter) For(path string) func(w http.ResponseWriter, r *http.Request) b
 			w.Header().Set("Retry-After", "5")
 			refuse(w, http.StatusServiceUnavailable, "the API server did not say whether the token is valid and suffices: "+
 				"try again. If it lasts, the log of this program says why; it may lack the permission to create tokenreviews "+
-				"or subjectaccessreviews (rbac-http-authorization.yaml)")
+				"or subjectaccessreviews (ClusterRole system:auth-delegator)")
 		case decision.user == "":
 			unauthenticated(w, r, "the token is not valid, or no longer: create another one")
 		case !decision.allowed:

@@ -59,7 +59,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.authorize, "http-authorization", false,
 		"Serve all paths of --http-endpoint but those of health only to those who may get them: the API server reviews the "+
 			"bearer token of a request (TokenReview), and whether it may get the path as a non-resource URL "+
-			"(SubjectAccessReview). Needs rbac-http-authorization.yaml.")
+			"(SubjectAccessReview). Needs the ClusterRole system:auth-delegator.")
 }
 
 // Validate returns every setting that is wrong.

@@ -101,16 +101,21 @@ func GrantGuardController(ctx context.Context, client kubernetes.Interface, name
 }
 
 const (
-	authorizationFile = "rbac-http-authorization.yaml"
-	webFile           = "rbac-volume-guard-web.yaml"
-	httpRolesFile     = "http-roles.yaml"
+	webFile       = "rbac-volume-guard-web.yaml"
+	httpRolesFile = "http-roles.yaml"
+	// authDelegator is the role of Kubernetes' own that is needed for --http-authorization and --web.
+	authDelegator = "system:auth-delegator"
 )
 
-// GrantHTTPAuthorization makes the role for --http-authorization, binds it to the service account, and returns its
-// rules.
+// GrantHTTPAuthorization binds the role for --http-authorization to the service account, and returns its rules.
 func GrantHTTPAuthorization(ctx context.Context, client kubernetes.Interface, namespace,
 	account string) (rules []rbacv1.PolicyRule, err error) {
-	return guard(ctx, client, namespace, account, authorizationFile)
+	role, err := client.RbacV1().ClusterRoles().Get(ctx, authDelegator, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return role.Rules, bindClusterRole(ctx, client, authDelegator+"-"+namespace, namespace, account,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: authDelegator}})
 }
 
 // GrantGuardWeb makes what volume-guard needs without controllers that are off by default, and with its page, and
@@ -120,7 +125,12 @@ func GrantGuardWeb(ctx context.Context, client kubernetes.Interface, namespace,
 	if _, err := guard(ctx, client, namespace, account, guardFile); err != nil {
 		return nil, err
 	}
-	return guard(ctx, client, namespace, account, authorizationFile, webFile)
+	reviews, err := GrantHTTPAuthorization(ctx, client, namespace, account)
+	if err != nil {
+		return nil, err
+	}
+	reads, err := guard(ctx, client, namespace, account, webFile)
+	return append(reads, reviews...), err
 }
 
 // GrantHTTP makes the roles that are shipped for those who send requests to --http-endpoint, and binds one of them to a
