@@ -143,14 +143,7 @@ func (c *volumesInEachPhase) waitNothingLeft() {
 		list, err := c.Client.CoreV1().PersistentVolumeClaims(c.Namespace).List(c.Ctx, metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0
 	})
-	c.Eventually("all PVs are gone", func() bool {
-		for _, pv := range c.ListPVs() {
-			if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.Driver {
-				return false
-			}
-		}
-		return true
-	})
+	c.Eventually("all PVs are gone", func() bool { return len(c.PVsOfDriver()) == 0 })
 	c.Eventually("all volumes are gone", func() bool { return len(c.VolumesOnDisk()) == 0 })
 }
 

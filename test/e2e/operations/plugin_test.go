@@ -226,8 +226,8 @@ func TestPluginRelease(t *testing.T) {
 	}
 	env.ExpectOutput(output, "interrupted: run the same command again")
 	left := 0
-	for _, pv := range env.ListPVs() {
-		if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == env.Driver && fixture.HasFinalizer(pv) {
+	for _, pv := range env.PVsOfDriver() {
+		if fixture.HasFinalizer(pv) {
 			left++
 		}
 	}

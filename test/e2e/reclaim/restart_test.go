@@ -102,8 +102,8 @@ func TestSidecarKilledRepeatedlyDeletesEachVolume(t *testing.T) {
 		goal := len(env.DeleteCallCounts()) + len(vols)/10
 		env.Eventually("the deletions continue", func() bool {
 			left = 0
-			for _, pv := range env.ListPVs() {
-				if pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Spec.CSI.Driver == env.Driver {
+			for _, pv := range env.PVsOfDriver() {
+				if pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
 					left++
 				}
 			}

@@ -118,10 +118,7 @@ func (env *environment) judge() {
 	of := map[string]string{} // PVs by handle
 	claimed := map[types.UID]string{}
 	disk := env.VolumesOnDisk()
-	for _, pv := range env.ListPVs() {
-		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != env.Driver {
-			continue
-		}
+	for _, pv := range env.PVsOfDriver() {
 		handle := pv.Spec.CSI.VolumeHandle
 		if of[handle] = pv.Name; !disk[handle] {
 			env.T.Errorf("WRONG DELETE: volume %s of PV %s is gone", handle, pv.Name)
