@@ -3,6 +3,7 @@
 package singlenode
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -44,8 +45,25 @@ func podSpec(claims ...string) v1.PodSpec {
 }
 
 // create creates a pod.
-func (env *environment) create(pod *v1.Pod) (*v1.Pod, error) {
-	return env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod, metav1.CreateOptions{})
+func (env *environment) create(pod *v1.Pod) (created *v1.Pod, err error) {
+	err = env.admitted(func() (err error) {
+		created, err = env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+	return created, err
+}
+
+// admitted repeats a creation while a webhook does not answer within its seconds, as controllers do: on a busy machine
+// it may not. Nothing is stored then.
+func (env *environment) admitted(create func() error) error {
+	ctx := env.WithTimeout()
+	for {
+		err := create()
+		late := apierrors.IsInternalError(err) && strings.Contains(err.Error(), context.DeadlineExceeded.Error())
+		if !late || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // on has a pod run on one node.
@@ -62,13 +80,17 @@ func (env *environment) pod(claim string, changes ...func(*v1.Pod)) *objects.Pod
 // podWith creates a pod that uses claims, and waits for nothing.
 func (env *environment) podWith(claims []string, changes ...func(*v1.Pod)) *objects.Pod {
 	env.T.Helper()
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Change: func(pod *v1.Pod) {
+	spec := objects.PodSpec{Name: "pod-" + rand.String(8), Change: func(pod *v1.Pod) {
 		pod.Spec = podSpec(claims...)
 		for _, change := range changes {
 			change(pod)
 		}
-	}})
-	env.Must(err)
+	}}
+	var pod *objects.Pod
+	env.Must(env.admitted(func() (err error) {
+		pod, err = env.MakePod(env.Ctx, spec)
+		return err
+	}))
 	return pod
 }
 
