@@ -105,7 +105,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	}
 	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin", "images",
 		"images VERSION=v0.1.0 PUSH=registry.example.com/storage",
-		"release VERSION=v0.1.0",
+		"release VERSION=v0.1.0", "e2e-versions",
 		"bench ONLY=released_claim_first QUICK=1 RUNS=3"} {
 		// What they run takes minutes, and tests run it.
 		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}

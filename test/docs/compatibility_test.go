@@ -48,23 +48,32 @@ func TestCompatibilityAgreesWithTheCode(t *testing.T) {
 	}
 }
 
-// testTestedVersions: a row says "tested with" for each control plane of the tests, with its patch version, and for no
-// other.
+// testTestedVersions: a row has a patch version for each control plane of the tests, and when it is tested, and for no
+// other. The Makefile has those that are tested before a release.
 func testTestedVersions(t *testing.T, root, page string) {
-	var want []string
+	var want, between []string
 	for _, v := range controlplane.Versions() {
 		gomod := filepath.Join(root, "test", "framework", "controlplane", string(v), "go.mod")
 		release := required(t, gomod, "k8s.io/kubernetes")
-		want = append(want, strings.TrimPrefix(string(v), "v")+" tested with "+strings.TrimPrefix(release, "v"))
+		when := "each change"
+		if !slices.Contains(controlplane.Edges(), v) {
+			when = "before a release"
+			between = append(between, string(v))
+		}
+		want = append(want, strings.TrimPrefix(string(v), "v")+" "+strings.TrimPrefix(release, "v")+" "+when)
 	}
 	var got []string
 	for _, row := range rows(page, "Kubernetes") {
-		if with := regexp.MustCompile(`^tested with [\d.]*\d`).FindString(row[1]); with != "" {
-			got = append(got, row[0]+" "+with)
+		if regexp.MustCompile(`^\d[\d.]*$`).MatchString(row[1]) {
+			got = append(got, strings.Join(row[:3], " "))
 		}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the page says %q, the control planes of the tests are %q", got, want)
+	}
+	if line := "\nVERSIONS ?= " + strings.Join(between, " ") + "\n"; !strings.Contains(
+		read(t, filepath.Join(root, "Makefile")), line) {
+		t.Errorf("the Makefile does not have %q", line)
 	}
 }
 

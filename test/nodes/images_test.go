@@ -98,9 +98,21 @@ func (c *cluster) testVersions() {
 func (c *cluster) testPlugin() {
 	c.run("kubectl", "create", "clusterrolebinding", "plugin", "--clusterrole=cluster-admin",
 		"--serviceaccount="+c.Namespace+":default")
-	if text := c.runPod("kubectl-reclaim", "status"); !strings.Contains(text, mockDriver) {
-		c.T.Errorf("kubectl reclaim status does not name the driver:\n%s", text)
+	claim := c.CreateClaim(mockClass)
+	bound := c.boundVolume(claim)
+	if text := c.runPod("kubectl-reclaim", "explain", "pv/"+bound.Name); !strings.Contains(text, mockDriver) {
+		c.T.Errorf("kubectl reclaim explain does not name the driver of PV %s:\n%s", bound.Name, text)
 	}
+	c.run("kubectl", "delete", "pvc", claim.Name, "-n", c.Namespace, "--wait=false")
+	c.waitPVGone(bound)
+}
+
+func (c *cluster) waitPVGone(pv *v1.PersistentVolume) {
+	c.T.Helper()
+	c.Eventually("PV "+pv.Name+" is gone", func() bool {
+		_, err := c.Client.CoreV1().PersistentVolumes().Get(c.Ctx, pv.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 }
 
 // runPod runs a pod of a program's image until it succeeds, and returns its log, where a time is before each line.
@@ -195,10 +207,7 @@ func (c *cluster) testReclaimed(pvFirst bool) {
 		c.T.Errorf("the volume is in use: %v", err)
 	}
 	c.Must(pod.Delete(c.Ctx))
-	c.Eventually("the PV is gone", func() bool {
-		_, err := c.Client.CoreV1().PersistentVolumes().Get(c.Ctx, bound.Name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
+	c.waitPVGone(bound)
 	if _, err := os.Stat(disk); !os.IsNotExist(err) {
 		c.T.Errorf("the PV is gone, and its volume is at %s: %v", disk, err)
 	}

@@ -165,7 +165,7 @@ func TestPluginExplainNamespace(t *testing.T) {
 	})
 	// A namespace controller that deletes pods before all else reports nothing of them while they are left.
 	words := `"All content successfully removed", but 1 pod is left`
-	if fixture.Version() == controlplane.V1_30 {
+	if fixture.Version().Before(controlplane.V1_33) {
 		words = "pods. has 1 resource instances"
 	}
 	var output string

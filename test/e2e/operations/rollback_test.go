@@ -78,9 +78,7 @@ func TestReleaseFinalizers(t *testing.T) {
 
 // TestReleaseWithPolicyThatAddsFinalizer installs what volume-guard installs, for one driver.
 func TestReleaseWithPolicyThatAddsFinalizer(t *testing.T) {
-	if fixture.Version() == controlplane.V1_30 {
-		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
-	}
+	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
 	t.Parallel()
 	env := newEnvironment(t)
 	car := env.StartSidecar(fixture.FastRetries()...)

@@ -289,8 +289,8 @@ func holds(t *testing.T, namespace string) bool {
 	return slices.Contains(made.Finalizers, podhold.Finalizer) && *made.Spec.TerminationGracePeriodSeconds == 1
 }
 
-// before132 reports whether the API server has no pods/resize.
-func before132() bool { return cluster.Version() == controlplane.V1_30 }
+// before133 reports whether the API server has no pods/resize.
+func before133() bool { return cluster.Version().Before(controlplane.V1_33) }
 
 // policyIn returns the name of the policy that a refusal or a warning names.
 func policyIn(text string) string {

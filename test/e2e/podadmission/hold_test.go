@@ -98,7 +98,7 @@ func TestNewPodsAreHeld(t *testing.T) {
 func restoreAtEnd(t *testing.T) {
 	t.Helper()
 	adds := holdFile
-	if cluster.Version() != controlplane.V1_36 {
+	if cluster.Version().Before(controlplane.V1_36) {
 		adds = holdWebhookFile
 	}
 	var all []object
@@ -132,7 +132,7 @@ func TestRemovingTheHold(t *testing.T) {
 		t.Fatalf("with the admission in force: %v", v)
 	}
 	adds := "mutatingadmissionpolicybinding/"
-	if cluster.Version() == controlplane.V1_30 {
+	if cluster.Version().Before(controlplane.V1_36) {
 		adds = "mutatingwebhookconfiguration/"
 	}
 	want := adds + podhold.Name + " validatingadmissionpolicybinding/" + podhold.StaysName

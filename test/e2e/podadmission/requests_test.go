@@ -244,7 +244,7 @@ func finalizers() map[string]request {
 		"remove it through ephemeral containers": {send: leavesFinalizer(merges(replacesOurs, "ephemeralcontainers"))},
 		"add the finalizer":                      {pod: free, send: patches(addsOurs)},
 	}
-	if !before132() {
+	if !before133() {
 		all["remove it through a resize"] = request{send: leavesFinalizer(merges(replacesOurs, "resize"))}
 	}
 	for sentence, r := range all {

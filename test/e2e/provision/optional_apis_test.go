@@ -3,9 +3,13 @@
 package provision
 
 import (
+	"maps"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -13,15 +17,77 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
+// naming has a claim name a VolumeAttributesClass.
+func naming(attributes string) func(*objects.ClaimSpec) {
+	return func(spec *objects.ClaimSpec) {
+		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &attributes }
+	}
+}
+
+// TestProvisionWithoutVolumeAttributesClassGate expects a volume without a class, whose name the API server drops.
+func TestProvisionWithoutVolumeAttributesClassGate(t *testing.T) {
+	if !fixture.Version().Before(controlplane.V1_34) {
+		t.Skip("VolumeAttributesClass is on by default from 1.34 on")
+	}
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), naming("gold")))
+	if got := vol.BoundPV.Spec.VolumeAttributesClassName; got != nil {
+		t.Errorf("the PV names class %q, want none", *got)
+	}
+	env.MustDeleteClaim(vol.BoundClaim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+}
+
+// TestProvisionWithVolumeAttributesClass expects that the driver gets the parameters of the class that a claim names,
+// and that the PV names it, too.
+func TestProvisionWithVolumeAttributesClass(t *testing.T) {
+	fixture.From(t, controlplane.V1_34, "VolumeAttributesClass")
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	gold := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold-" + env.Namespace},
+		DriverName: env.Driver, Parameters: map[string]string{"tier": "gold"}}
+	classes := env.Client.StorageV1().VolumeAttributesClasses()
+	_, err := classes.Create(env.Ctx, gold, metav1.CreateOptions{})
+	env.Must(err)
+	t.Cleanup(func() { _ = classes.Delete(env.CleanupContext(), gold.Name, metav1.DeleteOptions{}) })
+
+	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), naming(gold.Name)))
+	if got := ptr.Deref(vol.BoundPV.Spec.VolumeAttributesClassName, ""); got != gold.Name {
+		t.Errorf("the PV names class %q, want %q", got, gold.Name)
+	}
+	volumes, err := env.MockDriver.Volumes()
+	env.Must(err)
+	if len(volumes) != 1 || !maps.Equal(volumes[0].Mutable, gold.Parameters) {
+		t.Errorf("the driver has volumes %+v, want one with %v", volumes, gold.Parameters)
+	}
+	env.MustDeleteClaim(vol.BoundClaim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+}
+
+// withoutAttributesClasses is a control plane that does not serve v1 of VolumeAttributesClass, but stores which one a
+// claim names. Before 1.34 that takes its gate, which is off by default.
+func withoutAttributesClasses(v controlplane.Version) controlplane.Options {
+	var options controlplane.Options
+	if !v.Before(controlplane.V1_32) { // the first that protects classes in use
+		options.Controllers = []string{"*", "-volumeattributesclass-protection-controller"}
+	}
+	if v.Before(controlplane.V1_34) {
+		gate := []string{"--feature-gates=VolumeAttributesClass=true"}
+		options.APIServerArgs, options.ControllerManagerArgs = gate, gate
+	} else {
+		options.APIServerArgs = []string{"--runtime-config=storage.k8s.io/v1/volumeattributesclasses=false"}
+	}
+	return options
+}
+
 // TestProvisionWithoutVolumeAttributesClassAPI expects a log line at the start, an Event on a claim that names a class,
 // and volumes for all others.
 func TestProvisionWithoutVolumeAttributesClassAPI(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newWithControlPlane(t, fixture.Version(), controlplane.Options{
-		APIServerArgs: []string{"--runtime-config=storage.k8s.io/v1/volumeattributesclasses=false"},
-		Controllers:   []string{"*", "-volumeattributesclass-protection-controller"},
-	})
+	env := newWithControlPlane(t, fixture.Version(), withoutAttributesClasses(fixture.Version()))
 	env.UseDriver(mockdriver.Options{Name: "without-attributes.csi-reclaimer.io"})
 	env.CreateServiceAccount("csi-reclaimer")
 	env.GrantRole("owner")
@@ -29,10 +95,7 @@ func TestProvisionWithoutVolumeAttributesClassAPI(t *testing.T) {
 	env.Must(car.WaitLog(env.WithTimeout(), "VolumeAttributesClass is off"))
 	class := env.CreateStorageClass()
 	vol := env.WaitBound(env.CreateClaim(class))
-	gold := "gold"
-	waits := env.CreateClaim(class, func(spec *objects.ClaimSpec) {
-		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &gold }
-	})
+	waits := env.CreateClaim(class, naming("gold"))
 	env.WaitClaimEvent(waits, "ProvisioningFailed", "does not serve that API")
 	env.MustDeleteClaim(waits)
 	env.MustDeleteClaim(vol.BoundClaim)

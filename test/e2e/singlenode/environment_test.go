@@ -208,12 +208,12 @@ func (env *environment) applyManifests(stop func(func() error)) error {
 	for _, file := range []string{"pod-safety-policies.yaml", "single-node-policies.yaml"} {
 		env.ApplyManifest(file, account...)
 	}
-	if env.Plane.Version() == controlplane.V1_36 {
-		env.ApplyManifest("pod-safety-hold.yaml")
-		env.ApplyManifest("single-node-gate.yaml", account...)
-		return nil
+	if env.Plane.Version().Before(controlplane.V1_36) {
+		return env.startWebhooks(stop)
 	}
-	return env.startWebhooks(stop)
+	env.ApplyManifest("pod-safety-hold.yaml")
+	env.ApplyManifest("single-node-gate.yaml", account...)
+	return nil
 }
 
 // startWebhooks starts a volume-guard that answers the webhooks and does nothing else, so that those under test can

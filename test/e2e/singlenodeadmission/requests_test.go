@@ -177,7 +177,7 @@ func gateRows() map[string]request {
 
 // podSubresources are those that take a pod.
 func podSubresources() []string {
-	if cluster.Version() == controlplane.V1_30 {
+	if cluster.Version().Before(controlplane.V1_33) {
 		return []string{"status", "ephemeralcontainers"}
 	}
 	return []string{"status", "ephemeralcontainers", "resize"}

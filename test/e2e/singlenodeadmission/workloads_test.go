@@ -187,10 +187,10 @@ func TestRemovingTheGate(t *testing.T) {
 
 // adder is the kind of what adds the gate here.
 func adder() string {
-	if cluster.Version() == controlplane.V1_36 {
-		return "mutatingadmissionpolicybinding"
+	if cluster.Version().Before(controlplane.V1_36) {
+		return "mutatingwebhookconfiguration"
 	}
-	return "mutatingwebhookconfiguration"
+	return "mutatingadmissionpolicybinding"
 }
 
 // restoreAtEnd creates again what RemoveGateAdmission deletes.

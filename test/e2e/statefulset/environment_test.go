@@ -39,17 +39,20 @@ const (
 	ending   = 2 * time.Second
 )
 
-// builtIn reports whether the control planes of the tests have the policy.
-func builtIn() bool { return fixture.Version() == controlplane.V1_36 }
+// builtIn reports whether the control planes of the tests have the policy: those that can disable it do not.
+func builtIn() bool { return !canDisable(fixture.Version()) }
 
-// gate is the flag that enables or disables the policy in components of the oldest Kubernetes. The newest has no gate.
+// canDisable reports whether Kubernetes can disable the policy: from 1.32 on, its gate is locked.
+func canDisable(v controlplane.Version) bool { return v.Before(controlplane.V1_32) }
+
+// gate is the flag that enables or disables the policy in components of a Kubernetes that can disable it.
 func gate(enabled bool) string {
 	return fmt.Sprintf("--feature-gates=StatefulSetAutoDeletePVC=%v", enabled)
 }
 
-// withoutBuiltIn disables the policy in a control plane of the oldest Kubernetes.
+// withoutBuiltIn disables the policy in a control plane that can disable it.
 func withoutBuiltIn(v controlplane.Version, o *controlplane.Options) {
-	if v == controlplane.V1_30 {
+	if canDisable(v) {
 		o.APIServerArgs = append(o.APIServerArgs, gate(false))
 		o.ControllerManagerArgs = append(o.ControllerManagerArgs, gate(false))
 	}

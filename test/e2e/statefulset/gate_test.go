@@ -17,7 +17,7 @@ type gateEnvironment struct{ *environment }
 // disabled and enabled again while claims are in every phase, and nothing is lost that is to be kept.
 func TestFeatureGate(t *testing.T) {
 	if builtIn() {
-		t.Skip("the newest Kubernetes cannot disable it")
+		t.Skip("from Kubernetes 1.32 on, it cannot be disabled")
 	}
 	t.Parallel()
 	env := &gateEnvironment{newEnvironmentWith(t, controlplane.Options{Scheduler: true})}

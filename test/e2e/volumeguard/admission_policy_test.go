@@ -241,9 +241,7 @@ func testReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
 // testIneffectiveAdmissionPolicyIsReported has a policy that exists and adds nothing, here because of one more
 // condition.
 func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
-	if fixture.Version() == controlplane.V1_30 {
-		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
-	}
+	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
 	env := newEnvironment(t)
 	fixture.SidecarBinary(t) // compiled before the policy counts
 	policy := admission.Policy(volume.RoleOwner, env.Driver)

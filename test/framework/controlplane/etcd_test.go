@@ -15,7 +15,7 @@ import (
 
 // Suites share a machine, and each write would wait for its disk. etcd syncs while it makes its log, and then nothing.
 func TestEtcdDoesNotWaitForTheDisk(t *testing.T) {
-	for _, version := range Versions() {
+	for _, version := range Edges() {
 		t.Run(string(version), func(t *testing.T) {
 			cp := start(t, version, Options{NoControllerManager: true})
 			maps := clientFor(t, cp.Admin()).CoreV1().ConfigMaps(metav1.NamespaceDefault)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -17,22 +19,44 @@ import (
 type Version string
 
 const (
-	// V1_36 is the newest: all of KEP-2644 is GA.
+	// V1_36 is the newest: all of KEP-2644 is GA, and MutatingAdmissionPolicy.
 	V1_36 Version = "v1.36"
-	// V1_30 is from before KEP-2644 was on by default (1.31): PV deleted first leaks the volume.
+	V1_35 Version = "v1.35"
+	// V1_34 serves VolumeAttributesClass v1, and pods say which generation the kubelet has observed.
+	V1_34 Version = "v1.34"
+	// V1_33 deletes the pods of a namespace before all else, and has pods/resize.
+	V1_33 Version = "v1.33"
+	// V1_32 has StatefulSetAutoDeletePVC for good: its gate is locked. It is for [Version.Before]: no module compiles it.
+	V1_32 Version = "v1.32"
+	// V1_31 has KEP-2644 on by default, and the CSI migration of all in-tree plugins. As V1_32, it is for comparisons.
+	V1_31 Version = "v1.31"
+	// V1_30 is from before KEP-2644 was on by default: PV deleted first leaks the volume.
 	V1_30 Version = "v1.30"
 )
 
-// Versions returns all versions, newest first.
-func Versions() []Version { return []Version{V1_36, V1_30} }
+// Versions returns all versions that have a module, newest first.
+func Versions() []Version { return []Version{V1_36, V1_35, V1_34, V1_33, V1_30} }
+
+// Edges returns the newest and the oldest version, on which each change is tested. Those in between are compiled and
+// tested on demand.
+func Edges() []Version { return []Version{V1_36, V1_30} }
+
+// Before reports whether v is older than other. Both are of the form v1.NN, with a module or without.
+func (v Version) Before(other Version) bool { return v.minor() < other.minor() }
+
+// minor is the number after the dot, 0 for what is no version.
+func (v Version) minor() int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(string(v), "v1."))
+	return n
+}
 
 // ParseVersion finds the version of that name.
 func ParseVersion(name string) (Version, error) {
+	if v := Version(name); slices.Contains(Versions(), v) {
+		return v, nil
+	}
 	known := make([]string, 0, len(Versions()))
 	for _, v := range Versions() {
-		if string(v) == name {
-			return v, nil
-		}
 		known = append(known, string(v))
 	}
 	return "", fmt.Errorf("control plane version %q: known are %s", name, strings.Join(known, ", "))

@@ -60,7 +60,7 @@ func NodeFencing() []string { return []string{NodeFencingCRD, NodeFencingPolicy,
 // PodSafety returns the manifests of pod safety that an API server of this version takes without a webhook, in the
 // order in which they are applied. Before 1.36 none adds the finalizer to new pods.
 func PodSafety(v controlplane.Version) []string {
-	if v != controlplane.V1_36 {
+	if v.Before(controlplane.V1_36) {
 		return []string{PodSafetyCRD, PodSafetyPolicies}
 	}
 	return []string{PodSafetyCRD, PodSafetyPolicies, PodSafetyHold}
@@ -70,7 +70,7 @@ func PodSafety(v controlplane.Version) []string {
 // order in which they are applied. Before 1.36 none adds the gate to new pods, and a pod with a claim that is created
 // without it is refused.
 func SingleNode(v controlplane.Version) []string {
-	if v != controlplane.V1_36 {
+	if v.Before(controlplane.V1_36) {
 		return []string{SingleNodePolicies}
 	}
 	return []string{SingleNodePolicies, SingleNodeGate}

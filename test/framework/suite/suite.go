@@ -88,7 +88,7 @@ func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
 	if err := s.Install(ctx, cluster, admin); err != nil {
 		return 0, err
 	}
-	if len(s.Webhooks) > 0 && version != controlplane.V1_36 {
+	if len(s.Webhooks) > 0 && version.Before(controlplane.V1_36) {
 		guard, err := s.answer(ctx, cluster)
 		if guard != nil {
 			defer end(guard.Terminate)

@@ -140,7 +140,9 @@ func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
 func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded && slices.ContainsFunc(pod.Status.Conditions,
 		func(c corev1.PodCondition) bool {
-			return c.Type == corev1.ContainersReady && c.Reason == podCompleted && c.ObservedGeneration == pod.Generation
+			return c.Type == corev1.ContainersReady && c.Reason == podCompleted &&
+				// An API server that does not track generations drops the condition's.
+				(c.ObservedGeneration == pod.Generation || c.ObservedGeneration == 0)
 		})
 }
 

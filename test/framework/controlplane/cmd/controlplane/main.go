@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-const usage = `usage: controlplane build [--version v1.36,v1.30]
+const usage = `usage: controlplane build [--version v1.36,v1.30|edges|all]
        controlplane up [--version v1.36] [flags]
 
 build compiles the control planes of these versions, where that was not done before.
@@ -59,20 +59,14 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 func runBuild(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := newFlags("build", progress)
-	versions := flags.String("version", string(controlplane.V1_36), "versions to build, separated by commas, or all")
+	versions := flags.String("version", string(controlplane.V1_36), "versions to build, separated by commas; edges: "+
+		"the newest and the oldest, on which each change is tested; all: also those in between")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	wanted := controlplane.Versions()
-	if *versions != "all" {
-		wanted = nil
-		for name := range strings.SplitSeq(*versions, ",") {
-			version, err := controlplane.ParseVersion(name)
-			if err != nil {
-				return err
-			}
-			wanted = append(wanted, version)
-		}
+	wanted, err := parseVersions(*versions)
+	if err != nil {
+		return err
 	}
 	for _, version := range wanted {
 		binary, err := controlplane.Build(ctx, version, progress)
@@ -82,6 +76,24 @@ func runBuild(ctx context.Context, args []string, out, progress io.Writer) error
 		_, _ = fmt.Fprintf(out, "%s %s\n", version, binary)
 	}
 	return nil
+}
+
+// parseVersions reads the value of the flag --version of build.
+func parseVersions(value string) (wanted []controlplane.Version, err error) {
+	switch value {
+	case "edges":
+		return controlplane.Edges(), nil
+	case "all":
+		return controlplane.Versions(), nil
+	}
+	for name := range strings.SplitSeq(value, ",") {
+		version, err := controlplane.ParseVersion(name)
+		if err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, version)
+	}
+	return wanted, nil
 }
 
 func runUp(ctx context.Context, args []string, out, progress io.Writer) (err error) {

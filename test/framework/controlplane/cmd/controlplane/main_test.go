@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 
 const timeout = time.Minute
 
+// known are the versions as the error of an unknown one lists them.
+const known = "v1.36, v1.35, v1.34, v1.33, v1.30"
+
 func TestInvalidUsageEndsInOneLine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -28,9 +32,9 @@ func TestInvalidUsageEndsInOneLine(t *testing.T) {
 		"no command":      {want: "no command given"},
 		"unknown command": {args: []string{"down"}, want: `unknown command "down"`},
 		"unknown version": {args: []string{"build", "--version", "v1.0"},
-			want: `control plane version "v1.0": known are v1.36, v1.30`},
+			want: `control plane version "v1.0": known are ` + known},
 		"unknown version to run": {args: []string{"up", "--version", "v1.0"},
-			want: `control plane version "v1.0": known are v1.36, v1.30`},
+			want: `control plane version "v1.0": known are ` + known},
 		"argument too many": {args: []string{"build", "v1.36"}, want: `unexpected argument "v1.36"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,6 +43,17 @@ func TestInvalidUsageEndsInOneLine(t *testing.T) {
 				t.Errorf("error %v, want %s", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestVersionsToBuild(t *testing.T) {
+	for value, want := range map[string][]controlplane.Version{
+		"edges": controlplane.Edges(), "all": controlplane.Versions(),
+		"v1.30,v1.36": {controlplane.V1_30, controlplane.V1_36},
+	} {
+		if got, err := parseVersions(value); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, error %v, want %q", value, got, err, want)
+		}
 	}
 }
 
