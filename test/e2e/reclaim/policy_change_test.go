@@ -22,7 +22,7 @@ func TestPolicyChangedToDeleteRightBeforeDeletion(t *testing.T) {
 			if err := vol.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimDelete); err != nil {
 				return err
 			}
-			return vol.DeletePV(env.Ctx)
+			return env.DeletePVIfPresent(vol) // csi-reclaimer may have been quicker
 		}
 	}
 	unclaim := func(env *environment) func(*objects.Volume) error {

@@ -15,7 +15,8 @@ const WORDS = {
   waiting: { title: "Waiting", label: "What waits", empty: "Nothing waits." },
   volumes: { title: "Volumes", label: "PVs and claims", empty: "There are no PVs and no claims." },
   leaks: { title: "Suspected leaks", label: "Suspected leaks",
-    empty: "No leak is reported. Only drivers whose leak check is switched on are checked, and only if their reports are read." },
+    empty: "No leak is reported. Only drivers whose leak check is switched on are checked, and only if their reports " +
+      "are read." },
 };
 
 /** The facets that have a menu; the reason has chips. */
