@@ -104,8 +104,8 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// unauthenticated answers 401. A browser asks the person for user name and password when a page is opened. It is not
-// told to for what an open page asks for by itself: it would ask again and again.
+// unauthenticated answers 401. Where the answer offers Basic, a browser asks the person for user name and password. It
+// does so when a page is opened, and not for what an open page requests by itself: it would ask again and again.
 func unauthenticated(w http.ResponseWriter, r *http.Request, why string) {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode == "" || mode == "navigate" {
 		w.Header().Add("WWW-Authenticate", `Basic realm="the token is the password", charset="UTF-8"`)

@@ -100,6 +100,17 @@ func newEnvironment(t *testing.T) *environment {
 	return env
 }
 
+// start starts csi-reclaimer of a version, with its permissions, to be replaced by another version.
+func start(t *testing.T, from, to version) (env *environment, leader *program.Program) {
+	t.Helper()
+	compile(t, sidecar, from, to)
+	env = newEnvironment(t)
+	env.applyRights(from)
+	leader = env.launch(from, "old")
+	env.waitLeads(leader)
+	return env, leader
+}
+
 // role is the name of the environment's roles: each test changes its own.
 func (env *environment) role() string { return sidecarRole + "-" + env.Namespace }
 

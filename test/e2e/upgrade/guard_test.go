@@ -42,11 +42,7 @@ func TestUpgradeOfVolumeGuard(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	from, to := before(t), today(t)
-	compile(t, fixture.VolumeGuardName, from, to)
-	env := newCluster(t)
-	env.applyGuard(from)
-	old := env.startGuard(from, "old")
-	env.waitLeads(old)
+	env, old := startCluster(t, from, to)
 	checks := env.waitings()
 	env.applyGuard(to)
 	env.touchFences()
@@ -61,16 +57,23 @@ func TestRollbackOfVolumeGuard(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	from, to := today(t), before(t)
-	compile(t, fixture.VolumeGuardName, from, to)
-	env := newCluster(t)
-	env.applyGuard(from)
-	old := env.startGuard(from, "old")
-	env.waitLeads(old)
+	env, old := startCluster(t, from, to)
 	checks := env.waitings()
 	env.replaceGuard(old, to)
 	env.applyGuard(to)
 	env.touchFences()
 	env.finish(checks)
+}
+
+// startCluster starts volume-guard of a version, with its manifests, to be replaced by another version.
+func startCluster(t *testing.T, from, to version) (env *cluster, leader *program.Program) {
+	t.Helper()
+	compile(t, fixture.VolumeGuardName, from, to)
+	env = newCluster(t)
+	env.applyGuard(from)
+	leader = env.startGuard(from, "old")
+	env.waitLeads(leader)
+	return env, leader
 }
 
 // cluster is a control plane of a test's own, since volume-guard works on the whole cluster.

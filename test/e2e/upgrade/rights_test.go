@@ -26,11 +26,7 @@ const (
 func TestNewBinaryBeforePermissions(t *testing.T) {
 	t.Parallel()
 	from, to := before(t), today(t)
-	compile(t, sidecar, from, to)
-	env := newEnvironment(t)
-	env.applyRights(from)
-	old := env.launch(from, "old")
-	env.waitLeads(old)
+	env, old := start(t, from, to)
 	finish := []func(){bound(env), terminatingBound(env), attached(env), creationUnclear(env)}
 	released := env.protected()
 	env.Must(old.Terminate())

@@ -21,11 +21,7 @@ import (
 func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := before(t), today(t)
-	compile(t, sidecar, from, to)
-	env := newEnvironment(t)
-	env.applyRights(from)
-	old := env.launch(from, "old")
-	env.waitLeads(old)
+	env, old := start(t, from, to)
 	finish := env.begin(phases())
 	env.applyRights(to)
 	env.Barrier() // the release before works on with today's permissions
@@ -38,11 +34,7 @@ func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 func TestRollbackWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := today(t), before(t)
-	compile(t, sidecar, from, to)
-	env := newEnvironment(t)
-	env.applyRights(from)
-	old := env.launch(from, "old")
-	env.waitLeads(old)
+	env, old := start(t, from, to)
 	finish := env.begin(phases())
 	next := env.replace(old, to)
 	env.applyRights(to)

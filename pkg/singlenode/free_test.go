@@ -1,0 +1,138 @@
+package singlenode
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+)
+
+// TestALockIsFreedByALiveRead of the pod that has it.
+func TestALockIsFreedByALiveRead(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		// watch is what the watch shows, live what is true.
+		watch, live func(w *world)
+		calls       []string
+		freed       bool
+	}{
+		"the pod is gone": {nil, nil, []string{"get pod one", "free data"}, true},
+		"another has its name": {nil, func(w *world) { w.pod("one", func(o *v1.Pod) { o.UID = "2" }) },
+			[]string{"get pod one", "free data"}, true},
+		"it is there after all": {nil, func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
+		"it cannot be read":     {nil, func(w *world) { w.fail["get pod"] = errNoAnswer }, []string{"get pod one"}, false},
+		"it runs":               {func(w *world) { w.pod("one", onNode) }, nil, nil, false},
+		"it waits":              {func(w *world) { w.pod("one") }, nil, nil, false},
+		"it is terminating":     {func(w *world) { w.pod("one", onNode, terminating) }, nil, nil, false},
+		"it runs, and the watch lags": {func(w *world) { w.pod("one", onNode) }, func(w *world) { w.endPod("one") }, nil,
+			false},
+		"the claim has changed": {nil, func(w *world) { w.claim("data") }, []string{"get pod one", "free data"}, false},
+		"the write fails": {nil, func(w *world) { w.fail["free"] = errNoAnswer }, []string{"get pod one", "free data"},
+			false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.claim("data", locked("one"))
+			if c.watch != nil {
+				c.watch(w)
+			}
+			w.sync()
+			if c.live != nil {
+				c.live(w)
+			}
+			w.reconcileLock(t.Context(), "ns/data")
+			w.expectCalls(c.calls...)
+			if freed := w.lock() == ""; freed != c.freed {
+				t.Errorf("freed: %t", freed)
+			}
+		})
+	}
+}
+
+func TestALockOfAPodThatHasCompleted(t *testing.T) {
+	w := newWorld(t, Config{UnmountGrace: time.Minute})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode, completed)
+	w.pod("two")
+	w.settle()
+	w.expectCalls()
+	w.clock.Step(time.Minute - 1)
+	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.After(1) {
+		t.Errorf("worked on again: %+v", got)
+	}
+	w.clock.Step(1)
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "free data")
+	w.settle()
+	w.expectCalls("lock data for two", "list pods", "ungate two")
+}
+
+// fence has a fence keep node a, in its run boot-1, from the volumes. The pods were terminating before it began.
+func (w *world) fence(pods ...types.UID) {
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version()}}
+	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: pods}}
+	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: v1alpha1.CoversVolumes,
+		Driver: "disk.csi.example.com", BootID: "boot-1"}
+	o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}
+	w.fences["a"] = o
+}
+
+func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	w.volume("data", nil)
+	w.claim("data", locked("one"), bound)
+	w.pod("one", onNode, terminating)
+	w.node(v1.ConditionUnknown)
+	w.pod("two")
+	w.settle()
+	w.expectCalls()
+	got := w.recorded()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"Normal ClaimInUse", "Warning HolderUnreachable"}) {
+		t.Errorf("Events %q", got)
+	}
+	w.fence()
+	w.fail["get fence"] = errNoAnswer
+	w.settle()
+	w.expectCalls("get pod one", "get fence")
+	delete(w.fail, "get fence")
+	w.fail["get node"] = errNoAnswer
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "get fence", "get node")
+	delete(w.fail, "get node")
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "get fence", "get node", "free data")
+	w.settle()
+	w.expectCalls("lock data for two", "list pods", "get fence", "get node", "ungate two")
+}
+
+// The fence is about to end: the kubelet has started again a pod that was not terminating.
+func TestAFenceOfAnEarlierRunFreesNoLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		terminating []types.UID
+		calls       []string
+	}{
+		"the pod was deleted after it": {nil, []string{"get pod one", "get fence", "get node"}},
+		"the pod was deleted before it": {[]types.UID{"uid-one"},
+			[]string{"get pod one", "get fence", "get node", "free data"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{Fences: true})
+			w.volume("data", nil)
+			w.claim("data", locked("one"), bound)
+			w.pod("one", onNode, terminating)
+			w.node(v1.ConditionUnknown)
+			w.nodes["a"].Status.NodeInfo.BootID = "boot-2"
+			w.settle()
+			w.expectCalls()
+			w.fence(c.terminating...)
+			w.settle()
+			w.expectCalls(c.calls...)
+		})
+	}
+}

@@ -1,0 +1,258 @@
+//go:build unix
+
+package deploy
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// TestChartRendersManifests: whoever installs by kubectl has the same objects.
+func TestChartRendersManifests(t *testing.T) {
+	plain := manifests(t)
+	const common = "volume-guard.yaml rbac-volume-guard.yaml volume-guard-availability.yaml"
+	all := guardValues()
+	for name, files := range map[string]string{
+		"as it comes":     common,
+		"with the policy": common + " admission-policy.yaml",
+		"with protection": common + " rbac-volume-guard-pvc-protection.yaml rbac-volume-guard-pv-protection.yaml",
+		"with webhooks":   common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml",
+		"with pod safety": common + " pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold.yaml " +
+			"rbac-volume-guard-pod-safety.yaml",
+		"with single-node": common + " pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold.yaml " +
+			"rbac-volume-guard-pod-safety.yaml single-node-policies.yaml single-node-gate.yaml " +
+			"rbac-volume-guard-single-node.yaml",
+		"with single-node's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
+			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml " +
+			"single-node-policies.yaml single-node-gate-webhook.yaml rbac-volume-guard-single-node.yaml",
+		"with claims of sets": common + " rbac-volume-guard-statefulset-claims.yaml",
+		"with warnings":       common + " statefulset-claims-warn.yaml",
+		"with the page":       common + " http-roles.yaml rbac-volume-guard-web.yaml",
+		"with node fencing": common + " node-fencing-crd.yaml node-fencing-policy.yaml node-fencing-roles.yaml " +
+			"rbac-volume-guard-node-fencing.yaml rbac-volume-guard-fence-agents.yaml",
+		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
+			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml",
+	} {
+		rendered := map[string]map[string]any{}
+		for _, d := range render(t, append(all[name], "image.tag=latest")...) {
+			rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
+		}
+		for _, d := range plain {
+			// The namespace is helm's to make.
+			if !slices.Contains(strings.Fields(files), d.file) || d.GetKind() == "Namespace" {
+				continue
+			}
+			key := d.GetKind() + "/" + d.GetName()
+			want := bare(d)
+			if key == "Deployment/"+guard {
+				asManifest(t, want, all[name])
+			}
+			if !reflect.DeepEqual(rendered[key], want) {
+				t.Errorf("%s: %s differs: the chart has\n%s\nand the manifest\n%s", name, d, pretty(rendered[key]), pretty(want))
+			}
+			delete(rendered, key)
+		}
+		// What only the chart can have, or needs other software, and in this rendering the other binding.
+		for _, more := range []string{
+			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection",
+			"ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
+			"RoleBinding/volume-guard-webhooks", "ClusterRoleBinding/volume-guard-pod-safety",
+			"RoleBinding/volume-guard-pod-safety", "ClusterRoleBinding/volume-guard-single-node",
+			"ClusterRoleBinding/volume-guard-statefulset-claims",
+			"ClusterRoleBinding/volume-guard-node-fencing", "RoleBinding/volume-guard-node-fencing",
+			"RoleBinding/volume-guard-fence-agent-job", "RoleBinding/volume-guard-fence-agent-remediation",
+			"ClusterRoleBinding/volume-guard-fence-agent-network",
+			"ClusterRoleBinding/volume-guard-auth-delegator", "ClusterRoleBinding/volume-guard-web",
+		} {
+			delete(rendered, more)
+		}
+		if len(rendered) != 0 {
+			t.Errorf("%s: no manifest has %q", name, slices.Sorted(maps.Keys(rendered)))
+		}
+	}
+}
+
+// TestChartMatchesCode: each policy and webhook that lists drivers is the one that the tests of pkg/admit run on
+// a real API server, whatever the drivers and their roles.
+func TestChartMatchesCode(t *testing.T) {
+	const owned, second, beside = "disk.csi.example.com", "Another-1.csi.example.com", "file.csi.example.com"
+	drivers := admission.Drivers{volume.RoleOwner: {owned, second}, volume.RoleCompanion: {beside}}
+	of := func(names ...string) (values []string) {
+		for _, name := range names {
+			role := volume.RoleOwner
+			if name == beside {
+				role = volume.RoleCompanion
+			}
+			values = append(values, "protectedDrivers."+strings.ReplaceAll(name, ".", `\.`)+"="+role.String())
+		}
+		return values
+	}
+	service := admission.Service{Namespace: guardHome, Name: guard}
+	for sentence, c := range map[string]struct {
+		values []string
+		want   []any
+	}{
+		"policies for both roles": {append(of(owned, second, beside), "admissionPolicy.enabled=true"), []any{
+			admission.Policy(volume.RoleOwner, drivers[volume.RoleOwner]...), admission.Binding(volume.RoleOwner),
+			admission.Policy(volume.RoleCompanion, beside), admission.Binding(volume.RoleCompanion),
+		}},
+		"a policy for role companion alone": {append(of(beside), "admissionPolicy.enabled=true"), []any{
+			admission.Policy(volume.RoleCompanion, beside), admission.Binding(volume.RoleCompanion),
+		}},
+		"webhooks for both roles": {append(of(owned, second, beside), "webhooks.persistentVolumes=true",
+			"webhooks.pods=true"), []any{
+			admission.PVWebhooks(service, drivers), admission.PodWebhooks(service),
+		}},
+		"a webhook for role companion alone": {append(of(beside), "webhooks.persistentVolumes=true"), []any{
+			admission.PVWebhooks(service, admission.Drivers{volume.RoleCompanion: {beside}}),
+		}},
+	} {
+		rendered := map[string]map[string]any{}
+		for _, d := range render(t, c.values...) {
+			if d.GroupVersionKind().Group == "admissionregistration.k8s.io" {
+				rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
+			}
+		}
+		for _, object := range c.want {
+			text, err := json.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want unstructured.Unstructured
+			if err := yaml.Unmarshal(text, &want.Object); err != nil {
+				t.Fatal(err)
+			}
+			key := want.GetKind() + "/" + want.GetName()
+			if !reflect.DeepEqual(rendered[key], want.Object) {
+				t.Errorf("%s: %s: the chart has\n%s\nand the code\n%s", sentence, key, pretty(rendered[key]), pretty(want.Object))
+			}
+			delete(rendered, key)
+		}
+		if len(rendered) > 0 {
+			t.Errorf("%s: the chart has %q besides", sentence, slices.Sorted(maps.Keys(rendered)))
+		}
+	}
+}
+
+// bare is the object without what helm is there for: its labels, and the namespace of a Role, which kubectl
+// apply -n sets.
+func bare(d document) map[string]any {
+	o := d.DeepCopy()
+	drop := func(fields ...string) {
+		labels, _, _ := unstructured.NestedStringMap(o.Object, fields...)
+		maps.DeleteFunc(labels, func(key, _ string) bool {
+			return key == "app" && o.GetKind() != "Deployment" || strings.HasPrefix(key, "app.kubernetes.io/")
+		})
+		unstructured.RemoveNestedField(o.Object, fields...)
+		if len(labels) > 0 {
+			_ = unstructured.SetNestedStringMap(o.Object, labels, fields...)
+		}
+	}
+	drop("metadata", "labels")
+	if o.GetKind() == "Deployment" {
+		drop("spec", "template", "metadata", "labels")
+	}
+	if o.GetNamespace() == guardHome {
+		o.SetNamespace("")
+	}
+	// Kinds stay, or helm would delete them before what needs them.
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
+	if len(o.GetAnnotations()) == 0 {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
+	}
+	return o.Object
+}
+
+// asManifest changes the manifest's Deployment as its comments tell the reader to for these values, and as the chart
+// does for all.
+func asManifest(t *testing.T, o map[string]any, values []string) {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("%d containers: %v", len(containers), err)
+	}
+	container, _ := containers[0].(map[string]any)
+	container["imagePullPolicy"] = "IfNotPresent"
+	args, _, err := unstructured.NestedStringSlice(container, "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range values {
+		if list, is := strings.CutPrefix(value, "controllers={"); is {
+			args[0] = "--controllers=" + strings.TrimSuffix(list, "}")
+		}
+		if strings.HasPrefix(value, "webhooks.pods=") {
+			args = append(args, "--webhook-address=:9443")
+		}
+		if strings.HasPrefix(value, "podSafety.enabled=") {
+			args[0] += ",pod-safety"
+		}
+		if strings.HasPrefix(value, "singleNode.enabled=") {
+			args[0] += ",single-node"
+		}
+		if strings.HasPrefix(value, "statefulSetClaims.enabled=") {
+			args[0] += ",statefulset-claims"
+		}
+		if strings.HasPrefix(value, "nodeFencing.enabled=") {
+			args[0] += ",node-fencing"
+		}
+		if strings.HasPrefix(value, "web.enabled=") {
+			args = append(args, "--web")
+		}
+	}
+	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(o, containers, "spec", "template", "spec", "containers"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pretty(o any) string {
+	text, _ := json.MarshalIndent(o, "", " ")
+	return string(text)
+}
+
+// TestChartContainsCopies: a chart cannot read beyond its folder.
+func TestChartContainsCopies(t *testing.T) {
+	copies := map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
+		dashboardFile: filepath.Join("dashboard", dashboardFile)}
+	for _, name := range []string{"pod-safety-crd", "pod-safety-policies", "pod-safety-hold", "pod-safety-hold-webhook",
+		"single-node-policies", "single-node-gate", "single-node-gate-webhook", "node-fencing-crd", "node-fencing-policy",
+		"node-fencing-roles", "statefulset-claims-warn", "http-roles"} {
+		copies[name+".yaml"] = filepath.Join("manifests", name+".yaml")
+	}
+	if there, err := os.ReadDir(inDeploy(t, "charts", guard, "files")); err != nil || len(there) != len(copies) {
+		t.Errorf("%d files, want %d: %v", len(there), len(copies), err)
+	}
+	for copied, from := range copies {
+		if string(read(t, "charts", guard, "files", copied)) != string(read(t, from)) {
+			t.Errorf("deploy/charts/%s/files/%s is not deploy/%s: copy it", guard, copied, from)
+		}
+	}
+	all := render(t, guardValues()["with monitoring"]...)
+	var rules map[string]any
+	if err := yaml.Unmarshal(read(t, "alerts", rulesFile), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if rule := find(t, all, "PrometheusRule", "csi-reclaimer"); !reflect.DeepEqual(rule.Object["spec"], any(rules)) {
+		t.Errorf("the PrometheusRule has\n%s", pretty(rule.Object["spec"]))
+	}
+	data, _, _ := unstructured.NestedStringMap(find(t, all, "ConfigMap", "csi-reclaimer-dashboard").Object, "data")
+	if strings.TrimSpace(data[dashboardFile]) != strings.TrimSpace(string(read(t, "dashboard", dashboardFile))) {
+		t.Error("the ConfigMap has another dashboard")
+	}
+	find(t, all, "PodMonitor", guard)
+}
