@@ -39,7 +39,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
 			// Nobody makes the accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},

@@ -38,7 +38,7 @@ var admin *rest.Config
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		ctx := context.Background()
-		cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+		cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
 			// Nobody creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"},

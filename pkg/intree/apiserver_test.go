@@ -35,7 +35,7 @@ type server struct {
 // TestAgainstRealAPIServers tries what only real ones can answer: what they note of who wrote the finalizer,
 // and what they take. The test itself is the PV controller.
 func TestAgainstRealAPIServers(t *testing.T) {
-	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.V1_36} {
+	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.Newest} {
 		t.Run(string(version), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()

@@ -29,7 +29,7 @@ import (
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{NoControllerManager: true,
+	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{NoControllerManager: true,
 		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)

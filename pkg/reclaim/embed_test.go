@@ -36,7 +36,7 @@ func TestTheExamplesReclaim(t *testing.T) {
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{ControllerManagerQPS: 5000,
+	cluster, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{ControllerManagerQPS: 5000,
 		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)

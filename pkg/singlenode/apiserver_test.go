@@ -35,7 +35,7 @@ var admin *rest.Config
 // TestMain starts an API server without a controller manager: the tests do what its controllers would.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
 			// Nobody creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},

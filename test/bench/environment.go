@@ -95,7 +95,7 @@ func newEnvironment(ctx context.Context, k kind, p programs, progress io.Writer)
 	if k != bare {
 		o.ControllerManagerQPS = 5000 // the burst is twice that
 	}
-	if env.cluster, err = controlplane.Start(ctx, controlplane.V1_36, o); err != nil {
+	if env.cluster, err = controlplane.Start(ctx, controlplane.Newest, o); err != nil {
 		return nil, err
 	}
 	for range connections {

@@ -31,7 +31,7 @@ const (
 
 const (
 	driverName        = "demo.csi-reclaimer.io"
-	kubernetesVersion = controlplane.V1_36
+	kubernetesVersion = controlplane.Newest
 )
 
 // environment is all that the demo starts for an act.

@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr}); err != nil {
+	if cluster, err = controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -94,7 +94,7 @@ func newCharts(t *testing.T) *charts {
 	if _, err := terminal.Helm(); err != nil { // the environment has no time for its compilation
 		t.Fatal(err)
 	}
-	env := &charts{Environment: fixture.NewWithControlPlane(t, controlplane.V1_36, controlplane.Options{})}
+	env := &charts{Environment: fixture.NewWithControlPlane(t, controlplane.Newest, controlplane.Options{})}
 	var err error
 	env.kubeconfig, err = env.Plane.Kubeconfig(env.Plane.Admin())
 	env.Must(err)

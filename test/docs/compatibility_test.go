@@ -142,9 +142,9 @@ func testUpgrades(t *testing.T, root, page string) {
 				if name == nil {
 					continue
 				}
-				want[name[1]] = "1.30, 1.36"
+				want[name[1]] = "1.30, 1.37"
 				if strings.Contains(part, "fixture.NewestOnly(") || strings.Contains(pattern, "deploy") {
-					want[name[1]] = "1.36"
+					want[name[1]] = "1.37"
 				}
 			}
 		}

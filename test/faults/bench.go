@@ -50,7 +50,7 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	if b.sidecar, err = program.BuildSidecar(ctx, progress, goFlags...); err != nil {
 		return nil, err
 	}
-	b.cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+	b.cluster, err = controlplane.Start(ctx, controlplane.Newest, controlplane.Options{
 		AuditLog: true, ControllerManagerQPS: 5000, Progress: progress,
 		APIServerArgs: []string{"--audit-policy-file=" + policy},
 		// A claim that is seen before its PV waits for the next round, 15 seconds by default.

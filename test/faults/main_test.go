@@ -10,9 +10,11 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// bench is what all tests share. Its sidecar has the race detector in it. interrupted ends with an interrupt, and with
+// bench is what all tests share. Its sidecar has the race detector where the test has it. interrupted ends with an interrupt, and with
 // it every scenario that is being played.
 var (
 	bench       *Bench
@@ -32,7 +34,7 @@ func run(m *testing.M) int {
 	defer stop()
 	interrupted = ctx
 	var err error
-	if bench, err = Open(ctx, os.Stderr, "-race"); err != nil {
+	if bench, err = Open(ctx, os.Stderr, process.RaceFlags()...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

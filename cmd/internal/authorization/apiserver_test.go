@@ -24,7 +24,7 @@ import (
 
 // TestWithARealAPIServer has the filter ask with the shipped permissions.
 func TestWithARealAPIServer(t *testing.T) {
-	plane, err := controlplane.Start(t.Context(), controlplane.V1_36, controlplane.Options{NoControllerManager: true,
+	plane, err := controlplane.Start(t.Context(), controlplane.Newest, controlplane.Options{NoControllerManager: true,
 		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)

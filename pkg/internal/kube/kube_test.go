@@ -29,7 +29,7 @@ var clients Clients
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.V1_36,
+		cp, err := controlplane.Start(context.Background(), controlplane.Newest,
 			controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
 		if err == nil {
 			clients, err = NewClients(cp.Admin())

@@ -27,7 +27,7 @@ import (
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr,
+	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr,
 		NoControllerManager: true})
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ const driverName = "snapshots.csi-reclaimer.io"
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr})
+	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ const patience = 3 * time.Minute
 // TestMain starts an API server without a controller manager: nothing but the tests changes objects.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.V1_36, controlplane.Options{
+		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
 		})
 		if err != nil {

@@ -74,7 +74,7 @@ func TheseVersions(ctx context.Context) (Versions, error) {
 	}{
 		{&v.Ours, ".", []string{"git", "describe", "--tags", "--always", "--dirty"}},
 		{&v.Reference, ".", []string{"go", "list", "-m", referenceModule}},
-		{&v.Kubernetes, "test/framework/controlplane/" + string(controlplane.V1_36),
+		{&v.Kubernetes, "test/framework/controlplane/" + string(controlplane.Newest),
 			[]string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}},
 	} {
 		command := exec.CommandContext(ctx, ask.args[0], ask.args[1:]...)

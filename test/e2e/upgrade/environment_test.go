@@ -43,7 +43,7 @@ func before(t *testing.T) version {
 		t.Fatal(err)
 	}
 	return version{name: r.String(), tree: tree, build: func(program string) (string, error) {
-		return r.Build(t.Context(), program, os.Stderr, "-race")
+		return r.Build(t.Context(), program, os.Stderr, process.RaceFlags()...)
 	}}
 }
 
@@ -54,7 +54,7 @@ func today(t *testing.T) version {
 		t.Fatal(err)
 	}
 	return version{name: "today's", tree: root, build: func(name string) (string, error) {
-		return program.Build(t.Context(), name, os.Stderr, "-race")
+		return program.Build(t.Context(), name, os.Stderr, process.RaceFlags()...)
 	}}
 }
 

@@ -21,7 +21,7 @@ import (
 func TestInTreeBesideControllerManagerWithKEP2644(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newInTreeEnvironment(t, controlplane.V1_36)
+	env := newInTreeEnvironment(t, controlplane.Newest)
 	g := env.startVolumeGuard("--leader-election=false")
 	n := fixture.Size(500, 60)
 	all := env.folders(n)

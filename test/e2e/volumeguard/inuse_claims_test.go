@@ -77,7 +77,7 @@ func (env *environment) launchVolumeGuard(args ...string) *program.Program {
 func TestInUseClaimIsKeptWithoutKubernetesController(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newWithVolumeGuard(t, controlplane.V1_36, unprotected())
+	env := newWithVolumeGuard(t, controlplane.Newest, unprotected())
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	env.startVolumeGuard(protecting()...)
 	claim := env.CreateClaim("none")

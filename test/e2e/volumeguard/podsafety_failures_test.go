@@ -131,7 +131,7 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 func TestPodSafetyKilledAtEachWrite(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newPodEnvironment(t, controlplane.V1_36)
+	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
 	account, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
 	env.Must(err)
@@ -168,7 +168,7 @@ func TestPodSafetyKilledAtEachWrite(t *testing.T) {
 func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newPodEnvironment(t, controlplane.V1_36)
+	env := newPodEnvironment(t, controlplane.Newest)
 	env.startVolumeGuard(holding("--leader-election=false")...)
 	node := env.node()
 	held, confirmed := env.heldPod(node), env.heldPod(node)
@@ -192,7 +192,7 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newPodEnvironment(t, controlplane.V1_36)
+	env := newPodEnvironment(t, controlplane.Newest)
 	user, kubeconfig := env.SecondAccount("former")
 	binary, err := fixture.VolumeGuardBinary()
 	env.Must(err)
@@ -227,7 +227,7 @@ func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
 func TestPodsAreReleased(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newPodEnvironment(t, controlplane.V1_36)
+	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
 	env.ApplyManifest("pod-safety-hold.yaml")
 	g := env.startVolumeGuard(append(locking(), shortLease()...)...)
@@ -275,7 +275,7 @@ func TestPodsAreReleased(t *testing.T) {
 func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := &podEnvironment{newWithControlPlane(t, controlplane.V1_36, controlplane.Options{
+	env := &podEnvironment{newWithControlPlane(t, controlplane.Newest, controlplane.Options{
 		Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"},
 	})}
 	env.label(env.Namespace, "enforce")

@@ -276,7 +276,7 @@ func isMarked(pod *v1.Pod) bool {
 func TestPodsOfNodeThatIsGone(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newPodEnvironment(t, controlplane.V1_36)
+	env := newPodEnvironment(t, controlplane.Newest)
 	env.startVolumeGuard(holding("--leader-election=false", "--delete-orphaned-pods")...)
 	node := env.node()
 	orphaned, deleted := env.heldPod(node), env.heldPod(node)

@@ -120,7 +120,7 @@ func (env *environment) inTreeVolume(class string) *objects.Volume {
 func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newWithControlPlane(t, controlplane.V1_36, controlplane.Options{})
+	env := newWithControlPlane(t, controlplane.Newest, controlplane.Options{})
 	rules, err := rbac.GrantGuardReleasing(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
 	env.Must(err)
 	api := env.Client.AdmissionregistrationV1()

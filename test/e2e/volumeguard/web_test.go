@@ -27,7 +27,7 @@ import (
 func TestThePageAndItsPermissions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
-	env := newWithControlPlane(t, controlplane.V1_36, controlplane.Options{})
+	env := newWithControlPlane(t, controlplane.Newest, controlplane.Options{})
 	added, err := rbac.GrantGuardWeb(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
 	env.Must(err)
 	g := env.startVolumeGuard("--controllers=-intree,pv-protection", "--dry-run")

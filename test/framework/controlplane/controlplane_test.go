@@ -35,7 +35,7 @@ func (cp *ControlPlane) components() []*Component {
 func TestTwoVersionsRunSideBySide(t *testing.T) {
 	newer := sharedControlPlane(t)
 	older := start(t, V1_30, Options{})
-	for cp, want := range map[*ControlPlane]string{newer: "v1.36.", older: "v1.30."} {
+	for cp, want := range map[*ControlPlane]string{newer: "v1.37.", older: "v1.30."} {
 		version, err := clientFor(t, cp.Admin()).Discovery().ServerVersion()
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestTwoVersionsRunSideBySide(t *testing.T) {
 
 func TestComponentsRestartOnTheirData(t *testing.T) {
 	t.Parallel()
-	cp := start(t, V1_36, Options{Scheduler: true})
+	cp := start(t, Newest, Options{Scheduler: true})
 	client := clientFor(t, cp.Admin())
 	volume := hostPathVolume("survivor", "nowhere")
 	if _, err := client.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{}); err != nil {
@@ -99,7 +99,7 @@ func TestComponentsRestartOnTheirData(t *testing.T) {
 
 func TestPausedAPIServerAnswersAfterResume(t *testing.T) {
 	t.Parallel()
-	cp := start(t, V1_36, Options{NoControllerManager: true})
+	cp := start(t, Newest, Options{NoControllerManager: true})
 	if err := cp.APIServer.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +124,12 @@ func TestPortsInUseAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	binary, err := Build(t.Context(), V1_36, os.Stderr)
+	binary, err := Build(t.Context(), Newest, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := 0
-	cp, err := startBinary(t.Context(), binary, V1_36, Options{NoControllerManager: true}, func(n int) ([]int, error) {
+	cp, err := startBinary(t.Context(), binary, Newest, Options{NoControllerManager: true}, func(n int) ([]int, error) {
 		calls++
 		ports, err := FreePorts(n)
 		if calls == 1 && err == nil {
@@ -150,12 +150,12 @@ func TestPortsInUseAreReplaced(t *testing.T) {
 
 func TestFailedStartReportsCauseAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	binary, err := Build(t.Context(), V1_36, os.Stderr)
+	binary, err := Build(t.Context(), Newest, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "controlplane")
-	_, err = startBinary(t.Context(), binary, V1_36,
+	_, err = startBinary(t.Context(), binary, Newest,
 		Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}}, FreePorts)
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("error %v, want the component and its words", err)
@@ -167,7 +167,7 @@ func TestFailedStartReportsCauseAndLeavesNothing(t *testing.T) {
 
 // playKilledRun starts a control plane, says where each component answers, and waits to be killed.
 func playKilledRun() {
-	cp, err := Start(context.Background(), V1_36, Options{})
+	cp, err := Start(context.Background(), Newest, Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

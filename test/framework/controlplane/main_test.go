@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 func sharedControlPlane(t *testing.T) *ControlPlane {
 	t.Helper()
 	shared.start.Do(func() {
-		shared.cp, shared.err = Start(context.Background(), V1_36, Options{AuditLog: true, Progress: os.Stderr})
+		shared.cp, shared.err = Start(context.Background(), Newest, Options{AuditLog: true, Progress: os.Stderr})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -22,8 +22,8 @@ func TestSnapshotAPIsAreServedOnRequest(t *testing.T) {
 		options Options
 		want    []string
 	}{
-		"not by default": {version: V1_36, options: Options{NoControllerManager: true}},
-		"on the newest version": {version: V1_36, options: Options{NoControllerManager: true, Snapshots: true},
+		"not by default": {version: Newest, options: Options{NoControllerManager: true}},
+		"on the newest version": {version: Newest, options: Options{NoControllerManager: true, Snapshots: true},
 			want: snapshotResources()},
 		"on the oldest, with all there": {version: V1_30, options: Options{Snapshots: true}, want: snapshotResources()},
 	} {

@@ -19,7 +19,8 @@ import (
 type Version string
 
 const (
-	// V1_36 is the newest: all of KEP-2644 is GA, and MutatingAdmissionPolicy.
+	V1_37 Version = "v1.37"
+	// V1_36 has all of KEP-2644 for good, and serves MutatingAdmissionPolicy v1.
 	V1_36 Version = "v1.36"
 	V1_35 Version = "v1.35"
 	// V1_34 serves VolumeAttributesClass v1, and pods say which generation the kubelet has observed.
@@ -34,12 +35,16 @@ const (
 	V1_30 Version = "v1.30"
 )
 
+// Newest is the version that tests and the demo run on unless they need another one. Its module requires the same
+// versions of modules as the root module, so that one compilation of a package serves both.
+const Newest = V1_37
+
 // Versions returns all versions that have a module, newest first.
-func Versions() []Version { return []Version{V1_36, V1_35, V1_34, V1_33, V1_30} }
+func Versions() []Version { return []Version{V1_37, V1_36, V1_35, V1_34, V1_33, V1_30} }
 
 // Edges returns the newest and the oldest version, on which each change is tested. Those in between are compiled and
 // tested on demand.
-func Edges() []Version { return []Version{V1_36, V1_30} }
+func Edges() []Version { return []Version{Newest, V1_30} }
 
 // Before reports whether v is older than other. Both are of the form v1.NN, with a module or without.
 func (v Version) Before(other Version) bool { return v.minor() < other.minor() }

@@ -3,7 +3,7 @@
 // A played node (package fakenode) only claims what a real one does. Here processes run on while their kubelet is cut
 // off, volumes are mounted, and two pods that write to one volume are seen in its data:
 //
-//	plane, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Scheduler: true})
+//	plane, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Scheduler: true})
 //	pool := nodes.ForTest(t, plane, nodes.Options{Names: []string{"node-1", "node-2"}})
 //	driver := pool.DriverForTest(t, nodes.DriverOptions{Options: mockdriver.Options{Name: "disk.test"}})
 //	// Make a PV of the driver, a claim for it, and a pod whose spec is nodes.WriterSpec(claim) on node-1.

@@ -142,7 +142,7 @@ func (n *Node) kubeletConfig(port int) []byte {
 		// A detach waits until the node has said that it does not use the volume: every 10 seconds, by default.
 		"nodeStatusUpdateFrequency": "1s",
 	}
-	if n.pool.cluster.Version() == controlplane.V1_36 && !cgroupVersion2() {
+	if !n.pool.cluster.Version().Before(controlplane.V1_36) && !cgroupVersion2() {
 		config["failCgroupV1"] = false
 	}
 	maps.Copy(config, n.pool.options.Kubelet)

@@ -42,7 +42,7 @@ type environment struct {
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	nodes.SkipUnlessSupported(t)
-	plane, err := controlplane.Start(t.Context(), controlplane.V1_36,
+	plane, err := controlplane.Start(t.Context(), controlplane.Newest,
 		controlplane.Options{Scheduler: true, Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ var errNotYet = errors.New("not yet")
 // playKilledRun starts a node with a pod that ignores SIGTERM, says what there is, and waits to be killed.
 func playKilledRun() {
 	ctx := context.Background()
-	plane, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{})
+	plane, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{})
 	if err != nil {
 		panic(err)
 	}

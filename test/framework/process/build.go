@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
@@ -20,8 +21,10 @@ import (
 
 // Build compiles one of the project's main packages, given relative to the module's root
 // ("./cmd/csi-reclaimer") or as an import path, and returns the path of the binary.
-// goFlags are flags of go build, for example "-race". What the go command has to say is
+// goFlags are flags of go build, for example "-race". The output of the go command is
 // written to progress, which may be nil.
+//
+// Packages of the root module are compiled with the flags of its Makefile, so that tests start what users build.
 //
 // It always asks the go command, which does nothing when the binary is up to
 // date. Any number of programs may build at once: they take turns, and a binary that runs or is about to be run is
@@ -46,10 +49,27 @@ func BuildIn(ctx context.Context, root, pkg string, progress io.Writer, goFlags 
 		return "", fmt.Errorf("build %s: %w", pkg, err)
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
-	if err := buildTo(ctx, root, pkg, binary, progress, goFlags); err != nil {
+	flags := goFlags
+	if own, err := ModuleRoot(); err == nil && own == root && strings.HasPrefix(pkg, "./") {
+		made, err := makefileFlags(ctx, root)
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", pkg, err)
+		}
+		flags = slices.Concat(made, goFlags)
+	}
+	if err := buildTo(ctx, root, pkg, binary, progress, flags); err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)
 	}
 	return binary, nil
+}
+
+// RaceFlags returns the flags with which a test compiles the programs that it starts: those with the race detector
+// where the test has it. Such a program ends with an error when it has raced, which fails the test that stops it.
+func RaceFlags() []string {
+	if raceEnabled {
+		return []string{"-race"}
+	}
+	return nil
 }
 
 // buildTo brings binary up to date. The go command sees a second name of the present binary: it leaves
@@ -64,7 +84,12 @@ func buildTo(ctx context.Context, root, pkg, binary string, progress io.Writer, 
 		return err
 	}
 	args := append([]string{"build", "-o", next}, goFlags...)
-	c := Command{Name: "go build", Path: "go", Args: append(args, pkg), Dir: root, Tee: progress}
+	cgo := "CGO_ENABLED=0" // one compilation of a package, whether the machine has a C compiler or not
+	if slices.Contains(goFlags, "-race") {
+		cgo = "CGO_ENABLED=1"
+	}
+	c := Command{Name: "go build", Path: "go", Args: append(args, pkg), Dir: root, Tee: progress,
+		Env: []string{cgo, CompilerMemory}}
 	if err := Run(ctx, c); err != nil {
 		return errors.Join(err, removeIfExists(next))
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
@@ -33,7 +34,7 @@ const versionVariable = "KUBERNETES"
 func Version() (controlplane.Version, error) {
 	name := os.Getenv(versionVariable)
 	if name == "" {
-		return controlplane.V1_36, nil
+		return controlplane.Newest, nil
 	}
 	version, err := controlplane.ParseVersion(name)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s Suite) answer(ctx context.Context, cluster *controlplane.ControlPlane) (
 	if err := manifests.ApplyWebhooks(ctx, cluster.Admin(), port, s.Webhooks...); err != nil {
 		return nil, err
 	}
-	binary, err := program.Build(ctx, Account, os.Stderr, "-race")
+	binary, err := program.Build(ctx, Account, os.Stderr, process.RaceFlags()...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ const (
 
 // All in one, for the control plane that each part would need: a node's life from its registration to its silence.
 func TestNode(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.V1_36,
+	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
 		controlplane.Options{Scheduler: true, Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ const (
 // controller and the kubelet. All of them are the real ones but for the kubelet, which is a fake node, and the
 // provisioner, which is this test.
 func TestPodsAndVolumesShareZone(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.V1_36,
+	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
 		controlplane.Options{Scheduler: true, Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)

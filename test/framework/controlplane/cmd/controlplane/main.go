@@ -19,8 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-const usage = `usage: controlplane build [--version v1.36,v1.30|edges|all]
-       controlplane up [--version v1.36] [flags]
+const usage = `usage: controlplane build [--version v1.37,v1.30|edges|all]
+       controlplane up [--version v1.37] [flags]
 
 build compiles the control planes of these versions, where that was not done before.
 up runs one until it is interrupted. Flags: controlplane up --help
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 func runBuild(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := newFlags("build", progress)
-	versions := flags.String("version", string(controlplane.V1_36), "versions to build, separated by commas; edges: "+
+	versions := flags.String("version", string(controlplane.Newest), "versions to build, separated by commas; edges: "+
 		"the newest and the oldest, on which each change is tested; all: also those in between")
 	if err := parse(flags, args); err != nil {
 		return err
@@ -98,7 +98,7 @@ func parseVersions(value string) (wanted []controlplane.Version, err error) {
 
 func runUp(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := newFlags("up", progress)
-	name := flags.String("version", string(controlplane.V1_36), "Kubernetes version")
+	name := flags.String("version", string(controlplane.Newest), "Kubernetes version")
 	node := flags.String("node", "", "also play a node of this name")
 	controllers := flags.String("controllers", "*", "what the controller manager runs, as its own flag has it")
 	var options controlplane.Options

@@ -22,7 +22,7 @@ import (
 const timeout = time.Minute
 
 // known are the versions as the error of an unknown one lists them.
-const known = "v1.36, v1.35, v1.34, v1.33, v1.30"
+const known = "v1.37, v1.36, v1.35, v1.34, v1.33, v1.30"
 
 func TestInvalidUsageEndsInOneLine(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -35,7 +35,7 @@ func TestInvalidUsageEndsInOneLine(t *testing.T) {
 			want: `control plane version "v1.0": known are ` + known},
 		"unknown version to run": {args: []string{"up", "--version", "v1.0"},
 			want: `control plane version "v1.0": known are ` + known},
-		"argument too many": {args: []string{"build", "v1.36"}, want: `unexpected argument "v1.36"`},
+		"argument too many": {args: []string{"build", "v1.37"}, want: `unexpected argument "v1.37"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, progress bytes.Buffer
@@ -58,7 +58,7 @@ func TestVersionsToBuild(t *testing.T) {
 }
 
 func TestUpPrintsKubeconfigAndCleansUpOnInterrupt(t *testing.T) {
-	if _, err := controlplane.Build(t.Context(), controlplane.V1_36, os.Stderr); err != nil {
+	if _, err := controlplane.Build(t.Context(), controlplane.Newest, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
 	binary, err := process.Build(t.Context(), "./test/framework/controlplane/cmd/controlplane", nil)

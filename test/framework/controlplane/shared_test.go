@@ -1,0 +1,95 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// TestNewestSharesTheRootsVersions holds what lets one compilation of a package serve the newest control plane and the
+// project's programs: both modules require the same version of each module that both require.
+func TestNewestSharesTheRootsVersions(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := Newest.moduleDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, theirs := modules(t, filepath.Join(root, "go.mod")), modules(t, filepath.Join(dir, "go.mod"))
+	both := 0
+	for path, version := range own {
+		other, required := theirs[path]
+		if !required {
+			continue
+		}
+		both++
+		if other != version {
+			t.Errorf("%s is %s in go.mod, and %s in that of %s: set both to the newer one, and go mod tidy", path, version,
+				other, Newest)
+		}
+	}
+	if both < 50 {
+		t.Errorf("only %d modules are required by both", both)
+	}
+}
+
+// modules are the versions that a go.mod requires, after its replacements.
+func modules(t *testing.T, gomod string) map[string]string {
+	t.Helper()
+	content, err := os.ReadFile(gomod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	required, replaced := map[string]string{}, map[string]string{}
+	for scanner := bufio.NewScanner(bytes.NewReader(content)); scanner.Scan(); {
+		line, _, _ := strings.Cut(scanner.Text(), "//")
+		switch fields := strings.Fields(line); {
+		case len(fields) == 2 && strings.HasPrefix(fields[1], "v"):
+			required[fields[0]] = fields[1]
+		case len(fields) == 4 && fields[1] == "=>":
+			replaced[fields[0]] = fields[3]
+		}
+	}
+	for path, version := range replaced {
+		if _, ok := required[path]; ok {
+			required[path] = version
+		}
+	}
+	return required
+}
+
+// TestCheapFlagsSplitNoCache: no program of the root module has a package that control planes compile with flags of
+// their own, for it would be compiled twice.
+func TestCheapFlagsSplitNoCache(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/...", "./mock-driver", "./test/demo")
+	list.Dir = root
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for scanner := bufio.NewScanner(bytes.NewReader(packages)); scanner.Scan(); n++ {
+		for _, module := range onlyHere {
+			if strings.HasPrefix(scanner.Text(), module+"/") {
+				t.Errorf("%s is in a program, and %s in onlyHere", scanner.Text(), module)
+			}
+		}
+	}
+	if n < 500 {
+		t.Errorf("only %d packages are in the programs", n)
+	}
+}

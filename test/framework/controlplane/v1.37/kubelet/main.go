@@ -1,0 +1,12 @@
+// Command kubelet is the kubelet of Kubernetes 1.37. Package test/framework/nodes runs it.
+package main
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() { os.Exit(cli.Run(app.NewKubeletCommand(context.Background()))) }

@@ -1,0 +1,5 @@
+//go:build unix && !race
+
+package process
+
+const raceEnabled = false
