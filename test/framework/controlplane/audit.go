@@ -20,7 +20,8 @@ type AuditEvent struct {
 	// Stage is ResponseComplete, ResponseStarted for a watch, or Panic.
 	Stage string
 
-	Verb      string
+	Verb string
+	// User and Groups are those as whom it was made, where the client impersonates others.
 	User      string
 	Groups    []string
 	UserAgent string
@@ -115,7 +116,8 @@ func decodeAuditLine(line []byte) (AuditEvent, error) {
 		Stage      string
 		RequestURI string
 		Verb       string
-		User       struct {
+		// Who asks, and as whom.
+		User, ImpersonatedUser struct {
 			Username string
 			Groups   []string
 		}
@@ -133,6 +135,9 @@ func decodeAuditLine(line []byte) (AuditEvent, error) {
 	}
 	if err := json.Unmarshal(line, &raw); err != nil {
 		return AuditEvent{}, err
+	}
+	if raw.ImpersonatedUser.Username != "" {
+		raw.User = raw.ImpersonatedUser
 	}
 	return AuditEvent{
 		ID: raw.AuditID, Stage: raw.Stage,

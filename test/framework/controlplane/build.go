@@ -3,12 +3,14 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +41,15 @@ const (
 func Build(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
 	return buildPackage(ctx, build{what: "Kubernetes", name: string(version), pkg: "../components",
 		progress: progress}, version)
+}
+
+// BuildLean is Build for [Options.Lean].
+func BuildLean(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
+	if version != Newest {
+		return "", fmt.Errorf("build control plane %s: only %s has a lean one", version, Newest)
+	}
+	return buildPackage(ctx, build{what: "Kubernetes", name: string(version) + "-lean", pkg: "../components/lean",
+		sources: "../components", progress: progress}, version)
 }
 
 // BuildKubelet is Build for the kubelet of a version whose module has one. It is a binary of its own, so that a control
@@ -83,6 +94,7 @@ type build struct {
 	name     string // begins each line of progress and the binary's name
 	module   string // folder of the module
 	pkg      string // the package, as a path from there
+	sources  string // folder of all its own files, as a path from there; default the package's
 	cache    string // folder of all binaries
 	progress io.Writer
 }
@@ -120,8 +132,8 @@ func used(binary string) bool {
 	return os.Chtimes(binary, now, now) == nil
 }
 
-// key names what the binary is made of: the module's requirements, the package's files, the Go version and the
-// platform. The flags of the build are part of this package; changing them in a way that matters needs a change here.
+// key names what the binary is made of: the module's requirements, the files in the folder of the sources, the flags,
+// the Go version and the platform.
 func (b build) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	var goEnv strings.Builder
@@ -129,15 +141,20 @@ func (b build) key(ctx context.Context) (string, error) {
 		return "", err
 	}
 	fmt.Fprintf(hash, "%q %q", buildFlags(), goEnv.String())
-	requirements, err := filepath.Glob(filepath.Join(b.module, "go.*")) // go.mod and go.sum, sorted by name
+	files, err := filepath.Glob(filepath.Join(b.module, "go.*")) // go.mod and go.sum, sorted by name
 	if err != nil {
 		return "", err
 	}
-	sources, err := filepath.Glob(filepath.Join(b.module, b.pkg, "*.go"))
+	err = filepath.WalkDir(filepath.Join(b.module, cmp.Or(b.sources, b.pkg)), func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".go" {
+			files = append(files, path)
+		}
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
-	for _, path := range append(requirements, sources...) {
+	for _, path := range files {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return "", err

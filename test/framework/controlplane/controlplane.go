@@ -46,7 +46,11 @@ func Start(ctx context.Context, version Version, options Options) (*ControlPlane
 	if err := options.Validate(); err != nil {
 		return nil, fmt.Errorf("start control plane %s: %w", version, err)
 	}
-	binary, err := Build(ctx, version, options.Progress)
+	build := Build
+	if options.Lean {
+		build = BuildLean
+	}
+	binary, err := build(ctx, version, options.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -236,9 +236,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// What binds a claim to its volume is the controller manager: both being Bound shows that it works.
-func TestControllerManagerBindsClaim(t *testing.T) {
-	cp := sharedControlPlane(t)
+// A controller binds a claim to its volume: both being Bound shows that it works.
+func TestControllerManagerBindsClaim(t *testing.T) { testBindsClaim(t, sharedControlPlane(t)) }
+
+func TestLeanControlPlaneBindsClaim(t *testing.T) {
+	testBindsClaim(t, start(t, Newest, Options{Lean: true, AuditLog: true}))
+}
+
+func testBindsClaim(t *testing.T, cp *ControlPlane) {
+	t.Helper()
 	client := clientFor(t, cp.Admin())
 	ns := namespace(t, cp)
 	volumes, claims := client.CoreV1().PersistentVolumes(), client.CoreV1().PersistentVolumeClaims(ns)

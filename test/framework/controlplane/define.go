@@ -108,12 +108,12 @@ func (cp *ControlPlane) define(binary string, f files, ports []int) error {
 
 	cp.ControllerManager, cp.Scheduler = nil, nil
 	if !cp.options.NoControllerManager {
-		kubeconfig, err := cp.componentKubeconfig("kube-controller-manager", controllerManagerUser)
+		args, err := cp.controllersArgs(f, ports[portControllerManager])
 		if err != nil {
 			return err
 		}
 		cp.ControllerManager = component("kube-controller-manager", secure(ports[portControllerManager], "/healthz"),
-			cp.controllerManagerArgs(f, kubeconfig, ports[portControllerManager])...)
+			args...)
 	}
 	if cp.options.Scheduler {
 		kubeconfig, err := cp.componentKubeconfig("kube-scheduler", schedulerUser)
@@ -153,6 +153,26 @@ func (cp *ControlPlane) apiServerArgs(f files, ports []int) []string {
 		)
 	}
 	return append(args, cp.options.APIServerArgs...)
+}
+
+// controllersArgs are those of the controller manager, or of the lean program in its place.
+func (cp *ControlPlane) controllersArgs(f files, port int) ([]string, error) {
+	if cp.options.Lean {
+		kubeconfig, err := cp.Kubeconfig(cp.Admin()) // it impersonates the service account of each controller
+		if err != nil {
+			return nil, err
+		}
+		qps := cp.options.controllerManagerQPS()
+		return slices.Concat([]string{"--kubeconfig=" + kubeconfig, "--secure-port=" + strconv.Itoa(port),
+			"--tls-cert-file=" + f.servingCert, "--tls-private-key-file=" + f.servingKey,
+			fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", 2*qps)},
+			cp.options.ControllerManagerArgs), nil
+	}
+	kubeconfig, err := cp.componentKubeconfig("kube-controller-manager", controllerManagerUser)
+	if err != nil {
+		return nil, err
+	}
+	return cp.controllerManagerArgs(f, kubeconfig, port), nil
 }
 
 func (cp *ControlPlane) controllerManagerArgs(f files, kubeconfig string, port int) []string {

@@ -22,6 +22,11 @@ func TestContradictoryOptionsAreRefused(t *testing.T) {
 		"a limit below none":              {options: Options{ControllerManagerQPS: -1}},
 		"a limit, a set, hostpath together": {options: Options{ControllerManagerQPS: 1, HostPathProvisioner: true,
 			Controllers: []string{"*"}}, valid: true},
+		"lean":                    {options: Options{Lean: true, ControllerManagerQPS: 1}, valid: true},
+		"lean, a scheduler":       {options: Options{Lean: true, Scheduler: true}},
+		"lean, without it":        {options: Options{Lean: true, NoControllerManager: true}},
+		"lean, a set":             {options: Options{Lean: true, Controllers: []string{"*"}}},
+		"lean, an in-tree plugin": {options: Options{Lean: true, HostPathProvisioner: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := tc.options.Validate(); (err == nil) != tc.valid {

@@ -12,6 +12,8 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components/etcd"
 )
 
 const usage = "usage: components etcd DATADIR CLIENT_PORT PEER_PORT | " +
@@ -27,7 +29,7 @@ func main() {
 	os.Args = append([]string{component}, os.Args[2:]...)
 	switch component {
 	case "etcd":
-		if err := runEtcd(os.Args[1:]); err != nil {
+		if err := etcd.Run(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "etcd:", err)
 			os.Exit(1)
 		}

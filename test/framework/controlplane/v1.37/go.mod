@@ -4,7 +4,10 @@ module github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/v1.37
 
 go 1.26.0
 
-tool github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components
+tool (
+	github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components
+	github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/components/lean
+)
 
 // These choose the versions; the others follow from them.
 require (

@@ -1,4 +1,5 @@
-package main
+// Package etcd is one member of etcd as a component of a control plane for tests.
+package etcd
 
 import (
 	"errors"
@@ -11,11 +12,11 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// runEtcd serves one etcd member on loopback until SIGINT or SIGTERM.
+// Run serves one etcd member on loopback until SIGINT or SIGTERM.
 //
 // args are the data folder, the client port and the peer port. Writes are not
 // synced to disk: a test survives the kill of a process, not of the machine.
-func runEtcd(args []string) error {
+func Run(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("want DATADIR CLIENT_PORT PEER_PORT, got %d arguments", len(args))
 	}
