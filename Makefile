@@ -20,16 +20,16 @@ UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/..
              ./test/framework/previous/... ./test/docs/... ./test/suites ./test/faults/oracle ./test/faults/proxy \
              ./test/faults/scenario
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
-# would make that take more than twice as long, and find nothing; the packages that call them are tested with it.
+# would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./pkg/internal/engine/...
 # How long a program with the race detector sleeps before it ends. The default is a second, for goroutines that still run.
 export GORACE ?= atexit_sleep_ms=50
-# Tests that wait for real programs; far above what they take.
+# Bounds a test binary, far above the time that it takes.
 TIMEOUT   ?= 60m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew images release demo test test-unit test-model model model-deep mutants test-sanity \
-        test-e2e test-e2e-oldest e2e-versions test-nodes test-web test-controlplane test-apiserver controlplane faults bench bench-plot \
+.PHONY: help build plugin krew images release demo test test-full test-race flakes test-unit test-model model model-deep mutants test-sanity \
+        test-e2e test-e2e-oldest e2e-versions test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
         fuzz lint apis docs dashboard fmt clean
 
 help: ## Show this help
@@ -68,27 +68,48 @@ release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts,
 demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
-# Suites after the plus sign compute while those before it wait for clocks and programs. BESIDE is more of them.
-# Real nodes need root and packages, the page a browser, upgrades the history of the checkout: where they are missing,
-# make test leaves them out, and make test-nodes, make test-web or make test-e2e fails.
+# The suites of tests, one after the other: with nothing beside them, no program waits for a processor.
+QUICK_SUITES := test-unit test-model test-sanity test-apiserver test-e2e test-deploy
+DEEP_SUITES  := $(QUICK_SUITES) test-controlplane test-e2e-oldest test-nodes test-web
 # make -n runs each line that names $(MAKE): another name keeps it from running the suites.
 SUITE := $(MAKE)
-test: export NODES ?= optional
-test: export WEB ?= optional
-test: export UPGRADES ?= optional
-test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
-	$(GO) run ./test/suites $(SUITE) test-e2e test-e2e-oldest + test-nodes test-web - $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
+test: ## Run the quick tests: they wait for no clock, and need Go, git and make
+	$(GO) run ./test/suites $(SUITE) $(QUICK_SUITES)
+
+# Real nodes need root and packages, the page a browser, upgrades the history of the checkout: where they are missing,
+# they are left out, and make test-nodes, make test-web or make test-e2e fails.
+test-full: export NODES ?= optional
+test-full: export WEB ?= optional
+test-full: export UPGRADES ?= optional
+test-full: export DEEP = 1
+test-full: export RACE = -race
+test-full: export CGO_ENABLED = 1
+test-full: ## Run all tests, with the race detector, which needs a C compiler; an hour or more
+	$(GO) run ./test/suites $(SUITE) $(DEEP_SUITES)
+
+test-race: export CGO_ENABLED = 1
+test-race: ## Run the unit tests of programs and libraries with the race detector, which needs a C compiler
+	$(GO) test $(TESTFLAGS) -race $$($(GO) list ./cmd/... ./pkg/... ./mock-driver/... ./test/framework/process/... | grep -v /pkg/internal/engine/)
+
+# How often make flakes runs the suites, and how many loops keep the processors busy meanwhile.
+TIMES  ?= 20
+BURN   ?= 4
+flakes: ## Run the quick suites TIMES (20) times beside BURN (4) busy loops, and count the runs that fail; hours
+	$(GO) run ./test/suites --times $(TIMES) --burn $(BURN) $(SUITE) test-sanity test-apiserver test-e2e test-deploy
+
+# Deep tests are part of a suite where DEEP is set, see suite.Deep; RACE is -race for the race detector. The linters vet.
+TESTFLAGS = -vet=off $(RACE)
 
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
-	$(GO) test $(DECISIONS) || failed=1; \
-	$(GO) test -race $$($(GO) list $(UNIT) | grep -v /pkg/internal/engine/) || failed=1; \
-	$(GO) -C tools/images test -race ./... || failed=1; \
-	$(GO) -C tools/release test -race ./... || failed=1; \
+	$(GO) test -vet=off $(DECISIONS) || failed=1; \
+	$(GO) test $(TESTFLAGS) $$($(GO) list $(UNIT) | grep -v /pkg/internal/engine/) || failed=1; \
+	$(GO) -C tools/images test $(TESTFLAGS) ./... || failed=1; \
+	$(GO) -C tools/release test $(TESTFLAGS) ./... || failed=1; \
 	exit $$failed
 
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
-	$(GO) test -race ./test/model/...
+	$(GO) test $(TESTFLAGS) ./test/model/...
 
 model: ## Explore in full what can happen to volumes, held pods, fenced nodes, claims and their locks; some minutes
 	$(GO) run ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
@@ -99,8 +120,8 @@ model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memo
 mutants: ## Remove each guard and show that a test fails without it; ONLY=REGEXP for some
 	$(GO) run ./test/mutation $(if $(ONLY),--only '$(ONLY)')
 
-controlplane: ## Compile the control planes, newest and oldest; the first time takes minutes each
-	$(GO) run ./test/framework/controlplane/cmd/controlplane build --version edges
+controlplane: ## Compile the newest control plane; the first time takes minutes
+	$(GO) run ./test/framework/controlplane/cmd/controlplane build
 
 UPGRADES ?= required
 # Says which release upgrades are tested from, or why they are not.
@@ -112,22 +133,26 @@ endef
 # What the tests of upgrades themselves do without the history.
 WITH_UPGRADES = UPGRADES='$(UPGRADES)'
 
-test-controlplane: controlplane ## Test the testbed, and what is in deploy/ and docs/, against real control planes
-	$(upgrades)
-	$(WITH_UPGRADES) $(GO) test -race -timeout $(TIMEOUT) ./test/framework/controlplane/... ./test/deploy/...
+test-controlplane: controlplane ## Test the testbed itself against real control planes
+	DEEP=1 $(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) -p 1 ./test/framework/controlplane/...
+
+test-deploy: controlplane ## Test charts, manifests, alerts and the commands in docs
+	$(if $(DEEP),$(upgrades))
+	$(WITH_UPGRADES) $(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) ./test/build/... ./test/deploy/...
 
 test-apiserver: controlplane ## Test what talks to the API server against real ones
-	@GO='$(GO)' test/apiserver.sh -timeout $(TIMEOUT)
+	@GO='$(GO)' test/apiserver.sh $(TESTFLAGS) -timeout $(TIMEOUT)
 
 test-sanity: ## Run csi-sanity in full against the mock driver
-	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/framework/mockdriver/...
+	$(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) -p 1 -count=1 ./test/sanity/... ./test/framework/mockdriver/...
 
-# How many tests of a suite run side by side: they mostly wait, for clocks and for each other's programs.
-# Suites run one after the other: each has a control plane of its own, and its tests use all processors.
+# How many tests of a suite run side by side: they mostly wait for each other's programs.
 SIDE ?= 5
+# One suite at a time; with DEEP, also the tests that wait for clocks.
+E2E = $(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE)
 test-e2e: controlplane ## Run the programs against a real control plane and a real driver; FULL=1 with thousands of volumes
-	$(upgrades)
-	$(WITH_UPGRADES) $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
+	$(if $(DEEP),$(upgrades))
+	$(WITH_UPGRADES) $(E2E) ./test/e2e/... ./test/bench/peer/... ./test/faults
 
 test-e2e-oldest: test-e2e-v1.30 ## The same on the oldest Kubernetes, but for tests that say why not
 
@@ -139,19 +164,19 @@ e2e-versions: ## The same on each Kubernetes in between, a quarter of an hour ea
 test-e2e-v1.%:
 	$(GO) run ./test/framework/controlplane/cmd/controlplane build --version v1.$*
 	$(upgrades)
-	$(WITH_UPGRADES) KUBERNETES=v1.$* $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/e2e/...
+	$(WITH_UPGRADES) DEEP=1 KUBERNETES=v1.$* $(E2E) ./test/e2e/...
 
 NODES ?= required
 test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins, iproute2
 	@if why=$$($(GO) run ./test/framework/nodes/cmd/supported); then \
-		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 -count=1 -parallel $(SIDE) ./test/framework/nodes ./test/nodes; \
+		set -x; NODES=required DEEP=1 $(E2E) ./test/framework/nodes ./test/nodes; \
 	elif [ '$(NODES)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
 
 WEB ?= required
 test-web: controlplane ## Use the page of kubectl reclaim web in a browser, and keep pictures of it in .build/screenshots. Needs Chromium
 	@if why=$$($(GO) run -C test/web ./browser/cmd/supported); then \
-		set -x; $(GO) test -C test/web -race -timeout $(TIMEOUT) -count=1 ./...; \
+		set -x; $(GO) test -C test/web $(TESTFLAGS) -timeout $(TIMEOUT) -count=1 ./...; \
 	elif [ '$(WEB)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
@@ -111,6 +112,7 @@ type shell struct {
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
+	suite.Deep(t, suite.Compiles)
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // descriptor and manifest have what is read here of an image layout's index and of what it names.
@@ -48,6 +49,7 @@ func decode(t *testing.T, file string, into any) {
 // TestImagesContainStaticPrograms builds the images of this machine's architecture as "make images" does. Then each
 // program begins as in its image: alone in its file system, as the image's user.
 func TestImagesContainStaticPrograms(t *testing.T) {
+	suite.Deep(t, suite.Compiles)
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // pluginVersion is one that krew takes.
@@ -133,6 +134,7 @@ func TestKrewManifestIsValid(t *testing.T) {
 
 // TestKrewArchiveContainsPlugin for this system, as it runs; those of others are made in the same way.
 func TestKrewArchiveContainsPlugin(t *testing.T) {
+	suite.Deep(t, suite.Compiles)
 	system := runtime.GOOS + "-" + runtime.GOARCH
 	folder, err := makeKrew(t, "VERSION="+pluginVersion, "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
 	if err != nil {

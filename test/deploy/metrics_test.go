@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // promised is one metric of docs/reference/metrics.md.
@@ -90,6 +92,7 @@ func followsConventions(t *testing.T, live map[string]page) {
 // lint returns what promtool has against metrics, by their names.
 func lint(t *testing.T, text string) map[string][]string {
 	t.Helper()
+	suite.Deep(t, suite.Compiles)
 	promtool, err := terminal.Promtool()
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // releaseVersion is none that this project releases.
@@ -26,6 +27,7 @@ const releaseVersion = "v99.1.0-rc.1"
 // TestRelease makes one of this checkout for this platform, as "make release" does, and again elsewhere with another
 // umask. What it refuses is tested in tools/release.
 func TestRelease(t *testing.T) {
+	suite.Deep(t, suite.Compiles)
 	made := makeRelease(t, "022")
 	check := exec.CommandContext(patiently(t), "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 	check.Dir = made

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
@@ -30,6 +31,7 @@ func promtool(t *testing.T, args ...string) (string, error) {
 
 func use(t *testing.T, program func() (string, error), env []string, args ...string) (string, error) {
 	t.Helper()
+	suite.Deep(t, suite.Compiles)
 	binary, err := program()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // play plays a scenario in which nothing may be found.
@@ -31,8 +32,23 @@ func play(t *testing.T, sc scenario.Scenario) Result {
 	return r
 }
 
+// TestKilledSidecarFinishesItsVolume is one moment of those of TestSidecarKilledAtEachMoment.
+func TestKilledSidecarFinishesItsVolume(t *testing.T) {
+	t.Parallel()
+	undisturbed := play(t, Provision())
+	if t.Failed() {
+		return
+	}
+	crashes := Crashes(undisturbed)
+	r := play(t, crashes[len(crashes)/2])
+	if !maps.Equal(r.End, undisturbed.End) || r.Crashes != 1 {
+		t.Errorf("it ends %v after %d crashes, undisturbed %v", r.End, r.Crashes, undisturbed.End)
+	}
+}
+
 // TestSidecarKilledAtEachMoment: whenever the sidecar is killed, things end as if it had not been.
 func TestSidecarKilledAtEachMoment(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	for _, sc := range append(Deletions(false), Provision()) {
 		t.Run(sc.Name, func(t *testing.T) {
@@ -61,6 +77,7 @@ func TestSidecarKilledAtEachMoment(t *testing.T) {
 // TestUserActsWhileSidecarIsDown: whenever the sidecar is killed while it provisions, and the claim deleted while it is
 // down, no volume is left, and no claim is stuck. "make faults" deletes StorageClasses too.
 func TestUserActsWhileSidecarIsDown(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	undisturbed := play(t, Provision())
 	if t.Failed() {
@@ -78,6 +95,7 @@ func TestUserActsWhileSidecarIsDown(t *testing.T) {
 
 // TestSavedScenarios plays the scenarios of testdata.
 func TestSavedScenarios(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -97,6 +115,7 @@ func TestSavedScenarios(t *testing.T) {
 
 // TestRandomScenarios plays some random scenarios, always the same; "make faults" plays others.
 func TestRandomScenarios(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

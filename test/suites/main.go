@@ -1,11 +1,10 @@
-// Command suites runs suites of tests, each a make target. It continues after one that fails, and says at its end how
-// each ended, after which time, and how much processor time it took:
+// Command suites runs suites of tests, each a make target, one after the other. It continues after one that fails, and
+// prints a table at its end: how each ended, its time, and its processor time.
 //
-//	go run ./test/suites MAKE TARGET... [+ TARGET...] [- TARGET...]
+//	go run ./test/suites [--times N] [--burn N] MAKE TARGET...
 //
-// The suites run one after the other. Those after a plus sign run beside the others, also one after the other, and
-// those after a minus sign do so with less priority: they compute while the others wait. A suite's output is printed in
-// one piece when it ends; until then it is in .build/suites, in a file named after the suite.
+// With --times it runs all suites as often, and counts the failed runs of each. With --burn as many loops keep
+// processors busy meanwhile: a test that bets on time loses.
 //
 // The exit status is 1 unless all ended well.
 package main
@@ -13,72 +12,69 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"slices"
+	"runtime"
 	"syscall"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/spf13/pflag"
 )
 
-func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: suites MAKE TARGET... [+ TARGET...] [- TARGET...]")
-		os.Exit(2)
-	}
-	os.Exit(runMain(os.Args[1], os.Args[2:]))
-}
+const usage = "usage: suites [--times N] [--burn N] MAKE TARGET..."
 
-func runMain(program string, targets []string) int {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+func main() { os.Exit(runMain(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func runMain(args []string, stdout, stderr io.Writer) int {
+	flags := pflag.NewFlagSet("suites", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	times := flags.Int("times", 1, "")
+	burn := flags.Int("burn", 0, "")
+	if err := flags.Parse(args); err != nil || flags.NArg() < 2 || *times < 1 || *burn < 0 {
+		fmt.Fprintln(stderr, usage)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := runner{
-		out: os.Stdout, folder: filepath.Join(root, ".build", "suites"), every: time.Minute,
-		suite: func(s suite, output *os.File) (time.Duration, error) { return s.run(ctx, program, output) },
-	}
-	if !r.run(ctx, lanes(targets)) {
+	defer keepBusy(*burn)()
+	r := runner{out: stdout, times: *times, suite: func(target string) (time.Duration, error) {
+		return runTarget(ctx, flags.Arg(0), target, stdout)
+	}}
+	if !r.run(ctx, flags.Args()[1:]) {
 		return 1
 	}
 	return 0
 }
 
-// lanes splits the arguments at the signs.
-func lanes(targets []string) [][]suite {
-	all, yields := [][]suite{nil}, false
-	for _, target := range targets {
-		if target == "+" || target == "-" {
-			all, yields = append(all, nil), target == "-"
-			continue
-		}
-		last := len(all) - 1
-		all[last] = append(all[last], suite{target: target, yields: yields})
+// keepBusy starts loops that each keep a processor busy until stop is called.
+func keepBusy(loops int) (stop func()) {
+	previous := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(previous + loops) // a thread for each
+	end := make(chan struct{})
+	for range loops {
+		go func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+			}
+		}()
 	}
-	return slices.DeleteFunc(all, func(lane []suite) bool { return len(lane) == 0 })
+	return func() {
+		close(end)
+		runtime.GOMAXPROCS(previous)
+	}
 }
 
-// suite is a make target. One that yields leaves the processors to the others.
-type suite struct {
-	target string
-	yields bool
-}
-
-// run has make run the suite, and returns the processor time of all that ran in it.
-func (s suite) run(ctx context.Context, program string, output *os.File) (processor time.Duration, err error) {
-	command := []string{program, s.target}
-	if s.yields {
-		command = append([]string{"nice", "-n", "10"}, command...)
-	}
+// runTarget has make run a suite, and returns the processor time of all its processes.
+func runTarget(ctx context.Context, program, target string, out io.Writer) (processor time.Duration, err error) {
 	// Not CommandContext: a terminal's interrupt reaches the suite too, which then cleans up after itself.
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = output, output
+	cmd := exec.Command(program, target)
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
@@ -86,4 +82,73 @@ func (s suite) run(ctx context.Context, program string, output *os.File) (proces
 	defer unhook()
 	err = cmd.Wait()
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
+}
+
+// runner runs suites and prints how they end.
+type runner struct {
+	out   io.Writer
+	times int
+	// suite runs one to its end, and returns how much processor time it took.
+	suite func(target string) (time.Duration, error)
+}
+
+// outcome sums up the runs of one suite.
+type outcome struct {
+	runs, failed    int
+	took, processor time.Duration
+}
+
+// run runs all suites, times over, until ctx ends. It reports whether all runs ended without an error.
+func (r *runner) run(ctx context.Context, targets []string) (ok bool) {
+	outcomes := make([]outcome, len(targets))
+	for i := range r.times {
+		if r.times > 1 {
+			fmt.Fprintf(r.out, "=== run %d of %d\n", i+1, r.times)
+		}
+		for j, target := range targets {
+			if ctx.Err() == nil {
+				r.one(target, &outcomes[j])
+			}
+		}
+	}
+	return r.table(targets, outcomes)
+}
+
+func (r *runner) one(target string, o *outcome) {
+	fmt.Fprintf(r.out, "=== %s\n", target)
+	start := time.Now()
+	processor, err := r.suite(target)
+	took := time.Since(start)
+	o.runs, o.took, o.processor = o.runs+1, o.took+took, o.processor+processor
+	if err != nil {
+		o.failed++
+		fmt.Fprintf(r.out, "=== %s: FAILED after %.0fs: %v\n", target, took.Seconds(), err)
+		return
+	}
+	fmt.Fprintf(r.out, "=== %s: ok after %.0fs\n", target, took.Seconds())
+}
+
+// table prints the sums, and reports whether each suite ran as often as it should, and never failed.
+func (r *runner) table(targets []string, outcomes []outcome) (ok bool) {
+	ok = true
+	var all outcome
+	fmt.Fprintf(r.out, "\n%-12s %8s %10s  suite\n", "", "time", "processor")
+	for i, o := range outcomes {
+		word := "ok"
+		switch {
+		case o.runs == 0:
+			word = "not run"
+		case o.failed > 0 && r.times > 1:
+			word = fmt.Sprintf("FAILED %d/%d", o.failed, o.runs)
+		case o.failed > 0:
+			word = "FAILED"
+		case r.times > 1:
+			word = fmt.Sprintf("ok %d/%d", o.runs, o.runs)
+		}
+		fmt.Fprintf(r.out, "%-12s %7.0fs %9.0fs  %s\n", word, o.took.Seconds(), o.processor.Seconds(), targets[i])
+		all.took, all.processor = all.took+o.took, all.processor+o.processor
+		ok = ok && o.failed == 0 && o.runs == r.times
+	}
+	fmt.Fprintf(r.out, "%-12s %7.0fs %9.0fs\n", "all", all.took.Seconds(), all.processor.Seconds())
+	return ok
 }

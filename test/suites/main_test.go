@@ -8,12 +8,10 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,106 +21,73 @@ import (
 
 func TestRunContinuesAfterFailedSuite(t *testing.T) {
 	for name, c := range map[string]struct {
+		times                int
 		failing, interrupted string
 		ok                   bool
-		ran                  []string
-		summary              string
+		ran                  string
+		summary              []string
 	}{
-		"all end well":         {"", "", true, []string{"a", "b", "c"}, "ok a, ok b, ok c"},
-		"the first fails":      {"a", "", false, []string{"a", "b", "c"}, "FAILED a, ok b, ok c"},
-		"the last fails":       {"c", "", false, []string{"a", "b", "c"}, "ok a, ok b, FAILED c"},
-		"one is interrupted":   {"b", "b", false, []string{"a", "b"}, "ok a, FAILED b, not run c"},
-		"it is ended in a gap": {"", "b", false, []string{"a", "b"}, "ok a, ok b, not run c"},
+		"all end well":         {1, "", "", true, "a b c", []string{"ok a", "ok b", "ok c"}},
+		"the first fails":      {1, "a", "", false, "a b c", []string{"FAILED a", "ok b", "ok c"}},
+		"the last fails":       {1, "c", "", false, "a b c", []string{"ok a", "ok b", "FAILED c"}},
+		"one is interrupted":   {1, "b", "b", false, "a b", []string{"ok a", "FAILED b", "not run c"}},
+		"it is ended in a gap": {1, "", "b", false, "a b", []string{"ok a", "ok b", "not run c"}},
+		"often, all well":      {2, "", "", true, "a b c a b c", []string{"ok 2/2 a", "ok 2/2 b", "ok 2/2 c"}},
+		"often, one fails":     {2, "b", "", false, "a b c a b c", []string{"ok 2/2 a", "FAILED 2/2 b", "ok 2/2 c"}},
+		"often, interrupted":   {2, "", "c", false, "a b c", []string{"ok 1/1 a", "ok 1/1 b", "ok 1/1 c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			var out strings.Builder
 			var ran []string
-			r := runner{out: &out, folder: t.TempDir(), suite: func(s suite, output *os.File) (time.Duration, error) {
-				ran = append(ran, s.target)
-				if s.target == c.interrupted {
+			r := runner{out: &out, times: c.times, suite: func(target string) (time.Duration, error) {
+				ran = append(ran, target)
+				if target == c.interrupted {
 					interrupt()
 				}
-				if s.target == c.failing {
+				if target == c.failing {
 					return 2 * time.Second, errors.New("exit status 2")
 				}
 				return 2 * time.Second, nil
 			}}
-			ok := r.run(ctx, lanes([]string{"a", "b", "c"}))
+			ok := r.run(ctx, []string{"a", "b", "c"})
 			_, table, _ := strings.Cut(out.String(), "processor  suite\n")
 			var summary []string
 			for line := range strings.Lines(table) {
-				summary = append(summary, regexp.MustCompile(` +(\d+s +2s)? +`).ReplaceAllString(strings.TrimSpace(line), " "))
+				summary = append(summary, regexp.MustCompile(` +\d+s +\d+s *`).ReplaceAllString(strings.TrimSpace(line), " "))
 			}
-			all := regexp.MustCompile(fmt.Sprintf(`^all \d+s %ds$`, 2*len(ran)))
-			last := len(summary) - 1
-			if ok != c.ok || !slices.Equal(ran, c.ran) || last < 0 || strings.Join(summary[:last], ", ") != c.summary ||
-				!all.MatchString(summary[last]) {
+			want := append(slices.Clone(c.summary), "all ")
+			if ok != c.ok || strings.Join(ran, " ") != c.ran || !slices.Equal(summary, want) ||
+				!strings.Contains(table, fmt.Sprintf(" %ds\n", 2*len(ran))) {
 				t.Errorf("ok %v, ran %q, and printed:\n%s", ok, ran, out.String())
 			}
 		})
 	}
 }
 
-// TestLanesRunSideBySide has each of two suites wait for the other, which both write a line before and after.
-func TestLanesRunSideBySide(t *testing.T) {
-	for name, failing := range map[string]string{"both end well": "", "the first fails": "a", "the second fails": "b"} {
-		t.Run(name, func(t *testing.T) {
-			var out strings.Builder
-			begun := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
-			other := map[string]string{"a": "b", "b": "a"}
-			r := runner{out: &out, folder: t.TempDir(), every: time.Millisecond}
-			r.suite = func(s suite, output *os.File) (time.Duration, error) {
-				if s.target == "c" {
-					return 0, nil
-				}
-				if s.yields != (s.target == "b") {
-					t.Errorf("%s yields: %v", s.target, s.yields)
-				}
-				fmt.Fprintf(output, "%s begins\n", s.target)
-				close(begun[s.target])
-				select {
-				case <-begun[other[s.target]]:
-				case <-time.After(time.Minute):
-					t.Errorf("%s runs alone", s.target)
-				}
-				time.Sleep(5 * time.Millisecond) // for a line that says what runs
-				fmt.Fprintf(output, "%s ends\n", s.target)
-				if s.target == failing {
-					return 0, errors.New("exit status 2")
-				}
-				return 0, nil
-			}
-			if ok := r.run(t.Context(), lanes([]string{"a", "-", "b", "c"})); ok != (failing == "") {
-				t.Errorf("ok: %v", ok)
-			}
-			for _, want := range []string{"=== a\na begins\na ends\n", "=== b\nb begins\nb ends\n", "=== running: "} {
-				if !strings.Contains(out.String(), want) {
-					t.Errorf("%q is not in what it printed:\n%s", want, out.String())
-				}
-			}
-		})
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"make"}, {"--times=0", "make", "a"}, {"--burn=-1", "make", "a"}, {"--of", "make",
+		"a"}} {
+		var stdout, stderr strings.Builder
+		if status := runMain(args, &stdout, &stderr); status != 2 || stderr.String() != usage+"\n" || stdout.Len() > 0 {
+			t.Errorf("%q: status %d, %q, %q", args, status, stderr.String(), stdout.String())
+		}
 	}
 }
 
-func TestSignsBeginLanes(t *testing.T) {
-	got := lanes(strings.Fields("a b + c - d e - + f"))
-	want := [][]suite{
-		{{target: "a"}, {target: "b"}}, {{target: "c"}}, {{target: "d", yields: true}, {target: "e", yields: true}},
-		{{target: "f"}},
+func TestBusyLoopsEnd(t *testing.T) {
+	threads, goroutines := runtime.GOMAXPROCS(0), runtime.NumGoroutine()
+	stop := keepBusy(2)
+	if got := runtime.GOMAXPROCS(0); got != threads+2 {
+		t.Errorf("%d threads run beside each other, want %d", got, threads+2)
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	stop()
+	for runtime.NumGoroutine() > goroutines {
+		runtime.Gosched()
 	}
-}
-
-func TestOutputThatCannotBeKeptFailsTheSuite(t *testing.T) {
-	var out strings.Builder
-	r := runner{out: &out, folder: filepath.Join(t.TempDir(), "\x00")}
-	r.suite = func(suite, *os.File) (time.Duration, error) { return 0, nil }
-	if r.run(t.Context(), lanes([]string{"a"})) {
-		t.Errorf("it ended well:\n%s", out.String())
+	if got := runtime.GOMAXPROCS(0); got != threads {
+		t.Errorf("%d threads run beside each other afterwards, want %d", got, threads)
 	}
 }
 
@@ -130,69 +95,51 @@ func TestOutputThatCannotBeKeptFailsTheSuite(t *testing.T) {
 func TestSuiteOfMake(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "make")
 	const script = `#!/bin/sh
-echo "$1, niceness $(nice)"
+echo "$1"
 case $1 in
 passes) for i in $(seq 20000); do :; done ;;
 fails) exit 3 ;;
-waits) exec sleep 60 ;;
+waits) exec sleep 600 ;;
 esac
 `
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	own, err := exec.Command("nice").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	niceness, err := strconv.Atoi(strings.TrimSpace(string(own)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		suite
-		output, err string
-	}{
-		{suite{target: "passes"}, fmt.Sprintf("passes, niceness %d\n", niceness), ""},
-		{suite{target: "passes", yields: true}, fmt.Sprintf("passes, niceness %d\n", min(niceness+10, 19)), ""},
-		{suite{target: "fails"}, fmt.Sprintf("fails, niceness %d\n", niceness), "exit status 3"},
-		{suite{target: "waits", yields: true}, fmt.Sprintf("waits, niceness %d\n", min(niceness+10, 19)),
-			"signal: terminated"},
-	} {
+	for target, want := range map[string]string{"passes": "", "fails": "exit status 3", "waits": "signal: terminated"} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		output, err := os.CreateTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.target == "waits" {
-			go func() {
-				for text := ""; text == ""; time.Sleep(time.Millisecond) {
-					data, _ := os.ReadFile(output.Name())
-					text = string(data)
-				}
-				interrupt()
-			}()
+		defer interrupt()
+		out := &interrupting{interrupt: func() {}}
+		if target == "waits" {
+			out.interrupt = interrupt
 		}
 		got := ""
-		processor, err := c.run(ctx, program, output)
+		processor, err := runTarget(ctx, program, target, out)
 		if err != nil {
 			got = err.Error()
 		}
-		if processor <= 0 && c.target == "passes" {
-			t.Errorf("%s took %v of processor time", c.target, processor)
+		if processor <= 0 && target == "passes" {
+			t.Errorf("%s took %v of processor time", target, processor)
 		}
-		interrupt()
-		text, err := os.ReadFile(output.Name())
-		if err := errors.Join(err, output.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got != c.err || string(text) != c.output {
-			t.Errorf("%s: %q, %q, want %q, %q", c.target, got, text, c.err, c.output)
+		if got != want || out.String() != target+"\n" {
+			t.Errorf("%s: %q, %q, want %q", target, got, out.String(), want)
 		}
 	}
 }
 
-// TestMakeTestRunsEverySuite: make test names each target test-NAME of the Makefile.
-func TestMakeTestRunsEverySuite(t *testing.T) {
+// interrupting calls interrupt when something is written to it.
+type interrupting struct {
+	strings.Builder
+	interrupt func()
+}
+
+func (w *interrupting) Write(p []byte) (int, error) {
+	defer w.interrupt()
+	return w.Builder.Write(p)
+}
+
+// TestFullTestRunsEverySuite: make test-full runs each target of the Makefile that is a suite, and make test runs those
+// that need neither root, a browser nor a second Kubernetes.
+func TestFullTestRunsEverySuite(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -201,23 +148,34 @@ func TestMakeTestRunsEverySuite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recipe := regexp.MustCompile(`(?m)^test:.*\n\t.*\./test/suites (.*)$`).FindStringSubmatch(string(makefile))
-	if recipe == nil {
-		t.Fatal("make test does not run test/suites")
+	list := func(variable string) []string {
+		found := regexp.MustCompile(`(?m)^` + variable + ` +:= (.*)$`).FindStringSubmatch(string(makefile))
+		if found == nil {
+			t.Fatalf("the Makefile does not set %s", variable)
+		}
+		return strings.Fields(found[1])
 	}
-	run := slices.DeleteFunc(strings.Fields(recipe[1]), func(arg string) bool { return !strings.HasPrefix(arg, "test-") })
-	targets := regexp.MustCompile(`(?m)^(test-[a-z0-9-]+):`).FindAllStringSubmatch(string(makefile), -1)
+	quick := list("QUICK_SUITES")
+	deep := slices.Concat(quick, list("DEEP_SUITES"))
+	targets := regexp.MustCompile(`(?m)^(test-[a-z0-9-]+):[^\n]*## `).FindAllStringSubmatch(string(makefile), -1)
+	notSuites := []string{"test-full", "test-race"}
 	for _, target := range targets {
-		if !slices.Contains(run, target[1]) {
-			t.Errorf("make test does not run %s: %q", target[1], run)
+		if name := target[1]; !slices.Contains(deep, name) && !slices.Contains(notSuites, name) {
+			t.Errorf("make test-full does not run %s", name)
 		}
 	}
-	if len(targets) < 5 || len(run) != len(targets) {
-		t.Errorf("make test runs %q of the targets %q", run, targets)
+	for _, needs := range []string{"test-nodes", "test-web", "test-e2e-oldest"} {
+		if slices.Contains(quick, needs) || !slices.Contains(deep, needs) {
+			t.Errorf("%s: in make test %v, in make test-full %v", needs, slices.Contains(quick, needs),
+				slices.Contains(deep, needs))
+		}
+	}
+	if len(quick) < 5 {
+		t.Errorf("make test runs %q", quick)
 	}
 }
 
-// TestDecisionsStartNoGoroutine: what make test-unit tests without the race detector has nothing to race with.
+// TestDecisionsStartNoGoroutine: what make test-race leaves out has nothing to race with.
 func TestDecisionsStartNoGoroutine(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
@@ -236,7 +194,7 @@ func TestDecisionsStartNoGoroutine(t *testing.T) {
 		ast.Inspect(tree, func(n ast.Node) bool {
 			switch n.(type) {
 			case *ast.GoStmt, *ast.ChanType:
-				t.Errorf("%s: a decision does not run beside others; add the package to what is tested with -race",
+				t.Errorf("%s: a decision does not run beside others; add the package to those tested with -race",
 					set.Position(n.Pos()))
 			}
 			return true

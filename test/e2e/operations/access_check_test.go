@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
@@ -54,6 +55,7 @@ func TestOldStockProvisionerPermissionsLackPatch(t *testing.T) {
 }
 
 func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newForRole(t, "", mockdriver.Options{})

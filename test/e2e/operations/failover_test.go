@@ -13,11 +13,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestFormerLeaderDeletesNothing pauses the leader for longer than its lease during deletions, and resumes it when the
 // next leader has deleted all volumes.
 func TestFormerLeaderDeletesNothing(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	t.Parallel()
 	env := newEnvironment(t)

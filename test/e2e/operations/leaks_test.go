@@ -32,6 +32,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // newLeakEnvironment has an account with the permissions of an owner and of leak detection.
@@ -397,6 +398,7 @@ func (env *environment) waitAudits(car *program.Program, more int) {
 // TestLeakDetectionHasNoFalsePositives creates and deletes claims with the lowest thresholds that the flags allow: two
 // sightings and no grace period. Leaks are found, and nothing else is ever suspected.
 func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	env := newLeakEnvironment(t, mockdriver.Options{})
 	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestProvisionAndReclaim creates a volume once, and deletes it once, whichever of PV and claim is deleted first, or
@@ -73,6 +74,7 @@ func TestProvisionAndReclaim(t *testing.T) {
 // TestProvisionRequestCountOfManyClaims counts writes: those of sig-storage-lib-external-provisioner, and those of the
 // in-flight log, which are two for a single claim and fewer for each of many at once. Nothing is written to claims.
 func TestProvisionRequestCountOfManyClaims(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	stock := newForRole(t, "", mockdriver.Options{})

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 //go:embed testdata/referencegrants.yaml
@@ -116,6 +117,7 @@ func (env *environment) allowFrom(resource schema.GroupVersionResource, namespac
 // TestProvisionFromSourceInAnotherNamespace restores and clones across namespaces, before and after a ReferenceGrant
 // allows it.
 func TestProvisionFromSourceInAnotherNamespace(t *testing.T) {
+	suite.Deep(t, suite.OwnControlPlane)
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newCrossNamespaceEnvironment(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // soon is after how long a volume is deleted whose attachment has ended: far above what that takes on a machine that
@@ -50,6 +51,7 @@ func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 }
 
 func TestManyAttachedVolumesAreDeletedAfterDetach(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	env := newEnvironment(t)
 	env.StartSidecar()

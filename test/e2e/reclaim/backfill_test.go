@@ -19,10 +19,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestExistingPVsAreProtectedAtFirstStart upgrades a cluster with 1,000 PVs.
 func TestExistingPVsAreProtectedAtFirstStart(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	t.Parallel()
 	env := newEnvironment(t)
@@ -68,6 +70,7 @@ func TestExistingPVsAreProtectedAtFirstStart(t *testing.T) {
 // TestBackfillCompletesOnBusyAPIServer limits the sidecar to one concurrent request without a queue: the API server
 // answers 429 to the others.
 func TestBackfillCompletesOnBusyAPIServer(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	env := newEnvironment(t)
 	vols := env.MakeVolumes(fixture.Size(150, 60),
@@ -96,6 +99,7 @@ func TestBackfillCompletesOnBusyAPIServer(t *testing.T) {
 // TestBackfillSlowsDownOn429 refuses the first write of each worker. The server counts writes in progress, each for at
 // least the time that its answer is delayed.
 func TestBackfillSlowsDownOn429(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	const (
 		threads, pause = 16, time.Second

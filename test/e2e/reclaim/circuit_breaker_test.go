@@ -16,11 +16,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestCircuitBreakerStopsMassDeletion releases many volumes within seconds, as the deletion of a namespace does. The
 // breaker allows a quarter of them.
 func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	t.Parallel()
 	volumes, allowed := fixture.Size(2000, 200), fixture.Size(500, 50)

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // apiRequests returns what the sidecar has asked the API server for, about one PV's name.
@@ -34,6 +35,7 @@ func (env *environment) apiRequests(name string) (writes, reads []string) {
 // TestRequestBudgetUnderLoad deletes many volumes at once, so that the sidecar works from stale caches, and counts the
 // calls to the driver and the API server.
 func TestRequestBudgetUnderLoad(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	volumes := fixture.Size(500, 100)
 	cases := map[string]struct {

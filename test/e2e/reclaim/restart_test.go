@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestSIGTERMWaitsForDeletionInProgress(t *testing.T) {
@@ -65,6 +66,7 @@ func TestPVDeletedBeforeProtectionIsReported(t *testing.T) {
 // TestSidecarKilledRepeatedlyDeletesEachVolume kills the sidecar while many volumes are deleted in both orders. The
 // driver does not answer some calls, so that no sidecar deletes all of them before it is killed.
 func TestSidecarKilledRepeatedlyDeletesEachVolume(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	t.Parallel()
 	env := newEnvironment(t)

@@ -13,6 +13,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // seedVariable repeats the delays of a run.
@@ -22,6 +24,7 @@ const seedVariable = "SEED"
 // claim is going, however long that takes. Their pods take 2 seconds to end. What runs at the end has either an empty
 // volume, or its old one with its data and nothing that deletes it.
 func TestScaleUpWhileTheOldClaimIsGoing(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	t.Parallel()
 	seed := rand.Uint64()
 	if text := os.Getenv(seedVariable); text != "" {

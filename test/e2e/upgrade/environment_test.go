@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
@@ -37,6 +38,7 @@ type version struct {
 // before is the release before, and today what is tested.
 func before(t *testing.T) version {
 	t.Helper()
+	suite.Deep(t, suite.OtherVersion)
 	r := previous.ForTest(t)
 	tree, err := r.Tree(t.Context())
 	if err != nil {

@@ -10,7 +10,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
+func TestMain(m *testing.M) {
+	// The tests on the shared control plane say whether nodes are Ready, and no controller collects pods.
+	os.Exit(fixture.Main(m, func(_ controlplane.Version, options *controlplane.Options) {
+		options.Controllers = withoutPodCollection()
+	}))
+}
+
+// withoutPodCollection are the controllers of a cluster in which no node becomes NotReady, and no pod is collected, by
+// itself.
+func withoutPodCollection() []string {
+	return []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"}
+}
 
 // environment is what a test runs in, with what this suite alone needs.
 type environment struct{ *fixture.Environment }

@@ -276,7 +276,7 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := &podEnvironment{newWithControlPlane(t, controlplane.Newest, controlplane.Options{
-		Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"},
+		Controllers: withoutPodCollection(),
 	})}
 	env.label(env.Namespace, "enforce")
 	rules, err := rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName, "pod-safety")

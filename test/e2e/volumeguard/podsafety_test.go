@@ -22,16 +22,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// podEnvironment has volume-guard hold pods. Whether nodes are Ready is what the test says, and nobody collects pods.
+// podEnvironment has volume-guard hold pods. The test says whether nodes are Ready, and no controller collects pods.
 type podEnvironment struct{ *environment }
 
 func newPodEnvironment(t *testing.T, v controlplane.Version) *podEnvironment {
 	t.Helper()
-	env := &podEnvironment{newWithVolumeGuard(t, v, controlplane.Options{
-		Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"},
-	})}
+	env := &podEnvironment{newWithVolumeGuard(t, v, controlplane.Options{Controllers: withoutPodCollection()})}
+	env.label(env.Namespace, "enforce")
+	return env
+}
+
+// newSharedPodEnvironment is newPodEnvironment on the control plane that tests share.
+func newSharedPodEnvironment(t *testing.T) *podEnvironment {
+	t.Helper()
+	env := &podEnvironment{&environment{fixture.NewForVolumeGuard(t)}}
+	env.Must(rbac.GrantGuard(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName))
 	env.label(env.Namespace, "enforce")
 	return env
 }
@@ -165,7 +173,7 @@ func (env *podEnvironment) reportEnd(pod *objects.Pod, observed bool) {
 // TestPodIsHeldUntilEvidence plays each evidence, and what is none.
 func TestPodIsHeldUntilEvidence(t *testing.T) {
 	t.Parallel()
-	env := newPodEnvironment(t, fixture.Version())
+	env := newSharedPodEnvironment(t)
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	g := env.startVolumeGuard(holding("--leader-election=false")...)
 	// The subtests end before the program does.

@@ -1,0 +1,38 @@
+package suite
+
+import (
+	"os"
+	"testing"
+)
+
+// deepVariable, if it is set, has deep tests run: make test-full sets it.
+const deepVariable = "DEEP"
+
+// Reason says why a test is not one that make test runs.
+type Reason string
+
+// The rules of make test, each as the reason of a test that breaks it.
+const (
+	// WaitsForClock is for the end of a lease, a floor of the product, a deadline, or a sleep.
+	WaitsForClock Reason = "it waits for a clock"
+	// OwnControlPlane is for other settings of a control plane, for the death of one of its components, and for
+	// programs that act on the whole cluster.
+	OwnControlPlane Reason = "it starts a control plane of its own"
+	// OtherVersion is for another Kubernetes than the newest, and for the release before this one.
+	OtherVersion Reason = "it compiles another version of Kubernetes or of the project"
+	// Load is for hundreds of objects. Each kind of object has a smaller test in make test.
+	Load Reason = "it tests many objects"
+	// Compiles is for tools and other projects' programs, which take minutes to compile.
+	Compiles Reason = "it compiles programs of other projects"
+	// Cluster is for counts of the whole cluster, which the neighbors of a test change.
+	Cluster Reason = "it counts objects or requests of the whole cluster"
+)
+
+// Deep skips the test unless deep tests are run. make test is quick and deterministic: its tests wait for no clock,
+// start no control plane of their own, and count their own objects alone. Other tests call Deep first.
+func Deep(t testing.TB, why Reason) {
+	t.Helper()
+	if os.Getenv(deepVariable) == "" {
+		t.Skip("runs in make test-full: " + string(why))
+	}
+}
