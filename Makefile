@@ -18,7 +18,7 @@ LINT      := $(BIN)/golangci-lint
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
              ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
              ./test/framework/previous/... ./test/docs/... ./test/suites ./test/faults/oracle ./test/faults/proxy \
-             ./test/faults/scenario
+             ./test/faults/scenario ./test/framework/suite
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./pkg/internal/engine/...
