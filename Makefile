@@ -201,10 +201,12 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	cd tools/images && ../../$(LINT) run --allow-parallel-runners ./...
 	cd tools/release && ../../$(LINT) run --allow-parallel-runners ./...
 	cd test/web && ../../$(LINT) run --allow-parallel-runners ./...
+	cd test/bench/peer/cmd/peer-v13 && ../../../../../$(LINT) run --allow-parallel-runners ./...
 	$(GO) mod tidy -diff
 	$(GO) -C tools/images mod tidy -diff
 	$(GO) -C tools/release mod tidy -diff
 	$(GO) -C test/web mod tidy -diff
+	$(GO) -C test/bench/peer/cmd/peer-v13 mod tidy -diff
 	@GO='$(GO)' tools/controller-gen/generate.sh --check
 
 # The linter is compiled once for each change of its pinned version.
@@ -236,4 +238,4 @@ fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test
 
 clean: ## Remove what was compiled here
-	rm -rf .build
+	rm -rf .build test/bench/peer/cmd/peer-v13/.build

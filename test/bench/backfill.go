@@ -37,15 +37,12 @@ func measureBackfill(ctx context.Context, s *session) error {
 		}
 	}
 	return s.alternate(func(run int) []func() error {
-		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n), func() error {
+		all := append(each(subject.Fast(), n, one), func() error {
 			return s.backfill(ctx, n, report.Limit, func(ctx context.Context) (subject.Running, error) {
 				return nil, s.env.addFinalizers(ctx, n)
 			})
-		}}
-		if !s.Quick && run == 0 {
-			all = append(all, one(subject.Reference(), 100))
-		}
-		return all
+		})
+		return append(all, s.once(run, 100, one)...)
 	})
 }
 

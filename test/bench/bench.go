@@ -243,6 +243,22 @@ func (s *session) alternate(do func(run int) []func() error) error {
 	return nil
 }
 
+// each makes what alternate calls, of each subject with a load of n.
+func each(subjects []subject.Subject, n int, one func(subject.Subject, int) func() error) (all []func() error) {
+	for _, sub := range subjects {
+		all = append(all, one(sub, n))
+	}
+	return all
+}
+
+// once is each of the slow subjects in the first run, unless few volumes are taken: a second run would take long.
+func (s *session) once(run, n int, one func(subject.Subject, int) func() error) []func() error {
+	if s.Quick || run > 0 {
+		return nil
+	}
+	return each(subject.Slow(), n, one)
+}
+
 // shuffled returns the names in another order.
 func (s *session) shuffled(names []string) []string {
 	names = slices.Clone(names)

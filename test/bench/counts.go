@@ -63,11 +63,7 @@ func measureCounts(ctx context.Context, s *session) error {
 	}
 	n := s.size(500, 60)
 	return s.alternate(func(run int) []func() error {
-		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n)}
-		if !s.Quick && run == 0 {
-			all = append(all, one(subject.Reference(), 50))
-		}
-		return all
+		return append(each(subject.Fast(), n, one), s.once(run, 50, one)...)
 	})
 }
 

@@ -55,13 +55,16 @@ const (
 )
 
 // programs are the binaries.
-type programs struct{ sidecar, peer, driver string }
+type programs struct{ sidecar, peer, peerV13, driver string }
 
 func buildPrograms(ctx context.Context, progress io.Writer) (p programs, err error) {
 	if p.sidecar, err = program.BuildSidecar(ctx, progress); err != nil {
 		return p, err
 	}
 	if p.peer, err = peer.Build(ctx, progress); err != nil {
+		return p, err
+	}
+	if p.peerV13, err = peer.BuildV13(ctx, progress); err != nil {
 		return p, err
 	}
 	p.driver, err = mockdriver.Build(ctx, progress)
@@ -172,7 +175,8 @@ func (env *environment) makeAccounts(ctx context.Context) error {
 // start starts a subject and returns when it has been executed; whether it is at work shows in what it does.
 func (env *environment) start(ctx context.Context, s subject.Subject) (subject.Running, error) {
 	return s.Start(ctx, subject.Options{Sidecar: env.programs.sidecar, Peer: env.programs.peer,
-		Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.Column], Namespace: env.namespace})
+		PeerV13: env.programs.peerV13, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.Column],
+		Namespace: env.namespace})
 }
 
 // close ends all that runs, and removes what was written.

@@ -33,8 +33,8 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 	}
 	// The PVs stay: the next family begins with a control plane of its own.
 	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
-	all := []subject.Subject{subject.Ours("--leader-election", "--leader-election-identity=bench"), subject.Reference(),
-		subject.Unthrottled()}
+	all := subject.All()
+	all[0] = subject.Ours("--leader-election", "--leader-election-identity=bench")
 	before := make([]subject.Usage, len(all))
 	programs := make([]subject.Running, len(all))
 	for i, sub := range all {

@@ -41,11 +41,7 @@ func measureLatency(ctx context.Context, s *session) error {
 		}
 	}
 	return s.alternate(func(run int) []func() error {
-		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n)}
-		if !s.Quick && run == 0 {
-			all = append(all, one(subject.Reference(), 30))
-		}
-		return all
+		return append(each(subject.Fast(), n, one), s.once(run, 30, one)...)
 	})
 }
 

@@ -53,12 +53,8 @@ func measureLive(ctx context.Context, s *session) error {
 		}
 	}
 	return s.alternate(func(run int) []func() error {
-		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n),
-			func() error { return s.live(ctx, report.Limit, nil, n) }}
-		if !s.Quick && run == 0 {
-			all = append(all, one(subject.Reference(), 50))
-		}
-		return all
+		all := append(each(subject.Fast(), n, one), func() error { return s.live(ctx, report.Limit, nil, n) })
+		return append(all, s.once(run, 50, one)...)
 	})
 }
 

@@ -69,7 +69,7 @@ func releasedFamilies() (all []family) {
 
 func measureReleased(ctx context.Context, s *session, r released) error {
 	r.n = s.size(r.n, r.n/2)
-	one := func(sub subject.Subject) func() error {
+	one := func(sub subject.Subject, _ int) func() error {
 		return func() error {
 			return s.released(ctx, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
 				return s.env.start(ctx, sub)
@@ -86,7 +86,7 @@ func measureReleased(ctx context.Context, s *session, r released) error {
 		})
 	}
 	return s.alternate(func(int) []func() error {
-		return []func() error{one(subject.Ours()), one(subject.Unthrottled()), limit}
+		return append(each(subject.Fast(), r.n, one), limit)
 	})
 }
 

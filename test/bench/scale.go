@@ -87,7 +87,7 @@ func measureScale(ctx context.Context, s *session, n int, withClaims bool, size 
 		return func() error { return s.scale(ctx, sub, size, burst) }
 	}
 	return s.alternate(func(int) []func() error {
-		return []func() error{one(subject.Ours(), burst), one(subject.Unthrottled(), burst), one(subject.Reference(), 0)}
+		return append(each(subject.Fast(), burst, one), each(subject.Slow(), 0, one)...)
 	})
 }
 

@@ -1,10 +1,11 @@
 //go:build unix
 
 // Package peer runs a provisioner that is not ours beside csi-reclaimer: a program around the
-// ProvisionController of sig-storage-lib-external-provisioner v10, on which the stock
-// external-provisioner stands.
+// ProvisionController of sig-storage-lib-external-provisioner, on which the stock external-provisioner
+// stands. There are two: one with v10, which csi-reclaimer embeds, and one with v13, which
+// external-provisioner 6.3 and 6.4 require in their go.mod.
 //
-// What that library does with PVs, read from v10.0.1 and tested here:
+// What that library does with PVs, read from v10.0.1 and tested in test/e2e:
 //   - It answers for PVs that it provisioned (annotation pv.kubernetes.io/provisioned-by), and
 //     for static ones of its driver.
 //   - With AddFinalizer it puts the finalizer of KEP-2644 on Bound PVs with policy Delete, and
@@ -21,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -44,7 +46,7 @@ type Options struct {
 	AddFinalizer bool
 	// Args are further flags.
 	Args []string
-	// Binary is the program. Default: built from this module.
+	// Binary is the program. Default: what Build returns.
 	Binary string
 	// Progress receives the output of the go command. Default: none.
 	Progress io.Writer
@@ -55,9 +57,22 @@ type Peer struct {
 	process *process.Process
 }
 
-// Build compiles the peer and returns the path of the binary.
+// Build compiles the peer with v10 of the library and returns the path of the binary.
 func Build(ctx context.Context, progress io.Writer) (string, error) {
 	return process.Build(ctx, "./test/bench/peer/cmd/peer", progress)
+}
+
+// FolderV13 is where the module of the peer with v13 is, from the root.
+const FolderV13 = "test/bench/peer/cmd/peer-v13"
+
+// BuildV13 compiles the peer with v13 of the library and returns the path of the binary.
+func BuildV13(ctx context.Context, progress io.Writer) (string, error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("build the peer: %w", err)
+	}
+	return process.BuildIn(ctx, filepath.Join(root, filepath.FromSlash(FolderV13)),
+		"github.com/csi-reclaimer/csi-reclaimer/"+FolderV13, progress)
 }
 
 // Start builds and starts a peer and returns when it has begun to watch. It runs until Stop, or

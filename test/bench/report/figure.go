@@ -14,15 +14,20 @@ import (
 const (
 	// Ours is csi-reclaimer at its defaults.
 	Ours = "ours"
-	// Reference is the library's controller at its defaults.
+	// Reference is the controller of v10 of the library at its defaults. csi-reclaimer embeds that version.
 	Reference = "reference"
-	// Unthrottled is the library's controller without a limit on its client, and with 100 threads.
+	// Unthrottled is the controller of v10 of the library without a limit on its client, and with 100 threads.
 	Unthrottled = "reference_unthrottled"
+	// ReferenceV13 and UnthrottledV13 are the same with v13, the version that external-provisioner 6.4 requires.
+	ReferenceV13   = "reference_v13"
+	UnthrottledV13 = "reference_v13_unthrottled"
 	// Limit is what the same set-up does without a subject, or what the driver allows: see the figure's load.
 	Limit = "limit"
 )
 
-func columns() []string { return []string{Ours, Reference, Unthrottled, Limit} }
+func columns() []string {
+	return []string{Ours, Reference, Unthrottled, ReferenceV13, UnthrottledV13, Limit}
+}
 
 // Figure is one number with its runs.
 type Figure struct {
@@ -74,8 +79,8 @@ func (f *Figure) Medians() map[string]float64 {
 	return medians
 }
 
-// Line is the figure as scripts read it: bench NAME ours=X reference=Y reference_unthrottled=Z limit=W, "-" for what
-// does not apply. The values are medians.
+// Line is the figure as scripts read it: bench NAME, and COLUMN=VALUE for each column, such as ours=1.00. VALUE is a
+// median, or "-" for what does not apply.
 func (f *Figure) Line() string {
 	medians := f.Medians()
 	var b strings.Builder

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/peer"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
@@ -58,7 +59,11 @@ func procField(path, name string) string {
 	return ""
 }
 
-const referenceModule = "sigs.k8s.io/sig-storage-lib-external-provisioner/v10"
+// The library of external-provisioner: the version that csi-reclaimer embeds, and that of external-provisioner 6.4.
+const (
+	referenceModule    = "sigs.k8s.io/sig-storage-lib-external-provisioner/v10"
+	referenceV13Module = "sigs.k8s.io/sig-storage-lib-external-provisioner/v13"
+)
 
 // TheseVersions returns what would be measured now.
 func TheseVersions(ctx context.Context) (Versions, error) {
@@ -74,6 +79,7 @@ func TheseVersions(ctx context.Context) (Versions, error) {
 	}{
 		{&v.Ours, ".", []string{"git", "describe", "--tags", "--always", "--dirty"}},
 		{&v.Reference, ".", []string{"go", "list", "-m", referenceModule}},
+		{&v.ReferenceV13, peer.FolderV13, []string{"go", "list", "-m", referenceV13Module}},
 		{&v.Kubernetes, "test/framework/controlplane/" + string(controlplane.Newest),
 			[]string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}},
 	} {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -13,26 +14,44 @@ func (r *Report) Markdown(w io.Writer) error {
 	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest and " +
 		"the largest run beside it. Runs alternate between the subjects.\n")
 	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
-		" at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 " +
-		"threads. ")
+		", which csi-reclaimer embeds, at its defaults (5 calls a second, burst 10); `reference_unthrottled` is the same " +
+		"without a limit and with 100 threads. ")
+	b.WriteString(r.v13())
 	b.WriteString("`limit` is what the same set-up does without a subject, or what the driver allows: see each figure.\n")
 	b.WriteString("The API server writes an audit log only where requests are counted or timed by it; etcd never waits " +
 		"for the disk.\n\n")
 	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
 		r.Versions.Go)
-	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | runs |\n" +
-		"|---|---|---|---|---|---|---|\n")
-	for _, f := range r.Figures {
-		fmt.Fprintf(&b, "| `%s` | %s |", f.Name, f.Unit)
-		for _, column := range columns() {
-			fmt.Fprintf(&b, " %s |", f.cell(column))
-		}
-		fmt.Fprintf(&b, " %s |\n", f.counts())
-	}
+	r.table(&b)
 	r.goals(&b)
 	r.loads(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// v13 says which library external-provisioner uses today, and where its values are.
+func (r *Report) v13() string {
+	const uses = "external-provisioner 6.4 uses v13.1.0 of the library ([go.mod]" +
+		"(https://github.com/kubernetes-csi/external-provisioner/blob/v6.4.0/go.mod))"
+	if !r.has(ReferenceV13) && !r.has(UnthrottledV13) {
+		return uses + ", which this report has no values of. "
+	}
+	return uses + ": `reference_v13` and `reference_v13_unthrottled` are the same two with " + r.Versions.ReferenceV13 +
+		". "
+}
+
+// table writes the values of all figures. A column without any is left out.
+func (r *Report) table(b *strings.Builder) {
+	shown := slices.DeleteFunc(columns(), func(column string) bool { return !r.has(column) })
+	b.WriteString("| figure | unit | " + strings.Join(shown, " | ") + " | runs |\n" +
+		strings.Repeat("|---", len(shown)+3) + "|\n")
+	for _, f := range r.Figures {
+		fmt.Fprintf(b, "| `%s` | %s |", f.Name, f.Unit)
+		for _, column := range shown {
+			fmt.Fprintf(b, " %s |", f.cell(column))
+		}
+		fmt.Fprintf(b, " %s |\n", f.counts())
+	}
 }
 
 // goals writes the goals of all figures that have some, and how many are reached.

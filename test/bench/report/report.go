@@ -24,9 +24,10 @@ type Report struct {
 type Versions struct {
 	Kubernetes string `json:"kubernetes"`
 	// Ours is git describe, with "-dirty" where files were changed.
-	Ours      string `json:"ours"`
-	Reference string `json:"reference"`
-	Go        string `json:"go"`
+	Ours         string `json:"ours"`
+	Reference    string `json:"reference"`
+	ReferenceV13 string `json:"referenceV13,omitempty"`
+	Go           string `json:"go"`
 }
 
 // Add puts figures in, in the place of those of the same name.
@@ -58,13 +59,24 @@ func Read(dir string, machine Machine, versions Versions, names []string) (*Repo
 	if err := json.Unmarshal(data, &old); err != nil {
 		return nil, fmt.Errorf("read report in %q: %w", dir, err)
 	}
-	if old.Machine != machine || old.Versions.Kubernetes != versions.Kubernetes ||
-		old.Versions.Reference != versions.Reference {
+	if old.Machine != machine || !old.comparable(versions) {
 		return fresh, nil
 	}
 	old.Versions, old.names = versions, names
 	old.Figures = slices.DeleteFunc(old.Figures, func(f *Figure) bool { return !slices.Contains(names, f.Name) })
 	return &old, nil
+}
+
+// comparable reports whether what was measured may stand beside what these versions measure.
+func (r *Report) comparable(versions Versions) bool {
+	v13 := r.has(ReferenceV13) || r.has(UnthrottledV13)
+	return r.Versions.Kubernetes == versions.Kubernetes && r.Versions.Reference == versions.Reference &&
+		(!v13 || r.Versions.ReferenceV13 == versions.ReferenceV13)
+}
+
+// has reports whether a figure has a value in the column.
+func (r *Report) has(column string) bool {
+	return slices.ContainsFunc(r.Figures, func(f *Figure) bool { return len(f.Runs[column]) > 0 })
 }
 
 // Write writes report.json and report.md into a folder, which is made if it is missing.

@@ -146,7 +146,8 @@ func TestReportRoundTrips(t *testing.T) {
 	if again.Figures[0].Name != "first" {
 		t.Errorf("the first figure is %s", again.Figures[0].Name)
 	}
-	want := "bench first ours=1.00 reference=- reference_unthrottled=1.50 limit=-"
+	want := "bench first ours=1.00 reference=- reference_unthrottled=1.50 reference_v13=- " +
+		"reference_v13_unthrottled=- limit=-"
 	if got := figure.Line(); got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
@@ -155,7 +156,9 @@ func TestReportRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{
-		"| `first` | calls | 1.00 | - | 1.50 (1.25–1.75) | - | 3 |\n",
+		"| figure | unit | ours | reference_unthrottled | runs |\n",
+		"| `first` | calls | 1.00 | 1.50 (1.25–1.75) | 3 |\n",
+		"which this report has no values of",
 		"1 of 2 goals are reached.\n",
 		"| `first` | = 1.00 | 1.00 | reached |\n",
 		"csi-reclaimer v0.1, seed 7, processors 0 % busy before:\n\n- `first`: Few.\n",
@@ -171,5 +174,35 @@ func TestReportRoundTrips(t *testing.T) {
 	machine.Cores = 64
 	if other, err := Read(dir, machine, versions, names); err != nil || len(other.Figures) > 0 {
 		t.Errorf("on another machine there are %d figures, error %v", len(other.Figures), err)
+	}
+}
+
+// TestVersionsThatMayStandTogether: one that was not measured may change.
+func TestVersionsThatMayStandTogether(t *testing.T) {
+	was := Versions{Kubernetes: "v1.36.3", Reference: "v10.0.1", ReferenceV13: "v13.1.0"}
+	for name, c := range map[string]struct {
+		change  func(*Versions)
+		columns []string
+		want    bool
+	}{
+		"the same":                {func(*Versions) {}, []string{Ours, Reference, ReferenceV13}, true},
+		"another program of ours": {func(v *Versions) { v.Ours = "v2" }, []string{Ours}, true},
+		"another Kubernetes":      {func(v *Versions) { v.Kubernetes = "v1.37.2" }, []string{Ours}, false},
+		"another v10":             {func(v *Versions) { v.Reference = "v10.0.2" }, []string{Ours}, false},
+		"another v13": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" },
+			[]string{UnthrottledV13}, false},
+		"another v13, of which is nothing": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" }, []string{Ours}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			figure := &Figure{Runs: map[string][]float64{}}
+			for _, column := range c.columns {
+				figure.Runs[column] = []float64{1}
+			}
+			now := was
+			c.change(&now)
+			if got := (&Report{Versions: was, Figures: []*Figure{figure}}).comparable(now); got != c.want {
+				t.Errorf("comparable: %v, want %v", got, c.want)
+			}
+		})
 	}
 }

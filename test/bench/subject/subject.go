@@ -22,21 +22,40 @@ type Subject struct {
 }
 
 // All are those that are compared.
-func All() []Subject { return []Subject{Ours(), Reference(), Unthrottled()} }
+func All() []Subject { return slices.Concat(Fast(), Slow()) }
+
+// Fast are those whose client has no limit. They have the full load.
+func Fast() []Subject { return []Subject{Ours(), Unthrottled(), UnthrottledV13()} }
+
+// Slow are those that the limit of their client holds up. They have a small load, where they have one.
+func Slow() []Subject { return []Subject{Reference(), ReferenceV13()} }
 
 // Ours is csi-reclaimer at its defaults, but for its log.
 func Ours(args ...string) Subject { return Subject{report.Ours, append([]string{"-v=0"}, args...)} }
 
-// Reference is the library's controller at the defaults of client-go.
-func Reference() Subject {
-	return Subject{report.Reference,
-		[]string{"--provision", "--kube-api-qps=5", "--kube-api-burst=10", "--retry-interval-start=1s"}}
+// Reference is the controller of v10 of the library at the defaults of client-go.
+func Reference() Subject { return Subject{report.Reference, atDefaults()} }
+
+// Unthrottled is the controller of v10 of the library without a limit on its client, and with 100 threads.
+func Unthrottled() Subject { return Subject{report.Unthrottled, withoutLimit()} }
+
+// ReferenceV13 is Reference with v13 of the library.
+func ReferenceV13() Subject { return Subject{report.ReferenceV13, atDefaults()} }
+
+// UnthrottledV13 is Unthrottled with v13 of the library.
+func UnthrottledV13() Subject { return Subject{report.UnthrottledV13, withoutLimit()} }
+
+func atDefaults() []string {
+	return []string{"--provision", "--kube-api-qps=5", "--kube-api-burst=10", "--retry-interval-start=1s"}
 }
 
-// Unthrottled is the library's controller without a limit on its client, and with 100 threads.
-func Unthrottled() Subject {
-	return Subject{report.Unthrottled,
-		[]string{"--provision", "--kube-api-qps=-1", "--worker-threads=100", "--retry-interval-start=1s"}}
+func withoutLimit() []string {
+	return []string{"--provision", "--kube-api-qps=-1", "--worker-threads=100", "--retry-interval-start=1s"}
+}
+
+// V13 reports whether it runs v13 of the library.
+func (s Subject) V13() bool {
+	return s.Column == report.ReferenceV13 || s.Column == report.UnthrottledV13
 }
 
 // With returns the subject with further flags, which win over those it has.
@@ -65,8 +84,8 @@ type Running interface {
 
 // Options say where a subject works.
 type Options struct {
-	// Sidecar and Peer are the compiled programs. Required.
-	Sidecar, Peer string
+	// Sidecar, Peer and PeerV13 are the compiled programs. Required.
+	Sidecar, Peer, PeerV13 string
 	// Address is the CSI driver's socket. Required.
 	Address string
 	// Kubeconfig is the path of the subject's kubeconfig file. Required.
@@ -79,8 +98,12 @@ type Options struct {
 // has ended, Stop kills it.
 func (s Subject) Start(ctx context.Context, o Options) (Running, error) {
 	if s.Column != report.Ours {
+		binary := o.Peer
+		if s.V13() {
+			binary = o.PeerV13
+		}
 		return peer.Start(ctx, peer.Options{
-			Binary: o.Peer, Address: o.Address, Kubeconfig: o.Kubeconfig, AddFinalizer: true, Args: s.args,
+			Binary: binary, Address: o.Address, Kubeconfig: o.Kubeconfig, AddFinalizer: true, Args: s.args,
 		})
 	}
 	car, err := program.StartSidecar(ctx, program.SidecarOptions{
