@@ -16,7 +16,7 @@ import (
 // widest is how many columns a line of prose may have, and heaviest how many bytes README.md.
 const (
 	widest   = 100
-	heaviest = 6 << 10
+	heaviest = 7 << 10
 )
 
 // anyWidth are the folders and files of which no width is asked.
