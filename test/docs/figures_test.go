@@ -1,0 +1,202 @@
+//go:build unix
+
+package docs
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// The pages that quote figures of test/bench/report.json.
+const (
+	readmePage      = "README.md"
+	performancePage = "docs/reference/performance.md"
+	faqPage         = "docs/faq.md"
+)
+
+// value names a median of the report, and by how much a page divides it: 1000 for seconds of milliseconds.
+type value struct {
+	figure, column string
+	by             float64
+}
+
+func ours(figure string) value      { return value{figure: figure, column: report.Ours} }
+func limited(figure string) value   { return value{figure: figure, column: report.Reference} }
+func unlimited(figure string) value { return value{figure: figure, column: report.Unthrottled} }
+func limit(figure string) value     { return value{figure: figure, column: report.Limit} }
+
+func (v value) inSeconds() value { v.by = 1000; return v }
+
+// quote is a place on a page: each @ in the text is a figure, a space is any space. It has to be on the page once.
+type quote struct {
+	page, text string
+	values     []value
+}
+
+// TestFiguresAreThoseOfReport holds what README and docs say of speed and size against the benchmark's report.
+func TestFiguresAreThoseOfReport(t *testing.T) {
+	r := benchReport(t)
+	pages := map[string]string{}
+	for _, page := range markdown(t) {
+		pages[page.name] = page.text
+	}
+	for _, q := range slices.Concat(proseQuotes(), rowQuotes()) {
+		found := q.expression().FindAllStringSubmatch(pages[q.page], -1)
+		if len(found) != 1 || len(found[0])-1 != len(q.values) {
+			t.Errorf("%s: %d places for %q, want 1 with %d figures", q.page, len(found), q.text, len(q.values))
+			continue
+		}
+		for i, v := range q.values {
+			if want := r.median(t, v); !says(found[0][i+1], want) {
+				t.Errorf("%s: %q says %s, and %s of %s is %g in report.json", q.page, q.text, found[0][i+1], v.figure, v.column,
+					want)
+			}
+		}
+	}
+}
+
+// number matches a figure on a page.
+const number = `([0-9.]+)`
+
+func (q quote) expression() *regexp.Regexp {
+	text := regexp.QuoteMeta(q.text)
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "@", number)), `\s+`)
+	if strings.HasPrefix(q.text, "|") {
+		text += "\n" // there are longer rows of that name
+	}
+	return regexp.MustCompile(text)
+}
+
+// says reports whether a number is the value, rounded to the digits that the number has.
+func says(number string, value float64) bool {
+	said, err := strconv.ParseFloat(number, 64)
+	_, decimals, _ := strings.Cut(number, ".")
+	return err == nil && math.Abs(said-value) <= 0.5*math.Pow10(-len(decimals))+1e-9
+}
+
+func TestRoundedFigures(t *testing.T) {
+	for number, c := range map[string]struct {
+		value float64
+		want  bool
+	}{
+		"120": {120.15, true}, "116": {120.15, false}, "4.24": {4.2351, true}, "4.25": {4.2351, false}, "0.12": {0.115, true},
+		"0": {0, true}, "1": {0, false}, "1.5.1": {1.5, false}, "9.5": {9.542, true},
+	} {
+		if says(number, c.value) != c.want {
+			t.Errorf("%s says %g: %v, want %v", number, c.value, !c.want, c.want)
+		}
+	}
+}
+
+// proseQuotes are figures in sentences.
+func proseQuotes() []quote {
+	rpcsPV, rpcsClaim := "delete_rpcs_per_volume_pv_first", "delete_rpcs_per_volume_claim_first"
+	return []quote{
+		{readmePage, "[@ to @ calls](docs/faq.md#how-many-calls-does-a-volume-take) | @ call |",
+			[]value{unlimited(rpcsPV), unlimited(rpcsClaim), ours(rpcsPV)}},
+		{readmePage, "In the benchmark it peaks at @ MiB with 100,000 PVs, where the library of external-provisioner " +
+			"takes @ MiB.", []value{ours("peak_rss_mib_100000"), limited("peak_rss_mib_100000")}},
+		{faqPage, "calls it @ times (PV first) and @ times (claim first). At its defaults, with 5 API calls a second, it " +
+			"calls it @ and @ times.",
+			[]value{unlimited(rpcsPV), unlimited(rpcsClaim), limited(rpcsPV), limited(rpcsClaim)}},
+		{faqPage, "It binds @ claims a second, and the library at its defaults binds @. ",
+			[]value{ours("claims_bound_per_second"), limited("claims_bound_per_second")}},
+		{faqPage, "@ claims a second are bound then.", []value{unlimited("claims_bound_per_second")}},
+		{faqPage, "With 100,000 PVs in the cluster it reclaims a burst at @ PVs a second, and the library at @. ",
+			[]value{ours("reclaim_per_second_100000"), unlimited("reclaim_per_second_100000")}},
+		{faqPage, "to `DeleteVolume` is @ ms (p99) in place of @ ms.",
+			[]value{ours("released_to_deleted_ms_p99"), unlimited("released_to_deleted_ms_p99")}},
+		{faqPage, "With 100,000 PVs it peaks at @ MiB, and at @ MiB if",
+			[]value{ours("peak_rss_mib_100000"), ours("peak_rss_mib_100000_provisioning")}},
+		{faqPage, "The library takes @ and @ MiB.",
+			[]value{limited("peak_rss_mib_100000"), limited("peak_rss_mib_100000_provisioning")}},
+		{performancePage, "Of the @ MiB that a process with 100,000 PVs rests at", []value{ours("steady_rss_mib_100000")}},
+		{performancePage, "(bare patches reach @)", []value{limit("backfill_per_second")}},
+	}
+}
+
+// TestFiguresInProseAreHeld finds numbers with a unit that no quote covers.
+func TestFiguresInProseAreHeld(t *testing.T) {
+	figure := regexp.MustCompile(`[0-9][0-9.,]*\s+(MiB|ms|×|times|calls|claims a second|PVs a\s+second)`)
+	loads := regexp.MustCompile(`5 (API )?calls\s+a\s+second`)
+	for _, page := range markdown(t) {
+		if page.name != readmePage && page.name != faqPage {
+			continue
+		}
+		text := page.text
+		for _, q := range proseQuotes() {
+			if q.page == page.name {
+				text = q.expression().ReplaceAllString(text, "")
+			}
+		}
+		for _, found := range figure.FindAllString(loads.ReplaceAllString(text, ""), -1) {
+			t.Errorf("%s: no quote of this test holds %q against report.json", page.name, found)
+		}
+	}
+}
+
+// TestPagesSayWhetherV13IsMeasured: v13 of the library is the one that external-provisioner uses today.
+func TestPagesSayWhetherV13IsMeasured(t *testing.T) {
+	missing := map[string]string{
+		performancePage: "The present report has no figures of v13 yet.",
+		faqPage:         "It has no figures yet of v13.1.0,",
+	}
+	figure := benchReport(t).byName["delete_rpcs_per_volume_pv_first"]
+	measured := figure != nil && len(figure.Runs[report.UnthrottledV13]) > 0
+	for _, page := range markdown(t) {
+		words, has := missing[page.name]
+		if said := strings.Contains(strings.Join(strings.Fields(page.text), " "), words); has && said == measured {
+			t.Errorf("%s says %q: %v, and report.json has figures of v13: %v", page.name, words, said, measured)
+		}
+	}
+}
+
+// measured is the report with its figures by name.
+type measured struct {
+	all    []*report.Figure
+	byName map[string]*report.Figure
+}
+
+func benchReport(t *testing.T) measured {
+	t.Helper()
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(root, "test", "bench", "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	m := measured{all: r.Figures, byName: map[string]*report.Figure{}}
+	for _, f := range r.Figures {
+		m.byName[f.Name] = f
+	}
+	return m
+}
+
+func (m measured) median(t *testing.T, v value) float64 {
+	t.Helper()
+	figure := m.byName[v.figure]
+	if figure == nil || len(figure.Runs[v.column]) == 0 {
+		t.Fatalf("report.json has no %s of %s", v.figure, v.column)
+	}
+	median := report.Median(figure.Runs[v.column])
+	if v.by > 0 {
+		median /= v.by
+	}
+	return median
+}
