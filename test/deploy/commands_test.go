@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/deploy/maketargets"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -103,13 +105,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
 		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
 	}
-	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin", "images",
-		"images VERSION=v0.1.0 PUSH=registry.example.com/storage",
-		"release VERSION=v0.1.0", "e2e-versions",
-		"bench ONLY=released_claim_first QUICK=1 RUNS=3"} {
-		// What they run takes minutes, and tests run it.
-		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
-	}
+	addMake(t, plays)
 	plays[`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\n"}{end}'`] = play{scene: s.makeLeavingPV, want: "pvc-77f0"}
 	s.addAudit(t, plays)
 	s.addManifests(plays)
@@ -125,6 +121,25 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		why: "it writes into this checkout; TestAlertsOnRecordedRuns replays what it wrote"}
 	s.addPrograms(t, plays)
 	return plays
+}
+
+// addMake has the commands that name a target of the Makefile: package maketargets runs those that take seconds, and
+// says why it does not run the others. Of these, a line with its variables is checked here.
+func addMake(t *testing.T, plays map[string]play) {
+	t.Helper()
+	for _, c := range commands(t) {
+		line, is := strings.CutPrefix(c.text, "make ")
+		if !is {
+			continue
+		}
+		why, known := maketargets.Why(line)
+		switch {
+		case known && why == "":
+			plays[c.text] = play{why: "TestCheapTargetsRun in test/deploy/maketargets runs it"}
+		case known:
+			plays[c.text] = play{with: []string{"make ", "make -n "}, want: "go "}
+		}
+	}
 }
 
 // addAudit gives a report to what reads one from the sidecar's pod: no pods run here. test/e2e has it read from one,
