@@ -99,11 +99,14 @@ func find(t *testing.T, all []document, kind, name string) document {
 	return document{}
 }
 
+// TestHelmLint lints both charts, with their defaults too: chart-testing and Artifact Hub give no values.
 func TestHelmLint(t *testing.T) {
-	for name, values := range guardValues() {
-		if out, err := helm(t, append([]string{"lint", "--strict", inDeploy(t, "charts", guard)},
-			sets(values)...)...); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
+	for chart, all := range map[string]map[string][]string{guard: guardValues(), car: carValues()} {
+		for name, values := range all {
+			if out, err := helm(t, append([]string{"lint", "--strict", inDeploy(t, "charts", chart)},
+				sets(values)...)...); err != nil {
+				t.Errorf("%s %s: %v\n%s", chart, name, err, out)
+			}
 		}
 	}
 }
