@@ -17,6 +17,7 @@ import (
 	"runtime"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // images are what the nodes have: each one program and how it is started. A program that uses the network is linked
@@ -31,17 +32,13 @@ var images = map[string]struct {
 	FencerImage: {program: "fencer", flags: []string{"-tags=netgo"}},
 }
 
-// staticFlags link a program without the C library.
-const staticFlags = "-tags=netgo,osusergo"
-
 // ProvisionerImage is the image that external-provisioner publishes, of the version in
 // tools/external-provisioner/go.mod.
-const ProvisionerImage = "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0"
+const ProvisionerImage = "registry.k8s.io/sig-storage/csi-provisioner:" + program.ProvisionerVersion
 
 // ImportProvisioner compiles the stock external-provisioner, and gives it to the nodes as [ProvisionerImage].
 func (p *Pool) ImportProvisioner(ctx context.Context) error {
-	binary, err := process.Build(ctx, "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",
-		p.options.Progress, "-modfile=test/framework/nodes/tools/external-provisioner/go.mod", staticFlags)
+	binary, err := program.BuildProvisioner(ctx, p.options.Progress)
 	if err != nil {
 		return err
 	}
