@@ -28,7 +28,7 @@ export GORACE ?= atexit_sleep_ms=50
 TIMEOUT   ?= 60m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew images release demo test test-full test-race flakes test-unit test-model model model-deep mutants test-sanity \
+.PHONY: help build plugin krew images release demo tour test test-full test-race flakes test-unit test-model model model-deep mutants test-sanity \
         test-e2e test-e2e-oldest e2e-versions test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
         fuzz lint apis docs dashboard fmt clean
 
@@ -65,8 +65,11 @@ release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts,
 	@$(GO) run -C tools/release . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(RELEASE))' --version '$(VERSION)' \
 		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' $(if $(ALLOW_DIRTY),--allow-dirty)
 
-demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
+demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
+
+tour: ## Show everything: Kubernetes 1.30, nodes, fences, locks, StatefulSets, too
+	$(GO) run ./test/demo --tour
 
 # The suites of tests, one after the other: with nothing beside them, no program waits for a processor.
 QUICK_SUITES := test-unit test-model test-sanity test-apiserver test-e2e test-deploy
@@ -140,7 +143,7 @@ test-deploy: controlplane ## Test charts, manifests, alerts and the commands in 
 	$(if $(DEEP),$(upgrades))
 	$(WITH_UPGRADES) $(GO) test $(TESTFLAGS) -timeout $(TIMEOUT) ./test/build/... ./test/deploy/...
 
-test-apiserver: controlplane ## Test what talks to the API server against real ones
+test-apiserver: controlplane ## Test what talks to the API server, and the cluster of make demo KEEP=1, against real ones
 	@GO='$(GO)' test/apiserver.sh $(TESTFLAGS) -timeout $(TIMEOUT)
 
 test-sanity: ## Run csi-sanity in full against the mock driver

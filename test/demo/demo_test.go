@@ -31,7 +31,7 @@ func allRight() (verdicts []verdict) {
 	return verdicts
 }
 
-// allGuarded is how every scenario of the second act should end.
+// allGuarded is how every scenario with volume-guard alone should end.
 func allGuarded() (verdicts []verdict) {
 	for _, sc := range guardScenarios() {
 		verdicts = append(verdicts, guardResult{scenario: sc, seen: sc.want}.verdict())
@@ -39,7 +39,7 @@ func allGuarded() (verdicts []verdict) {
 	return verdicts
 }
 
-// allHeld is how every scenario of the third act should end, on nodes that are played.
+// allHeld is how every scenario of the fourth act should end, on nodes that are played.
 func allHeld() (verdicts []verdict) {
 	for _, sc := range podScenarios() {
 		verdicts = append(verdicts, sc.verdict(&playedNodes{}, sc.want(&playedNodes{})))
@@ -48,7 +48,8 @@ func allHeld() (verdicts []verdict) {
 }
 
 func TestJudge(t *testing.T) {
-	if err := judge(slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled())); err != nil {
+	all := slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled())
+	if err := judge(all); err != nil {
 		t.Errorf("all as wanted: %v", err)
 	}
 	for name, change := range map[string]func(*outcome){
@@ -115,7 +116,7 @@ func expectNoticed(t *testing.T, verdicts []verdict, i int, seen ending) {
 	}
 	var out bytes.Buffer
 	p := newPrinter(&out, false)
-	p.table(1, verdicts)
+	p.table(verdicts)
 	if strings.Count(out.String(), "WRONG") != 1 {
 		t.Errorf("the table shows not one WRONG:\n%s", out.String())
 	}
@@ -158,10 +159,11 @@ func TestFlags(t *testing.T) {
 		status         int
 		stdout, stderr string
 	}{
-		"help teaches":     {[]string{"--help"}, 0, "--keep", ""},
-		"an unknown flag":  {[]string{"--kep"}, 2, "", "see --help"},
-		"an argument":      {[]string{"keep"}, 2, "", `argument "keep" is not known`},
-		"help, exit codes": {[]string{"-h"}, 0, "130", ""},
+		"help teaches":       {[]string{"--help"}, 0, "--keep", ""},
+		"an unknown flag":    {[]string{"--kep"}, 2, "", "see --help"},
+		"an argument":        {[]string{"keep"}, 2, "", `argument "keep" is not known`},
+		"help, exit codes":   {[]string{"-h"}, 0, "130", ""},
+		"a tour is not kept": {[]string{"--tour", "--keep"}, 2, "", "exclude each other"},
 	}
 	for name, c := range cases {
 		stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
@@ -185,40 +187,23 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.intro(scenarios(), guardScenarios(), podScenarios(), lockScenarios(), setScenarios())
+		p.intro(append([]act{firstAct()}, laterActs()...), tourCosts)
+		p.intro([]act{firstAct()}, demoCosts)
+		p.more()
 		line := p.timeline()
 		line.disk(1)
 		line.disk(2)
 		line.driver(line.start, "receives DeleteVolume")
 		line.print()
 		line.folder(true)
-		for _, sc := range guardScenarios() {
-			p.scenario(1, sc.title, sc.description)
-		}
-		for _, sc := range podScenarios() {
-			p.scenario(1, sc.title, sc.description)
-		}
-		for _, sc := range lockScenarios() {
-			p.scenario(1, sc.title, sc.description)
-		}
-		for _, sc := range setScenarios() {
-			p.scenario(1, sc.title, sc.description)
-		}
-		for _, v := range slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled()) {
-			p.moral(v)
-		}
-		p.table(1, allRight())
-		p.table(len(scenarios())+1, allGuarded())
-		p.table(len(scenarios())+len(guardScenarios())+1, allHeld())
-		first := len(scenarios()) + len(guardScenarios()) + len(podScenarios()) + 1
-		p.table(first, allLocked())
-		p.table(first+len(lockScenarios()), allScaled())
+		playAll(t, p)
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
 		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
-			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early", "8. Forced pod", "10. Node fenced",
-			"11. One claim", "12. One claim", "13. StatefulSets scaled"} {
+			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early",
+			"8. Forced pod", "10. Node fenced", "11. One claim", "12. One claim", "13. StatefulSets scaled", "make tour",
+			"Verdict: "} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}
@@ -231,11 +216,56 @@ func TestPrinting(t *testing.T) {
 	}
 }
 
+// playAll prints each scenario of the tour as if it had ended as it should.
+func playAll(t *testing.T, p *printer) {
+	t.Helper()
+	var descriptions []string
+	for _, sc := range scenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
+	for _, sc := range guardScenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
+	for _, sc := range podScenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
+	for _, sc := range lockScenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
+	for _, sc := range setScenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
+	for _, verdicts := range [][]verdict{allRight(), allGuarded(), allHeld(), allLocked(), allScaled()} {
+		var all []staged
+		for _, v := range verdicts {
+			all = append(all, staged{title: v.title, description: descriptions[p.played+len(all)],
+				play: func(context.Context) (verdict, error) { return v, nil }})
+		}
+		if err := p.play(t.Context(), "Verdicts", all); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestScenarioIsJudgedAgainAfterAllOthers: what ends right can turn wrong while others are played.
+func TestScenarioIsJudgedAgainAfterAllOthers(t *testing.T) {
+	v := allRight()[0]
+	wrong := v
+	wrong.seen = outcome{}
+	var out bytes.Buffer
+	err := newPrinter(&out, false).play(t.Context(), "Verdicts", []staged{{title: v.title,
+		play:  func(context.Context) (verdict, error) { return v, nil },
+		again: func(context.Context) (verdict, error) { return wrong, nil }}})
+	if !errors.Is(err, errWrong) || !strings.Contains(out.String(), "Verdict: right") {
+		t.Errorf("%v, printed\n%s", err, out.String())
+	}
+}
+
 func TestTableIsAligned(t *testing.T) {
 	verdicts := allRight()
 	verdicts[1].seen = outcome{pv: "Released", protected: true, held: true, deleteCalls: 12, late: true, onDisk: true}
 	var out bytes.Buffer
-	newPrinter(&out, false).table(1, verdicts)
+	newPrinter(&out, false).table(verdicts)
 	lastCells := map[int]bool{} // where "volume gone" and "volume on disk" begin
 	for line := range strings.Lines(out.String()) {
 		if at := strings.LastIndex(line, "volume "); at >= 0 {
@@ -455,12 +485,6 @@ func TestDeletionAfterPVIsTooLate(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-}
-
-func TestCompilingAheadEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	compileAhead(ctx)() // returns
 }
 
 func TestFolderIsRemovedUnlessLogsAreKept(t *testing.T) {

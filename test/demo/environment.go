@@ -32,6 +32,7 @@ const (
 const (
 	driverName        = "demo.csi-reclaimer.io"
 	kubernetesVersion = controlplane.Newest
+	sidecarAccount    = "csi-reclaimer"
 )
 
 // environment is all that the demo starts for an act.
@@ -43,9 +44,11 @@ type environment struct {
 	driver  *mockdriver.Driver // of the first act alone
 	program *program.Program   // the one to be shown: csi-reclaimer or volume-guard
 	admin   string             // path of a kubeconfig
-	client  kubernetes.Interface
-	maker   objects.Maker
-	guard   program.Options // how to start volume-guard, in the second act
+	// home is the namespace of csi-reclaimer's service account, kubeconfig the account's.
+	home, kubeconfig string
+	client           kubernetes.Interface
+	maker            objects.Maker
+	guard            program.Options // how to start volume-guard, in the third act
 	// retained is the PV that is kept in the end.
 	retained string
 }
@@ -99,25 +102,6 @@ func build(ctx context.Context, p *printer) (b binaries, err error) {
 	return b, err
 }
 
-// compileAhead compiles the programs of later acts while the first one waits for others. What fails is reported where
-// the program is needed. end ends it.
-func compileAhead(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, name := range []string{guardName, pluginName} {
-			if _, err := program.Build(ctx, name, nil); err != nil {
-				return
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}
-
 // startCluster has a deadline of its own for each component.
 func (env *environment) startCluster(ctx context.Context, t *timeline, version controlplane.Version,
 	options controlplane.Options) (err error) {
@@ -151,11 +135,12 @@ func (env *environment) startSidecar(ctx context.Context, binary string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	namespace, kubeconfig, err := env.account(ctx, "csi-reclaimer")
+	namespace, kubeconfig, err := env.account(ctx, sidecarAccount)
 	if err != nil {
 		return err
 	}
-	if err := rbac.GrantSidecar(ctx, env.client, namespace, "csi-reclaimer", "owner"); err != nil {
+	env.home, env.kubeconfig = namespace, kubeconfig
+	if err := rbac.GrantSidecar(ctx, env.client, namespace, sidecarAccount, "owner"); err != nil {
 		return err
 	}
 	env.program, err = program.StartSidecar(ctx, program.SidecarOptions{Binary: binary, Address: env.driver.Socket(),
@@ -238,21 +223,4 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, content, 0o644)
-}
-
-// keep leaves everything up, csi-reclaimer too, which the last act has started again. It says how to inspect them, and
-// returns when it is asked to end.
-func (env *environment) keep(ctx context.Context) {
-	env.p.head("Everything is still up, csi-reclaimer too")
-	env.p.raw("  export KUBECONFIG=" + env.admin)
-	env.p.say("Try, in another terminal:")
-	env.p.raw("  kubectl get pv,pvc")
-	env.p.raw("  kubectl get events --field-selector involvedObject.kind=PersistentVolume")
-	env.p.raw("  ls " + env.driver.VolumesDir())
-	env.p.raw("  tail -f " + env.program.LogPath())
-	env.p.raw("  tail -f " + env.driver.LedgerPath())
-	env.p.say("Delete the retained volume, and list the disk again:")
-	env.p.raw(`  kubectl patch pv ` + env.retained + ` -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
-	env.p.say("Ctrl-C stops it all and removes it.")
-	<-ctx.Done()
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// guardScenario is one scenario of the second act and what is right at its end. Each has a volume of its
+// guardScenario is one scenario of the third act and what is right at its end. Each has a volume of its
 // own, of an in-tree plugin and with policy Delete.
 type guardScenario struct {
 	name, title, description, ends string
@@ -94,7 +94,7 @@ func guardScenarios() []guardScenario {
 	}
 }
 
-// guardResult is a scenario of the second act with how it ended.
+// guardResult is a scenario of the third act with how it ended.
 type guardResult struct {
 	scenario guardScenario
 	vol      *objects.Volume

@@ -22,7 +22,7 @@ const (
 	hostPath = "kubernetes.io/host-path"
 )
 
-// setUpGuard starts what the second act begins with: all but volume-guard. The environment holds what was
+// setUpGuard starts what the third act begins with: all but volume-guard. The environment holds what was
 // started, also beside an error.
 func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 	env = &environment{p: p}

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// lockScenario is one scenario of the third act in which two Deployments share a claim that nobody attaches.
+// lockScenario is one scenario of the fourth act in which two Deployments share a claim that nobody attaches.
 type lockScenario struct {
 	// name is that of the namespace, and of the claim.
 	name, title, description, ends string

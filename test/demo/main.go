@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command demo shows the main jobs on real objects: a real API server and controller
-// manager, a real CSI driver with its volumes on disk, and csi-reclaimer between them; then
-// volume-guard beside an older API server and controller manager.
+// manager, a real CSI driver with its volumes on disk, and csi-reclaimer between them. As a tour
+// it shows volume-guard, too.
 package main
 
 import (
@@ -17,30 +17,33 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `Shows what csi-reclaimer and volume-guard do, on real control planes and a real CSI driver.
+const usage = `Shows what csi-reclaimer does, on a real control plane and a real CSI driver.
 
 It starts etcd, kube-apiserver and kube-controller-manager, a CSI driver that keeps its
 volumes as folders on disk, and csi-reclaimer. Then it deletes claims and
 PersistentVolumes in both orders, with policy Delete and Retain, and once without
-csi-reclaimer, which leaks a volume. After that it starts an older control plane, of
-Kubernetes 1.30, and volume-guard: for volumes of an in-tree plugin, which are directories on
-disk and leak without it, and for a claim that is deleted while a pod uses it. Then it cuts off
-the node of a StatefulSet's pod, and deletes the pod by force, without volume-guard and with it;
-and it has volume-guard fence such a node, which takes a minute. It has two Deployments write to a
-volume that nobody attaches, without a lock and with one.
-Last it scales StatefulSets whose claims are to go with their replicas.
+csi-reclaimer, which leaks a volume.
+
+With --tour it goes on. A control plane of Kubernetes 1.30 has volume-guard for volumes of an in-tree
+plugin, which are directories on disk and leak without it, and for a claim that is deleted while a
+pod uses it. A node is cut off and its pod deleted by force, without volume-guard and with it, and
+volume-guard fences such a node, which takes a minute. Two Deployments write to a volume that
+nobody attaches, without a lock and with one. StatefulSets are scaled whose claims are to go with
+their replicas.
+
 It judges by the API server, the driver's record of calls and the disk, never by what
 csi-reclaimer and volume-guard say of themselves.
 
 It needs Go, and neither root nor containers: where it is root, and containerd, runc and
-containernetworking-plugins are there, the nodes that are cut off are real, else they are played.
-The first run compiles Kubernetes, in both versions, which takes minutes; later ones take
-seconds. Ctrl-C ends everything at any time; nothing is left running, and all that it wrote is
-removed, save for the logs when something went wrong.
+containernetworking-plugins are there, the nodes of the tour are real, else they are played.
+The first run compiles Kubernetes, which takes minutes; later ones take seconds. The tour compiles
+another version, too. Ctrl-C ends everything at any time; nothing is left
+running, and all that it wrote is removed, save for the logs when something went wrong.
 
 Usage:
-  go run ./test/demo [--keep] [--no-color]
+  go run ./test/demo [--keep | --tour] [--no-color]
   make demo [KEEP=1]
+  make tour
 
 Flags:
 `
@@ -55,12 +58,18 @@ Exit status:
 Colour is used on a terminal only, and not where NO_COLOR is set (https://no-color.org).
 `
 
+// options are the flags that say what is shown.
+type options struct{ keep, tour bool }
+
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout *os.File, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	keep := flags.Bool("keep", false,
-		"Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to inspect them.")
+	var o options
+	flags.BoolVar(&o.keep, "keep", false, "Leave a cluster up afterwards, until Ctrl-C, with objects that wait for each "+
+		"common reason, and say how to ask why.")
+	flags.BoolVar(&o.tour, "tour", false, "Show everything: volume-guard, nodes, fences and "+
+		"StatefulSets, too.")
 	noColor := flags.Bool("no-color", false, "Plain text, also on a terminal.")
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages(), usageEnd) }
 	err := flags.Parse(args)
@@ -69,6 +78,9 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	}
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("argument %q is not known", flags.Arg(0))
+	}
+	if err == nil && o.keep && o.tour {
+		err = errors.New("--keep and --tour exclude each other")
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "demo: %v; see --help\n", err)
@@ -79,7 +91,7 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	defer stop()
 
 	p := newPrinter(stdout, !*noColor && os.Getenv("NO_COLOR") == "" && isTerminal(stdout))
-	status, line := conclude(show(ctx, p, *keep), ctx.Err() != nil)
+	status, line := conclude(show(ctx, p, o), ctx.Err() != nil)
 	if line != "" {
 		fmt.Fprintln(stderr, "demo:", line)
 	}
@@ -100,36 +112,47 @@ func conclude(err error, interrupted bool) (status int, line string) {
 	return asShellsHaveIt, "interrupted; everything it started has ended, and what it wrote is removed"
 }
 
-// show plays all acts and prints the verdicts. The error wraps errWrong when one of them is
-// wrong and errUntidy when something is left behind. What is kept is the environment of the first act.
-func show(ctx context.Context, p *printer, keep bool) (err error) {
-	p.intro(scenarios(), guardScenarios(), podScenarios(), lockScenarios(), setScenarios())
-	env, first := setUp(ctx, p)
-	defer func() { err = errors.Join(err, env.tearDown()) }()
-	defer compileAhead(ctx)()
-	if first == nil {
-		first = env.runScenarios(ctx)
+// show plays the scenarios of the demo or of the tour, and prints the verdicts. The error wraps errWrong when one of
+// them is wrong and errUntidy when something is left behind.
+func show(ctx context.Context, p *printer, o options) (err error) {
+	if o.tour {
+		p.intro(append([]act{firstAct()}, laterActs()...), tourCosts)
+	} else {
+		p.intro([]act{firstAct()}, demoCosts)
 	}
-	if first != nil && ctx.Err() == nil {
+	env, err := setUp(ctx, p)
+	defer func() { err = errors.Join(err, env.tearDown()) }()
+	if err == nil {
+		err = env.runScenarios(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
 		env.explain()
 	}
-	err = first
-	if judged(err) {
-		err = errors.Join(err, showGuard(ctx, p))
+	switch {
+	case !judged(err):
+	case o.tour:
+		err = env.goOn(ctx, err)
+	case o.keep:
+		err = errors.Join(err, env.keep(ctx))
+	default:
+		p.more()
 	}
-	if judged(err) {
-		err = errors.Join(err, showPods(ctx, p))
-	}
-	if judged(err) {
-		sets := env.showSets(ctx)
-		first, err = errors.Join(first, sets), errors.Join(err, sets)
-	}
-	if keep && ctx.Err() == nil && judged(err) {
-		env.keep(ctx)
-		return err
-	}
-	if first != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		env.saveLogs()
+	}
+	return err
+}
+
+// goOn plays the further acts of the tour, until one comes to no verdict.
+func (env *environment) goOn(ctx context.Context, err error) error {
+	for _, next := range []func(context.Context) error{
+		func(ctx context.Context) error { return showGuard(ctx, env.p) },
+		func(ctx context.Context) error { return showPods(ctx, env.p) },
+		env.showSets,
+	} {
+		if judged(err) {
+			err = errors.Join(err, next(ctx))
+		}
 	}
 	return err
 }
@@ -137,7 +160,7 @@ func show(ctx context.Context, p *printer, keep bool) (err error) {
 // judged says that all scenarios so far came to a verdict, right or wrong.
 func judged(err error) bool { return err == nil || errors.Is(err, errWrong) }
 
-// showGuard is the second act, on a environment that ends with it.
+// showGuard is the third act, on an environment that ends with it.
 func showGuard(ctx context.Context, p *printer) (err error) {
 	env, err := setUpGuard(ctx, p)
 	defer func() { err = errors.Join(err, env.tearDown()) }()
@@ -151,7 +174,7 @@ func showGuard(ctx context.Context, p *printer) (err error) {
 	return err
 }
 
-// showPods is the third act, on an environment that ends with it.
+// showPods is the fourth act, on an environment that ends with it.
 func showPods(ctx context.Context, p *printer) (err error) {
 	env, err := setUpPods(ctx, p)
 	defer func() { err = errors.Join(err, env.tearDown()) }()
@@ -168,93 +191,82 @@ func showPods(ctx context.Context, p *printer) (err error) {
 	return err
 }
 
-// runScenarios plays the scenarios and judges them.
+// runScenarios plays the scenarios of the first act.
 func (env *environment) runScenarios(ctx context.Context) error {
-	var results []result
-	for i, sc := range scenarios() {
-		env.p.scenario(i+1, sc.title, sc.description)
-		r, err := env.play(ctx, sc)
-		if err != nil {
-			return fmt.Errorf("scenario %q: %w", sc.title, err)
-		}
-		env.p.moral(r.verdict())
-		results = append(results, r)
+	var all []staged
+	for _, sc := range scenarios() {
+		var r result
+		all = append(all, staged{title: sc.title, description: sc.description,
+			play: func(ctx context.Context) (_ verdict, err error) {
+				r, err = env.play(ctx, sc)
+				return r.verdict(), err
+			},
+			again: func(ctx context.Context) (verdict, error) {
+				err := env.look(ctx, &r)
+				return r.verdict(), err
+			}})
 	}
-	// Once more, of all: a volume that was to stay may be gone by now, a call may have been repeated.
-	var verdicts []verdict
-	for _, r := range results {
-		if err := env.look(ctx, &r); err != nil {
-			return err
-		}
-		verdicts = append(verdicts, r.verdict())
-	}
-	env.p.head("What the API server, the driver's record of calls and its disk say")
-	env.p.table(1, verdicts)
-	return judge(verdicts)
+	return env.p.play(ctx, "What the API server, the driver's record of calls and its disk say", all)
 }
 
-// runGuardScenarios does the same with the scenarios of the second act.
+// runGuardScenarios does the same with the scenarios of volume-guard alone.
 func (env *environment) runGuardScenarios(ctx context.Context) error {
-	first := len(scenarios()) + 1
-	var results []guardResult
-	for i, sc := range guardScenarios() {
-		env.p.scenario(first+i, sc.title, sc.description)
-		r, err := env.playGuard(ctx, sc)
-		if err != nil {
-			return fmt.Errorf("scenario %q: %w", sc.title, err)
-		}
-		env.p.moral(r.verdict())
-		results = append(results, r)
+	var all []staged
+	for _, sc := range guardScenarios() {
+		var r guardResult
+		all = append(all, staged{title: sc.title, description: sc.description,
+			play: func(ctx context.Context) (_ verdict, err error) {
+				r, err = env.playGuard(ctx, sc)
+				return r.verdict(), err
+			},
+			again: func(ctx context.Context) (verdict, error) {
+				err := env.lookGuard(ctx, &r)
+				return r.verdict(), err
+			}})
 	}
-	var verdicts []verdict
-	for _, r := range results {
-		if err := env.lookGuard(ctx, &r); err != nil {
-			return err
-		}
-		verdicts = append(verdicts, r.verdict())
-	}
-	env.p.head("What the API server and the disk say")
-	env.p.table(first, verdicts)
-	return judge(verdicts)
+	return env.p.play(ctx, "What the API server and the disk say", all)
 }
 
-// runPodScenarios does the same with the scenarios of the third act in which a node is cut off.
+// runPodScenarios does the same with the scenarios in which a node is cut off.
 func (env *podsEnvironment) runPodScenarios(ctx context.Context) error {
 	var all []staged
 	for _, sc := range podScenarios() {
-		all = append(all, staged{sc.title, sc.description, func(ctx context.Context) (verdict, error) {
-			seen, err := env.playPods(ctx, sc)
-			return sc.verdict(env.nodes, seen), err
-		}})
+		all = append(all, staged{title: sc.title, description: sc.description,
+			play: func(ctx context.Context) (verdict, error) {
+				seen, err := env.playPods(ctx, sc)
+				return sc.verdict(env.nodes, seen), err
+			}})
 	}
-	first := len(scenarios()) + len(guardScenarios()) + 1
-	return env.p.play(ctx, first, "What the API server and the volume say", all)
+	return env.p.play(ctx, "What the API server and the volume say", all)
 }
 
 // runLockScenarios does the same with those in which two pods share a claim.
 func (env *podsEnvironment) runLockScenarios(ctx context.Context) error {
 	var all []staged
 	for _, sc := range lockScenarios() {
-		all = append(all, staged{sc.title, sc.description, func(ctx context.Context) (verdict, error) {
-			seen, err := env.playLocks(ctx, sc)
-			return sc.verdict(env.nodes, seen), err
-		}})
+		all = append(all, staged{title: sc.title, description: sc.description,
+			play: func(ctx context.Context) (verdict, error) {
+				seen, err := env.playLocks(ctx, sc)
+				return sc.verdict(env.nodes, seen), err
+			}})
 	}
-	first := len(scenarios()) + len(guardScenarios()) + len(podScenarios()) + 1
-	return env.p.play(ctx, first, "What the API server, the volume and the plugin say", all)
+	return env.p.play(ctx, "What the API server, the volume and the plugin say", all)
 }
 
 // staged is a scenario of any act that ends with its verdict.
 type staged struct {
 	title, description string
 	play               func(context.Context) (verdict, error)
+	// again looks once more, after all others: a volume that was to stay may be gone by then, a call may have been
+	// repeated. Optional.
+	again func(context.Context) (verdict, error)
 }
 
-// play plays scenarios, the first of which has the number first, and judges them under a head.
-func (p *printer) play(ctx context.Context, first int, head string, all []staged) error {
+// play plays scenarios, and judges them under a head.
+func (p *printer) play(ctx context.Context, head string, all []staged) error {
 	var verdicts []verdict
-	for i, sc := range all {
-		p.scenario(first+i, sc.title, sc.description)
+	for _, sc := range all {
+		p.scenario(sc.title, sc.description)
 		v, err := sc.play(ctx)
 		if err != nil {
 			return fmt.Errorf("scenario %q: %w", sc.title, err)
@@ -262,7 +274,16 @@ func (p *printer) play(ctx context.Context, first int, head string, all []staged
 		p.moral(v)
 		verdicts = append(verdicts, v)
 	}
+	for i, sc := range all {
+		if sc.again == nil {
+			continue
+		}
+		var err error
+		if verdicts[i], err = sc.again(ctx); err != nil {
+			return fmt.Errorf("scenario %q: %w", sc.title, err)
+		}
+	}
 	p.head(head)
-	p.table(first, verdicts)
+	p.table(verdicts)
 	return judge(verdicts)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// podScenario is one scenario of the third act: the node of a StatefulSet's pod is cut off, and somebody deletes the
+// podScenario is one scenario of the fourth act: the node of a StatefulSet's pod is cut off, and somebody deletes the
 // pod by force.
 type podScenario struct {
 	name, title, description, ends string
@@ -51,7 +51,7 @@ type podOutcome struct {
 func (o podOutcome) String() string  { return strings.Join(o.cells(), ", ") }
 func (o podOutcome) cells() []string { return []string{o.deleted, o.replaced, o.data} }
 
-// podNodes are the two nodes of the third act.
+// podNodes are the two nodes of the fourth act.
 type podNodes interface {
 	// describe says in one line what they are.
 	describe() string

@@ -26,7 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// podsEnvironment is what the third act runs in.
+// podsEnvironment is what the fourth act runs in.
 type podsEnvironment struct {
 	*environment
 	nodes podNodes
@@ -35,7 +35,7 @@ type podsEnvironment struct {
 	fences         *client.Client
 }
 
-// setUpPods starts what the third act begins with: all but volume-guard. The environment holds what was started, also
+// setUpPods starts what the fourth act begins with: all but volume-guard. The environment holds what was started, also
 // beside an error.
 func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error) {
 	env = &podsEnvironment{environment: &environment{p: p}}
@@ -80,7 +80,7 @@ func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error
 	return env, nil
 }
 
-// podsDriver is the CSI driver of the third act, on real nodes. Paths of sockets have its name, and are short.
+// podsDriver is the CSI driver of the fourth act, on real nodes. Paths of sockets have its name, and are short.
 const podsDriver = "pods.csi-reclaimer.io"
 
 // tearDown ends everything, the nodes before the control plane.

@@ -11,14 +11,13 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // printer writes plain text for people, with colour where it is shown on a terminal.
 type printer struct {
-	out   io.Writer
-	color bool
+	out    io.Writer
+	color  bool
+	played int // how many scenarios were
 }
 
 func newPrinter(out io.Writer, color bool) *printer { return &printer{out: out, color: color} }
@@ -52,60 +51,40 @@ func (p *printer) say(text string) {
 	}
 }
 
-// intro says what is about to happen and what it takes.
-func (p *printer) intro(scenarios []scenario, guarded []guardScenario, pods []podScenario,
-	locks []lockScenario, sets []setScenario) {
-	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
-	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
-		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenarios)) + " scenarios:")
-	for i, sc := range scenarios {
-		ends := "the volume is deleted"
-		switch {
-		case sc.sidecarOff:
-			ends = "the volume leaks"
-		case sc.want.onDisk:
-			ends = "the volume stays"
-		}
-		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", i+1, sc.title, sc.policy, ends))
-	}
-	p.say("Then volume-guard beside an older Kubernetes, whose in-tree plugins have no such sidecar.\n" +
-		strconv.Itoa(len(guarded)) + " scenarios:")
-	for i, sc := range guarded {
-		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", len(scenarios)+i+1, sc.title, v1.PersistentVolumeReclaimDelete,
-			sc.ends))
-	}
-	p.say("Then pods whose node is cut off, with volume-guard and without. " + strconv.Itoa(len(pods)) + " scenarios:")
-	for i, sc := range pods {
-		p.say(fmt.Sprintf("  %d. %-51s %s", len(scenarios)+len(guarded)+i+1, sc.title, sc.ends))
-	}
-	before := len(scenarios) + len(guarded) + len(pods)
-	p.say("Then Deployments that share a claim, with a lock and without. " + strconv.Itoa(len(locks)) + " scenarios:")
-	for i, sc := range locks {
-		p.say(fmt.Sprintf("  %d. %-50s %s", before+i+1, sc.title, sc.ends))
-	}
-	before += len(locks)
-	p.say("Then StatefulSets that are scaled down, with volume-guard and without. " + strconv.Itoa(len(sets)) +
-		" scenarios:")
-	for i, sc := range sets {
-		p.say(fmt.Sprintf("  %d. %-50s %s", before+i+1, sc.title, sc.ends))
-	}
-	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
-		"from csi-reclaimer or volume-guard themselves.")
-	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers, with which the nodes\n" +
-		"that are cut off are real. The first run compiles Kubernetes, twice, which takes minutes; later\n" +
-		"ones take seconds. Ctrl-C ends it all.")
+// act is what the intro says of scenarios that are played one after the other.
+type act struct {
+	about     string
+	scenarios [][2]string // the title, and how it ends
 }
 
-// scenario announces a scenario.
-func (p *printer) scenario(number int, title, description string) {
-	p.head(fmt.Sprintf("%d. %s", number, title))
+// intro says what is about to happen and what it takes.
+func (p *printer) intro(acts []act, costs string) {
+	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
+	number := 0
+	for _, a := range acts {
+		p.say(fmt.Sprintf("%s %d scenarios:", a.about, len(a.scenarios)))
+		for _, sc := range a.scenarios {
+			number++
+			p.say(fmt.Sprintf("  %2d. %-51s %s", number, sc[0], sc[1]))
+		}
+	}
+	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
+		"from the programs that are shown.")
+	p.say(costs + "\nCtrl-C ends it all.")
+}
+
+// scenario announces the next scenario.
+func (p *printer) scenario(title, description string) {
+	p.played++
+	p.head(fmt.Sprintf("%d. %s", p.played, title))
 	p.say(description)
 }
 
-// moral says what a scenario shows, or that it showed something else.
+// moral is the verdict on a scenario, with what it shows.
 func (p *printer) moral(v verdict) {
 	if v.right() {
 		p.say(v.conclusion)
+		p.say("Verdict: " + p.paint(green, v.word()) + " (" + v.seen.String() + ")")
 		return
 	}
 	p.say(p.paint(red, "Unexpected result."))
@@ -213,9 +192,9 @@ func (o outcome) cells() []string {
 	return []string{"PV " + o.pv, finalizer, calls, volume}
 }
 
-// table prints for each scenario what was expected, what was seen, and the verdict. The first scenario has
-// the number first.
-func (p *printer) table(first int, verdicts []verdict) {
+// table prints for each of the scenarios that were played last what was expected, what was seen, and the verdict.
+func (p *printer) table(verdicts []verdict) {
+	first := p.played - len(verdicts) + 1
 	var rows [][]string
 	for _, v := range verdicts {
 		rows = append(rows, v.want.cells(), v.seen.cells())

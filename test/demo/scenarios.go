@@ -19,7 +19,7 @@ import (
 
 // scenario is one scenario and what is right at its end.
 type scenario struct {
-	name, title, description string
+	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
 
@@ -36,6 +36,7 @@ func scenarios() []scenario {
 			name: "claim-first", title: "Claim deleted first",
 			description: "A claim's whole life, in the usual order: csi-reclaimer makes its volume; the claim is " +
 				"deleted,\nthe policy is Delete, so the volume is deleted too.",
+			ends:       "the volume is deleted",
 			conclusion: "Deleted once; only then the PV was released.",
 			policy:     v1.PersistentVolumeReclaimDelete,
 			want:       outcome{pv: gone, protected: true, deleteCalls: 1},
@@ -43,6 +44,7 @@ func scenarios() []scenario {
 		{
 			name: "pv-first", title: "PV deleted first",
 			description: "The order that leaks: the PV is deleted while its claim still uses the volume.",
+			ends:        "the volume is deleted",
 			conclusion:  "The finalizer held the PV until its claim was gone and its volume deleted.",
 			policy:      v1.PersistentVolumeReclaimDelete, pvFirst: true,
 			want: outcome{pv: gone, protected: true, deleteCalls: 1},
@@ -50,13 +52,18 @@ func scenarios() []scenario {
 		{
 			name: "retain", title: "Policy Retain",
 			description: "The claim is deleted. The volume and its PV stay, for an administrator.",
+			ends:        "the volume stays",
 			conclusion:  "Kept: no finalizer was added, and the driver received no DeleteVolume.",
 			policy:      v1.PersistentVolumeReclaimRetain,
 			want:        outcome{pv: string(v1.VolumeReleased), onDisk: true},
 		},
 		{
-			name: "leak", title: "PV deleted first, csi-reclaimer off",
-			description: "What a cluster does by itself: csi-reclaimer is stopped before the PV is made.",
+			name: "leak", title: "PV deleted first, policy not honored",
+			description: "csi-reclaimer is stopped before the PV is made, and no other provisioner runs. So it is with\n" +
+				"external-provisioner before 5.0, on Kubernetes before 1.31, or with the feature gate\n" +
+				"HonorPVReclaimPolicy off. external-provisioner 5.0 and newer honors the policy by itself on\n" +
+				"Kubernetes 1.31 and newer.",
+			ends: "the volume leaks",
 			conclusion: "Leaked: the policy said Delete, the volume stays, and no object names it. An\n" +
 				"operator now has to compare the backend's volumes with the PVs, manually, and delete it\n" +
 				"there; until then it stays on the bill.",
@@ -275,12 +282,11 @@ func (env *environment) calls(t *timeline, vol *objects.Volume) error {
 		if call.Volume != vol.Handle {
 			continue
 		}
-		answer := "no answer"
+		answer := "does not answer"
 		if call.Code != "" {
-			answer = call.Code
+			answer = fmt.Sprintf("answers %s after %v", call.Code, rounded(call.Answered.Sub(call.Received)))
 		}
-		t.driver(call.Received, fmt.Sprintf("receives %s, answers %s after %v", call.Method, answer,
-			rounded(call.Answered.Sub(call.Received))))
+		t.driver(call.Received, fmt.Sprintf("receives %s, %s", call.Method, answer))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// setScenario is one scenario of the fourth act: StatefulSets whose volumes have data are scaled.
+// setScenario is one scenario of the fifth act: StatefulSets whose volumes have data are scaled.
 type setScenario struct {
 	title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
@@ -104,7 +104,7 @@ func (sc setScenario) verdict(seen setOutcome) verdict {
 	return v
 }
 
-// showSets is the fourth act, in the environment of the first.
+// showSets is the fifth act, in the environment of the first.
 func (env *environment) showSets(ctx context.Context) (err error) {
 	act := &setsAct{environment: env}
 	defer func() { err = errors.Join(err, act.stop()) }()
@@ -114,13 +114,13 @@ func (env *environment) showSets(ctx context.Context) (err error) {
 	}
 	var all []staged
 	for _, sc := range setScenarios() {
-		all = append(all, staged{sc.title, sc.description, func(ctx context.Context) (verdict, error) {
-			seen, err := act.play(ctx, sc)
-			return sc.verdict(seen), err
-		}})
+		all = append(all, staged{title: sc.title, description: sc.description,
+			play: func(ctx context.Context) (verdict, error) {
+				seen, err := act.play(ctx, sc)
+				return sc.verdict(seen), err
+			}})
 	}
-	first := len(scenarios()) + len(guardScenarios()) + len(podScenarios()) + len(lockScenarios()) + 1
-	if err := env.p.play(ctx, first, "What the API server and the disk say", all); err != nil {
+	if err := env.p.play(ctx, "What the API server and the disk say", all); err != nil {
 		act.explainGuard(ctx)
 		return err
 	}

@@ -4,7 +4,7 @@ package main
 
 import "testing"
 
-// allScaled is how every scenario of the fourth act should end.
+// allScaled is how every scenario of the fifth act should end.
 func allScaled() (verdicts []verdict) {
 	for _, sc := range setScenarios() {
 		verdicts = append(verdicts, sc.verdict(sc.want))

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// setsAct is the fourth act: what it has beside the environment of the first.
+// setsAct is the fifth act: what it has beside the environment of the first.
 type setsAct struct {
 	*environment
 	t     *timeline
@@ -62,6 +62,12 @@ func (act *setsAct) setUp(ctx context.Context) (err error) {
 	if err := act.program.Restart(); err != nil {
 		return err
 	}
+	act.handles = map[string]string{}
+	return act.startNode(ctx)
+}
+
+// startNode plays a node whose pods use volumes of the driver, and waits for csi-reclaimer.
+func (act *setsAct) startNode(ctx context.Context) error {
 	if _, err := act.maker.MakeDriver(ctx, nil); err != nil {
 		return err
 	}
@@ -69,7 +75,6 @@ func (act *setsAct) setUp(ctx context.Context) (err error) {
 	if err := act.node.start(ctx, podNode1); err != nil {
 		return err
 	}
-	act.handles = map[string]string{}
 	return act.program.WaitReady(ctx)
 }
 
