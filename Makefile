@@ -68,7 +68,7 @@ release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts,
 demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
-tour: ## Show everything: Kubernetes 1.30, nodes, fences, locks, StatefulSets, too
+tour: ## Show everything: external-provisioner, Kubernetes 1.30, nodes, fences, locks, StatefulSets, too
 	$(GO) run ./test/demo --tour
 
 # The suites of tests, one after the other: with nothing beside them, no program waits for a processor.

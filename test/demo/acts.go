@@ -21,6 +21,10 @@ func firstAct() act {
 
 // laterActs are what the tour goes on with.
 func laterActs() []act {
+	crashes := act{about: "Then a provisioner that is killed while it makes a volume."}
+	for _, sc := range crashScenarios() {
+		crashes.scenarios = append(crashes.scenarios, [2]string{sc.title, sc.ends})
+	}
 	guarded := act{about: "Then volume-guard beside an older Kubernetes, whose in-tree plugins have no such\nsidecar."}
 	for _, sc := range guardScenarios() {
 		guarded.scenarios = append(guarded.scenarios, [2]string{sc.title, sc.ends})
@@ -37,12 +41,12 @@ func laterActs() []act {
 	for _, sc := range setScenarios() {
 		sets.scenarios = append(sets.scenarios, [2]string{sc.title, sc.ends})
 	}
-	return []act{guarded, pods, locks, sets}
+	return []act{crashes, guarded, pods, locks, sets}
 }
 
 // more says what the demo has not shown.
 func (p *printer) more() {
-	p.head("make tour shows all the rest: Kubernetes 1.30, nodes, fences, locks")
+	p.head("make tour shows all the rest: a leak of external-provisioner, Kubernetes 1.30, nodes, fences, locks")
 	p.say("make demo KEEP=1 leaves a cluster up, and says how to ask it why an object is still there.")
 	p.say("docs/tutorials/demo.md is the tutorial.")
 }

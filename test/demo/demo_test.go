@@ -31,6 +31,14 @@ func allRight() (verdicts []verdict) {
 	return verdicts
 }
 
+// allCrashed is how every scenario of the second act should end.
+func allCrashed() (verdicts []verdict) {
+	for _, sc := range crashScenarios() {
+		verdicts = append(verdicts, sc.verdict(sc.want))
+	}
+	return verdicts
+}
+
 // allGuarded is how every scenario with volume-guard alone should end.
 func allGuarded() (verdicts []verdict) {
 	for _, sc := range guardScenarios() {
@@ -48,7 +56,7 @@ func allHeld() (verdicts []verdict) {
 }
 
 func TestJudge(t *testing.T) {
-	all := slices.Concat(allRight(), allGuarded(), allHeld(), allLocked(), allScaled())
+	all := slices.Concat(allRight(), allCrashed(), allGuarded(), allHeld(), allLocked(), allScaled())
 	if err := judge(all); err != nil {
 		t.Errorf("all as wanted: %v", err)
 	}
@@ -63,6 +71,11 @@ func TestJudge(t *testing.T) {
 			seen := sc.want
 			change(&seen)
 			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allRight(), i, seen) })
+		}
+		for i, sc := range crashScenarios() {
+			seen := sc.want
+			change(&seen)
+			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allCrashed(), i, seen) })
 		}
 	}
 	for name, change := range map[string]func(*guardOutcome){
@@ -201,8 +214,8 @@ func TestPrinting(t *testing.T) {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
 		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
-			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early",
-			"8. Forced pod", "10. Node fenced", "11. One claim", "12. One claim", "13. StatefulSets scaled", "make tour",
+			"seen", "1. Claim deleted first", "5. Crash of external-provisioner", "7. In-tree PV first", "too early",
+			"10. Forced pod", "12. Node fenced", "13. One claim", "14. One claim", "15. StatefulSets scaled", "make tour",
 			"Verdict: "} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
@@ -223,6 +236,9 @@ func playAll(t *testing.T, p *printer) {
 	for _, sc := range scenarios() {
 		descriptions = append(descriptions, sc.description)
 	}
+	for _, sc := range crashScenarios() {
+		descriptions = append(descriptions, sc.description)
+	}
 	for _, sc := range guardScenarios() {
 		descriptions = append(descriptions, sc.description)
 	}
@@ -235,7 +251,7 @@ func playAll(t *testing.T, p *printer) {
 	for _, sc := range setScenarios() {
 		descriptions = append(descriptions, sc.description)
 	}
-	for _, verdicts := range [][]verdict{allRight(), allGuarded(), allHeld(), allLocked(), allScaled()} {
+	for _, verdicts := range [][]verdict{allRight(), allCrashed(), allGuarded(), allHeld(), allLocked(), allScaled()} {
 		var all []staged
 		for _, v := range verdicts {
 			all = append(all, staged{title: v.title, description: descriptions[p.played+len(all)],

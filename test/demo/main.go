@@ -2,7 +2,7 @@
 
 // Command demo shows the main jobs on real objects: a real API server and controller
 // manager, a real CSI driver with its volumes on disk, and csi-reclaimer between them. As a tour
-// it shows volume-guard, too.
+// it shows external-provisioner in its place, and volume-guard, too.
 package main
 
 import (
@@ -24,7 +24,8 @@ volumes as folders on disk, and csi-reclaimer. Then it deletes claims and
 PersistentVolumes in both orders, with policy Delete and Retain, and once without
 csi-reclaimer, which leaks a volume.
 
-With --tour it goes on. A control plane of Kubernetes 1.30 has volume-guard for volumes of an in-tree
+With --tour it goes on. The stock external-provisioner is killed while it makes a volume, and
+csi-reclaimer, too. A control plane of Kubernetes 1.30 has volume-guard for volumes of an in-tree
 plugin, which are directories on disk and leak without it, and for a claim that is deleted while a
 pod uses it. A node is cut off and its pod deleted by force, without volume-guard and with it, and
 volume-guard fences such a node, which takes a minute. Two Deployments write to a volume that
@@ -37,7 +38,7 @@ csi-reclaimer and volume-guard say of themselves.
 It needs Go, and neither root nor containers: where it is root, and containerd, runc and
 containernetworking-plugins are there, the nodes of the tour are real, else they are played.
 The first run compiles Kubernetes, which takes minutes; later ones take seconds. The tour compiles
-another version, too. Ctrl-C ends everything at any time; nothing is left
+another version and external-provisioner, too. Ctrl-C ends everything at any time; nothing is left
 running, and all that it wrote is removed, save for the logs when something went wrong.
 
 Usage:
@@ -68,7 +69,7 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	var o options
 	flags.BoolVar(&o.keep, "keep", false, "Leave a cluster up afterwards, until Ctrl-C, with objects that wait for each "+
 		"common reason, and say how to ask why.")
-	flags.BoolVar(&o.tour, "tour", false, "Show everything: volume-guard, nodes, fences and "+
+	flags.BoolVar(&o.tour, "tour", false, "Show everything: external-provisioner, volume-guard, nodes, fences and "+
 		"StatefulSets, too.")
 	noColor := flags.Bool("no-color", false, "Plain text, also on a terminal.")
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages(), usageEnd) }
@@ -146,6 +147,7 @@ func show(ctx context.Context, p *printer, o options) (err error) {
 // goOn plays the further acts of the tour, until one comes to no verdict.
 func (env *environment) goOn(ctx context.Context, err error) error {
 	for _, next := range []func(context.Context) error{
+		env.showCrashes,
 		func(ctx context.Context) error { return showGuard(ctx, env.p) },
 		func(ctx context.Context) error { return showPods(ctx, env.p) },
 		env.showSets,

@@ -62,7 +62,7 @@ func scenarios() []scenario {
 			description: "csi-reclaimer is stopped before the PV is made, and no other provisioner runs. So it is with\n" +
 				"external-provisioner before 5.0, on Kubernetes before 1.31, or with the feature gate\n" +
 				"HonorPVReclaimPolicy off. external-provisioner 5.0 and newer honors the policy by itself on\n" +
-				"Kubernetes 1.31 and newer.",
+				"Kubernetes 1.31 and newer; make tour shows what it leaks.",
 			ends: "the volume leaks",
 			conclusion: "Leaked: the policy said Delete, the volume stays, and no object names it. An\n" +
 				"operator now has to compare the backend's volumes with the PVs, manually, and delete it\n" +
