@@ -5,7 +5,7 @@ package maketargets
 import "strings"
 
 // run are the targets that the test of this package runs.
-func run() []string { return []string{"help", "build", "plugin", "images", "clean", "fmt"} }
+func run() []string { return []string{"help", "plugin", "images", "clean", "fmt"} }
 
 // onlyChecked has the reason for each target that "make -n" alone checks. A line with variables can have one, too.
 func onlyChecked() map[string]string {
@@ -16,19 +16,21 @@ func onlyChecked() map[string]string {
 	return map[string]string{
 		"images VERSION=v0.1.0 PUSH=registry.example.com/storage": "it pushes to a registry that does not exist; the " +
 			"tests of tools/images push to one of their own",
+		"build":   "TestBuiltProgramsStart of test/build runs it",
 		"krew":    "it compiles the plugin for four platforms; test/deploy runs it for one",
 		"release": "it needs a checkout without changes; TestRelease of test/deploy runs it in one of its own",
 
 		"demo": "it compiles and starts control planes of its own; test/demo tests its parts, and test/e2e what it shows",
 		"tour": "it takes a quarter of an hour, and nodes; test/e2e and test/nodes test what it shows",
 
-		"test": suite, "test-full": suite, "test-unit": suite, "test-model": suite, "test-controlplane": suite,
+		"test": suite, "test-full": suite, "test-race": suite, "flakes": hours,
+		"test-unit": suite, "test-model": suite, "test-deploy": suite, "test-controlplane": suite,
 		"test-apiserver": suite, "test-sanity": suite, "test-e2e": suite, "test-e2e-oldest": suite, "test-nodes": suite,
 		"test-web": suite, "e2e-versions": "it takes a quarter of an hour for each Kubernetes version",
 		"model": "it takes up to 20 minutes; test/model explores the beginning of each world", "model-deep": hours,
 		"mutants": hours, "faults": "it takes up to 20 minutes; test/faults plays each scenario",
 		"fuzz":         "it takes half a minute for each of many targets; their seeds are unit tests",
-		"controlplane": "it compiles two Kubernetes versions; test/framework/controlplane compiles what it tests",
+		"controlplane": "it compiles Kubernetes; test/framework/controlplane compiles what it tests",
 		"bench": "it takes hours, or minutes for one family, and tests beside it would spoil its figures; test/bench " +
 			"tests its parts",
 		"bench-plot": "it writes into this checkout",
