@@ -11,8 +11,8 @@ const (
 
 // firstAct is what the demo shows, and with what the tour begins.
 func firstAct() act {
-	a := act{about: "Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
-		"its volumes as folders on disk, and csi-reclaimer between them."}
+	a := act{about: "Shown on real objects: a Kubernetes API server with its controllers, a CSI driver with its\n" +
+		"volumes as folders on disk, and csi-reclaimer between them."}
 	for _, sc := range scenarios() {
 		a.scenarios = append(a.scenarios, [2]string{sc.title, sc.ends})
 	}

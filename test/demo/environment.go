@@ -56,20 +56,21 @@ type environment struct {
 // binaries are the compiled programs of the project.
 type binaries struct{ driver, sidecar string }
 
-// setUp builds and starts everything. The environment holds what was started, also beside an error.
-func setUp(ctx context.Context, p *printer) (env *environment, err error) {
+// setUp builds and starts everything, on a control plane with these options. The environment holds what was started,
+// also beside an error.
+func setUp(ctx context.Context, p *printer, plane controlplane.Options) (env *environment, err error) {
 	env = &environment{p: p}
 	p.head("Getting ready")
 	t := p.liveTimeline()
 	t.demo("compiling what is missing")
-	built, err := build(ctx, p)
+	built, err := build(ctx, p, plane)
 	if err != nil {
 		return env, err
 	}
 	if env.dir, err = os.MkdirTemp("", "csi-reclaimer-demo-"); err != nil {
 		return env, err
 	}
-	if err := env.startCluster(ctx, t, kubernetesVersion, controlplane.Options{}); err != nil {
+	if err := env.startCluster(ctx, t, kubernetesVersion, plane); err != nil {
 		return env, err
 	}
 	t.demo("starting the CSI driver " + driverName)
@@ -89,10 +90,14 @@ func setUp(ctx context.Context, p *printer) (env *environment, err error) {
 }
 
 // build compiles what is missing and reports its progress.
-func build(ctx context.Context, p *printer) (b binaries, err error) {
+func build(ctx context.Context, p *printer, plane controlplane.Options) (b binaries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
-	if _, err = controlplane.Build(ctx, kubernetesVersion, p.out); err != nil {
+	buildPlane := controlplane.Build
+	if plane.Lean {
+		buildPlane = controlplane.BuildLean
+	}
+	if _, err = buildPlane(ctx, kubernetesVersion, p.out); err != nil {
 		return b, err
 	}
 	if b.driver, err = mockdriver.Build(ctx, p.out); err != nil {
@@ -105,7 +110,11 @@ func build(ctx context.Context, p *printer) (b binaries, err error) {
 // startCluster has a deadline of its own for each component.
 func (env *environment) startCluster(ctx context.Context, t *timeline, version controlplane.Version,
 	options controlplane.Options) (err error) {
-	t.demo(fmt.Sprintf("starting etcd, kube-apiserver and kube-controller-manager, Kubernetes %s", version))
+	controllers := "kube-controller-manager"
+	if options.Lean {
+		controllers = "its controllers of PVs and claims"
+	}
+	t.demo(fmt.Sprintf("starting etcd, kube-apiserver and %s, Kubernetes %s", controllers, version))
 	if env.cluster, err = controlplane.Start(ctx, version, options); err != nil {
 		return err
 	}

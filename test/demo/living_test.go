@@ -15,11 +15,12 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 // TestPluginShowsEachReasonOfKeptCluster plays the demo, and asks the plugin in the cluster that it leaves.
 func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
-	env, err := setUp(t.Context(), newPrinter(t.Output(), false))
+	env, err := setUp(t.Context(), newPrinter(t.Output(), false), controlplane.Options{})
 	t.Cleanup(func() {
 		if err := env.tearDown(); err != nil {
 			t.Error(err)
