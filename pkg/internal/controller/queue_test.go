@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
-	testclock "k8s.io/utils/clock/testing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,51 +77,37 @@ func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
 	}
 }
 
+// TestBackoffGrowsAndStartsAnewAfterSuccess is in a bubble, whose time goes on only while every goroutine waits: a key
+// comes back exactly when it is due, however busy the machine is.
 func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
-	clock := testclock.NewFakeClock(time.Unix(0, 0))
-	seen := make(chan string)
-	next := make(chan Result)
-	l, _, _ := start(t, Config{Name: "t", Workers: 1, Clock: clock}, func(_ context.Context, key string) Result {
-		seen <- key
-		return <-next
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(chan string)
+		next := make(chan Result)
+		l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
+			seen <- key
+			return <-next
+		})
+		retry := Result{Backoff: Backoff{First: time.Second, Max: time.Minute}}
+		expectRetryAfter := func(want time.Duration) {
+			t.Helper()
+			before := time.Now()
+			next <- retry
+			<-seen
+			if waited := time.Since(before); waited > want || waited < want*7/10 {
+				t.Errorf("came back after %v, want at most a fifth less than %v", waited, want)
+			}
+		}
+		l.Add("pv")
+		<-seen
+		for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			expectRetryAfter(want)
+		}
+		next <- Result{}
+		l.Add("pv")
+		<-seen
+		expectRetryAfter(time.Second)
+		next <- Result{}
 	})
-	retry := Result{Backoff: Backoff{First: time.Second, Max: time.Minute}}
-	comesBackWithin := func(d time.Duration) {
-		t.Helper()
-		deadline := time.Now().Add(10 * time.Second)
-		for !clock.HasWaiters() {
-			if time.Now().After(deadline) {
-				t.Fatal("the loop waits for nothing")
-			}
-		}
-		// The delaying queue arms its timer in its own goroutine: step in small strides
-		// until the key shows.
-		for spent := time.Duration(0); spent <= d+time.Second; spent += 100 * time.Millisecond {
-			clock.Step(100 * time.Millisecond)
-			select {
-			case <-seen:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-		t.Fatalf("the key did not come back within %v", d)
-	}
-	l.Add("pv")
-	receive(t, "first run", seen)
-	for _, within := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-		before := clock.Now()
-		next <- retry
-		comesBackWithin(within)
-		if waited := clock.Now().Sub(before); waited < within/2 {
-			t.Errorf("came back after %v, want about %v", waited, within)
-		}
-	}
-	next <- Result{}
-	l.Add("pv")
-	receive(t, "run after success", seen)
-	next <- retry
-	comesBackWithin(time.Second)
-	next <- Result{}
 }
 
 func TestAPanicOverOneKeyLeavesTheOthersAtWork(t *testing.T) {
