@@ -84,14 +84,20 @@ func (o *Options) url() (string, error) {
 // two seconds. The collector may be unavailable: spans wait in a bounded queue, and are dropped
 // when it is full. Traced calls never wait for it.
 func (o *Options) Start(ctx context.Context, program, version string) (_ trace.TracerProvider, stop func(), _ error) {
+	return o.start(ctx, program, version)
+}
+
+// start is Start with further options of the exporter.
+func (o *Options) start(ctx context.Context, program, version string, further ...otlptracegrpc.Option) (
+	_ trace.TracerProvider, stop func(), _ error) {
 	endpoint, err := o.url()
 	if err != nil || endpoint == "" {
 		return nil, func() {}, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint), otlptracegrpc.WithTimeout(sendFor),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: sendFor,
-			MaxElapsedTime: tryFor}))
+	exporter, err := otlptracegrpc.New(ctx, append(further, otlptracegrpc.WithEndpointURL(endpoint),
+		otlptracegrpc.WithTimeout(sendFor), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true,
+			InitialInterval: time.Second, MaxInterval: sendFor, MaxElapsedTime: tryFor}))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("trace to %s: %w", endpoint, err)
 	}
