@@ -66,6 +66,15 @@ var errCut = errors.New("connection cut")
 // Start listens on a free port of the loopback interface. Requests go on to the API server of config, with its
 // identity, whatever the client says about itself. Close ends the proxy.
 func Start(config *rest.Config, o Options) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start proxy: %w", err)
+	}
+	return start(listener, config, o)
+}
+
+// start is Start on a listener, which the proxy closes.
+func start(listener net.Listener, config *rest.Config, o Options) (*Proxy, error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
@@ -75,11 +84,8 @@ func Start(config *rest.Config, o Options) (*Proxy, error) {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}
 	p := &Proxy{
-		options: o, upstream: transport, base: base,
+		options: o, listener: listener, upstream: transport, base: base,
 		held: map[string]bool{}, open: map[*flight]bool{}, turned: make(chan struct{}), knocked: make(chan struct{}),
-	}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return nil, fmt.Errorf("start proxy: %w", err)
 	}
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 	p.serving.Go(func() { _ = p.server.Serve(p.listener) }) // ends with Close

@@ -1,158 +1,19 @@
 package proxy
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// apiServer answers like one, about PVs, and remembers what it was asked.
-type apiServer struct {
-	events chan string
-
-	mu    sync.Mutex
-	asked []string
-}
-
-func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.asked = append(s.asked, r.Method+" "+r.URL.RequestURI())
-	s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	switch query := r.URL.Query(); {
-	case query.Get("watch") != "":
-		_ = http.NewResponseController(w).Flush()
-		for {
-			select {
-			case name := <-s.events:
-				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", pv(name))
-				_ = http.NewResponseController(w).Flush()
-			case <-r.Context().Done():
-				return
-			}
-		}
-	case strings.HasSuffix(r.URL.Path, "/persistentvolumes"):
-		fmt.Fprintf(w, `{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`,
-			query.Get("resourceVersion"))
-	default:
-		fmt.Fprint(w, pv("a"))
-	}
-}
-
-func pv(name string) string {
-	data, err := json.Marshal(v1.PersistentVolume{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name}})
-	if err != nil {
-		panic(err)
-	}
-	return string(data)
-}
-
-// count returns how often the server was asked for something that begins so.
-func (s *apiServer) count(prefix string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, line := range s.asked {
-		if strings.HasPrefix(line, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
-// stand is a client before a proxy before a server.
-type stand struct {
-	*apiServer
-	t       *testing.T
-	proxy   *Proxy
-	client  kubernetes.Interface
-	crashes chan struct{}
-	atCrash func()
-}
-
-func newStand(t *testing.T, rules ...Rule) *stand {
-	t.Helper()
-	s := &stand{t: t, apiServer: &apiServer{events: make(chan string, 10)}, crashes: make(chan struct{}, 10),
-		atCrash: func() {}}
-	server := httptest.NewServer(s.apiServer)
-	t.Cleanup(server.Close)
-	var err error
-	s.proxy, err = Start(&rest.Config{Host: server.URL}, Options{Crash: func() { s.atCrash(); s.crashes <- struct{}{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.proxy.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.proxy.SetRules(rules...); err != nil {
-		t.Fatal(err)
-	}
-	s.client = s.newClient()
-	return s
-}
-
-func (s *stand) newClient() kubernetes.Interface {
-	s.t.Helper()
-	config := s.proxy.Config()
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(httpClient.CloseIdleConnections)
-	return client
-}
-
-// patience is far above what an answer takes on a busy machine, and brief is for a line that does not answer.
-const patience, brief = time.Minute, 300 * time.Millisecond
-
-func (s *stand) patch() error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, "a", types.MergePatchType, []byte(`{}`),
-		metav1.PatchOptions{})
-	return err
-}
-
-func (s *stand) get(timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), timeout)
-	defer cancel()
-	_, err := s.client.CoreV1().PersistentVolumes().Get(ctx, "a", metav1.GetOptions{})
-	return err
-}
-
-func (s *stand) watch() watch.Interface {
-	s.t.Helper()
-	w, err := s.client.CoreV1().PersistentVolumes().Watch(s.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(w.Stop)
-	return w
-}
 
 func refused(err error) bool {
 	return err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
@@ -238,25 +99,27 @@ func TestRuleHitsTheNthRequest(t *testing.T) {
 
 // TestNoRequestPassesWhileClientIsStopped: what the client makes of the last answer is not carried out.
 func TestNoRequestPassesWhileClientIsStopped(t *testing.T) {
-	s := newStand(t, Rule{Nth: 1, Effect: Crash, At: Answered})
-	second := make(chan error)
-	s.atCrash = func() {
-		go func() { second <- s.patch() }()
-		select {
-		case err := <-second:
-			t.Errorf("a patch of a client that is being ended was answered: %v", err)
-		case <-time.After(50 * time.Millisecond):
+	inBubble(t, func(t *testing.T, s *stand) {
+		second := make(chan error)
+		s.atCrash = func() {
+			go func() { second <- s.patch() }()
+			synctest.Wait()
+			select {
+			case err := <-second:
+				t.Errorf("a patch of a client that is being ended was answered: %v", err)
+			default:
+			}
 		}
-	}
-	if err := s.patch(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-second; err == nil {
-		t.Error("a request of the dead client was carried out")
-	}
-	if got := s.count("PATCH"); got != 1 {
-		t.Errorf("the server saw %d patches, want 1", got)
-	}
+		if err := s.patch(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-second; err == nil {
+			t.Error("a request of the dead client was carried out")
+		}
+		if got := s.count("PATCH"); got != 1 {
+			t.Errorf("the server saw %d patches, want 1", got)
+		}
+	}, Rule{Nth: 1, Effect: Crash, At: Answered})
 }
 
 func next(t *testing.T, w watch.Interface) string {
@@ -276,40 +139,45 @@ func next(t *testing.T, w watch.Interface) string {
 	}
 }
 
+// expectNothing expects that a watch has no event once all goroutines of the bubble wait.
 func expectNothing(t *testing.T, w watch.Interface) {
 	t.Helper()
+	synctest.Wait()
 	select {
 	case e := <-w.ResultChan():
 		t.Fatalf("got %+v", e)
-	case <-time.After(50 * time.Millisecond):
+	default:
 	}
 }
 
 func TestHeldWatchEventsArriveOnRelease(t *testing.T) {
-	s := newStand(t)
-	w := s.watch()
-	s.events <- "a"
-	if got := next(t, w); got != "a" {
-		t.Fatalf("got %s", got)
-	}
-	s.proxy.Hold("persistentvolumes")
-	s.events <- "b"
-	s.events <- "c"
-	expectNothing(t, w)
-	s.proxy.Release("persistentvolumes")
-	if got := next(t, w) + next(t, w); got != "bc" {
-		t.Errorf("got %s", got)
-	}
+	inBubble(t, func(t *testing.T, s *stand) {
+		w := s.watch()
+		s.events <- "a"
+		if got := next(t, w); got != "a" {
+			t.Fatalf("got %s", got)
+		}
+		s.proxy.Hold("persistentvolumes")
+		s.events <- "b"
+		s.events <- "c"
+		expectNothing(t, w)
+		s.proxy.Release("persistentvolumes")
+		if got := next(t, w) + next(t, w); got != "bc" {
+			t.Errorf("got %s", got)
+		}
+	})
 }
 
 func TestDelayedWatch(t *testing.T) {
-	s := newStand(t, Rule{Verb: "watch", Effect: LateAnswer, Delay: Duration(100 * time.Millisecond)})
-	w := s.watch()
-	before := time.Now()
-	s.events <- "a"
-	if got := next(t, w); got != "a" || time.Since(before) < 100*time.Millisecond {
-		t.Errorf("got %s after %v", got, time.Since(before))
-	}
+	const lag = 100 * time.Millisecond
+	inBubble(t, func(t *testing.T, s *stand) {
+		w := s.watch()
+		before := time.Now()
+		s.events <- "a"
+		if got := next(t, w); got != "a" || time.Since(before) != lag {
+			t.Errorf("got %s after %v, want it after %v", got, time.Since(before), lag)
+		}
+	}, Rule{Verb: "watch", Effect: LateAnswer, Delay: Duration(lag)})
 }
 
 func TestClosedWatch(t *testing.T) {
@@ -360,35 +228,48 @@ func TestStaleListFromWatchCache(t *testing.T) {
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if err := s.get(patience); err != nil {
+	if err := s.get(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestPartitionAndFreeze(t *testing.T) {
-	s := newStand(t)
-	w := s.watch()
-	s.proxy.Freeze()
-	s.events <- "a"
-	expectNothing(t, w)
-	if err := s.get(brief); err == nil {
-		t.Error("a frozen line answered")
-	}
-	s.proxy.Heal()
-	if got := next(t, w); got != "a" {
-		t.Errorf("got %s after the freeze", got)
-	}
-	s.proxy.Partition()
-	if got := next(t, w); got != "end" {
-		t.Errorf("got %s from a watch without a line", got)
-	}
-	if err := s.get(brief); err == nil {
-		t.Error("there is no line, and an answer")
-	}
-	s.proxy.Heal()
-	if err := s.get(patience); err != nil {
-		t.Error(err)
-	}
+func TestFrozenLineAnswersNothingUntilHealed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stand) {
+		w := s.watch()
+		s.proxy.Freeze()
+		s.events <- "a"
+		expectNothing(t, w)
+		answer := make(chan error, 1)
+		go func() { answer <- s.get() }()
+		synctest.Wait()
+		if len(answer) > 0 || s.count("GET /api/v1/persistentvolumes/a") > 0 {
+			t.Error("a frozen line passed a request on")
+		}
+		s.proxy.Heal()
+		if err := <-answer; err != nil {
+			t.Errorf("after the freeze: %v", err)
+		}
+		if got := next(t, w); got != "a" {
+			t.Errorf("got %s after the freeze", got)
+		}
+	})
+}
+
+func TestPartedLineBreaksConnectionsUntilHealed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stand) {
+		w := s.watch()
+		s.proxy.Partition()
+		if got := next(t, w); got != "end" {
+			t.Errorf("got %s from a watch without a line", got)
+		}
+		if err := s.get(); err == nil || s.count("GET /api/v1/persistentvolumes/a") > 0 {
+			t.Errorf("there is no line, and the server was asked, or the client got %v", err)
+		}
+		s.proxy.Heal()
+		if err := s.get(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestInvalidRulesAreRefused(t *testing.T) {
