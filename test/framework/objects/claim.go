@@ -107,7 +107,10 @@ func (c *Claim) Volume(name string) *Volume {
 // Wait returns once the claim is as wanted; want gets nil for a claim that is gone. The error
 // names the last state.
 func (c *Claim) Wait(ctx context.Context, what string, want func(*v1.PersistentVolumeClaim) bool) error {
-	return wait(ctx, fmt.Sprintf("claim %q to be %s", c.Name, what), c.Get, want, DescribeClaim)
+	return wait(ctx, fmt.Sprintf("claim %q to be %s", c.Name, what), source[v1.PersistentVolumeClaim]{
+		get: c.Get, watch: c.maker.Client.CoreV1().PersistentVolumeClaims(c.maker.Namespace).Watch, name: c.Name,
+		same: func(claim *v1.PersistentVolumeClaim) bool { return claim.UID == c.UID },
+	}, want, DescribeClaim)
 }
 
 // WaitBound returns the claim's volume once it is bound, as Make would have made it.

@@ -74,7 +74,10 @@ func (p *Pod) Get(ctx context.Context) (*v1.Pod, error) {
 // Wait returns once the pod is as wanted; want gets nil for a pod that is gone. The error describes
 // the state that it was last seen in.
 func (p *Pod) Wait(ctx context.Context, what string, want func(*v1.Pod) bool) error {
-	return wait(ctx, fmt.Sprintf("pod %q to be %s", p.Name, what), p.Get, want, describePod)
+	return wait(ctx, fmt.Sprintf("pod %q to be %s", p.Name, what), source[v1.Pod]{
+		get: p.Get, watch: p.maker.Client.CoreV1().Pods(p.maker.Namespace).Watch, name: p.Name,
+		same: func(pod *v1.Pod) bool { return pod.UID == p.UID },
+	}, want, describePod)
 }
 
 // WaitRunning returns the pod's node once it runs there.

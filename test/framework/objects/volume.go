@@ -165,11 +165,14 @@ func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case v.PVUID != "" && pv.UID != v.PVUID:
+	case !v.isPV(pv):
 		return nil, nil
 	}
 	return pv, nil
 }
+
+// isPV reports whether a PV of the volume's name is its PV.
+func (v *Volume) isPV(pv *v1.PersistentVolume) bool { return v.PVUID == "" || pv.UID == v.PVUID }
 
 // Claim returns the claim as it is now, nil when it is gone.
 func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
@@ -184,7 +187,9 @@ func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 // WaitPV returns once the PV is as wanted; want gets nil for a PV that is gone. The error
 // names the last state.
 func (v *Volume) WaitPV(ctx context.Context, what string, want func(*v1.PersistentVolume) bool) error {
-	return wait(ctx, fmt.Sprintf("PV %q to be %s", v.Name, what), v.PV, want, Describe)
+	return wait(ctx, fmt.Sprintf("PV %q to be %s", v.Name, what), source[v1.PersistentVolume]{
+		get: v.PV, watch: v.maker.Client.CoreV1().PersistentVolumes().Watch, name: v.Name, same: v.isPV,
+	}, want, Describe)
 }
 
 // WaitGone returns once the PV is gone.
@@ -194,8 +199,10 @@ func (v *Volume) WaitGone(ctx context.Context) error {
 
 // WaitClaimGone returns once the claim is gone.
 func (v *Volume) WaitClaimGone(ctx context.Context) error {
-	return wait(ctx, fmt.Sprintf("claim %q to be gone", v.ClaimName), v.Claim,
-		func(claim *v1.PersistentVolumeClaim) bool { return claim == nil }, DescribeClaim)
+	return wait(ctx, fmt.Sprintf("claim %q to be gone", v.ClaimName), source[v1.PersistentVolumeClaim]{
+		get: v.Claim, watch: v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Watch, name: v.ClaimName,
+		same: func(*v1.PersistentVolumeClaim) bool { return true },
+	}, func(claim *v1.PersistentVolumeClaim) bool { return claim == nil }, DescribeClaim)
 }
 
 // Describe describes the state of a PV in a few words.

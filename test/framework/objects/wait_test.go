@@ -5,6 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestFailedWaitReportsLastState(t *testing.T) {
@@ -45,7 +52,7 @@ func TestFailedWaitReportsLastState(t *testing.T) {
 				return *state
 			}
 			bound := func(state *string) bool { return state != nil && *state == "Bound" }
-			err := wait(ctx, "claim to be bound", get, bound, describe)
+			err := wait(ctx, "claim to be bound", source[string]{get: get}, bound, describe)
 			if !errors.Is(err, context.Canceled) || !strings.HasSuffix(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
@@ -61,8 +68,66 @@ func TestWaitEndsWithCondition(t *testing.T) {
 		}
 		return &looks, nil
 	}
-	err := wait(t.Context(), "the third look", get, func(n *int) bool { return *n == 3 }, func(*int) string { return "" })
+	err := wait(t.Context(), "the third look", source[int]{get: get}, func(n *int) bool { return *n == 3 },
+		func(*int) string { return "" })
 	if err != nil || looks != 3 {
 		t.Errorf("got %v after %d looks", err, looks)
+	}
+}
+
+// TestWaitSeesEachState has a PV be as wanted between two other states, and then replaced by another of its name.
+func TestWaitSeesEachState(t *testing.T) {
+	state := func(uid types.UID, phase v1.PersistentVolumePhase) *v1.PersistentVolume {
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: uid},
+			Status: v1.PersistentVolumeStatus{Phase: phase}}
+	}
+	for name, want := range map[string]func(*v1.PersistentVolume) bool{
+		"for a moment": func(pv *v1.PersistentVolume) bool { return pv != nil && pv.Status.Phase == v1.VolumeReleased },
+		"replaced":     func(pv *v1.PersistentVolume) bool { return pv == nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(state("first", v1.VolumeBound))
+			events := watch.NewFakeWithChanSize(4, false)
+			client.PrependWatchReactor("persistentvolumes", clienttesting.DefaultWatchReactor(events, nil))
+			events.Modify(state("first", v1.VolumeBound))
+			events.Modify(state("first", v1.VolumeReleased))
+			events.Modify(state("first", v1.VolumeFailed))
+			events.Modify(state("second", v1.VolumeBound))
+			vol := &Volume{maker: Maker{Client: client}, Name: "pv", PVUID: "first"}
+			if err := vol.WaitPV(t.Context(), name, want); err != nil {
+				t.Error(err)
+			}
+			gets := 0
+			for _, a := range client.Actions() {
+				if a.GetVerb() == "get" {
+					gets++
+				}
+			}
+			if gets != 2 {
+				t.Errorf("%d GETs, want one before the watch and one within it", gets)
+			}
+		})
+	}
+}
+
+// TestWaitSurvivesEndOfWatch ends each watch at once, as an API server that restarts does.
+func TestWaitSurvivesEndOfWatch(t *testing.T) {
+	client := fake.NewClientset()
+	watches := 0
+	client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		if watches++; watches == 3 {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "ns", UID: "uid"}}
+			if err := client.Tracker().Add(pod); err != nil {
+				t.Error(err)
+			}
+		}
+		ended := watch.NewFakeWithChanSize(1, false)
+		ended.Error(&metav1.Status{Reason: metav1.StatusReasonExpired})
+		ended.Stop()
+		return true, ended, nil
+	})
+	pod := &Pod{maker: Maker{Client: client, Namespace: "ns"}, Name: "pod", UID: "uid"}
+	if err := pod.Wait(t.Context(), "there", func(now *v1.Pod) bool { return now != nil }); err != nil || watches != 3 {
+		t.Errorf("%v after %d watches", err, watches)
 	}
 }
