@@ -117,14 +117,14 @@ func TestProvisionRequestCountOfOneClaim(t *testing.T) {
 	class := env.CreateStorageClass()
 	env.WaitBound(env.CreateClaim(class)) // creates the log's Leases that it needs
 	env.WaitAllSettled()
-	before := len(env.SettledWritesTo(1, "leases"))
-	const n = 5
-	for range n {
+	before := len(env.WritesTo(1, "leases"))
+	const n = 6
+	for range n { // the last one shows that no writes for the others come behind
 		env.WaitBound(env.CreateClaim(class))
 		env.WaitAllSettled()
 	}
 	created := 0 // a shard of the log that is needed for the first time is created, too
-	written := env.SettledWritesTo(before+2*n, "leases")[before:]
+	written := env.WritesTo(before+2*n, "leases")[before:]
 	for _, e := range written {
 		if e.Verb == "create" {
 			created++
@@ -135,7 +135,7 @@ func TestProvisionRequestCountOfOneClaim(t *testing.T) {
 	if most := 2*n + 2*created; len(written) > most {
 		t.Errorf("%d writes of the in-flight log for %d claims, want %d at most", len(written), n, most)
 	}
-	for _, e := range env.SettledWritesTo(0, "persistentvolumeclaims") {
+	for _, e := range env.WritesTo(0, "persistentvolumeclaims") {
 		if env.writesFor(e) {
 			t.Errorf("%s of claim %s, want no write to a claim", e.Verb, e.Name)
 		}
@@ -150,8 +150,9 @@ func (env *environment) writesFor(e controlplane.AuditEvent) bool {
 }
 
 // provisionMany makes claims and starts who provisions them, so that they come at once whatever a claim takes to be
-// made. It sees each bound after one CreateVolume, and has them go again. It returns how often what was written
-// meanwhile, once there was at least this many of all.
+// made. The last claim comes behind the others: once it is bound, too, no writes for the others are outstanding. It sees
+// each bound after one CreateVolume, and has them go again. It returns how often what was written meanwhile, once there
+// was at least this many of all.
 func (env *environment) provisionMany(n, least int, start func()) map[string]int {
 	env.T.Helper()
 	class := env.CreateStorageClass()
@@ -160,7 +161,7 @@ func (env *environment) provisionMany(n, least int, start func()) map[string]int
 	var users errgroup.Group
 	users.SetLimit(fixture.Concurrency)
 	began := time.Now()
-	for range n {
+	for range n - 1 {
 		users.Go(func() error {
 			claim, err := env.TryCreateClaim(class)
 			mu.Lock()
@@ -175,9 +176,12 @@ func (env *environment) provisionMany(n, least int, start func()) map[string]int
 		env.WaitBound(claim)
 	}
 	took := time.Since(began).Round(time.Millisecond)
-	written := map[string]int{}
 	env.WaitAllSettled()
-	for _, e := range env.SettledWritesTo(least, "persistentvolumes", "persistentvolumeclaims", "events", "leases") {
+	claims = append(claims, env.CreateClaim(class))
+	env.WaitBound(claims[n-1])
+	env.WaitAllSettled()
+	written := map[string]int{}
+	for _, e := range env.WritesTo(least, "persistentvolumes", "persistentvolumeclaims", "events", "leases") {
 		if env.writesFor(e) {
 			written[fmt.Sprintf("%s %s %d", e.Verb, e.Resource, e.Code)]++
 		}

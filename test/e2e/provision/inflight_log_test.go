@@ -347,7 +347,7 @@ func TestInFlightClaimOfEarlierVersion(t *testing.T) {
 // finalizer.
 func (env *environment) expectEntryBeforeFinalizerIsRemoved(claim *objects.Claim) {
 	env.T.Helper()
-	written := env.SettledWritesTo(2, "leases", "persistentvolumeclaims")
+	written := env.WritesTo(2, "leases", "persistentvolumeclaims")
 	entry, finalizer := -1, -1
 	for i, e := range written {
 		switch {

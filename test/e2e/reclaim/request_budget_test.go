@@ -5,6 +5,7 @@ package reclaim
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 			env.StartSidecar()
 			vols := env.MakeVolumes(volumes, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
 			env.WaitAllPVs(vols, "protected", fixture.IsProtected)
-			protected := env.settledWrites(volumes)
+			protected := env.settledWrites(vols, volumes)
 			env.ForEachVolume(vols, func(vol *objects.Volume) error {
 				if c.pvFirst {
 					if err := vol.DeletePV(env.Ctx); err != nil {
@@ -67,7 +68,7 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 					t.Errorf("volume %s: on disk %v, %d DeleteVolume calls, want 1", vol.Handle, disk[vol.Handle], calls[vol.Handle])
 				}
 			}
-			all := env.settledWrites(volumes * (1 + c.writes))
+			all := env.settledWrites(vols, volumes*(1+c.writes))
 			if len(protected) != volumes || len(all) != volumes*(1+c.writes) {
 				t.Errorf("%d writes to protect and %d to reclaim %d volumes, want %d and %d",
 					len(protected), len(all)-len(protected), volumes, volumes, volumes*c.writes)
@@ -90,11 +91,21 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 	}
 }
 
-// settledWrites returns the sidecar's writes to PVs once the audit log has at least this
-// many and no more come.
-func (env *environment) settledWrites(least int) []controlplane.AuditEvent {
+// settledWrites returns the sidecar's writes to these PVs once the audit log has at least this many, and the sidecar has
+// dealt with a volume that came after them.
+func (env *environment) settledWrites(vols []*objects.Volume, least int) (writes []controlplane.AuditEvent) {
 	env.T.Helper()
-	return env.SettledWritesTo(least, "persistentvolumes")
+	env.Barrier()
+	names := map[string]bool{}
+	for _, vol := range vols {
+		names[vol.Name] = true
+	}
+	env.Eventually(fmt.Sprintf("%d writes to the PVs", least), func() bool {
+		writes = slices.DeleteFunc(env.WritesTo(least, "persistentvolumes"),
+			func(e controlplane.AuditEvent) bool { return !names[e.Name] })
+		return len(writes) >= least
+	})
+	return writes
 }
 
 // reads counts the sidecar's GETs of these PVs and their claims.

@@ -115,7 +115,8 @@ func (env *environment) expectNothingToRelease(args ...string) {
 	}
 	// One of each lost it, which is how the others were found out, and has it again.
 	env.Eventually("all carry it", func() bool { return len(env.protectedObjects()) == 3 })
-	if writes := env.SettledWritesTo(2, "persistentvolumeclaims", "persistentvolumes"); len(writes) != 2 {
+	// The program has ended: no more come.
+	if writes := env.WritesTo(2, "persistentvolumeclaims", "persistentvolumes"); len(writes) != 2 {
 		env.T.Errorf("%d writes: %+v", len(writes), writes)
 	}
 	users.DeleteNamespace()

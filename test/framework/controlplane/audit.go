@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -47,63 +48,115 @@ func (cp *ControlPlane) AuditLog() string { return cp.folder.file("audit.log") }
 // All requests are logged except for reads and leases of the components and nodes themselves. A request's
 // event is written while its answer is being sent: a client may have the answer a moment before the log has the event.
 func (cp *ControlPlane) AuditEvents(keep func(AuditEvent) bool) ([]AuditEvent, error) {
-	if !cp.options.AuditLog {
-		return nil, errors.New("read audit log: Options.AuditLog is not set")
-	}
-	return ReadAuditLog(cp.AuditLog(), keep)
+	return cp.auditEvents("", keep)
 }
 
 // AuditEventsOf returns the requests of one user that keep chooses, as AuditEvents does; a log of many users is
 // read much faster so.
 func (cp *ControlPlane) AuditEventsOf(user string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	return cp.auditEvents(user, func(e AuditEvent) bool { return e.User == user && (keep == nil || keep(e)) })
+}
+
+// auditEvents reads on from where the log was left when it was last read for the text.
+func (cp *ControlPlane) auditEvents(text string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
 	if !cp.options.AuditLog {
 		return nil, errors.New("read audit log: Options.AuditLog is not set")
 	}
-	return readAuditLog(cp.AuditLog(), []byte(user),
-		func(e AuditEvent) bool { return e.User == user && (keep == nil || keep(e)) })
+	cp.audit.mu.Lock()
+	defer cp.audit.mu.Unlock()
+	if cp.audit.of == nil {
+		cp.audit.of = map[string]*auditTail{}
+	}
+	tail, found := cp.audit.of[text]
+	if !found {
+		tail = newAuditTail(cp.AuditLog(), text)
+		cp.audit.of[text] = tail
+	}
+	if err := tail.read(); err != nil {
+		return nil, err
+	}
+	return tail.chosen(keep), nil
+}
+
+// auditTails are what was read of the audit log, by the text that its lines contain.
+type auditTails struct {
+	mu sync.Mutex
+	of map[string]*auditTail
 }
 
 // ReadAuditLog reads the audit log at path. Each request appears once, with the first of its stages
 // that was logged: a watch when it began, everything else when it was answered. A last line that is still being
 // written is left for the next reading.
 func ReadAuditLog(path string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
-	return readAuditLog(path, nil, keep)
+	tail := newAuditTail(path, "")
+	if err := tail.read(); err != nil {
+		return nil, err
+	}
+	return tail.chosen(keep), nil
 }
 
-// readAuditLog decodes only the lines that contain a text.
-func readAuditLog(path string, text []byte, keep func(AuditEvent) bool) ([]AuditEvent, error) {
-	file, err := os.Open(path)
+// auditTail is what was read of an audit log so far: the requests of the lines that contain a text.
+type auditTail struct {
+	path   string
+	text   []byte
+	offset int64
+	lines  int
+	seen   map[string]bool
+	events []AuditEvent
+}
+
+func newAuditTail(path, text string) *auditTail {
+	return &auditTail{path: path, text: []byte(text), seen: map[string]bool{}}
+}
+
+// chosen returns the requests that keep chooses.
+func (a *auditTail) chosen(keep func(AuditEvent) bool) (events []AuditEvent) {
+	for _, e := range a.events {
+		if keep == nil || keep(e) {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// read reads on to the end of the log.
+func (a *auditTail) read() error {
+	file, err := os.Open(a.path)
 	if err != nil {
-		return nil, fmt.Errorf("read audit log: %w", err)
+		return fmt.Errorf("read audit log: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-
-	var events []AuditEvent
-	seen := map[string]bool{}
-	lines := bufio.NewReaderSize(file, 64<<10)
-	for number := 1; ; number++ {
+	if _, err := file.Seek(a.offset, io.SeekStart); err != nil {
+		return fmt.Errorf("read audit log: %w", err)
+	}
+	for lines := bufio.NewReaderSize(file, 64<<10); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return events, nil
+			return nil
+		}
+		if err == nil {
+			err = a.take(line)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read audit log: %w", err)
+			return fmt.Errorf("read audit log: line %d: %w", a.lines+1, err)
 		}
-		if !bytes.Contains(line, text) {
-			continue
-		}
-		event, err := decodeAuditLine(line)
-		if err != nil {
-			return nil, fmt.Errorf("read audit log: line %d: %w", number, err)
-		}
-		if seen[event.ID] {
-			continue
-		}
-		seen[event.ID] = true
-		if keep == nil || keep(event) {
-			events = append(events, event)
-		}
+		a.offset += int64(len(line))
+		a.lines++
 	}
+}
+
+// take keeps the request of a whole line, unless it is known.
+func (a *auditTail) take(line []byte) error {
+	if !bytes.Contains(line, a.text) {
+		return nil
+	}
+	event, err := decodeAuditLine(line)
+	if err != nil || a.seen[event.ID] {
+		return err
+	}
+	a.seen[event.ID] = true
+	a.events = append(a.events, event)
+	return nil
 }
 
 // auditLineStart begins each event. An API server that was killed while it wrote one leaves a part of it, which the

@@ -57,3 +57,52 @@ func TestReadAuditLog(t *testing.T) {
 		})
 	}
 }
+
+// TestAuditLogIsReadOnFromWhereItWas has lines be written between two readings, one of them in two parts.
+func TestAuditLogIsReadOnFromWhereItWas(t *testing.T) {
+	cp := &ControlPlane{options: Options{AuditLog: true}, folder: folder{path: t.TempDir()}}
+	events := func(user string) string {
+		t.Helper()
+		list, err := cp.AuditEventsOf(user, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var verbs []string
+		for _, e := range list {
+			verbs = append(verbs, e.Verb)
+		}
+		return strings.Join(verbs, " ")
+	}
+	line := func(id, user, verb string) string {
+		return `{"kind":"Event","auditID":"` + id + `","verb":"` + verb + `","user":{"username":"` + user + `"}}` + "\n"
+	}
+	second := line("2", "me", "patch")
+	write := func(text string) {
+		t.Helper()
+		file, err := os.OpenFile(cp.AuditLog(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(line("1", "me", "get") + second[:20])
+	if got := events("me"); got != "get" {
+		t.Errorf("read %q, want the whole line alone", got)
+	}
+	write(second[20:] + line("3", "other", "delete") + line("1", "me", "get"))
+	if got := events("me"); got != "get patch" {
+		t.Errorf("read %q, want each request once", got)
+	}
+	if got := events("other"); got != "delete" {
+		t.Errorf("read %q of another user", got)
+	}
+	read := cp.audit.of["me"].offset
+	if info, err := os.Stat(cp.AuditLog()); err != nil || info.Size() != read {
+		t.Errorf("the log was read up to %d of %d bytes: %v", read, info.Size(), err)
+	}
+}

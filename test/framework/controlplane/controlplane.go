@@ -33,6 +33,7 @@ type ControlPlane struct {
 	url       string
 	etcd      string
 	admin     *rest.Config
+	audit     auditTails
 
 	stop    sync.Once
 	stopErr error
