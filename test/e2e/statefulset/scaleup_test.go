@@ -3,11 +3,6 @@
 package statefulset
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,53 +12,75 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// seedVariable repeats the delays of a run.
-const seedVariable = "SEED"
+// step is how far a scale-down has come, at least, when the set is scaled up again.
+type step struct {
+	name string
+	wait func(*set)
+	// fresh: the claim is deleted by then, so that the pod has to get an empty volume. Before, it may get either.
+	fresh bool
+}
 
-// TestScaleUpWhileTheOldClaimIsGoing scales sets down and up again: after a random delay or, one of four, when the
-// claim is going, however long that takes. Their pods take 2 seconds to end. What runs at the end has either an empty
-// volume, or its old one with its data and nothing that deletes it.
+func scaleDownSteps() []step {
+	return []step{
+		{"nothing", func(*set) {}, false},
+		{"the StatefulSet controller has seen it", waitObserved, false},
+		{"the claim is condemned", waitCondemned, false},
+		{"the pod ends", waitEnding, false},
+		{"the pod has ended", waitEnded, false},
+		{"the claim is going", waitGoing, true},
+		{"the claim is gone", waitClaimGone, true},
+	}
+}
+
+// TestScaleUpWhileTheOldClaimIsGoing scales sets down, and up again after each step of the scale-down. Their pods take 2
+// seconds to end. What runs at the end has either an empty volume, or its old one with its data and nothing that deletes
+// it.
 func TestScaleUpWhileTheOldClaimIsGoing(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
 	t.Parallel()
-	seed := rand.Uint64()
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("%s=%d", seedVariable, seed)
-	random := rand.New(rand.NewPCG(seed, 0))
 	env := newEnvironment(t)
-	const rounds = 20
 	var all []scenario
-	var fresh atomic.Int32
-	for n := range rounds {
-		delay := time.Duration(random.Int64N(int64(2 * ending)))
-		if n%5 == 0 {
-			delay = 0
+	for how, changes := range map[string][]func(*appsv1.StatefulSet){
+		"OrderedReady": {slowly}, "Parallel": {slowly, parallel},
+	} {
+		for _, step := range scaleDownSteps() {
+			all = append(all, scenario{how + ", after: " + step.name, func(env *environment) {
+				if fresh := scaleUpAfter(env, step.wait, changes...); step.fresh && !fresh {
+					env.T.Error("the claim was going, and the pod has its old volume")
+				}
+			}})
 		}
-		how := "OrderedReady"
-		changes := []func(*appsv1.StatefulSet){slowly}
-		if n%2 == 1 {
-			how, changes = "Parallel", append(changes, parallel)
-		}
-		after, wait := delay.Round(time.Millisecond).String(), func(*set) { time.Sleep(delay) }
-		if n%4 == 3 {
-			after, wait = "the deletion of the claim", waitGoing
-		}
-		all = append(all, scenario{fmt.Sprintf("%d, %s, after %s", n, how, after), func(env *environment) {
-			if scaleUpAfter(env, wait, changes...) {
-				fresh.Add(1)
-			}
-		}})
 	}
 	env.run(all...)
-	t.Logf("%d of %d pods got an empty volume", fresh.Load(), len(all))
-	if fresh.Load() < rounds/4 {
-		t.Error("too few sets were scaled up after their scale-down was noticed")
-	}
+}
+
+func waitObserved(s *set) {
+	s.T.Helper()
+	s.Eventually("the scale-down is observed", func() bool {
+		o := s.object()
+		return o.Status.ObservedGeneration == o.Generation
+	})
+}
+
+// waitCondemned waits until the pod that is scaled away owns its claim.
+func waitCondemned(s *set) {
+	s.T.Helper()
+	s.waitClaim(1, "condemned", func(claim *v1.PersistentVolumeClaim) bool {
+		return claim == nil || owner(claim, "Pod") != nil
+	})
+}
+
+func waitEnding(s *set) {
+	s.T.Helper()
+	s.Eventually("the pod ends", func() bool {
+		pod := s.pods()[s.podName(1)]
+		return pod == nil || pod.DeletionTimestamp != nil
+	})
+}
+
+func waitEnded(s *set) {
+	s.T.Helper()
+	s.Eventually("the pod has ended", func() bool { return s.pods()[s.podName(1)] == nil })
 }
 
 // waitGoing waits until the claim of the pod that is scaled away is being deleted.
@@ -72,6 +89,11 @@ func waitGoing(s *set) {
 	s.waitClaim(1, "going", func(claim *v1.PersistentVolumeClaim) bool {
 		return claim == nil || claim.DeletionTimestamp != nil
 	})
+}
+
+func waitClaimGone(s *set) {
+	s.T.Helper()
+	s.waitClaim(1, "gone", func(claim *v1.PersistentVolumeClaim) bool { return claim == nil })
 }
 
 // scaleUpAfter plays one round, and reports whether the pod got an empty volume.
