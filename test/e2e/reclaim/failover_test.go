@@ -22,7 +22,7 @@ func TestFailoverFinishesDeletion(t *testing.T) {
 		return slices.Concat(fixture.FastRetries(),
 			[]string{"--leader-election", "--leader-election-namespace=" + env.Namespace}, flags)
 	}
-	leader := env.StartSidecar(replica(fixture.ReplicaFlags("replica-1"))...)
+	leader := env.StartSidecar(replica(fixture.NextReplicaFlags("replica-1"))...)
 	env.Must(leader.WaitLog(env.WithTimeout(), "Became the leader"))
 	follower := env.StartSidecar(replica(fixture.NextReplicaFlags("replica-2"))...)
 	vol := env.MakeVolume(objects.Spec{})
@@ -41,6 +41,7 @@ func TestFailoverFinishesDeletion(t *testing.T) {
 		}
 	}
 	leader.Kill()
+	env.HandOverLease(env.LeaseName(), "replica-1")
 	env.Must(follower.WaitLog(env.WithTimeout(), "Became the leader"))
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	env.ExpectDeleted(vol, 2)

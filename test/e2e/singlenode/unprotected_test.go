@@ -6,14 +6,12 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // TestWithoutPolicies has somebody delete the policies that keep lock, gate and hold, and do what they refuse.
@@ -23,8 +21,8 @@ func TestWithoutPolicies(t *testing.T) {
 	env.removePolicies()
 	t.Run("the judge finds the mistakes of a program that removes gates at once",
 		func(t *testing.T) { testJudgeFinds(env.scenario(t)) })
-	t.Run("a former leader writes nothing", func(t *testing.T) {
-		env.scenario(t).play(scenario{mode: modeAll, play: testFormerLeader})
+	t.Run("the leader is killed", func(t *testing.T) {
+		env.scenario(t).play(scenario{mode: modeAll, play: testLeaderKilled})
 	})
 	g := env.startVolumeGuard("--leader-election=false")
 	env.run(
@@ -104,19 +102,11 @@ func testForgedUnused(env *environment) {
 	env.inTurn(claim)
 }
 
-// testFormerLeader has the leader stand still while a pod waits, which is about to get a claim: it would give it to the
-// pod when it resumes, as the next leader does.
-func testFormerLeader(env *environment) {
-	home := *env.Environment
-	home.Namespace = env.DriverNamespace // of the account
-	user, kubeconfig := home.SecondAccount("former")
-	binary, err := fixture.VolumeGuardBinary()
-	env.Must(err)
-	former := env.StartReplica(program.Options{
-		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
-			flags(fixture.ReplicaFlags("former")...)...),
-	})
+// testLeaderKilled kills the leader while pods wait, of which one is about to get a claim: the next leader gives it to
+// one, and then to each of the others in turn.
+func testLeaderKilled(env *environment) {
+	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
+	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
 	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
 	claim := env.claim()
 	first := env.runningPod(claim)
@@ -126,11 +116,10 @@ func testFormerLeader(env *environment) {
 		env.waits(pod, "ClaimInUse", claim, first.Name)
 		waiting = append(waiting, pod)
 	}
-	env.Must(former.Pause())
+	former.Kill()
 	env.Must(first.Delete(env.Ctx))
+	env.HandOverLease(fixture.VolumeGuardName, "former")
 	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
-	resumed := time.Now()
-	env.Must(former.Resume())
 	for range waiting {
 		pod := env.onePod("running", isRunning)
 		env.Must(env.deletePod(pod))
@@ -138,7 +127,6 @@ func testFormerLeader(env *environment) {
 			return len(env.pods(func(now *v1.Pod) bool { return now.UID == pod.UID })) == 0
 		})
 	}
-	env.ExpectNoWritesAfter(former, user, resumed)
 	env.Must(next.Terminate())
 }
 

@@ -30,7 +30,7 @@ func TestFailures(t *testing.T) {
 	t.Run("the StatefulSet controller does not notice a scale-up", func(t *testing.T) { testForgotten(env.scenario(t)) })
 	t.Run("the StatefulSet controller creates a pod with a claim that is going",
 		func(t *testing.T) { testOldClaim(env.scenario(t)) })
-	t.Run("a former leader writes nothing", func(t *testing.T) { testFormerLeader(env.scenario(t)) })
+	t.Run("the leader is replaced", func(t *testing.T) { testLeaderReplaced(env.scenario(t)) })
 	if !env.field { // where Kubernetes has the policy, no pod is deleted
 		// The former leader has created the Lease, with an account of its own.
 		env.ExpectAllRulesUsed(env.rules, "create leases.coordination.k8s.io")
@@ -224,38 +224,23 @@ func (s *set) waitReports(claim types.UID, reason string, times int32) {
 	})
 }
 
-// testFormerLeader condemns claims when the former leader resumes: it would delete them as the leader does.
-func testFormerLeader(env *environment) {
-	user, kubeconfig := env.secondAccount("former")
-	binary, err := fixture.VolumeGuardBinary()
-	env.Must(err)
-	former := env.StartReplica(program.Options{
-		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
-			flags(fixture.ReplicaFlags("former")...)...),
-	})
+// testLeaderReplaced kills the leader before a claim is condemned: the next leader deletes it, and those that are
+// condemned later.
+func testLeaderReplaced(env *environment) {
+	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
+	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
 	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
 	s := env.runningSet(3, onScaledown)
 	first, second, third := s.write(0), s.write(1), s.write(2)
 	s.losePod(2)
-	env.Must(former.Pause())
+	former.Kill()
 	s.scale(2)
+	env.HandOverLease(fixture.VolumeGuardName, "former")
 	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
 	s.setFirstReady(true)
-	resumed := time.Now()
-	env.Must(former.Resume())
 	s.expectDeleted(third)
 	s.abandon()
 	s.expectDeleted(second)
 	first.isKept()
-	env.ExpectNoWritesAfter(former, user, resumed)
 	env.Must(next.Terminate())
-}
-
-// secondAccount is SecondAccount for the account of volume-guard, which is in the namespace of the driver.
-func (env *environment) secondAccount(name string) (user, kubeconfig string) {
-	env.T.Helper()
-	home := *env.Environment
-	home.Namespace = env.DriverNamespace
-	return home.SecondAccount(name)
 }

@@ -188,7 +188,8 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 }
 
 // TestFormerPodSafetyLeaderWritesNothing confirms the end of pods when the former leader resumes: it would release them
-// as the leader does.
+// as the leader does. It speaks for all controllers of volume-guard, which write by one client. Its lease runs out: the
+// Lease alone, which a test could write, does not end what a former leader may do by its own clock.
 func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
