@@ -12,13 +12,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const (
-	// policySettles is how long an admission policy must have stood unchanged before a PV that is bound without the
-	// finalizer counts as missed: API servers learn of a policy within seconds, and clocks differ.
-	policySettles = time.Minute
-	// policyEvery is how often the policy is read at most while PVs are missed.
-	policyEvery = 10 * time.Second
-)
+// policyEvery is how often the policy is read at most while PVs are missed.
+const policyEvery = 10 * time.Second
 
 // admissions are the PVs that became ones to be protected and were not protected in the same write, since the policy
 // was read last. It is safe for concurrent use.
@@ -78,7 +73,7 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 		wait := policyEvery
 		count, first, since := r.admissions.take()
 		if missed, known := r.missed(ctx, since); !known {
-			wait = policySettles // none that begins now counts before
+			wait = r.cfg.AdmissionPolicySettles // none that begins now counts before
 		} else if missed {
 			r.metrics.missed.Add(float64(count))
 			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count",
@@ -107,5 +102,5 @@ func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bo
 		klog.FromContext(ctx).V(2).Info("Whether an admission policy protects the driver's PVs could not be read", "err", err)
 		return false, false
 	}
-	return known && at.Sub(stands) >= policySettles, known
+	return known && at.Sub(stands) >= r.cfg.AdmissionPolicySettles, known
 }

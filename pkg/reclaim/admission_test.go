@@ -61,6 +61,7 @@ func TestWhatThePolicyMissesIsNoted(t *testing.T) {
 // TestAPolicyThatIsIneffectiveIsReportedOnce, and what it misses is counted.
 func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 	registry, events := prometheus.NewRegistry(), record.NewFakeRecorder(10)
+	const settles = time.Minute // the default
 	_, r := newWorldWith(t, Config{Events: events, Metrics: registry})
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // a timer orders nothing for the race detector
@@ -95,7 +96,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		}
 		step("none is missed", 0, time.Hour, 0, 0)
 		step("there is no policy", 1, 0, 1, 0)
-		step("nor a moment later", 3, policySettles-time.Second, 1, 0)
+		step("nor a moment later", 3, settles-time.Second, 1, 0)
 		set := func(at time.Time, is bool, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -104,8 +105,8 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		set(time.Time{}, true, errors.New("may not be read"))
 		step("it may not be read", 0, 2*time.Second, 2, 0)
 		set(time.Now(), true, nil)
-		step("it may be read a minute later", 0, policySettles, 2, 0)
-		set(time.Now().Add(-policySettles+time.Second), true, nil)
+		step("it may be read a minute later", 0, settles, 2, 0)
+		set(time.Now().Add(-settles+time.Second), true, nil)
 		step("it is too young", 1, 0, 3, 0)
 		time.Sleep(time.Minute)
 		step("it has stood for long enough", 1, 0, 4, 1)

@@ -92,6 +92,10 @@ type Config struct {
 	// finalizer nevertheless are counted, and reported once (AdmissionPolicyIneffective). It is called when there are
 	// any, every 10 seconds at most, by one goroutine. Default: nothing is asked.
 	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
+	// AdmissionPolicySettles is how long an admission policy must have stood unchanged before a PV that is bound without
+	// the finalizer counts as missed: API servers learn of a policy within seconds, and clocks differ. With less than
+	// that, PVs are reported that no API server could have protected. Default 1 minute.
+	AdmissionPolicySettles time.Duration
 	// Deleted, if set, is called for each volume that was deleted with its class, and the topology segments from which
 	// it could be used, none where they are not known. It must return at once. Default none.
 	Deleted func(class string, at []map[string]string)
@@ -128,6 +132,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Brake.Window = cmp.Or(c.Brake.Window, time.Minute)
 	c.TakeoverPeriod = cmp.Or(c.TakeoverPeriod, 15*time.Second)
+	c.AdmissionPolicySettles = cmp.Or(c.AdmissionPolicySettles, time.Minute)
 	c.Workers = cmp.Or(c.Workers, 100)
 	c.ProtectWorkers = cmp.Or(c.ProtectWorkers, 8)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
@@ -159,6 +164,8 @@ func (c Config) Validate() error {
 	wrong.If(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
 		"brake: no Lease is named that says whether it is on")
 	wrong.If(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
+	wrong.If(c.AdmissionPolicySettles < 0, "time for an admission policy to settle: %v is negative",
+		c.AdmissionPolicySettles)
 	wrong.Workers(c.Workers)
 	wrong.If(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
 	wrong.Retries(c.RetryStart, c.RetryMax)

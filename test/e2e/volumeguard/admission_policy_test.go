@@ -11,9 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -236,36 +234,4 @@ func testReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
 		env.AnnotatePV(vol, "e2e.csi-reclaimer.io/touched", "yes")
 	}
 	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
-}
-
-// testIneffectiveAdmissionPolicyIsReported has a policy that exists and adds nothing, here because of one more
-// condition.
-func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
-	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
-	env := newEnvironment(t)
-	fixture.SidecarBinary(t) // compiled before the policy counts
-	policy := admission.Policy(volume.RoleOwner, env.Driver)
-	policy.Spec.MatchConditions = append(policy.Spec.MatchConditions,
-		admissionv1.MatchCondition{Name: "off", Expression: "false"})
-	api := env.Client.AdmissionregistrationV1()
-	_, err := api.MutatingAdmissionPolicies().Create(env.Ctx, policy, metav1.CreateOptions{})
-	env.Must(err)
-	t.Cleanup(env.UninstallAdmissionPolicy)
-	_, err = api.MutatingAdmissionPolicyBindings().Create(env.Ctx, admission.Binding(volume.RoleOwner),
-		metav1.CreateOptions{})
-	env.Must(err)
-	began := time.Now()
-	car := env.StartSidecar(fixture.FastRetries()...)
-	early := env.MakeVolume(objects.Spec{Dynamic: true})
-	env.WaitProtected(early) // by the sidecar, and nobody may conclude anything yet
-	env.WaitMetric(car, "csi_reclaimer_admission_policy_missed_total", "0")
-	for time.Since(began) < 65*time.Second { // the time after which a policy counts, and its second
-		time.Sleep(time.Second)
-	}
-	late := env.MakeVolume(objects.Spec{Dynamic: true})
-	env.WaitPVEvent(late, "AdmissionPolicyIneffective", "although an admission policy")
-	env.WaitMetric(car, "csi_reclaimer_admission_policy_missed_total", "1")
-	if env.HasEvent("PersistentVolume", early.Name, "AdmissionPolicyIneffective") {
-		t.Error("a PV from before the policy could be known counts")
-	}
 }
