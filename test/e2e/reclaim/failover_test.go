@@ -10,12 +10,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestFailoverFinishesDeletion kills the leader after the driver deleted the volume and before the PV is released.
 func TestFailoverFinishesDeletion(t *testing.T) {
-	suite.Deep(t, suite.WaitsForClock)
 	t.Parallel()
 	env := newEnvironment(t)
 	replica := func(flags []string) []string {

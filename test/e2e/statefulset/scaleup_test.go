@@ -36,7 +36,7 @@ func scaleDownSteps() []step {
 // seconds to end. What runs at the end has either an empty volume, or its old one with its data and nothing that deletes
 // it.
 func TestScaleUpWhileTheOldClaimIsGoing(t *testing.T) {
-	suite.Deep(t, suite.WaitsForClock)
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	env := newEnvironment(t)
 	var all []scenario
