@@ -123,22 +123,22 @@ func (l *living) populate(ctx context.Context) (err error) {
 // introduce says how to ask about the objects.
 func (l *living) introduce() {
 	l.p.head("A cluster is up, and csi-reclaimer runs in it")
-	l.p.raw("  export KUBECONFIG=" + l.admin)
-	l.p.raw("  export PATH=" + filepath.Dir(l.plugin) + ":$PATH")
+	l.p.raw("    export KUBECONFIG=" + l.admin)
+	l.p.raw("    export PATH=" + filepath.Dir(l.plugin) + ":$PATH")
 	l.p.say("Try, in another terminal:")
-	l.p.raw("  kubectl get pv,pvc")
-	l.p.raw("  kubectl reclaim status")
-	l.p.raw("  kubectl reclaim status --retained")
-	l.p.raw("  kubectl reclaim web")
-	l.p.raw(fmt.Sprintf("  curl -s 'http://%s/leaks?format=json' | kubectl reclaim leaks --from=-", l.program.Address()))
+	l.p.raw("    kubectl get pv,pvc")
+	l.p.raw("    kubectl reclaim status")
+	l.p.raw("    kubectl reclaim status --retained")
+	l.p.raw("    kubectl reclaim web")
+	l.p.raw(fmt.Sprintf("    curl -s 'http://%s/leaks?format=json' | kubectl reclaim leaks --from=-", l.program.Address()))
 	l.p.say("Ask why an object is still there, with kubectl reclaim explain OBJECT. The reasons are:")
 	for _, s := range l.specimens() {
-		l.p.raw(fmt.Sprintf("  %-44s %s", s.object(), s.reason))
+		l.p.raw(fmt.Sprintf("    %-44s %s", s.object(), s.reason))
 	}
 	l.p.say("The volumes, the driver's record of calls, and the log of csi-reclaimer are here:")
-	l.p.raw("  ls " + l.driver.VolumesDir())
-	l.p.raw("  tail -f " + l.driver.LedgerPath())
-	l.p.raw("  tail -f " + l.program.LogPath())
+	l.p.raw("    ls " + l.driver.VolumesDir())
+	l.p.raw("    tail -f " + l.driver.LedgerPath())
+	l.p.raw("    tail -f " + l.program.LogPath())
 	l.p.say("Ctrl-C stops it all and removes it.")
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -42,54 +43,45 @@ func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
 	for _, s := range l.specimens() {
 		t.Run(s.object(), func(t *testing.T) {
 			var said explain.Explanation
-			l.eventually(t, func(ctx context.Context) error {
-				var now explain.Explanation
-				err := askPlugin(ctx, l.plugin, l.admin, &now, "explain", s.object())
-				if err == nil {
-					said = now
-				}
-				return err
-			}, func() bool { return gives(said, s.reason) }, &said)
+			l.eventually(t, &said, func() bool { return gives(said, s.reason) }, "explain", s.object())
 		})
 	}
 	t.Run("status", func(t *testing.T) {
 		var said explain.Status
-		l.eventually(t, func(ctx context.Context) error {
-			said = explain.Status{}
-			return askPlugin(ctx, l.plugin, l.admin, &said, "status", "--driver="+driverName)
-		}, func() bool {
+		l.eventually(t, &said, func() bool {
 			if len(said.Drivers) != 1 {
 				return false
 			}
-			waiting := said.Drivers[0].Waiting
-			return waiting["Held"] == 1 && waiting["Attached"] == 1 && waiting["SharedHandle"] == 1 &&
-				waiting["TerminatingBound"] == 1 && said.Drivers[0].InFlight == 1
-		}, &said)
+			of := said.Drivers[0]
+			return of.Waiting["Held"] == 1 && of.Waiting["Attached"] == 1 && of.Waiting["SharedHandle"] == 1 &&
+				of.Waiting["TerminatingBound"] == 1 && of.InFlight == 1
+		}, "status", "--driver="+driverName)
 	})
 	t.Run("status --retained", func(t *testing.T) {
 		var said struct{ Claims []pluginClaim }
-		l.eventually(t, func(ctx context.Context) error {
-			said.Claims = nil
-			return askPlugin(ctx, l.plugin, l.admin, &said, "status", "--retained")
-		}, func() bool { return len(said.Claims) == 1 && said.Claims[0].Name == "data-db-1" }, &said)
+		l.eventually(t, &said, func() bool { return len(said.Claims) == 1 && said.Claims[0].Name == "data-db-1" },
+			"status", "--retained")
 	})
-	t.Run("leaks", func(t *testing.T) {
-		report := filepath.Join(t.TempDir(), "report.json")
-		var said leaks.Report
-		l.eventually(t, func(ctx context.Context) error {
-			text, err := l.program.Get(ctx, "/leaks?format=json")
-			if err != nil {
-				return nil // no check has ended yet
-			}
-			if err := os.WriteFile(report, []byte(text), 0o600); err != nil {
-				return err
-			}
-			said = leaks.Report{}
-			return askPlugin(ctx, l.plugin, l.admin, &said, "leaks", "--from="+report)
-		}, func() bool {
-			return said.Suspected == 1 && len(said.Volumes) > 0 && strings.HasPrefix(said.Volumes[0].Handle, "leak-")
-		}, &said)
-	})
+	t.Run("leaks", l.testLeaks)
+}
+
+// testLeaks gives the plugin the report of csi-reclaimer, once there is one that has a suspect.
+func (l *living) testLeaks(t *testing.T) {
+	var report string
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) {
+			var err error
+			report, err = l.program.Get(ctx, "/leaks?format=json")
+			return err == nil && strings.Contains(report, string(leaks.ReasonLeakSuspected)), nil
+		})
+	file := filepath.Join(t.TempDir(), "report.json")
+	if err := errors.Join(err, os.WriteFile(file, []byte(report), 0o600)); err != nil {
+		t.Fatalf("%v; the report is %s", err, report)
+	}
+	var said leaks.Report
+	l.eventually(t, &said, func() bool {
+		return said.Suspected == 1 && strings.HasPrefix(said.Volumes[0].Handle, "leak-")
+	}, "leaks", "--from="+file)
 }
 
 // gives reports whether an explanation has a reason: as the decision, in its first line, or as an Event.
@@ -100,13 +92,18 @@ func gives(said explain.Explanation, reason string) bool {
 	return strings.Contains(strings.Join(said.Events, "\n"), ": "+reason+": ")
 }
 
-// eventually asks until the answer is so.
-func (l *living) eventually(t *testing.T, ask func(context.Context) error, so func() bool, said any) {
+// eventually asks the plugin until its answer is so.
+func (l *living) eventually(t *testing.T, said any, so func() bool, args ...string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
-			err := ask(ctx)
-			return err == nil && so(), err
+			// Fields that an answer leaves out would keep those of the answer before.
+			answer := reflect.New(reflect.TypeOf(said).Elem())
+			if err := askPlugin(ctx, l.plugin, l.admin, answer.Interface(), args...); err != nil {
+				return false, err
+			}
+			reflect.ValueOf(said).Elem().Set(answer.Elem())
+			return so(), nil
 		})
 	if err != nil {
 		t.Errorf("%v; the plugin says %+v", err, said)

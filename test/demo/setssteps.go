@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,11 +22,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-const (
-	// snapshotFinalizer keeps a claim while a snapshot of its volume is taken (external-snapshotter).
-	snapshotFinalizer = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
-	claimProtection   = "kubernetes.io/pvc-protection"
-)
+// snapshotFinalizer keeps a claim while a snapshot of its volume is taken (external-snapshotter).
+const snapshotFinalizer = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
 
 // scaleWithoutPod deletes a pod of cache, and scales the set down before the pod is replaced: the StatefulSet
 // controller creates no pod while one before it is not ready.
@@ -70,7 +66,7 @@ func (act *setsAct) setReady(ctx context.Context, ready v1.ConditionStatus) erro
 // all that it does of itself when the claim goes.
 func (act *setsAct) scaleDownAndUp(ctx context.Context) error {
 	act.t.demo("takes a snapshot of the volume of queue-1: its claim is kept until that is done")
-	if err := act.finalize(ctx, queueClaim, []string{snapshotFinalizer, claimProtection}); err != nil {
+	if err := act.finalize(ctx, queueClaim, "finalizers"); err != nil {
 		return err
 	}
 	if err := act.node.cutOff(podNode1); err != nil {
@@ -106,16 +102,13 @@ func (act *setsAct) scaleDownAndUp(ctx context.Context) error {
 		return err
 	}
 	act.t.api("pod queue-1 is gone, and its claim is terminating")
-	return act.finalize(ctx, queueClaim, []string{claimProtection})
+	return act.finalize(ctx, queueClaim, "$deleteFromPrimitiveList/finalizers")
 }
 
-// finalize sets the finalizers of a claim.
-func (act *setsAct) finalize(ctx context.Context, claim string, finalizers []string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err != nil {
-		return err
-	}
-	_, err = act.claims().Patch(ctx, claim, types.MergePatchType, patch, metav1.PatchOptions{})
+// finalize adds the finalizer of the snapshot to a claim, or removes it. Others come and go meanwhile.
+func (act *setsAct) finalize(ctx context.Context, claim, directive string) error {
+	_, err := act.claims().Patch(ctx, claim, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"metadata":{%q:[%q]}}`, directive, snapshotFinalizer), metav1.PatchOptions{})
 	return err
 }
 
