@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // server is a real API server without controllers.
@@ -37,6 +38,9 @@ type server struct {
 func TestAgainstRealAPIServers(t *testing.T) {
 	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.Newest} {
 		t.Run(string(version), func(t *testing.T) {
+			if version != controlplane.Newest {
+				suite.Deep(t, suite.OtherVersion)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			cp, err := controlplane.Start(ctx, version, controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
