@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -315,33 +314,16 @@ func testBack(p *part) {
 	p.expectNoFence(p.machines...)
 }
 
-// storms are nodes that fall silent together, or again and again.
+// storms are nodes that fall silent together. For how long a policy waits, and for nodes that flap, see
+// TestNodeIsFencedOnceItWasSilentForLongEnough of pkg/fencing, which has a clock of its own.
 func storms() []scenario {
 	return []scenario{
-		{"a policy waits before it fences", testPatience},
 		{"a whole zone is unreachable", testZone},
-		{"a node that flaps is not fenced", testFlapping},
 	}
 }
 
 // one returns the name of a policy of one scenario, whose name is that of no other.
 func (env *environment) one(name string) string { return fmt.Sprintf("%s-%s", name, env.Namespace) }
-
-func testPatience(env *environment) {
-	policy := env.one("patience")
-	m := env.selected(policy, nil)
-	w := env.workload(m, impatient)
-	env.policy(policy)
-	silent := time.Now()
-	m.lose()
-	env.waitJudgement(policy, m, "Patience")
-	f := env.waitFenceOf(policy, m)
-	if waited := f.get().CreationTimestamp.Sub(silent); waited < least-time.Second { // the time stamp has whole seconds
-		env.T.Errorf("the node was fenced after %v, and the policy waits %v", waited, least)
-	}
-	f.completeJob(doFence, 1)
-	w.waitReplaced(env.spare.name)
-}
 
 // testZone: when one node of the zone is back, the other one is fenced.
 func testZone(env *environment) {
@@ -361,19 +343,4 @@ func testZone(env *environment) {
 	f.completeJob(doFence, 1)
 	w.waitReplaced(env.spare.name)
 	env.expectNoFence(first)
-}
-
-func testFlapping(env *environment) {
-	policy := env.one("flapping")
-	m := env.selected(policy, nil)
-	w := env.workload(m)
-	env.policy(policy, func(s *v1alpha1.FencePolicySpec) { s.WaitForTolerations = ptr.To(false) })
-	for began := time.Now(); time.Since(began) < least+20*time.Second; {
-		m.lose()
-		env.waitJudgement(policy, m, "Patience")
-		m.resume()
-		m.waitReady(v1.ConditionTrue)
-	}
-	env.expectNoFence(m)
-	w.expectHeld()
 }

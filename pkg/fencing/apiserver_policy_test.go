@@ -1,0 +1,184 @@
+//go:build controlplane && unix
+
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// pollClock is a fake clock that says when the controller waits for the next list of Leases.
+type pollClock struct {
+	*testclock.FakeClock
+	armed chan struct{}
+}
+
+func (c pollClock) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	if d == leasePoll {
+		c.armed <- struct{}{}
+	}
+	return timer
+}
+
+// outageBench is a node with a pod that waits for it, one that runs, and a controller with a clock that the test steps.
+type outageBench struct {
+	*bench
+	runs   *bench
+	c      *Controller
+	clock  pollClock
+	canary int
+	// cutOff: the node that runs does not renew its Lease.
+	cutOff bool
+}
+
+func newOutageBench(t *testing.T, name string) *outageBench {
+	t.Helper()
+	o := &outageBench{bench: newBench(t, name), runs: newBench(t, name+"-runs"),
+		clock: pollClock{testclock.NewFakeClock(time.Now()), make(chan struct{}, 1)}}
+	o.report(v1.ConditionTrue, "boot-1")
+	o.runs.report(v1.ConditionTrue, "boot-1")
+	_, err := o.clients.Core.Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	o.must(err)
+	_, err = o.clients.Core.Pods(name).Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waits"},
+		Spec: v1.PodSpec{NodeName: name, Containers: []v1.Container{{Name: "c", Image: "none"}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}}, metav1.CreateOptions{})
+	o.must(err)
+	o.policy(name)
+	o.policy(name + "-canary")
+	o.c, err = New(admin, Config{Clock: o.clock})
+	o.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- o.c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); o.must(<-ended) })
+	return o
+}
+
+// policy creates a FencePolicy with the shortest patience there is, for the nodes with its label.
+func (o *outageBench) policy(name string) {
+	o.Helper()
+	_, err := o.clients.own.Policies.Create(o.Context(), &v1alpha1.FencePolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.FencePolicySpec{
+			NodeSelector:     metav1.LabelSelector{MatchLabels: map[string]string{"test": name}},
+			UnreachableAfter: metav1.Duration{Duration: fencing.SilentAfter}, Agents: []v1alpha1.Agent{manual()},
+			MaxFences: intstr.FromInt32(100), MaxFencesPerZone: 100, HaltAbove: 100, WaitForTolerations: ptr.To(false),
+		},
+	}, metav1.CreateOptions{})
+	o.must(err)
+	o.Cleanup(func() { o.must(o.clients.own.Policies.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	if name == o.node {
+		_, err = o.clients.Core.Nodes().Patch(o.Context(), o.node, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"test":%q}}}`, name), metav1.PatchOptions{})
+		o.must(err)
+	}
+}
+
+// turn has the node become unreachable, or come back, and returns when the controller has seen that.
+func (o *outageBench) turn(unreachable bool) {
+	o.Helper()
+	if unreachable {
+		o.report(v1.ConditionUnknown, "boot-1")
+	} else {
+		o.report(v1.ConditionTrue, "boot-1")
+	}
+	o.until("the controller sees it", func() bool {
+		return slices.Contains(o.c.observer.unreachable(), o.node) == unreachable
+	})
+}
+
+// pass steps the clock to the next list of Leases, which shows a renewal of the node that runs unless it is cut off, and
+// returns when the controller has worked on all policies since: on one, too, that was changed after the others were to be worked on.
+func (o *outageBench) pass() {
+	o.Helper()
+	<-o.clock.armed
+	if !o.cutOff {
+		o.runs.renew()
+	}
+	o.clock.Step(leasePoll)
+	<-o.clock.armed // the Leases are listed
+	o.clock.armed <- struct{}{}
+	if _, known := o.c.view.clear(o.clock.Now()); !known {
+		return // no policy is worked on before a later list
+	}
+	o.canary++
+	name := o.node + "-canary"
+	changed, err := o.clients.own.Policies.Patch(o.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"maxFencesPerZone":%d}}`, o.canary), metav1.PatchOptions{})
+	o.must(err)
+	o.until("the policies were worked on", func() bool {
+		now, err := o.clients.own.Policies.Get(o.Context(), name, metav1.GetOptions{})
+		o.must(err)
+		return now.Status.ObservedGeneration == changed.Generation
+	})
+}
+
+// silent returns for how long the controller has seen the node silent.
+func (o *outageBench) silent() time.Duration {
+	since, _ := o.c.view.since(o.node)
+	if since.IsZero() {
+		return 0
+	}
+	return o.clock.Since(since)
+}
+
+// TestNodeIsFencedOnceItWasSilentForLongEnough has a node be unreachable again and again, each time for less than the
+// patience of its policy and in all for much longer, and then stay so.
+func TestNodeIsFencedOnceItWasSilentForLongEnough(t *testing.T) {
+	o := newOutageBench(t, "flaps")
+	for range 4 {
+		o.turn(true)
+		for waited := leasePoll; waited < fencing.SilentAfter; waited += leasePoll {
+			o.pass()
+		}
+		if o.fence().UID != "" {
+			t.Fatal("WRONG FENCE: a node that was never silent for as long as its policy waits")
+		}
+		o.turn(false)
+		o.renew()
+	}
+	o.turn(true)
+	for o.silent() < fencing.SilentAfter {
+		if o.fence().UID != "" {
+			t.Fatalf("the node was fenced after %v, and its policy waits %v", o.silent(), fencing.SilentAfter)
+		}
+		o.pass()
+	}
+	o.until("the node is fenced", func() bool { return o.fence().Spec.PolicyName == o.node })
+}
+
+// TestNoNodeIsFencedWhileNoNodeRenews has all nodes be silent, as those are that a control plane cannot reach.
+func TestNoNodeIsFencedWhileNoNodeRenews(t *testing.T) {
+	o := newOutageBench(t, "no-view")
+	o.turn(true)
+	o.cutOff = true
+	for o.silent() < 2*fencing.SilentAfter {
+		o.pass()
+	}
+	if o.fence().UID != "" {
+		t.Fatal("WRONG FENCE: the control plane is more likely to be cut off than each of the nodes")
+	}
+	o.cutOff = false
+	o.until("the node is fenced when the other one is back", func() bool {
+		o.pass()
+		return o.fence().Spec.PolicyName == o.node
+	})
+}
