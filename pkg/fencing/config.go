@@ -17,6 +17,11 @@ import (
 type Config struct {
 	// KeepReturned is how long a NodeFence is kept after its node has returned. Default 1 hour; 0 is the default.
 	KeepReturned time.Duration
+	// SilentAfter is how long a node that runs takes at most to renew its Lease: nodeLeaseDurationSeconds of the kubelet,
+	// and node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, and no less: a
+	// shorter one takes nodes that run for fenced ones, and releases what they still write to. A test, which has a Clock
+	// of its own, may set any.
+	SilentAfter time.Duration
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool
 	// Workers is how many NodeFences are worked on at once, which also bounds the load on the API server. Default 10.
@@ -35,6 +40,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.KeepReturned = cmp.Or(c.KeepReturned, DefaultKeepReturned)
+	c.SilentAfter = cmp.Or(c.SilentAfter, fencing.SilentAfter)
 	c.Workers = cmp.Or(c.Workers, 10)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	c.Events = settings.Events(c.Events, c.DryRun)
@@ -44,7 +50,7 @@ func (c Config) withDefaults() Config {
 
 // rules returns the settings that decisions depend on.
 func (c Config) rules() fencing.Rules {
-	return fencing.Rules{KeepReturned: c.KeepReturned, DryRun: c.DryRun}
+	return fencing.Rules{KeepReturned: c.KeepReturned, SilentAfter: c.SilentAfter, DryRun: c.DryRun}
 }
 
 func (c Config) retries() controller.Backoff {
@@ -55,6 +61,8 @@ func (c Config) retries() controller.Backoff {
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.KeepReturned < 0, "time to keep NodeFences: %v is negative", c.KeepReturned)
+	wrong.If(c.SilentAfter < 0 || c.Clock == nil && c.SilentAfter != 0 && c.SilentAfter < fencing.SilentAfter,
+		"time until a node counts as silent: %v is less than %v", c.SilentAfter, fencing.SilentAfter)
 	wrong.Workers(c.Workers)
 	wrong.Retries(c.RetryStart, c.RetryMax)
 	return wrong.Err()

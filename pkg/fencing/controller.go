@@ -61,7 +61,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 func newController(cfg Config, cluster cluster, policies policyCluster, runner runner) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, policies: policies, runner: runner, metrics: newMetrics(),
-		view: newView()}
+		view: newView(cfg.SilentAfter)}
 	reports := events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.reports, c.policyReports, c.judgements = events.NewRecorder(reports), events.NewRecorder(reports),
 		events.NewRecorder(reports)

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
 )
 
 // TestWithoutTheKinds: the error names the manifest, and an API server that does not answer has not said anything.
@@ -71,5 +73,22 @@ func TestPermissions(t *testing.T) {
 	}
 	if all := writes(Config{}); !slices.Contains(all, "patch nodes") || !slices.Contains(all, "update nodefences/status") {
 		t.Errorf("it asks for %q", all)
+	}
+}
+
+func TestSilenceIsShorterThanItsFloorOnlyWithAnotherClock(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  Config
+		want bool
+	}{
+		"the default":                 {Config{}, true},
+		"longer":                      {Config{SilentAfter: time.Minute}, true},
+		"shorter":                     {Config{SilentAfter: 39 * time.Second}, false},
+		"shorter, with another clock": {Config{SilentAfter: time.Second, Clock: testclock.NewFakeClock(time.Now())}, true},
+		"negative":                    {Config{SilentAfter: -1, Clock: testclock.NewFakeClock(time.Now())}, false},
+	} {
+		if err := c.cfg.Validate(); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

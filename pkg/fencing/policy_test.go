@@ -31,6 +31,17 @@ func outage(t *testing.T, alter ...func(*v1alpha1.FencePolicySpec)) *world {
 	return w
 }
 
+// TestLongerSilenceDelaysFence has nodes renew their Leases seldom, so that the policy's own patience is too short.
+func TestLongerSilenceDelaysFence(t *testing.T) {
+	w := outage(t)
+	w.restart(Config{SilentAfter: 5 * time.Minute})
+	w.pass(4 * time.Minute)
+	w.wantPhase("a", "none")
+	w.wantJudgement("a", fencing.ReasonPatience)
+	w.pass(2 * time.Minute)
+	w.wantPhase("a", v1alpha1.PhaseFencing)
+}
+
 func TestANodeThatIsUnreachableIsFenced(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	w := outage(t)

@@ -17,7 +17,7 @@ const maxJudged = 100
 
 // policyFacts returns what is known for a policy without a live read.
 func (c *Controller) policyFacts(ctx context.Context, p *policy) (fencing.PolicyFacts, error) {
-	f := fencing.PolicyFacts{Name: p.name, Spec: p.spec}
+	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Name: p.name, Spec: p.spec}
 	f.View, _ = c.view.clear(c.cfg.Clock.Now())
 	var errs []error
 	c.observer.nodes.Each(func(n *node) {

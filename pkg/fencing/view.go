@@ -3,8 +3,6 @@ package fencing
 import (
 	"sync"
 	"time"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 )
 
 // view is what this process has seen of the Leases of nodes, by its own clock. It is safe for concurrent use.
@@ -12,6 +10,9 @@ import (
 // The Leases are listed every leasePoll and not watched: a watch delivers a renewal of each node every 10 s, whether a
 // node is unreachable or not.
 type view struct {
+	// silentAfter is how long a node that runs takes at most to renew its Lease.
+	silentAfter time.Duration
+
 	mu sync.Mutex
 	// leases are the resourceVersions of the last list, by node.
 	leases map[string]string
@@ -21,7 +22,9 @@ type view struct {
 	silent map[string]time.Time
 }
 
-func newView() *view { return &view{silent: map[string]time.Time{}} }
+func newView(silentAfter time.Duration) *view {
+	return &view{silentAfter: silentAfter, silent: map[string]time.Time{}}
+}
 
 // saw records a list of Leases. unreachable are the nodes that the watch shows as such.
 func (v *view) saw(leases map[string]string, unreachable []string, now time.Time) {
@@ -73,7 +76,7 @@ func (v *view) since(node string) (at time.Time, version string) {
 func (v *view) clear(now time.Time) (is, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	within := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) <= fencing.SilentAfter }
+	within := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) <= v.silentAfter }
 	is = within(v.renewed)
 	return is, is || !v.began.IsZero() && !within(v.began)
 }

@@ -18,6 +18,11 @@ type Config struct {
 	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has ended, where nothing shows the
 	// unmount: a guess. Default 30 seconds; 0 is the default.
 	UnmountGrace time.Duration
+	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
+	// kubelet that is not cut off ends a pod that has no grace: nodeLeaseDurationSeconds of the kubelet, and
+	// node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, and no less: a
+	// shorter one releases pods that run. A test, which has a Clock of its own, may set any.
+	LeaseDuration time.Duration
 	// DeleteOrphans deletes held pods whose Node does not exist any more, in place of the pod garbage collector of
 	// kube-controller-manager. Default off.
 	DeleteOrphans bool
@@ -47,6 +52,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, podhold.LeaseDuration)
 	c.Workers = cmp.Or(c.Workers, 10)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	c.Events = settings.Events(c.Events, c.DryRun)
@@ -59,7 +65,8 @@ func (c Config) withDefaults() Config {
 
 // rules returns the settings that decisions depend on.
 func (c Config) rules() podhold.Rules {
-	return podhold.Rules{UnmountGrace: c.UnmountGrace, CollectOrphans: c.DeleteOrphans, DryRun: c.DryRun}
+	return podhold.Rules{UnmountGrace: c.UnmountGrace, LeaseDuration: c.LeaseDuration, CollectOrphans: c.DeleteOrphans,
+		DryRun: c.DryRun}
 }
 
 func (c Config) retries() controller.Backoff {
@@ -70,6 +77,8 @@ func (c Config) retries() controller.Backoff {
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
+	wrong.If(c.LeaseDuration < 0 || c.Clock == nil && c.LeaseDuration != 0 && c.LeaseDuration < podhold.LeaseDuration,
+		"time until a kubelet counts as cut off: %v is less than %v", c.LeaseDuration, podhold.LeaseDuration)
 	wrong.Workers(c.Workers)
 	wrong.Retries(c.RetryStart, c.RetryMax)
 	return wrong.Err()

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 )
 
 func TestInventory(t *testing.T) {
@@ -40,7 +41,14 @@ func TestConfig(t *testing.T) {
 	if err := (Config{}).Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, wrong := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: time.Hour, RetryMax: time.Minute}} {
+	for _, right := range []Config{{LeaseDuration: time.Minute},
+		{LeaseDuration: time.Second, Clock: testclock.NewFakeClock(time.Now())}} {
+		if err := right.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, wrong := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: time.Hour, RetryMax: time.Minute},
+		{LeaseDuration: 39 * time.Second}, {LeaseDuration: -1, Clock: testclock.NewFakeClock(time.Now())}} {
 		if wrong.Validate() == nil {
 			t.Errorf("%+v is taken", wrong)
 		}

@@ -314,7 +314,7 @@ func release(f Facts, now time.Time) Decision {
 // rebooted. A node that boots renews its Lease some seconds before it writes its new boot ID, and may be cut off before
 // that, so the renewals have to go on for as long as a node may be silent.
 func contradicted(f Facts, now time.Time) Decision {
-	if f.Sight.RunsSince.IsZero() || f.Sight.LeaseSince.Sub(f.Sight.RunsSince) < SilentAfter {
+	if f.Sight.RunsSince.IsZero() || f.Sight.LeaseSince.Sub(f.Sight.RunsSince) < f.Rules.silentAfter() {
 		return wait(ReasonNodeRuns, nodePoll)
 	}
 	return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {

@@ -40,6 +40,8 @@ type Facts struct {
 type Rules struct {
 	// KeepReturned is how long a NodeFence is kept after its node has returned. Default 1 hour.
 	KeepReturned time.Duration
+	// SilentAfter is how long a node that runs takes at most to renew its Lease. Default SilentAfter.
+	SilentAfter time.Duration
 	// DryRun ends a session before its first write.
 	DryRun bool
 }
@@ -47,7 +49,7 @@ type Rules struct {
 const (
 	// DefaultKeepReturned is the default of Rules.KeepReturned.
 	DefaultKeepReturned = time.Hour
-	// SilentAfter is how long a node that runs takes at most to renew its Lease: nodeLeaseDurationSeconds of the kubelet,
+	// SilentAfter is the default of Rules.SilentAfter: nodeLeaseDurationSeconds of the kubelet,
 	// and node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. A renewal that comes later than
 	// this after a proof is of a node that runs, and not of a request that was under way.
 	SilentAfter = 40 * time.Second
@@ -68,6 +70,13 @@ func (r Rules) keepReturned() time.Duration {
 		return DefaultKeepReturned
 	}
 	return r.KeepReturned
+}
+
+func (r Rules) silentAfter() time.Duration {
+	if r.SilentAfter == 0 {
+		return SilentAfter
+	}
+	return r.SilentAfter
 }
 
 // Fence is a NodeFence as decisions need it.
@@ -284,7 +293,7 @@ func (f Facts) renewed() bool {
 
 // silent reports whether the node has not renewed its Lease for so long that it does not run.
 func (f Facts) silent(now time.Time) bool {
-	return f.Sight.LeaseVersion == f.Lease.Version && now.Sub(f.Sight.LeaseSince) >= SilentAfter
+	return f.Sight.LeaseVersion == f.Lease.Version && now.Sub(f.Sight.LeaseSince) >= f.Rules.silentAfter()
 }
 
 // runsOn reports whether the node shows that it runs as before the proof: it has renewed its Lease, and has the boot ID

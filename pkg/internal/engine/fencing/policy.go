@@ -13,6 +13,8 @@ import (
 // PolicyFacts is all that is known for one FencePolicy at one moment. The zero value of every field means that the fact
 // is not known, or speaks against fencing.
 type PolicyFacts struct {
+	Rules Rules
+
 	Name string
 	Spec v1alpha1.FencePolicySpec
 	// View: this process sees a cluster at run: a Lease of some node was renewed a short time ago.
@@ -82,7 +84,7 @@ func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
 
 // patience returns how long a node has to be unreachable before it is fenced.
 func (f PolicyFacts) patience(n NodeView) time.Duration {
-	patience := max(f.Spec.UnreachableAfter.Duration, SilentAfter)
+	patience := max(f.Spec.UnreachableAfter.Duration, f.Rules.silentAfter())
 	if n.Budgeted {
 		patience += max(f.Spec.BudgetPatience.Duration, 0)
 	}

@@ -98,7 +98,7 @@ func (f Facts) whyNotGone() string {
 		return "The Lease of the node could not be read."
 	}
 	return fmt.Sprintf("The Node does not exist. Its kubelet has %s to show that it runs, by its Lease or by the end of "+
-		"the pod.", LeaseDuration)
+		"the pod.", f.Rules.leaseDuration())
 }
 
 func (f Facts) whyNotOutOfService() string {

@@ -38,6 +38,9 @@ type Rules struct {
 	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has ended where nothing shows it,
 	// counted from when this process first saw that the pod has ended. Default 30 s.
 	UnmountGrace time.Duration
+	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
+	// kubelet that is not cut off ends a pod that has no grace. Default LeaseDuration.
+	LeaseDuration time.Duration
 	// CollectOrphans has pods deleted whose node is gone, for a cluster without the pod garbage collector.
 	CollectOrphans bool
 	// RemovingFinalizers: the finalizer is removed from all pods, whether their processes run or not, because
@@ -51,9 +54,8 @@ const (
 	// DefaultUnmountGrace is the default of Rules.UnmountGrace. It is a guess: a kubelet unmounts within a second, and
 	// tries again for as long as that fails.
 	DefaultUnmountGrace = 30 * time.Second
-	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
-	// kubelet that is not cut off ends a pod that has no grace (nodeLeaseDurationSeconds of the kubelet, and
-	// node-monitor-grace-period before 1.32, are 40 s).
+	// LeaseDuration is the default of Rules.LeaseDuration (nodeLeaseDurationSeconds of the kubelet, and
+	// node-monitor-grace-period before 1.32).
 	LeaseDuration = 40 * time.Second
 )
 
@@ -62,6 +64,13 @@ func (r Rules) unmountGrace() time.Duration {
 		return DefaultUnmountGrace
 	}
 	return r.UnmountGrace
+}
+
+func (r Rules) leaseDuration() time.Duration {
+	if r.LeaseDuration == 0 {
+		return LeaseDuration
+	}
+	return r.LeaseDuration
 }
 
 // Mode is what a namespace asks for. The zero value: nothing, as far as is known.
@@ -283,15 +292,15 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 // does.
 func (f Facts) leaseIn() time.Duration {
 	if f.Sight.LeaseVersion != f.Lease.ResourceVersion {
-		return LeaseDuration
+		return f.Rules.leaseDuration()
 	}
-	return rest(f.Sight.LeaseSince, LeaseDuration, f.Lease.Read.Sent)
+	return rest(f.Sight.LeaseSince, f.Rules.leaseDuration(), f.Lease.Read.Sent)
 }
 
 // forcedIn returns how long a kubelet that is not cut off after all may take to end a pod without grace, not positive
 // when it would have.
 func (f Facts) forcedIn(now time.Time) time.Duration {
-	return rest(f.Sight.GraceZeroSince, LeaseDuration, now)
+	return rest(f.Sight.GraceZeroSince, f.Rules.leaseDuration(), now)
 }
 
 // rest returns what remains of a time that began then, all of it when it has not begun.
