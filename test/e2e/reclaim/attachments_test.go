@@ -15,10 +15,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// soon is after how long a volume is deleted whose attachment has ended: far above what that takes on a machine that
-// keeps each program waiting. No timer ends the wait; without the end of the attachment it lasts for ever.
-const soon = time.Minute
-
 func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
@@ -38,14 +34,10 @@ func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 		t.Errorf("writes while attached: %v", after[len(before):])
 	}
 
+	// No timer ends the wait: see TestWhatTheWatchesTellWakesThoseThatWait of pkg/reclaim.
 	env.Detach(attachment)
-	detached := time.Now()
 	env.WaitPV(vol, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
 	env.ExpectDeleted(vol, 1)
-	if calls := env.DeleteCalls(vol.Handle); len(calls) == 1 && calls[0].Received.Sub(detached) > soon {
-		t.Errorf("the driver was called %v after the attachment's end, want at most %v",
-			calls[0].Received.Sub(detached), soon)
-	}
 	// Our finalizer is removed; this removes the attacher's, as the attacher would.
 	env.WaitPV(vol, "held by the attacher alone", func(pv *v1.PersistentVolume) bool { return !fixture.HasFinalizer(pv) })
 }
@@ -88,7 +80,4 @@ func TestManyAttachedVolumesAreDeletedAfterDetach(t *testing.T) {
 		longest = max(longest, calls[0].Received.Sub(detached[vol.Handle]))
 	}
 	t.Logf("the driver was called at most %v after the attachment's end", longest)
-	if longest > soon {
-		t.Errorf("%v is more than %v", longest, soon)
-	}
 }
