@@ -308,8 +308,10 @@ func (s *set) losePod(ordinal int) {
 // claim returns the claim of an ordinal as it is now, nil for none.
 func (s *set) claim(ordinal int) *v1.PersistentVolumeClaim {
 	s.T.Helper()
-	return s.claimNamed(fmt.Sprintf("data-%s-%d", s.name, ordinal))
+	return s.claimNamed(s.claimName(ordinal))
 }
+
+func (s *set) claimName(ordinal int) string { return fmt.Sprintf("data-%s-%d", s.name, ordinal) }
 
 func (env *environment) claimNamed(name string) *v1.PersistentVolumeClaim {
 	env.T.Helper()
@@ -379,10 +381,10 @@ func (s *set) waitClaim(ordinal int, what string, want func(*v1.PersistentVolume
 				last.DeletionTimestamp)
 		}
 	}()
-	s.Eventually(fmt.Sprintf("claim %d is %s", ordinal, what), func() bool {
-		last = s.claim(ordinal)
-		return want(last)
-	})
+	s.Must(s.WaitClaimNamed(s.WithTimeout(), s.claimName(ordinal), what, func(now *v1.PersistentVolumeClaim) bool {
+		last = now
+		return want(now)
+	}))
 }
 
 // waitOwnedByPod waits until the pod of an ordinal owns its claim.

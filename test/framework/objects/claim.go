@@ -113,6 +113,16 @@ func (c *Claim) Wait(ctx context.Context, what string, want func(*v1.PersistentV
 	}, want, DescribeClaim)
 }
 
+// WaitClaimNamed returns once the claim of a name is as wanted, whichever claim that is; want gets nil for none. The error
+// names the last state.
+func (m Maker) WaitClaimNamed(ctx context.Context, name, what string, want func(*v1.PersistentVolumeClaim) bool) error {
+	volume := &Volume{maker: m, ClaimName: name}
+	return wait(ctx, fmt.Sprintf("claim %q to be %s", name, what), source[v1.PersistentVolumeClaim]{
+		get: volume.Claim, watch: m.Client.CoreV1().PersistentVolumeClaims(m.Namespace).Watch, name: name,
+		same: func(*v1.PersistentVolumeClaim) bool { return true },
+	}, want, DescribeClaim)
+}
+
 // WaitBound returns the claim's volume once it is bound, as Make would have made it.
 func (c *Claim) WaitBound(ctx context.Context) (*Volume, error) {
 	var pvName string

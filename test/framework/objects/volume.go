@@ -199,10 +199,8 @@ func (v *Volume) WaitGone(ctx context.Context) error {
 
 // WaitClaimGone returns once the claim is gone.
 func (v *Volume) WaitClaimGone(ctx context.Context) error {
-	return wait(ctx, fmt.Sprintf("claim %q to be gone", v.ClaimName), source[v1.PersistentVolumeClaim]{
-		get: v.Claim, watch: v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Watch, name: v.ClaimName,
-		same: func(*v1.PersistentVolumeClaim) bool { return true },
-	}, func(claim *v1.PersistentVolumeClaim) bool { return claim == nil }, DescribeClaim)
+	return v.maker.WaitClaimNamed(ctx, v.ClaimName, "gone",
+		func(claim *v1.PersistentVolumeClaim) bool { return claim == nil })
 }
 
 // Describe describes the state of a PV in a few words.
