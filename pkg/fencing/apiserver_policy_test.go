@@ -105,8 +105,9 @@ func (o *outageBench) turn(unreachable bool) {
 	})
 }
 
-// pass steps the clock to the next list of Leases, which shows a renewal of the node that runs unless it is cut off, and
-// returns when the controller has worked on all policies since: on one, too, that was changed after the others were to be worked on.
+// pass steps the clock to the next list of Leases, which shows a renewal of the node that runs unless it is cut off,
+// and returns when the controller has worked on all policies since: on one, too, that was changed after the others were
+// to be worked on.
 func (o *outageBench) pass() {
 	o.Helper()
 	<-o.clock.armed

@@ -14,8 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// bench is what all tests share. Its sidecar has the race detector where the test has it. interrupted ends with an interrupt, and with
-// it every scenario that is being played.
+// bench is what all tests share. Its sidecar has the race detector where the test has it. interrupted ends with an
+// interrupt, and with it every scenario that is being played.
 var (
 	bench       *Bench
 	interrupted context.Context

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,20 +53,15 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 func keepBusy(loops int) (stop func()) {
 	previous := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(previous + loops) // a thread for each
-	end := make(chan struct{})
+	var ended atomic.Bool
 	for range loops {
 		go func() {
-			for {
-				select {
-				case <-end:
-					return
-				default:
-				}
+			for !ended.Load() { // and nothing else
 			}
 		}()
 	}
 	return func() {
-		close(end)
+		ended.Store(true)
 		runtime.GOMAXPROCS(previous)
 	}
 }

@@ -150,9 +150,9 @@ func (env *environment) writesFor(e controlplane.AuditEvent) bool {
 }
 
 // provisionMany makes claims and starts who provisions them, so that they come at once whatever a claim takes to be
-// made. The last claim comes behind the others: once it is bound, too, no writes for the others are outstanding. It sees
-// each bound after one CreateVolume, and has them go again. It returns how often what was written meanwhile, once there
-// was at least this many of all.
+// made. The last claim comes behind the others: once it is bound, too, no writes for the others are outstanding. It
+// sees each bound after one CreateVolume, and has them go again. It returns how often what was written meanwhile, once
+// there was at least this many of all.
 func (env *environment) provisionMany(n, least int, start func()) map[string]int {
 	env.T.Helper()
 	class := env.CreateStorageClass()

@@ -91,8 +91,8 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 	}
 }
 
-// settledWrites returns the sidecar's writes to these PVs once the audit log has at least this many, and the sidecar has
-// dealt with a volume that came after them.
+// settledWrites returns the sidecar's writes to these PVs once the audit log has at least this many, and the sidecar
+// has dealt with a volume that came after them.
 func (env *environment) settledWrites(vols []*objects.Volume, least int) (writes []controlplane.AuditEvent) {
 	env.T.Helper()
 	env.Barrier()

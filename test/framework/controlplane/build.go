@@ -145,7 +145,8 @@ func (b build) key(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = filepath.WalkDir(filepath.Join(b.module, cmp.Or(b.sources, b.pkg)), func(path string, _ fs.DirEntry, err error) error {
+	sources := filepath.Join(b.module, cmp.Or(b.sources, b.pkg))
+	err = filepath.WalkDir(sources, func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Ext(path) == ".go" {
 			files = append(files, path)
 		}

@@ -16,8 +16,8 @@ type Options struct {
 	// Snapshots has the API server serve the snapshot API; see [ControlPlane.InstallSnapshots].
 	Snapshots bool
 
-	// Lean runs the controllers of PVs, claims and service accounts in place of the controller manager. Its binary compiles
-	// a fifth faster, and exists for the newest version alone.
+	// Lean runs the controllers of PVs, claims and service accounts in place of the controller manager. Its binary
+	// compiles a fifth faster, and exists for the newest version alone.
 	Lean bool
 	// NoControllerManager leaves the controller manager out. Claims are then not bound, namespaces
 	// not emptied and default service accounts not created.
@@ -58,7 +58,7 @@ func (o Options) Validate() error {
 		return errors.New("options for the controller manager, and NoControllerManager")
 	}
 	if o.Lean && (o.Scheduler || o.NoControllerManager || len(o.Controllers) > 0 || o.HostPathProvisioner) {
-		return errors.New("Lean, and options for the controller manager or the scheduler")
+		return errors.New("option Lean, and options for the controller manager or the scheduler")
 	}
 	if o.ControllerManagerQPS < 0 {
 		return errors.New("ControllerManagerQPS is negative")

@@ -113,8 +113,8 @@ func (c *Claim) Wait(ctx context.Context, what string, want func(*v1.PersistentV
 	}, want, DescribeClaim)
 }
 
-// WaitClaimNamed returns once the claim of a name is as wanted, whichever claim that is; want gets nil for none. The error
-// names the last state.
+// WaitClaimNamed returns once the claim of a name is as wanted, whichever claim that is; want gets nil for none. The
+// error names the last state.
 func (m Maker) WaitClaimNamed(ctx context.Context, name, what string, want func(*v1.PersistentVolumeClaim) bool) error {
 	volume := &Volume{maker: m, ClaimName: name}
 	return wait(ctx, fmt.Sprintf("claim %q to be %s", name, what), source[v1.PersistentVolumeClaim]{
