@@ -27,6 +27,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 var admin *rest.Config
@@ -201,6 +202,7 @@ func TestClaims(t *testing.T) {
 
 // TestManyClaimsAtOnce deletes thousands of claims of one namespace by one request.
 func TestManyClaimsAtOnce(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	const many = 2000
 	b, config := newBench(t)
 	work, made := make(chan int), make(chan struct{})

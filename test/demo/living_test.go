@@ -17,10 +17,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestPluginShowsEachReasonOfKeptCluster plays the demo, and asks the plugin in the cluster that it leaves.
 func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
+	suite.Deep(t, suite.OwnControlPlane)
 	env, err := setUp(t.Context(), newPrinter(t.Output(), false), controlplane.Options{})
 	t.Cleanup(func() {
 		if err := env.tearDown(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // The steps of each test are those of docs/how-to/migrate.md, in its order.
@@ -202,6 +203,7 @@ func TestMigrateToCompanionAndBack(t *testing.T) {
 }
 
 func TestMigrateToObserverAndBack(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
 	env := newForRole(t, "observer", mockdriver.Options{})
@@ -222,6 +224,7 @@ func TestMigrateToObserverAndBack(t *testing.T) {
 }
 
 func TestMigrateBackToExternalProvisioner(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	for kind, honours := range stockVersions() {
 		t.Run(kind, func(t *testing.T) {

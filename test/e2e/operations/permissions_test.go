@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestPermissionsAreNecessaryAndSufficient exercises each role with the shipped RBAC, and compares the requests with
@@ -29,6 +30,9 @@ func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	for _, role := range []string{"owner", "node", "companion", "observer"} {
 		t.Run(role, func(t *testing.T) {
+			if role != "owner" {
+				suite.Deep(t, suite.Load)
+			}
 			t.Parallel()
 			// Without PUBLISH_UNPUBLISH_VOLUME the CSIDriver is asked whether volumes are attached.
 			options := mockdriver.Options{Profile: "no-attach"}

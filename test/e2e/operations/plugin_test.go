@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // install makes the CSIDriver object that every driver has which is installed.
@@ -185,6 +186,7 @@ func (env *environment) kubeconfigOf(account string) string {
 }
 
 func TestPluginRelease(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newEnvironment(t)

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // mutant is a policy from which something was taken.
@@ -138,6 +140,7 @@ func mutantMode(mode string, n int) string { return fmt.Sprintf("%s-%d", mode, n
 
 // TestEachGuardOfThePolicies: with any of them removed, the table of requests has another outcome.
 func TestEachGuardOfThePolicies(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	all, rows, mutants := users(t), requests(), mutants(t)
 	namespace, pods := prepareAll(t, rows, all)
 	var objects []object

@@ -22,6 +22,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // workloads is a namespace that enforces pod safety, with a node that plays its pods and a stand-in for the
@@ -244,6 +245,7 @@ func TestDeploymentIsGarbageCollected(t *testing.T) {
 
 // TestNamespaceWithHeldPodsIsDeleted, also with pods that were created without a grace period.
 func TestNamespaceWithHeldPodsIsDeleted(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock) // the namespace controller tries again after 15 seconds
 	w := newWorkloads(t)
 	ctx := t.Context()
 	w.claim("data")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // mutant is a policy from which something was taken, about a label of its own.
@@ -163,6 +164,7 @@ func mutate(t *testing.T, of []*unstructured.Unstructured, what string, n int, c
 
 // TestEachGuardOfThePolicies: with any of them removed, the table of requests has another outcome.
 func TestEachGuardOfThePolicies(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	all, rows, mutants := users(t), requests(), mutants(t)
 	about := make([]*prepared, len(mutants))
 	for n, m := range mutants {

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // line is one of the test plan of KEP-1847, in its words.
@@ -35,6 +37,7 @@ var proposed = []line{
 // "When the StatefulSet itself is deleted, no ownerRefs are added ... PVCs are retained". Kubernetes retains them, and
 // so does volume-guard.
 func TestProposal(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	t.Parallel()
 	env := newEnvironment(t)
 	var all []scenario

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // schedulerIgnoringTerminatingClaims are options with a real scheduler that does not look at claims (its plugin
@@ -150,6 +151,7 @@ func (env *environment) expectBindingToNewClaim(claim *objects.Claim, class, wor
 // testUnresponsiveWebhookRefusesNothing has a webhook that accepts connections and never answers: each request waits
 // for the webhook's timeout, and none is refused.
 func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	env := newEnvironment(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	env.Must(err)
@@ -190,6 +192,7 @@ func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 
 // testWebhookCertificateRotationRefusesNothing rotates certificates during a hundred writes a second.
 func testWebhookCertificateRotationRefusesNothing(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	env := newEnvironment(t)
 	h := env.startWebhooks(certs.Config{

@@ -20,8 +20,8 @@ const (
 	OwnControlPlane Reason = "it starts a control plane of its own"
 	// OtherVersion is for another Kubernetes than the newest, and for the release before this one.
 	OtherVersion Reason = "it compiles another version of Kubernetes or of the project"
-	// Load is for hundreds of objects. Each kind of object has a smaller test in make test.
-	Load Reason = "it tests many objects"
+	// Load is for hundreds of objects, and for scenarios by the dozen. make test has a smaller test of the same kind.
+	Load Reason = "it tests many objects or scenarios"
 	// Compiles is for tools and other projects' programs, which take minutes to compile.
 	Compiles Reason = "it compiles programs of other projects"
 	// Cluster is for counts of the whole cluster, which the neighbors of a test change.
