@@ -28,8 +28,9 @@ export GORACE ?= atexit_sleep_ms=50
 TIMEOUT   ?= 60m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew images release demo tour test test-full test-race flakes test-unit test-model model model-deep mutants test-sanity \
-        test-e2e test-e2e-oldest e2e-versions test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
+.PHONY: help version-is-valid build-flags build plugin krew images release demo tour test test-full test-race \
+        flakes test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest e2e-versions \
+        test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
         fuzz lint apis docs dashboard fmt clean
 
 help: ## Show this help
@@ -66,10 +67,12 @@ release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts,
 		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' $(if $(ALLOW_DIRTY),--allow-dirty)
 
 demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
-	$(GO) run ./test/demo $(if $(KEEP),--keep)
+	@echo 'Compiling the demo, which then reports its progress'
+	@$(GO) run ./test/demo $(if $(KEEP),--keep)
 
 tour: ## Show everything: external-provisioner, Kubernetes 1.30, nodes, fences, locks, StatefulSets, too
-	$(GO) run ./test/demo --tour
+	@echo 'Compiling the tour, which then reports its progress'
+	@$(GO) run ./test/demo --tour
 
 # The suites of tests, one after the other: with nothing beside them, no program waits for a processor.
 QUICK_SUITES := test-unit test-model test-sanity test-apiserver test-e2e test-deploy
@@ -97,11 +100,12 @@ test-race: ## Run the unit tests of programs and libraries with the race detecto
 # How often make flakes runs the suites, and how many loops keep the processors busy meanwhile.
 TIMES  ?= 20
 BURN   ?= 4
+flakes: export COUNT = -count=1
 flakes: ## Run the quick suites TIMES (20) times beside BURN (4) busy loops, and count the runs that fail; hours
 	$(GO) run ./test/suites --times $(TIMES) --burn $(BURN) $(SUITE) test-sanity test-apiserver test-e2e test-deploy
 
 # Deep tests are part of a suite where DEEP is set, see suite.Deep; RACE is -race for the race detector. The linters vet.
-TESTFLAGS = -vet=off $(RACE)
+TESTFLAGS = -vet=off $(RACE) $(COUNT)
 
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \

@@ -3,8 +3,8 @@
 package main
 
 const (
-	demoCosts = "Needs Go; neither root nor containers. The first run compiles Kubernetes: about 3 minutes on\n" +
-		"two cores, and 3 GB of Go's caches. Later ones take seconds."
+	demoCosts = "Needs Go; neither root nor containers. The first run compiles Kubernetes: 7 minutes on two\n" +
+		"slow cores, and 3.5 GB of Go's caches. Later ones take seconds."
 	tourCosts = "Needs Go and about 8 GB of Go's caches; neither root nor containers, with which the nodes\n" +
 		"that are cut off are real. The first run compiles Kubernetes, twice, which takes minutes."
 )
