@@ -9,7 +9,7 @@ const (
 		"that are cut off are real. The first run compiles Kubernetes, twice, which takes minutes."
 )
 
-// firstAct is what the demo shows, and with what the tour begins.
+// firstAct is the demo, and the beginning of the tour.
 func firstAct() act {
 	a := act{about: "Shown on real objects: a Kubernetes API server with its controllers, a CSI driver with its\n" +
 		"volumes as folders on disk, and csi-reclaimer between them."}
@@ -19,7 +19,7 @@ func firstAct() act {
 	return a
 }
 
-// laterActs are what the tour goes on with.
+// laterActs are the rest of the tour.
 func laterActs() []act {
 	crashes := act{about: "Then a provisioner that is killed while it makes a volume."}
 	for _, sc := range crashScenarios() {
@@ -44,7 +44,7 @@ func laterActs() []act {
 	return []act{crashes, guarded, pods, locks, sets}
 }
 
-// more says what the demo has not shown.
+// more names the tour and the tutorial.
 func (p *printer) more() {
 	p.head("make tour shows all the rest: a leak of external-provisioner, Kubernetes 1.30, nodes, fences, locks")
 	p.say("make demo KEEP=1 leaves a cluster up, and says how to ask it why an object is still there.")

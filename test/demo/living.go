@@ -159,7 +159,7 @@ func (l *living) makeTerminating(ctx context.Context, name string) error {
 	return vol.DeletePV(ctx)
 }
 
-// makeRetained has somebody keep the volume of a PV that was deleted by mistake.
+// makeRetained sets the policy of a PV to Retain that was deleted by mistake.
 func (l *living) makeRetained(ctx context.Context, name string) error {
 	vol, err := l.protected(ctx, name)
 	if err != nil {
@@ -249,7 +249,7 @@ func (l *living) makeUsed(ctx context.Context, name string) error {
 	return vol.DeleteClaim(ctx)
 }
 
-// makeUnprovisioned has a claim whose volume the driver does not make. The class is made when the driver is told so.
+// makeUnprovisioned makes a claim for which the driver fails with this code. The class comes after the fault.
 func (l *living) makeUnprovisioned(ctx context.Context, name, code string) error {
 	claim, err := l.maker.MakeClaim(ctx, objects.ClaimSpec{Name: name, Class: "demo-" + name})
 	if err != nil {

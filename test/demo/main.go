@@ -61,7 +61,7 @@ Exit status:
 Colour is used on a terminal only, and not where NO_COLOR is set (https://no-color.org).
 `
 
-// options are the flags that say what is shown.
+// options are the flags that choose the scenarios.
 type options struct{ keep, tour bool }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

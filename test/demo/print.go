@@ -51,7 +51,7 @@ func (p *printer) say(text string) {
 	}
 }
 
-// act is what the intro says of scenarios that are played one after the other.
+// act is a group of scenarios, as the intro lists it.
 type act struct {
 	about     string
 	scenarios [][2]string // the title, and how it ends
@@ -80,7 +80,7 @@ func (p *printer) scenario(title, description string) {
 	p.say(description)
 }
 
-// moral is the verdict on a scenario, with what it shows.
+// moral prints the verdict on a scenario, and its conclusion.
 func (p *printer) moral(v verdict) {
 	if v.right() {
 		p.say(v.conclusion)

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// setsAct is the fifth act: what it has beside the environment of the first.
+// setsAct is the fifth act, in the environment of the first.
 type setsAct struct {
 	*environment
 	t     *timeline

@@ -32,7 +32,7 @@ func root(t *testing.T) string {
 	return root
 }
 
-// execute runs a program and returns what it prints.
+// execute runs a program and returns its output.
 func execute(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -31,7 +31,7 @@ import (
 // LongestRetry is the stock provisioner's --retry-interval-max.
 const LongestRetry = 5 * time.Minute
 
-// Settings are what the flags say.
+// Settings are the values of the flags.
 type Settings struct {
 	Client *kubernetes.Clientset
 	Driver *csidriver.Driver
@@ -49,7 +49,7 @@ type Settings struct {
 // Controller is the library's ProvisionController. Its Run waits for ever, also when ctx has ended.
 type Controller interface{ Run(ctx context.Context) }
 
-// Main is the main function of a peer: controller makes what it runs.
+// Main is the main function of a peer: controller makes its controller.
 func Main(controller func(context.Context, Settings) Controller) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
