@@ -130,11 +130,15 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	return u
 }
 
-// expected returns a pod that the watch shows as it is after the writes of this process.
-func (o *observer) expected(p singlenode.Pod) singlenode.Pod {
+// current returns the pod that the watch shows under a key, and its record after the writes of this process. The lock
+// covers both reads: in between, the watch could show a write and end its record, while the pod that was read is older.
+func (o *observer) current(key string) (p *pod, written singlenode.Pod, found bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tracker.Expected(p)
+	if p, found = o.pods.Get(key); !found {
+		return nil, singlenode.Pod{}, false
+	}
+	return p, o.tracker.Expected(p.facts()), true
 }
 
 // removedGate records that this process has removed the gate of a pod, unless the watch shows that already: the lock
@@ -204,11 +208,11 @@ func askingLabels(asks bool) map[string]string {
 
 // observe returns what is known about a pod without a live read.
 func (o *observer) observe(key string) (singlenode.Facts, bool) {
-	p, found := o.pods.Get(key)
+	p, written, found := o.current(key)
 	if !found {
 		return singlenode.Facts{}, false
 	}
-	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: o.expected(p.facts())}
+	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: written}
 	for _, name := range p.claims {
 		if c, found := o.claims.Get(keyOf(p.namespace, name)); found {
 			f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: o.complete(c), Holder: o.holder(c)})
