@@ -23,12 +23,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
 // TestChartsUpgradeAndRollBack installs the charts of the release before with all that is off by default, upgrades them
 // as docs/how-to/upgrade.md says, and rolls them back. The API server has what each version renders, and nothing else.
 func TestChartsUpgradeAndRollBack(t *testing.T) {
+	suite.Deep(t, suite.OtherVersion)
 	release := previous.ForTest(t)
 	from, err := release.Tree(patiently(t))
 	if err != nil {
