@@ -81,11 +81,11 @@ func TestTheLastSpansAreSentAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestCollectorThatIsAwaySlowsNothingDown has more work traced than the queue has room for (2048 spans), and no
+// TestUnreachableCollectorDelaysNoWork has more work traced than the queue has room for (2048 spans), and no
 // batch of which (512) is ever answered. Work that waited for batches would take sendFor for each of fifteen, and an
 // end that waited for the last one tryFor. The bubble's time goes on only while every goroutine waits: what takes none
 // of it has waited for nothing.
-func TestCollectorThatIsAwaySlowsNothingDown(t *testing.T) {
+func TestUnreachableCollectorDelaysNoWork(t *testing.T) {
 	for name, dial := range map[string]func() (net.Conn, error){
 		"takes connections and says nothing": silent,
 		"is not there":                       func() (net.Conn, error) { return nil, syscall.ECONNREFUSED },

@@ -67,7 +67,7 @@ func Read(dir string, machine Machine, versions Versions, names []string) (*Repo
 	return &old, nil
 }
 
-// comparable reports whether what was measured may stand beside what these versions measure.
+// comparable reports whether earlier figures can stand beside figures of these versions.
 func (r *Report) comparable(versions Versions) bool {
 	v13 := r.has(ReferenceV13) || r.has(UnthrottledV13)
 	return r.Versions.Kubernetes == versions.Kubernetes && r.Versions.Reference == versions.Reference &&

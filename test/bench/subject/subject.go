@@ -27,7 +27,7 @@ func All() []Subject { return slices.Concat(Fast(), Slow()) }
 // Fast are those whose client has no limit. They have the full load.
 func Fast() []Subject { return []Subject{Ours(), Unthrottled(), UnthrottledV13()} }
 
-// Slow are those that the limit of their client holds up. They have a small load, where they have one.
+// Slow are the subjects that the limit of their client holds up. Their load is small.
 func Slow() []Subject { return []Subject{Reference(), ReferenceV13()} }
 
 // Ours is csi-reclaimer at its defaults, but for its log.

@@ -233,7 +233,7 @@ func TestStaleListFromWatchCache(t *testing.T) {
 	}
 }
 
-func TestFrozenLineAnswersNothingUntilHealed(t *testing.T) {
+func TestFrozenLineAnswersAfterHeal(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stand) {
 		w := s.watch()
 		s.proxy.Freeze()

@@ -1,4 +1,4 @@
-// Package provisioner has what the peers share, whichever version of sig-storage-lib-external-provisioner they run:
+// Package provisioner is common to all peers, whichever version of sig-storage-lib-external-provisioner they run:
 // flags, the client, the Lease, and the calls of the driver. Each peer is a main package that gives the library's
 // ProvisionController to Main.
 package provisioner
