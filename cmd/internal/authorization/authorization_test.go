@@ -227,6 +227,43 @@ func TestTheRequestsOfAPageAreOneQuestion(t *testing.T) {
 	}
 }
 
+// slowClock holds the first Now until the channel is closed.
+type slowClock struct {
+	*testclock.FakeClock
+	first          atomic.Bool
+	called, answer chan struct{}
+}
+
+func (c *slowClock) Now() time.Time {
+	if c.first.CompareAndSwap(false, true) {
+		close(c.called)
+		<-c.answer
+	}
+	return c.FakeClock.Now()
+}
+
+// TestOneReviewAnswersTheSlow has a review end after another request found no decision, and before it asks.
+func TestOneReviewAnswersTheSlow(t *testing.T) {
+	f, a, at := newFilter()
+	send(f, "Bearer good")
+	at.Step(allowedFor)
+	slow := &slowClock{FakeClock: at, called: make(chan struct{}), answer: make(chan struct{})}
+	f.reviews.clock = slow
+	var behind sync.WaitGroup
+	behind.Go(func() {
+		if w := send(f, "Bearer good"); w.Code != http.StatusOK {
+			t.Errorf("%d %q", w.Code, w.Body)
+		}
+	})
+	<-slow.called
+	send(f, "Bearer good")
+	close(slow.answer)
+	behind.Wait()
+	if asked := a.asked.Load(); asked != 2 {
+		t.Errorf("asked %d times, want once before the minute and once after", asked)
+	}
+}
+
 // TestAFloodOfTokensIsBounded, and locks nobody out who was let in before.
 func TestAFloodOfTokensIsBounded(t *testing.T) {
 	f, a, at := newFilter()

@@ -79,11 +79,15 @@ func newReviews(api asker, clock clock.PassiveClock) *reviews {
 // counts for others, too.
 func (r *reviews) decide(ctx context.Context, token, path string) (decision, error) {
 	k := key{token: sha256.Sum256([]byte(token)), path: path}
-	last, known := r.get(k)
-	if known && r.clock.Now().Before(last.until) {
+	if last, counts := r.get(k); counts {
 		return last.decision, nil
 	}
 	answered := r.asking.DoChan(string(k.token[:])+path, func() (any, error) {
+		// Another request's review may have ended since.
+		last, counts := r.get(k)
+		if counts {
+			return last.decision, nil
+		}
 		if !last.allowed && !r.limit.TryAccept() {
 			return decision{}, errBusy
 		}
@@ -104,11 +108,11 @@ func (r *reviews) decide(ctx context.Context, token, path string) (decision, err
 	}
 }
 
-// get returns the last decision, of which the time may be over.
-func (r *reviews) get(k key) (last kept, known bool) {
+// get returns the last decision, and whether it still counts.
+func (r *reviews) get(k key) (last kept, counts bool) {
 	value, _ := r.kept.Get(k)
-	last, known = value.(kept)
-	return last, known
+	last, known := value.(kept)
+	return last, known && r.clock.Now().Before(last.until)
 }
 
 func (r *reviews) keep(k key, d decision) {
