@@ -205,14 +205,15 @@ func (w *realWorld) full() {
 	n := 0
 	for ; n < len(v); n++ {
 		e := entry(v[n])
-		e.Requests[0].Create.Parameters = map[string]string{"x": strings.Repeat("x", 6<<10)}
+		e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = v[n], v[n]
+		e.Requests[0].Create.Parameters = map[string]string{"x": noise(v[n], 6<<10)}
 		if err := p.put(e); err != nil {
 			wantError(t, err, ErrFull)
 			break
 		}
 	}
 	lease := w.get(shardName(3))
-	if got := size(lease.Annotations); n == len(v) || got > room || got < room-7<<10 {
+	if got := size(lease.Annotations); n == len(v) || got > room-reserve || got < room-reserve-8<<10 {
 		t.Errorf("%d entries of 6 KiB fit, %d bytes", n, got)
 	}
 	free := validation.TotalAnnotationSizeLimitB - size(lease.Annotations) - len("example.com/note")

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -51,7 +51,8 @@ type (
 	}
 	storedRequest struct {
 		Node          string               `json:"node,omitempty"`
-		Create        json.RawMessage      `json:"create"` // protojson
+		Create        json.RawMessage      `json:"create"` // protojson, without accessibility_requirements
+		Accessibility *storedRequirement   `json:"accessibility,omitempty"`
 		Secret        *v1.SecretReference  `json:"secret,omitempty"`
 		Source        *storedSource        `json:"source,omitempty"`
 		MayReschedule bool                 `json:"mayReschedule,omitempty"`
@@ -61,41 +62,58 @@ type (
 	}
 )
 
-// encode returns the bytes of an entry, one line of JSON, and the entry that decode makes of them, which
-// shares no memory with e. The time loses its fraction of a second. It fails, with ErrInvalid, for an entry that is
-// not complete, holds a secret, or is not equal to what decode makes of it.
-func encode(e *Entry) (string, *Entry, error) {
-	whole := *e
-	whole.Begun = e.Begun.UTC().Truncate(time.Second)
-	value, err := marshal(&whole)
-	if err != nil {
-		return "", nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	switch back, err := decode(value); {
-	case err != nil:
-		return "", nil, fmt.Errorf("%w: it cannot be read back: %w", ErrInvalid, err)
-	case !equal(&whole, back):
-		return "", nil, fmt.Errorf("%w: it is not the same when it is read back", ErrInvalid)
-	default:
-		return value, back, nil
-	}
+// coded is an entry and its stored form.
+type coded struct {
+	entry *Entry // not to be changed
+	value string // of its annotation
+	// refers are the values of the chunks that it refers to, by hash.
+	refers map[string]string
 }
 
-func marshal(e *Entry) (string, error) {
-	if err := validate(e); err != nil {
-		return "", err
+// encode returns the stored form of an entry: one line of JSON, compressed if it is long, and chunks. With it comes the
+// entry that decode returns for it, which shares no memory with e. The time loses its fraction of a second.
+//
+// The error wraps ErrInvalid for an entry that is not complete, holds a secret, or differs from what decode returns.
+func (c *chunks) encode(e *Entry) (coded, error) {
+	whole := *e
+	whole.Begun = e.Begun.UTC().Truncate(time.Second)
+	value, refers, err := c.marshal(&whole)
+	if err != nil {
+		return coded{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	back, err := c.decode(value, func(hash string) (string, bool) {
+		chunk, found := refers[hash]
+		return chunk, found
+	})
+	switch {
+	case err != nil:
+		return coded{}, fmt.Errorf("%w: it cannot be read back: %w", ErrInvalid, err)
+	case !equal(&whole, back.entry):
+		return coded{}, fmt.Errorf("%w: it is not the same when it is read back", ErrInvalid)
+	}
+	return back, nil
+}
+
+func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ error) {
+	if err := validate(e); err != nil {
+		return "", nil, err
+	}
+	refers = map[string]string{}
 	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: stored(e.Claim), Begun: e.Begun, Epoch: e.Epoch,
 		Discarding: e.Discarding, Adopted: e.Adopted}
 	for i := range e.Requests {
 		r := &e.Requests[i]
-		// The spaces in protojson's output differ from one program to another; they are removed below.
-		create, err := protojson.Marshal(r.Create)
+		accessibility, err := c.store(r.Create.GetAccessibilityRequirements(), refers)
 		if err != nil {
-			return "", err
+			return "", nil, err
+		}
+		// The spaces in protojson's output differ from one program to another; they are removed below.
+		create, err := protojson.Marshal(withoutTopologies(r.Create))
+		if err != nil {
+			return "", nil, err
 		}
 		request := storedRequest{
-			Node: r.Node, Create: create, Secret: r.Secret, MayReschedule: r.MayReschedule,
+			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret, MayReschedule: r.MayReschedule,
 			PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
 		}
 		if from := r.Source; from != nil {
@@ -107,52 +125,95 @@ func marshal(e *Entry) (string, error) {
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false) // people read it; it is no HTML
 	if err := encoder.Encode(s); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return strings.TrimSuffix(buffer.String(), "\n"), nil
+	return compress(bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))), refers, nil
 }
 
-// decode returns the entry of the bytes. Fields that are not known are an error: without them the request would
-// be another one.
-func decode(value string) (*Entry, error) {
-	var version struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal([]byte(value), &version); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDecode, err)
-	}
-	if version.Version != entryVersion {
-		return nil, fmt.Errorf("%w: %w: version %d", ErrDecode, ErrVersion, version.Version)
-	}
-	var s storedEntry
-	decoder := json.NewDecoder(strings.NewReader(value))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDecode, err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: more than one value", ErrDecode)
+// withoutTopologies returns a request that shares all other fields.
+func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
+	rest := &csi.CreateVolumeRequest{}
+	from, to := r.ProtoReflect(), rest.ProtoReflect()
+	from.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if field.Name() != "accessibility_requirements" {
+			to.Set(field, value)
+		}
+		return true
+	})
+	to.SetUnknown(from.GetUnknown())
+	return rest
+}
+
+// decode returns the entry of an annotation's value. chunk returns the value of a chunk by its hash. Fields that are not
+// known are an error: without them the request would be another one.
+func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (coded, error) {
+	s, err := unmarshal(value)
+	if err != nil {
+		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
 	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding,
 		Adopted: s.Adopted}
+	refers := map[string]string{}
 	for i := range s.Requests {
-		r := &s.Requests[i]
-		request := Request{
-			Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, MayReschedule: r.MayReschedule,
-			PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
-		}
-		if err := protojson.Unmarshal(r.Create, request.Create); err != nil {
-			return nil, fmt.Errorf("%w: request: %w", ErrDecode, err)
-		}
-		if from := r.Source; from != nil {
-			request.Source = &Source{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: types.UID(from.UID)}
+		request, err := c.request(&s.Requests[i], chunk, refers)
+		if err != nil {
+			return coded{}, fmt.Errorf("%w: request %d: %w", ErrDecode, i, err)
 		}
 		e.Requests = append(e.Requests, request)
 	}
 	if err := validate(e); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDecode, err)
+		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	return e, nil
+	return coded{e, value, refers}, nil
+}
+
+func unmarshal(value string) (*storedEntry, error) {
+	text, err := decompress(value)
+	if err != nil {
+		return nil, err
+	}
+	var version struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &version); err != nil {
+		return nil, err
+	}
+	if version.Version != entryVersion {
+		return nil, fmt.Errorf("%w: version %d", ErrVersion, version.Version)
+	}
+	s := &storedEntry{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(s); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one value")
+	}
+	return s, nil
+}
+
+// request returns the request of its stored form, and adds the chunks that it refers to.
+func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
+	refers map[string]string) (Request, error) {
+	request := Request{
+		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, MayReschedule: r.MayReschedule,
+		PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
+	}
+	if err := protojson.Unmarshal(r.Create, request.Create); err != nil {
+		return Request{}, err
+	}
+	if r.Accessibility != nil {
+		accessibility, err := c.load(r.Accessibility, chunk, refers)
+		if err != nil {
+			return Request{}, err
+		}
+		request.Create.AccessibilityRequirements = accessibility
+	}
+	if from := r.Source; from != nil {
+		request.Source = &Source{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: types.UID(from.UID)}
+	}
+	return request, nil
 }
 
 // validate returns what is wrong with an entry.
@@ -210,7 +271,8 @@ func equal(a, b *Entry) bool {
 	}
 	for i := range a.Requests {
 		x, y := a.Requests[i], b.Requests[i]
-		if !proto.Equal(x.Create, y.Create) {
+		if !sameRequirement(x.Create.GetAccessibilityRequirements(), y.Create.GetAccessibilityRequirements()) ||
+			!proto.Equal(withoutTopologies(x.Create), withoutTopologies(y.Create)) {
 			return false
 		}
 		x.Create, y.Create = nil, nil
@@ -219,25 +281,6 @@ func equal(a, b *Entry) bool {
 		}
 	}
 	return true
-}
-
-// clone returns a deep copy.
-func clone(e *Entry) Entry {
-	c := *e
-	c.Requests = make([]Request, len(e.Requests))
-	for i := range e.Requests {
-		r := e.Requests[i]
-		r.Create = proto.CloneOf(r.Create)
-		r.PV = r.PV.DeepCopy()
-		if r.Secret != nil {
-			r.Secret = new(*r.Secret)
-		}
-		if r.Source != nil {
-			r.Source = new(*r.Source)
-		}
-		c.Requests[i] = r
-	}
-	return c
 }
 
 func stored(c Claim) storedClaim {

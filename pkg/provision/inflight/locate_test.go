@@ -18,11 +18,11 @@ func TestLocate(t *testing.T) {
 		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid,
 			Annotations: map[string]string{annMeta: m.String()}}}
 		for _, e := range entries {
-			value, _, err := encode(e)
+			stored, err := newChunks().encode(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Annotations[annotationKey(e.Volume)] = value
+			l.Annotations[annotationKey(e.Volume)] = stored.value
 		}
 		return l
 	}

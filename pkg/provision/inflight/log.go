@@ -55,8 +55,10 @@ type Stats struct {
 	Open, Adding, Removing, Unreadable int
 	// Oldest is when the oldest open entry was begun, zero for none.
 	Oldest time.Time
-	// ReadOnly counts shards.
+	// ReadOnly counts the shards that cannot be used.
 	ReadOnly int
+	// Fill is how much of its room the fullest shard has used, 1 for all. At 7/8 it takes no new entries.
+	Fill float64
 	// Writes counts the PUTs and POSTs that were sent, with those that failed; Conflicts those that lost against
 	// somebody else's.
 	Writes, Conflicts int64
@@ -66,6 +68,7 @@ type Stats struct {
 type Log struct {
 	cfg    Config
 	leases coordinationv1client.LeaseInterface
+	chunks *chunks
 
 	mu     sync.Mutex // guards all below, and what shards say
 	follow []func(volume string)
@@ -84,7 +87,7 @@ func New(cfg Config) (*Log, error) {
 	}
 	cfg = cfg.withDefaults()
 	l := &Log{
-		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), err: ErrNotReady,
+		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), chunks: newChunks(), err: ErrNotReady,
 		own: meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
 	}
 	for i := range l.shards {
@@ -99,7 +102,7 @@ func New(cfg Config) (*Log, error) {
 //
 // If ctx or Run ends first, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
 // may not be stored, is still being stored, and Get reports it. Errors after which nothing was changed: ErrInvalid,
-// ErrFull, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without ErrUnconfirmed, and the API
+// ErrFull, ErrShare, ErrTooLarge, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without ErrUnconfirmed, and the API
 // server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is stored.
 func (l *Log) Put(ctx context.Context, e Entry) error {
 	it, err := l.enqueue(e)
@@ -150,7 +153,7 @@ func (l *Log) enqueue(e Entry) (*item, error) {
 		case e.Begun.IsZero():
 			e.Begun = l.cfg.Clock.Now()
 		}
-		value, entry, err := encode(&e) // without the lock: it takes a while
+		stored, err := l.chunks.encode(&e) // without the lock: it takes a while
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +165,7 @@ func (l *Log) enqueue(e Entry) (*item, error) {
 		}
 		var it *item
 		if err == nil {
-			it, err = s.put(key, entry, value, l.own)
+			it, err = s.put(key, stored, l.own)
 		}
 		l.mu.Unlock()
 		return it, err
@@ -239,13 +242,13 @@ func (l *Log) State(volume string) State {
 }
 
 // Get returns the entry of a volume and what is known of it, without a read of the API server. The entry is set
-// with Open, Adding and Removing; with Adding it is the one being added. It is the caller's own.
+// with Open, Adding and Removing; with Adding it is the one being added. Its requests are not to be changed.
 func (l *Log) Get(volume string) (Entry, State) {
 	e, state := l.find(volume)
 	if e == nil {
 		return Entry{}, state
 	}
-	return clone(e), state
+	return *e, state
 }
 
 func (l *Log) find(volume string) (*Entry, State) {
@@ -273,7 +276,7 @@ func (l *Log) find(volume string) (*Entry, State) {
 	return nil, Absent
 }
 
-// Entries returns the open entries, by name. They are the caller's own.
+// Entries returns the open entries, by name. Their requests are not to be changed.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	var open []*Entry
@@ -290,7 +293,7 @@ func (l *Log) Entries() []Entry {
 	slices.SortFunc(open, func(a, b *Entry) int { return cmp.Compare(a.Volume, b.Volume) })
 	entries := make([]Entry, len(open))
 	for i, e := range open {
-		entries[i] = clone(e)
+		entries[i] = *e
 	}
 	return entries
 }
@@ -373,6 +376,7 @@ func (l *Log) Stats() Stats {
 		if s.seen.err != nil {
 			stats.ReadOnly++
 		}
+		stats.Fill = max(stats.Fill, float64(s.total(l.own))/float64(room))
 	}
 	return stats
 }

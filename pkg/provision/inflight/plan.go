@@ -3,21 +3,15 @@ package inflight
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // What is decided here depends on the arguments alone.
-
-// room is how many bytes of annotations a shard may have with a new entry: what the API server takes, but for a
-// margin for what others add.
-const room = validation.TotalAnnotationSizeLimitB - 16<<10
 
 // step is what a shard's writer does next.
 type step uint8
@@ -140,8 +134,8 @@ func merge(base, live, want map[string]string, removing, kept func(key string) b
 	return c
 }
 
-// compose returns the Lease to write: the one that was seen, with m, with the wanted entries, without others of
-// ours but those kept, and with all that is not ours as it is.
+// compose returns the Lease to write: the one that was seen, with m, with the wanted annotations, and with no others
+// but those that are kept.
 func compose(v view, m meta, want map[string]string, kept func(key string) bool) *coordinationv1.Lease {
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID
@@ -150,7 +144,7 @@ func compose(v view, m meta, want map[string]string, kept func(key string) bool)
 		lease.Annotations = map[string]string{}
 	}
 	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool {
-		return strings.HasPrefix(key, entryPrefix) && !kept(key)
+		return !kept(key)
 	})
 	maps.Copy(lease.Annotations, want)
 	lease.Annotations[annMeta] = m.String()

@@ -110,11 +110,11 @@ func leaseOf(m meta, uid types.UID, entries ...string) *coordinationv1.Lease {
 	}}
 	for _, volume := range entries {
 		e := entry(volume)
-		value, _, err := encode(&e)
+		stored, err := newChunks().encode(&e)
 		if err != nil {
 			panic(err)
 		}
-		l.Annotations[annotationKey(volume)] = value
+		l.Annotations[annotationKey(volume)] = stored.value
 	}
 	return l
 }
@@ -299,7 +299,7 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 	s.kept[entryPrefix+"broken"] = ErrDecode
 	s.seen = look(lease, driver)
 	e := entry("pvc-3")
-	if it, err := s.put(annotationKey("pvc-3"), &e, "{}", own); it == nil || err != nil {
+	if it, err := s.put(annotationKey("pvc-3"), coded{entry: &e, value: "{}"}, own); it == nil || err != nil {
 		t.Fatal(it, err)
 	}
 	total := s.total(own)

@@ -39,9 +39,8 @@ type shard struct {
 
 // item is an entry that is wanted.
 type item struct {
-	entry     *Entry // not to be changed
-	value     string // its bytes
-	confirmed bool   // it was seen to be stored
+	coded
+	confirmed bool // it was seen to be stored
 	done      chan error
 
 	// What it replaced, to restore if it is refused.
@@ -96,12 +95,23 @@ func (s *shard) values() map[string]string {
 	return values
 }
 
+// chunks returns the values of the chunks that wanted entries refer to, by key.
+func (s *shard) chunks() map[string]string {
+	values := map[string]string{}
+	for _, it := range s.want {
+		for hash, value := range it.refers {
+			values[chunkPrefix+hash] = value
+		}
+	}
+	return values
+}
+
 // put makes an entry wanted. It returns nil if it is stored already.
-func (s *shard) put(key string, e *Entry, value string, own meta) (*item, error) {
-	it := &item{entry: e, value: value, done: make(chan error, 1)}
+func (s *shard) put(key string, e coded, own meta) (*item, error) {
+	it := &item{coded: e, done: make(chan error, 1)}
 	before := s.want[key]
 	switch leaving := s.removing[key]; {
-	case before != nil && before.confirmed && before.value == value && s.holds(key, value):
+	case before != nil && before.confirmed && before.value == e.value && s.holds(key, before):
 		return nil, nil
 	case before != nil && before.confirmed:
 		it.was = before
@@ -111,12 +121,12 @@ func (s *shard) put(key string, e *Entry, value string, own meta) (*item, error)
 		it.was, it.removing = leaving, true
 	}
 	s.want[key] = it
-	if s.total(own) > room {
+	if err := s.admit(it, before == nil, own); err != nil {
 		delete(s.want, key)
 		if before != nil {
 			s.want[key] = before
 		}
-		return nil, fmt.Errorf("%w: %s", ErrFull, s.name)
+		return nil, err
 	}
 	if before != nil {
 		before.end(fmt.Errorf("%w: another one replaced it", ErrUnconfirmed))
@@ -130,9 +140,11 @@ func (s *shard) put(key string, e *Entry, value string, own meta) (*item, error)
 func (s *shard) total(own meta) int {
 	own.UID, own.Write = s.seen.uid(), s.write
 	total := len(annMeta) + len(own.String())
+	chunks := s.chunks()
 	if s.seen.lease != nil {
 		for key, value := range s.seen.lease.Annotations {
-			if key != annMeta && (!strings.HasPrefix(key, entryPrefix) || s.isKept(key)) {
+			_, counted := chunks[key]
+			if key != annMeta && !counted && s.keeps(key) {
 				total += len(key) + len(value)
 			}
 		}
@@ -140,7 +152,19 @@ func (s *shard) total(own meta) int {
 	for key, it := range s.want {
 		total += len(key) + len(it.value)
 	}
-	return total
+	return total + size(chunks)
+}
+
+// keeps reports whether a write leaves an annotation that is not wanted. An entry that cannot be read may refer to any
+// chunk.
+func (s *shard) keeps(key string) bool {
+	switch {
+	case strings.HasPrefix(key, entryPrefix):
+		return s.isKept(key)
+	case strings.HasPrefix(key, chunkPrefix):
+		return len(s.kept) > 0
+	}
+	return true
 }
 
 // remove makes an entry unwanted.
@@ -158,14 +182,21 @@ func (s *shard) remove(key string, at time.Time) {
 	s.poke()
 }
 
+// wanted returns the annotations of the next write, but for its meta data.
+func (s *shard) wanted() map[string]string {
+	all := s.chunks()
+	maps.Copy(all, s.values())
+	return all
+}
+
 // compose returns the next write, and whether it is one that was sent before.
 func (s *shard) compose(own meta) (*coordinationv1.Lease, try, bool) {
 	own.Write = s.write + 1
-	lease := compose(s.seen, own, s.values(), s.isKept)
+	lease := compose(s.seen, own, s.wanted(), s.keeps)
 	t := try{write: own.Write, version: lease.ResourceVersion, entries: view{lease: lease}.entries()}
 	if n := len(s.tries); n > 0 && maps.Equal(s.tries[n-1].entries, t.entries) {
 		own.Write = s.tries[n-1].write
-		return compose(s.seen, own, s.values(), s.isKept), s.tries[n-1], true
+		return compose(s.seen, own, s.wanted(), s.keeps), s.tries[n-1], true
 	}
 	s.write++
 	s.tries = append(s.tries, t)
@@ -213,9 +244,17 @@ func (s *shard) stored(key string) bool {
 	return there
 }
 
-// holds says whether the Lease as last seen has these bytes for that key.
-func (s *shard) holds(key, value string) bool {
-	return s.stored(key) && s.seen.lease.Annotations[key] == value
+// holds says whether the Lease as last seen has these bytes for that key, and the chunks that they refer to.
+func (s *shard) holds(key string, it *item) bool {
+	if !s.stored(key) || s.seen.lease.Annotations[key] != it.value {
+		return false
+	}
+	for hash, value := range it.refers {
+		if there, _ := s.seen.chunk(hash); there != value {
+			return false
+		}
+	}
+	return true
 }
 
 // mayLand says whether a write that is open stores an entry of that key.
@@ -314,7 +353,7 @@ func (s *shard) compare(v view, base map[string]string) change {
 // settle confirms what the Lease as last seen shows and no open write changes.
 func (s *shard) settle() {
 	for key, it := range s.want {
-		if s.holds(key, it.value) && !s.mayChange(key, it.value) {
+		if s.holds(key, it) && !s.mayChange(key, it.value) {
 			it.confirmed, it.was = true, nil
 			it.end(nil)
 		}
@@ -347,7 +386,7 @@ func (s *shard) answer(hand change) {
 			c.done <- ErrAbsent
 		case s.seen.err != nil:
 			c.done <- fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, s.seen.err)
-		case s.holds(c.key, it.value):
+		case s.holds(c.key, it):
 			c.done <- nil
 		default:
 			return false // it is written anew
@@ -377,7 +416,7 @@ func (s *shard) situation(own meta, now time.Time) situation {
 		retryIn: s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,
 	}
 	for key, it := range s.want {
-		f.puts = f.puts || !s.holds(key, it.value)
+		f.puts = f.puts || !s.holds(key, it)
 	}
 	if f.readOnly || len(s.kept) > 0 {
 		f.recheckIn = max(0, s.recheckAt.Sub(now))

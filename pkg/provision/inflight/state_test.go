@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -38,15 +39,19 @@ func holding(entries values) *shard {
 	s := newShard(3, shardName(3))
 	s.seen, s.known, s.taken, s.fenced, s.write = seenAs("7", 6, entries), true, true, true, 6
 	for name, value := range entries {
-		s.want[entryPrefix+name] = &item{entry: &Entry{Volume: name}, value: value, confirmed: true,
-			done: make(chan error, 1)}
+		s.want[entryPrefix+name] = &item{coded: small(name, value), confirmed: true, done: make(chan error, 1)}
 	}
 	return s
 }
 
+// small returns an entry of any value.
+func small(volume, value string) coded {
+	return coded{entry: &Entry{Volume: volume, Requests: []Request{{PV: &v1.PersistentVolume{}}}}, value: value}
+}
+
 func (s *shard) mustPut(t *testing.T, name, value string) *item {
 	t.Helper()
-	it, err := s.put(entryPrefix+name, &Entry{Volume: name}, value, us)
+	it, err := s.put(entryPrefix+name, small(name, value), us)
 	if it == nil || err != nil {
 		t.Fatal(it, err)
 	}
@@ -92,7 +97,7 @@ func TestOnlyAPutOfWhatIsStoredAndStaysNeedsNoWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := holding(values{"a": test.stored})
 			s.want[entryPrefix+"a"].value, s.want[entryPrefix+"a"].confirmed = test.before, test.confirmed
-			it, err := s.put(entryPrefix+"a", &Entry{}, test.put, us)
+			it, err := s.put(entryPrefix+"a", small("a", test.put), us)
 			if err != nil || (it != nil) != test.needs {
 				t.Errorf("got %v, %v", it, err)
 			}
@@ -230,7 +235,7 @@ func TestWhatAReadOfTheLeaseShows(t *testing.T) {
 		"somebody removed an entry": {func(*shard) {}, seenAs("8", 6, nil), nil, []string{entryPrefix + "a"}, nil},
 		"and one that a write stored whose answer was lost": {func(s *shard) {
 			s.tries = []try{{write: 7, version: "7", entries: both}}
-			s.want[entryPrefix+"b"] = &item{entry: &Entry{Volume: "b"}, value: "1", done: make(chan error, 1)}
+			s.want[entryPrefix+"b"] = &item{coded: small("b", "1"), done: make(chan error, 1)}
 		}, seenAs("9", 7, values{"a": "1"}), nil, []string{entryPrefix + "b"}, nil},
 		"an entry is missing since the Lease was of use last": {foreign, seenAs("8", 6, nil), nil, nil, nil},
 	} {

@@ -210,9 +210,9 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		if v.missing() || v.err != nil {
 			continue
 		}
-		entries, problems := v.read(i)
+		entries, problems := v.read(i, l.chunks)
 		for key, e := range entries {
-			s.want[key] = &item{entry: e, value: v.lease.Annotations[key], confirmed: true, done: make(chan error, 1)}
+			s.want[key] = &item{coded: e, confirmed: true, done: make(chan error, 1)}
 		}
 		for _, p := range problems {
 			s.kept[p.Annotation] = p.Err

@@ -1,0 +1,280 @@
+package inflight
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// noise returns text that cannot be compressed, the same for the same seed.
+func noise(seed string, length int) string {
+	r := rand.NewChaCha8([32]byte([]byte(seed + strings.Repeat(" ", 32))[:32]))
+	data := make([]byte, length)
+	_, _ = r.Read(data) // it never fails
+	return base64.RawStdEncoding.EncodeToString(data)[:length]
+}
+
+// nodes returns the places of n nodes with names like those of EC2, each in a zone.
+func nodes(n int) []*csi.Topology {
+	r := rand.New(rand.NewPCG(1, 2))
+	names := map[string]bool{}
+	for len(names) < n {
+		names[fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", r.IntN(4), r.IntN(256), r.IntN(256))] = true
+	}
+	var places []*csi.Topology
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		places = append(places, &csi.Topology{Segments: map[string]string{
+			"topology.hostpath.csi/node": name, "topology.kubernetes.io/zone": "eu-central-1" + string(rune('a'+i%3))}})
+	}
+	return places
+}
+
+// onNodes returns an entry whose request lists these places, and prefers that of an index.
+func onNodes(volume string, places []*csi.Topology, first int) Entry {
+	e := fullEntry()
+	e.Volume, e.Requests = volume, e.Requests[:1]
+	e.Requests[0].Create.Name, e.Requests[0].PV.Name = volume, volume
+	e.Requests[0].Create.AccessibilityRequirements = &csi.TopologyRequirement{
+		Requisite: places, Preferred: slices.Concat(places[first:], places[:first])}
+	return e
+}
+
+func TestRequirementsAreStoredOnce(t *testing.T) {
+	places := nodes(600)
+	outside := &csi.Topology{Segments: map[string]string{"zone": "x"}}
+	for name, r := range map[string]*csi.TopologyRequirement{
+		"none":                     nil,
+		"an empty one":             {},
+		"no requisite":             {Preferred: places[:2]},
+		"no preferred":             {Requisite: places},
+		"short lists":              {Requisite: places[:8], Preferred: places[2:8]},
+		"the first long list":      {Requisite: places[:9], Preferred: places[:9]},
+		"a ring":                   {Requisite: places, Preferred: slices.Concat(places[77:], places[:77])},
+		"backwards":                {Requisite: places[:20], Preferred: backwards(places[:20])},
+		"a place of its own first": {Requisite: places, Preferred: slices.Concat([]*csi.Topology{outside}, places)},
+		"a place twice":            {Requisite: slices.Concat(places, places), Preferred: slices.Concat(places, places)},
+		"a place without segments": {Requisite: append(slices.Clone(places), &csi.Topology{}),
+			Preferred: []*csi.Topology{{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := onNodes("pvc-1", places, 0)
+			e.Requests[0].Create.AccessibilityRequirements = r
+			stored, err := newChunks().encode(&e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !sameRequirement(r, got) {
+				t.Errorf("(-want +got)\n%s", cmp.Diff(r, got, protocmp.Transform()))
+			}
+			one, err := newChunks().decode(stored.value, func(hash string) (string, bool) {
+				value, found := stored.refers[hash]
+				return value, found
+			})
+			if err != nil || !equal(one.entry, stored.entry) || !maps.Equal(one.refers, stored.refers) {
+				t.Errorf("another process reads %v, %v", one.entry, err)
+			}
+			if len(stored.value) > 4<<10 {
+				t.Errorf("the entry takes %d bytes", len(stored.value))
+			}
+		})
+	}
+}
+
+func backwards(places []*csi.Topology) []*csi.Topology {
+	places = slices.Clone(places)
+	slices.Reverse(places)
+	return places
+}
+
+// TestANodeThatJoinsChangesOneChunk: entries that were added at different times still share most of their lists.
+func TestANodeThatJoinsChangesOneChunk(t *testing.T) {
+	places := nodes(5000)
+	chunks := newChunks()
+	all, less := onNodes("pvc-1", places, 0), onNodes("pvc-2", slices.Concat(places[:1234], places[1235:]), 0)
+	before, err := chunks.encode(&less)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := chunks.encode(&all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := 0
+	for hash := range after.refers {
+		if _, found := before.refers[hash]; !found {
+			added++
+		}
+	}
+	if len(after.refers) < 10 || added > 2 {
+		t.Errorf("%d of %d chunks are new", added, len(after.refers))
+	}
+}
+
+func TestWrongChunksAreRefused(t *testing.T) {
+	places := nodes(600)
+	e := onNodes("pvc-1", places, 100)
+	stored, err := newChunks().encode(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes := slices.Sorted(maps.Keys(stored.refers))
+	read := func(change func(map[string]string)) error {
+		values := maps.Clone(stored.refers)
+		change(values)
+		_, err := newChunks().decode(stored.value, func(hash string) (string, bool) {
+			value, found := values[hash]
+			return value, found
+		})
+		return err
+	}
+	if err := read(func(map[string]string) {}); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(map[string]string){
+		"one is missing":     func(v map[string]string) { delete(v, hashes[0]) },
+		"they are exchanged": func(v map[string]string) { v[hashes[0]] = v[hashes[1]] },
+		"no base64":          func(v map[string]string) { v[hashes[0]] = compressed + "?" },
+		"no deflate":         func(v map[string]string) { v[hashes[0]] = compressed + "AAAA" },
+		"no JSON":            func(v map[string]string) { v[hashes[0]] = "x" },
+		"a bomb": func(v map[string]string) {
+			v[hashes[0]] = compress([]byte(strings.Repeat("x", maxValue+1)))
+		},
+	} {
+		if err := read(change); !errors.Is(err, ErrDecode) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, run := range map[string]storedRun{
+		"beyond the list": {From: 590, Count: 11}, "before it": {From: -1, Count: 1}, "backwards": {Count: -1},
+		"an overflow": {From: 1 << 62, Count: 1 << 62},
+	} {
+		s := &storedRequirement{Chunks: nil, Preferred: []storedRun{run}}
+		if _, err := newChunks().load(s, noChunk, map[string]string{}); err == nil {
+			t.Errorf("%s: it is read", name)
+		}
+	}
+}
+
+// TestRoomAtAnySizeOfCluster: with a segment for each node, the log has room for more volumes than there are workers.
+func TestRoomAtAnySizeOfCluster(t *testing.T) {
+	const workers = 100
+	for _, count := range []int{3, 100, 1000, 5000} {
+		places, chunks := nodes(count), newChunks()
+		shards := map[int]*shard{}
+		own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+		first, n, last := 0, 0, error(nil)
+		e := onNodes("pvc-00000000-6f0e-4a55-9c5e-2f2d6f7b8a01", places, count/2)
+		stored, err := chunks.encode(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n = range 3000 {
+			e := *stored.entry // all take as many bytes
+			e.Volume, e.Claim.Namespace = fmt.Sprintf("pvc-%08x-6f0e-4a55-9c5e-2f2d6f7b8a01", n*7919), fmt.Sprint(n)
+			e.Requests = []Request{{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{StorageClassName: fmt.Sprint(n)}}}}
+			stored.entry = &e
+			number := shardOf(e.Volume)
+			if shards[number] == nil {
+				shards[number] = newShard(number, shardName(number))
+			}
+			if _, last = shards[number].put(annotationKey(e.Volume), stored, own); last != nil {
+				break
+			}
+			if first == 0 {
+				first = shards[number].total(own)
+			}
+		}
+		if !errors.Is(last, ErrFull) || n < 5*workers {
+			t.Errorf("%d segments: %d entries fit, then %v", count, n, last)
+		}
+		t.Logf("%d segments: the first entry takes %d bytes of its shard, %d entries fit", count, first, n)
+	}
+}
+
+// TestChunksGoWithTheirEntries: the Lease has the chunks of the entries that it has, and no others, unless it has an
+// entry that cannot be read.
+func TestChunksGoWithTheirEntries(t *testing.T) {
+	places := nodes(600)
+	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+	m := own
+	m.UID = "u"
+	e := onNodes("pvc-1", places, 0)
+	stored, err := newChunks().encode(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unreadable := range []bool{false, true} {
+		s := newShard(3, shardName(3))
+		s.seen, s.known = look(leaseOf(m, "u"), driver), true
+		if _, err := s.put(annotationKey("pvc-1"), stored, own); err != nil {
+			t.Fatal(err)
+		}
+		with, _, _ := s.compose(own)
+		if got := (view{lease: with}).with(chunkPrefix); len(got) != len(stored.refers) || len(got) == 0 {
+			t.Errorf("%d of %d chunks are written", len(got), len(stored.refers))
+		}
+		with.ResourceVersion = "8"
+		if unreadable {
+			with.Annotations[entryPrefix+"broken"] = "??"
+			s.kept[entryPrefix+"broken"] = ErrDecode
+		}
+		if _, err := s.observe(look(with, driver), own); err != nil || !s.want[annotationKey("pvc-1")].confirmed {
+			t.Fatalf("%v: the entry is not confirmed", err)
+		}
+		s.remove(annotationKey("pvc-1"), s.removeAt)
+		total := s.total(own)
+		without, _, _ := s.compose(own)
+		got := len((view{lease: without}).with(chunkPrefix))
+		if unreadable && got != len(stored.refers) || !unreadable && got != 0 {
+			t.Errorf("an entry cannot be read: %t: %d chunks stay", unreadable, got)
+		}
+		if is := size(without.Annotations); is < total || is > total+20 {
+			t.Errorf("the next write has %d bytes, %d were counted", is, total)
+		}
+	}
+}
+
+// TestAMissingChunkIsWrittenAgain: an entry whose chunk was removed by hand is not stored.
+func TestAMissingChunkIsWrittenAgain(t *testing.T) {
+	places := nodes(600)
+	own := meta{Version: 1, Driver: driver, UID: "u", Epoch: 5, Process: "p"}
+	e := onNodes("pvc-1", places, 0)
+	stored, err := newChunks().encode(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newShard(3, shardName(3))
+	s.seen, s.known, s.fenced, s.taken = look(leaseOf(own, "u"), driver), true, true, true
+	if _, err := s.put(annotationKey("pvc-1"), stored, own); err != nil {
+		t.Fatal(err)
+	}
+	see := func(change func(*coordinationv1.Lease)) step {
+		lease, _, _ := s.compose(own)
+		lease.ResourceVersion += "1"
+		change(lease)
+		if _, err := s.observe(look(lease, driver), own); err != nil {
+			t.Fatal(err)
+		}
+		do, _ := next(s.situation(own, s.retryAt))
+		return do
+	}
+	if do := see(func(*coordinationv1.Lease) {}); do != stepWait {
+		t.Errorf("after the write: step %d", do)
+	}
+	for hash := range stored.refers {
+		if do := see(func(l *coordinationv1.Lease) { delete(l.Annotations, chunkPrefix+hash) }); do != stepWrite {
+			t.Errorf("a chunk is missing: step %d", do)
+		}
+	}
+}

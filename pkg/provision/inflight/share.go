@@ -1,0 +1,95 @@
+package inflight
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+const (
+	// room is how many bytes of annotations a shard has: all that the API server accepts, but for a margin for what others
+	// add.
+	room = validation.TotalAnnotationSizeLimitB - 16<<10
+	// reserve is the part of the room that new entries leave to open ones, which grow: by a second request, or the note
+	// that the volume is discarded.
+	reserve = room / 8
+	// namespaceShare and classShare are how many bytes the entries of one namespace, and of one StorageClass, may take for
+	// each byte that stays free. A namespace alone can take a half of what new entries have. The next one can take a half
+	// of the rest, and so on: there is always room for one more. A class can take seven eighths, so that namespaces have
+	// shares where all of them use one class.
+	namespaceShare, classShare = 1, 7
+)
+
+// admit returns why a shard has no room for the entry it, which is among the wanted ones, nil if it has.
+func (s *shard) admit(it *item, isNew bool, own meta) error {
+	total := s.total(own)
+	if !isNew {
+		if total > room {
+			return fmt.Errorf("%w: Lease %s has no room for a change of an entry", ErrFull, s.name)
+		}
+		return nil
+	}
+	free := room - reserve - total
+	if free < 0 {
+		if alone := s.alone(it, own); alone > room-reserve {
+			return fmt.Errorf("%w: it takes %d bytes of the %d that a Lease has for entries", ErrTooLarge, alone, room-reserve)
+		}
+		return fmt.Errorf("%w: in Lease %s, %s", ErrFull, s.name, s.largest())
+	}
+	for _, by := range owners {
+		if held, count := s.held(by, by.of(it.entry)); count > 1 && held > by.share*free {
+			return fmt.Errorf("%w: %s %q has %d entries in Lease %s, all that it may have there", ErrShare, by.kind,
+				by.of(it.entry), count-1, s.name)
+		}
+	}
+	return nil
+}
+
+// owner is a kind of object that has a share of each shard.
+type owner struct {
+	kind  string
+	share int
+	of    func(*Entry) string
+}
+
+var (
+	byNamespace = owner{"namespace", namespaceShare, func(e *Entry) string { return e.Claim.Namespace }}
+	byClass     = owner{"StorageClass", classShare, func(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }}
+	owners      = []owner{byNamespace, byClass}
+)
+
+// held returns how many bytes the wanted entries of an owner take without their chunks, and how many entries that is.
+func (s *shard) held(by owner, name string) (total, count int) {
+	for key, it := range s.want {
+		if by.of(it.entry) == name {
+			total += len(key) + len(it.value)
+			count++
+		}
+	}
+	return total, count
+}
+
+// alone returns the size of the annotations if no other entry were wanted.
+func (s *shard) alone(it *item, own meta) int {
+	only := *s
+	only.want = map[string]*item{annotationKey(it.entry.Volume): it}
+	return only.total(own)
+}
+
+// largest returns which namespace and which class have most entries.
+func (s *shard) largest() string {
+	most := func(by owner) string {
+		counts := map[string]int{}
+		for _, it := range s.want {
+			counts[by.of(it.entry)]++
+		}
+		names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+			return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+		})
+		return fmt.Sprintf("%s %q has %d", by.kind, names[0], counts[names[0]])
+	}
+	return fmt.Sprintf("%s and %s of %d entries", most(byNamespace), most(byClass), len(s.want))
+}

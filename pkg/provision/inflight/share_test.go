@@ -1,0 +1,82 @@
+package inflight
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestNoOwnerTakesAllRoom: entries of one namespace or class leave room for those of others.
+func TestNoOwnerTakesAllRoom(t *testing.T) {
+	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+	of := func(n int, namespace, class string) (string, coded) {
+		e := entry(fmt.Sprint("pvc-", n))
+		e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = namespace, class
+		return annotationKey(e.Volume), coded{entry: &e, value: strings.Repeat("x", 1000)}
+	}
+	s := newShard(3, shardName(3))
+	n := 0
+	fill := func(namespace, class func(int) string) (count int, err error) {
+		for ; ; count++ {
+			n++
+			key, e := of(n, namespace(count), class(count))
+			if _, err = s.put(key, e, own); err != nil {
+				return count, err
+			}
+		}
+	}
+	same := func(name string) func(int) string { return func(int) string { return name } }
+	each := func(prefix string) func(int) string { return func(i int) string { return fmt.Sprint(prefix, i) } }
+
+	first, err := fill(same("a"), same("fast"))
+	if wantError(t, err, ErrShare); !strings.Contains(err.Error(), `namespace "a" has`) {
+		t.Error(err)
+	}
+	second, err := fill(same("b"), same("fast"))
+	wantError(t, err, ErrShare)
+	third, err := fill(each("c"), same("fast"))
+	if wantError(t, err, ErrShare); !strings.Contains(err.Error(), `StorageClass "fast" has`) {
+		t.Error(err)
+	}
+	last, err := fill(each("d"), each("class"))
+	if wantError(t, err, ErrFull); !strings.Contains(err.Error(), `namespace "a" has`) {
+		t.Error(err)
+	}
+	t.Logf("%d entries of one namespace, %d of the next, %d of others in the class, %d of others: %v", first, second,
+		third, last, err)
+	if first < 90 || second < 40 || third < 20 || last < 20 {
+		t.Errorf("%d, %d, %d and %d entries", first, second, third, last)
+	}
+	// Open entries can still grow.
+	for i := 1; i <= 25; i++ {
+		key, e := of(i, "a", "fast")
+		e.value = strings.Repeat("x", 2000)
+		if _, err := s.put(key, e, own); err != nil {
+			t.Errorf("the %d. entry cannot grow: %v", i, err)
+		}
+	}
+}
+
+// TestTooLarge: an entry that no Lease can hold is told from one that waits for room.
+func TestTooLarge(t *testing.T) {
+	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+	s := newShard(3, shardName(3))
+	for _, c := range []struct {
+		volume string
+		size   int
+		want   error
+	}{
+		{"pvc-1", room, ErrTooLarge},
+		{"pvc-1", room - reserve - 500, nil},
+		{"pvc-2", room, ErrTooLarge},
+		{"pvc-2", 1000, ErrFull},
+	} {
+		e := entry(c.volume)
+		_, err := s.put(annotationKey(c.volume), coded{entry: &e, value: strings.Repeat("x", c.size)}, own)
+		if c.want == nil && err != nil {
+			t.Errorf("%d bytes: %v", c.size, err)
+		} else if c.want != nil {
+			wantError(t, err, c.want)
+		}
+	}
+}
