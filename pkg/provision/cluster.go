@@ -174,6 +174,12 @@ func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.P
 	return there, true, nil
 }
 
+// isRefusal reports whether the API server has judged the object: it is not valid, or must not be written.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
 // classOfWrite says whether the API server has refused a write, or the write may still arrive.
 func classOfWrite(err error) errclass.Class {
 	status := apierrors.APIStatus(nil)

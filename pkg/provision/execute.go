@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -37,6 +40,8 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 	switch d.Action {
 	case provisioning.BuildRequest:
 		return w.buildRequest(ctx)
+	case provisioning.Prepare:
+		return w.prepare(ctx)
 	case provisioning.ReadPV:
 		return w.readPV(ctx)
 	case provisioning.ReadClaim:
@@ -65,8 +70,8 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 // bound returns a context for a step that ends with the lease. The driver has a time limit of its own.
 func (w *run) bound(ctx context.Context, action provisioning.Action) (context.Context, context.CancelFunc) {
 	limit := apiTimeout
-	if action == provisioning.CreateVolume || action == provisioning.DeleteVolume {
-		limit = 0
+	if action == provisioning.CreateVolume || action == provisioning.DeleteVolume || action == provisioning.Prepare {
+		limit = 0 // its calls to the API server have one each
 	}
 	if w.cfg.Lease != nil && (limit == 0 || w.cfg.Lease.Left() < limit) {
 		limit = w.cfg.Lease.Left()
@@ -98,12 +103,44 @@ func (w *run) buildRequest(ctx context.Context) error {
 	}
 	built, err := w.requests.Build(ctx, want)
 	if err != nil {
-		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil &&
-			request.RemediationOf(err) == request.RemediationReschedule
+		w.reschedule = w.wanted != nil && request.RemediationOf(err) == request.RemediationReschedule
 		return reasons.Because(w.failure(), err)
 	}
-	w.built = built
+	built.DriverVersion = w.version()
+	w.built, w.prepared = built, nil
 	return nil
+}
+
+// prepared is what a request is sent with besides what the log has of it.
+type prepared struct {
+	secrets map[string]string
+	release func() // ends the reservation of its source
+}
+
+// prepare reads the Secret of the request that is not in the log yet, and protects its source.
+func (w *run) prepare(ctx context.Context) error {
+	began := w.cfg.Clock.Now()
+	secrets, err := w.secrets(ctx, *w.built)
+	if err != nil {
+		return err
+	}
+	// Until the entry is open, nothing but this shows that the source is in use.
+	release := w.protected.reserve(sourceOf(*w.built))
+	if err := w.holdSource(ctx, *w.built); err != nil {
+		release()
+		return err
+	}
+	w.prepared = &prepared{secrets, release}
+	w.learn(provisioning.Prepare, provisioning.Reply{Class: errclass.Done}, began)
+	return nil
+}
+
+// end releases what the run holds.
+func (w *run) end() {
+	if w.prepared != nil {
+		w.prepared.release()
+		w.prepared = nil
+	}
 }
 
 // failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
@@ -173,15 +210,28 @@ func (w *run) openEntry(ctx context.Context) error {
 		t.entry, w.built = entry, nil
 		w.tracker.note(entry)
 		return nil
-	case errors.Is(err, inflight.ErrFull):
-		w.learn(provisioning.OpenEntry, provisioning.Reply{Log: provisioning.LogFull}, began)
-		return reasons.Because(provisioning.ReasonLogFull, err)
+	case noRoom(err) != "":
+		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Refused, Log: provisioning.LogFull}, began)
+		return reasons.Because(noRoom(err), err)
 	case errors.Is(err, inflight.ErrUnreadable):
 		return reasons.Because(provisioning.ReasonLogUnreadable, err)
 	case w.facts.Log == provisioning.LogAbsent:
 		w.log.Remove(w.name) // nobody was called
 	}
 	return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+}
+
+// noRoom returns the reason of an error of the log that has no room for an entry, empty for another error.
+func noRoom(err error) Reason {
+	switch {
+	case errors.Is(err, inflight.ErrFull):
+		return provisioning.ReasonLogFull
+	case errors.Is(err, inflight.ErrShare):
+		return provisioning.ReasonLogShare
+	case errors.Is(err, inflight.ErrTooLarge):
+		return provisioning.ReasonTooLarge
+	}
+	return ""
 }
 
 // markDiscarding notes in the log that a DeleteVolume may be sent: until it is known to have ended, no process asks for
@@ -209,6 +259,26 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 	return values, reasons.Because(w.failure(), err)
 }
 
+// secretsAgain is secrets for a request that may have been sent before. Where the claim is gone with its namespace, the
+// Secret may never come back: whole is false then, and the driver is called without.
+func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (values map[string]string, whole bool,
+	err error) {
+	if w.prepared != nil && w.facts.Record.Unsent() {
+		return w.prepared.secrets, true, nil
+	}
+	values, err = w.secrets(ctx, request)
+	if err == nil || !errors.Is(err, errSecretGone) || !w.facts.Record.Begun() {
+		return values, err == nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	claim, readErr := w.cluster.readClaim(ctx, w.claimKey.namespace, w.claimKey.name)
+	if readErr != nil || claim != nil && claim.UID == w.claimKey.uid {
+		return nil, false, err
+	}
+	return nil, false, nil
+}
+
 // request returns the request that is sent next.
 func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts.Record.Next] }
 
@@ -219,7 +289,7 @@ func (w *run) createVolume(ctx context.Context) error {
 			return err
 		}
 	}
-	secrets, err := w.secrets(ctx, request)
+	secrets, whole, err := w.secretsAgain(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -227,32 +297,60 @@ func (w *run) createVolume(ctx context.Context) error {
 		return err
 	}
 	began, first := w.cfg.Clock.Now(), f.Record.Sending()
+	asked := f.Record.Requests[f.Record.Next]
 	w.track.record = f.Record
 	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
 	reply := provisioning.Reply{Class: errclass.Of(err)}
 	if err == nil {
 		reply, err = w.judge(request, made)
 	}
+	same := request.DriverVersion == w.version()
+	reply.Comparable = whole && same
 	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
 		w.reportChanged(made)
 	}
-	w.reschedule = reply.Class == errclass.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" &&
-		f.Claim.SelectedNode == request.Node
-	if reply.Unfit {
+	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
+	switch inDoubt := !f.Record.Settled(); {
+	case reply.Unfit:
 		// The next step deletes it; the reason why goes to the claim's owner now.
 		w.recorder.Report(ctx, eventOn(f.Claim), provisioning.ReasonFailed, err.Error())
 		return nil
+	case err != nil && inDoubt && !whole:
+		return reasons.Because(provisioning.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
+			request.Secret.Namespace, request.Secret.Name))
+	case reply.Class == errclass.Unfit && inDoubt && !same:
+		return reasons.Because(provisioning.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
+			"this is %q)", err, request.DriverVersion, w.version()))
+	case inDoubt && request.Source != nil && status.Code(err) == codes.NotFound:
+		return reasons.Because(provisioning.ReasonSourceGone, err)
 	}
 	return reasons.Because(w.failed(reply.Class), err)
 }
 
-// failed is the reason of a CreateVolume that failed.
-func (w *run) failed(class errclass.Class) Reason {
-	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
-		return provisioning.ReasonOutcomeUnknown
+// version returns the vendor_version of the driver that runs, empty if it is not known.
+func (p *Controller) version() string {
+	if d, ok := p.driver.(interface{ Version() string }); ok {
+		return d.Version()
 	}
-	return provisioning.ReasonFailed
+	return ""
+}
+
+// left reports whether the node that a volume was requested for is gone, or the driver on it. It is asked only if that
+// matters. A node that cannot be read is there.
+func (w *run) left(ctx context.Context, asked provisioning.Request, class errclass.Class) bool {
+	locator, ok := w.requests.(Locator)
+	if !ok || !w.facts.Reschedules(asked, class, true) || w.facts.Reschedules(asked, class, false) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	has, err := locator.HasNode(ctx, asked.Node)
+	if err != nil {
+		klog.FromContext(ctx).Info("The node that is selected for a claim could not be read", "claim", w.claimKey, "node",
+			asked.Node, "err", err)
+	}
+	return err == nil && !has
 }
 
 // judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
@@ -269,6 +367,14 @@ func (w *run) judge(request inflight.Request, made *csi.Volume) (provisioning.Re
 	}
 	w.track.made, w.track.pv = made, pv
 	return provisioning.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
+}
+
+// failed is the reason of a CreateVolume that failed.
+func (w *run) failed(class errclass.Class) Reason {
+	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
+		return provisioning.ReasonOutcomeUnknown
+	}
+	return provisioning.ReasonFailed
 }
 
 // confirm reads the log live: an entry that somebody removed by hand is left to them.
@@ -308,7 +414,11 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 	switch {
 	case err != nil:
 		w.assumed.Forget(name)
-		w.learn(done, provisioning.Reply{Class: classOfWrite(err)}, began)
+		class := classOfWrite(err)
+		w.learn(done, provisioning.Reply{Class: class}, began)
+		if class == errclass.Refused && isRefusal(err) {
+			return reasons.Because(provisioning.ReasonPVRefused, err)
+		}
 		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 	case exists:
 		w.assumed.Forget(name)

@@ -218,6 +218,8 @@ func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
 		removes bool
 	}{
 		provisioning.ReasonLogFull:        {inflight.ErrFull, false},
+		provisioning.ReasonLogShare:       {inflight.ErrShare, false},
+		provisioning.ReasonTooLarge:       {inflight.ErrTooLarge, false},
 		provisioning.ReasonLogUnreadable:  {inflight.ErrUnreadable, false},
 		provisioning.ReasonAPIWriteFailed: {inflight.ErrUnconfirmed, true},
 	} {
@@ -405,27 +407,6 @@ func TestAClaimBoundElsewhereLeavesItsVolumeAPV(t *testing.T) {
 	if !w.knownVolumes() {
 		t.Errorf("LEAK: %v", w.onDisk())
 	}
-}
-
-func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
-	w := newWorld(t)
-	w.madeUnseen()
-	w.mu.Lock()
-	w.secretGone = true
-	w.mu.Unlock()
-	w.deleteClaim()
-	w.failing(false, class(errclass.Refused))
-	w.wait("nobody asks without the Secret", func() bool { return w.missedSecrets() > 1 })
-	n := w.count("create volume")
-	w.wait("nor later", func() bool { return w.missedSecrets() > 3 })
-	if w.count("create volume") > n || w.settled() {
-		t.Errorf("the entry is closed, or the driver asked without its Secret: %q", w.recorded())
-	}
-	w.mu.Lock()
-	w.secretGone = false
-	w.mu.Unlock()
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
 }
 
 func TestConfigValidate(t *testing.T) {

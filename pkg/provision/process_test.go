@@ -31,6 +31,8 @@ type process struct {
 	// provisioner is what runs.
 	provisioner *Controller
 	log         *processLog
+	// refusePV, if set, is what the API server answers a new PV with.
+	refusePV func() error
 }
 
 var errDead = errors.New("the process is dead")
@@ -140,7 +142,15 @@ func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVol
 }
 
 func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored *v1.PersistentVolume, err error) {
-	err = p.do("create PV", func() (err error) { stored, err = p.inner.createPV(ctx, pv); return err })
+	err = p.do("create PV", func() (err error) {
+		if p.refusePV != nil {
+			if err := p.refusePV(); err != nil {
+				return err
+			}
+		}
+		stored, err = p.inner.createPV(ctx, pv)
+		return err
+	})
 	if p.created != nil {
 		p.created()
 	}
@@ -178,6 +188,13 @@ func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ 
 	return &csi.Volume{VolumeId: id}, nil
 }
 
+// Version is the vendor_version of the driver beside this process.
+func (p *process) Version() string {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	return p.driverVersion
+}
+
 func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]string) error {
 	if handle == "" {
 		p.t.Error("a volume without id is deleted")
@@ -209,6 +226,13 @@ type plainOrders struct {
 	refuse func(request.Options) error
 	// spoil, if set, says what is wrong with what was made.
 	spoil func() error
+	// lost, if set, reports whether a node is gone.
+	lost func(node string) bool
+}
+
+// HasNode implements Locator.
+func (o plainOrders) HasNode(_ context.Context, node string) (bool, error) {
+	return o.lost == nil || !o.lost(node), nil
 }
 
 func (o plainOrders) PVName(claim types.UID) string {

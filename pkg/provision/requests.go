@@ -35,6 +35,12 @@ type Qualifier interface {
 	Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error
 }
 
+// Locator is a RequestBuilder that knows on which nodes volumes can be used.
+type Locator interface {
+	// HasNode reports whether the node exists and the driver is registered on it. An error: that is not known.
+	HasNode(ctx context.Context, node string) (bool, error)
+}
+
 // Watcher is an RequestBuilder with watch caches of its own. A Controller keeps them up to date, and begins
 // when they are filled.
 type Watcher interface {
@@ -48,6 +54,9 @@ type Watcher interface {
 
 // Driver makes and deletes volumes; csidriver.Driver is one. Its errors are marked with an
 // errclass.Class.
+//
+// A Driver may have a method Version() string, which returns its vendor_version (GetPluginInfo). Where it does, no
+// refusal of another version settles a call whose outcome is in doubt.
 type Driver interface {
 	CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error)
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error

@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -24,8 +25,10 @@ type run struct {
 	facts provisioning.Facts
 	// wanted is what the claim's volume is asked for with, nil if nobody asks.
 	wanted *wanted
-	// built is the request that is not in the log yet.
-	built *inflight.Request
+	// built is the request that is not in the log yet. prepared is what the request is sent with that was prepared in
+	// this run.
+	built    *inflight.Request
+	prepared *prepared
 	// reschedule: another node has to be selected.
 	reschedule bool
 }
@@ -41,6 +44,7 @@ type wanted struct {
 func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
 	session := &session{run: w}
+	defer w.end()
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
 	return session.last, session.err
 }
@@ -61,13 +65,26 @@ func (s *session) Decide(now time.Time) provisioning.Decision {
 
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
+	adds := s.facts.Adds(d.Action)
 	err = s.act(ctx, d)
 	s.track.record = s.facts.Record
-	if err != nil && s.facts.Record.Settled() {
-		s.closeEntry() // the driver made nothing
+	switch {
+	case err != nil && adds && (d.Action != provisioning.OpenEntry || noRoom(err) != ""):
+		s.secondFailed(ctx, d.Action, err)
+		err = nil
+	case err != nil && s.facts.Log == provisioning.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
+		s.closeEntry() // the driver made nothing, or was not called
 	}
 	s.last = d
 	return d.Action == provisioning.CloseEntry, err
+}
+
+// secondFailed reports why the open entry gets no request for the node that is selected now.
+func (s *session) secondFailed(ctx context.Context, action provisioning.Action, err error) {
+	if action != provisioning.OpenEntry { // which has said so
+		s.learn(action, provisioning.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
+	}
+	s.recorder.Report(ctx, eventOn(s.facts.Claim), reasonOf(err), err.Error())
 }
 
 // Wait implements controller.Session.

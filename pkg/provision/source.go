@@ -30,10 +30,35 @@ type protectedSources struct {
 	// snapshots are those whose finalizer this process has added, or found, and not removed, by name. Only
 	// these are looked at when a claim that names one changes: each look is a read of the API server.
 	snapshots map[request.SourceRef]types.UID
+	// reserved counts the requests that are about to be written to the log, by the source that they have.
+	reserved map[request.SourceRef]int
 }
 
 func newProtectedSources() *protectedSources {
-	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]types.UID{}}
+	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]types.UID{},
+		reserved: map[request.SourceRef]int{}}
+}
+
+// reserve has the source count as in use until end is called. The zero value is no source.
+func (s *protectedSources) reserve(of request.SourceRef) (end func()) {
+	of.UID = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved[of]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.reserved[of]--; s.reserved[of] == 0 {
+			delete(s.reserved, of)
+		}
+	}
+}
+
+func (s *protectedSources) isReserved(of request.SourceRef) bool {
+	of.UID = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserved[of] > 0
 }
 
 // turn waits until nobody else adds or removes the source's protection, and has others wait until end is called.
@@ -163,9 +188,12 @@ func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 }
 
 // inUse reports whether a volume may be being made from the source: by us, as the in-flight log says, or by another
-// provisioner. An entry is open before holdSource is called, and until the outcome is known.
+// provisioner. The source is reserved before holdSource is called, and until the entry is open.
 func (p *Controller) inUse(of request.SourceRef) bool {
 	of.UID = ""
+	if p.protected.isReserved(of) {
+		return true
+	}
 	for _, entry := range p.log.Entries() {
 		for _, asked := range entry.Requests {
 			if source := sourceOf(asked); source.Kind == of.Kind && source.Namespace == of.Namespace && source.Name == of.Name {

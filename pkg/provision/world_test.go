@@ -55,6 +55,8 @@ type world struct {
 	// secretGone: the Secret of all calls does not exist. missed counts who looked for it.
 	secretGone bool
 	missed     int
+	// driverVersion is the vendor_version of the driver.
+	driverVersion string
 	// requests are the different requests that were sent, by their text.
 	requests map[string]bool
 	// created, if set, is called between a PV's creation and its answer.

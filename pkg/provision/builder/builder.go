@@ -183,6 +183,16 @@ func (b *Builder) Permissions() []access.Permission {
 		Without: "a node that has just joined counts as one without the driver"})
 }
 
+// HasNode implements provision.Locator. A node that the caches do not show is read live. Where topology does not matter
+// to the driver, no node does.
+func (b *Builder) HasNode(ctx context.Context, name string) (bool, error) {
+	if b.nodes == nil {
+		return true, nil
+	}
+	node, err := b.nodes.Node(ctx, name, nil)
+	return node != nil && node.Registered, err
+}
+
 // PVName returns the name of a claim's PV, and of its volume.
 func (b *Builder) PVName(claim types.UID) string {
 	name, err := request.VolumeName(b.cfg.Settings, claim)

@@ -55,6 +55,7 @@ type (
 		Accessibility *storedRequirement   `json:"accessibility,omitempty"`
 		Secret        *v1.SecretReference  `json:"secret,omitempty"`
 		Source        *storedSource        `json:"source,omitempty"`
+		DriverVersion string               `json:"driverVersion,omitempty"`
 		MayReschedule bool                 `json:"mayReschedule,omitempty"`
 		PV            *v1.PersistentVolume `json:"persistentVolume"`
 		Topology      bool                 `json:"topology,omitempty"`
@@ -113,8 +114,8 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 			return "", nil, err
 		}
 		request := storedRequest{
-			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret, MayReschedule: r.MayReschedule,
-			PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
+			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret,
+			DriverVersion: r.DriverVersion, MayReschedule: r.MayReschedule, PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
 		}
 		if from := r.Source; from != nil {
 			request.Source = &storedSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: string(from.UID)}
@@ -197,8 +198,8 @@ func unmarshal(value string) (*storedEntry, error) {
 func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {
 	request := Request{
-		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, MayReschedule: r.MayReschedule,
-		PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
+		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, DriverVersion: r.DriverVersion,
+		MayReschedule: r.MayReschedule, PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
 	}
 	if err := protojson.Unmarshal(r.Create, request.Create); err != nil {
 		return Request{}, err

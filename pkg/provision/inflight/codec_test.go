@@ -71,8 +71,9 @@ func fullEntry() Entry {
 	}
 	first := Request{
 		Node: "node-1", Create: create, Secret: &v1.SecretReference{Namespace: "secrets", Name: "admin"},
-		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"}, MayReschedule: true,
-		PV: pv, Topology: true, Migrated: true,
+		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"}, DriverVersion: "1.4.0",
+		MayReschedule: true,
+		PV:            pv, Topology: true, Migrated: true,
 	}
 	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume},
 		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}

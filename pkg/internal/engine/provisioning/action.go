@@ -8,6 +8,9 @@ const (
 	Wait Action = iota
 	// BuildRequest builds the request.
 	BuildRequest
+	// Prepare reads the Secret that goes with the request, and protects its source: an entry is opened only for a
+	// request that can be sent.
+	Prepare
 	// ReadPV reads the PersistentVolume from the API server.
 	ReadPV
 	// ReadClaim reads the claim from the API server.
@@ -39,6 +42,8 @@ func (a Action) String() string {
 		return "Wait"
 	case BuildRequest:
 		return "BuildRequest"
+	case Prepare:
+		return "Prepare"
 	case ReadPV:
 		return "ReadPV"
 	case ReadClaim:

@@ -1,6 +1,10 @@
 package provisioning
 
-import "time"
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+)
 
 // Decide returns the next step for one volume name. It is a pure function: carrying out a step adds to what is
 // known, and Decide is called again with that. While a fact is unknown it keeps the entry, the volume and the
@@ -62,6 +66,8 @@ func open(f Facts, now time.Time) Decision {
 		return wait(ReasonNotWanted)
 	case !f.Composed:
 		return step(BuildRequest, ReasonProvision)
+	case !f.Prepared:
+		return step(Prepare, ReasonProvision)
 	case (!f.First || c.Node != NodeAny) && !f.PV.Known:
 		// Another node that was selected before may have stored the PersistentVolume, too. No cache shows it here.
 		return step(ReadPV, ReasonProvision)
@@ -90,7 +96,7 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case r.Discarding && !r.Quiet(now, quiet):
 		// A DeleteVolume that was not answered would delete what CreateVolume creates now.
 		return timed(ReasonNotQuiet)
-	case f.Wanted && r.takesNode(f.Claim.SelectedNode):
+	case f.Wanted && !f.SecondFailed && r.takesNode(f.Claim.SelectedNode):
 		return addRequest(f)
 	case r.Begun():
 		return step(CreateVolume, ReasonFinish)
@@ -98,12 +104,27 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	return step(CreateVolume, ReasonProvision)
 }
 
-// addRequest has the entry get a request for the node that is selected now.
+// addRequest has the entry get a request for the node that is selected now. Where that fails, the open one is repeated.
 func addRequest(f Facts) Decision {
-	if !f.Composed {
+	switch {
+	case !f.Composed:
 		return step(BuildRequest, ReasonFinish)
+	case !f.Prepared:
+		return step(Prepare, ReasonFinish)
 	}
 	return step(OpenEntry, ReasonFinish)
+}
+
+// Adds reports whether a failure of this step leaves an open entry without a second request, and as it was.
+func (f Facts) Adds(a Action) bool {
+	return f.Log == LogOpen && (a == BuildRequest || a == Prepare || a == OpenEntry)
+}
+
+// Reschedules reports whether another node is to be selected for the claim after an answer to CreateVolume that did not
+// name a volume: the driver has no room on this one, or the node is gone, to which no pod comes back.
+func (f Facts) Reschedules(asked Request, class errclass.Class, nodeGone bool) bool {
+	return f.Claim.needsVolume() && asked.MayReschedule && asked.Node != "" && f.Claim.SelectedNode == asked.Node &&
+		(class == errclass.Exhausted || class != errclass.Done && nodeGone)
 }
 
 // store handles a volume that the driver named. A PersistentVolume that names it settles the entry, once no call

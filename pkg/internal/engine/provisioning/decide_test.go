@@ -3,6 +3,8 @@ package provisioning
 import (
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func TestDecide(t *testing.T) {
@@ -41,6 +43,7 @@ func TestDecide(t *testing.T) {
 		"the log is full":                 {waiting(func(f *Facts) { f.Log = LogFull }), Wait, ReasonLogFull},
 		"no class, or no node":            {waiting(func(f *Facts) { f.Wanted = false }), Wait, ReasonNotWanted},
 		"the request is not composed":     {waiting(func(f *Facts) { f.Composed = false }), BuildRequest, ReasonProvision},
+		"its Secret was not read":         {waiting(func(f *Facts) { f.Prepared = false }), Prepare, ReasonProvision},
 		"a claim that waits":              {waiting(), OpenEntry, ReasonProvision},
 		"it may have had an entry before": {waiting(func(f *Facts) { f.First = false }), ReadPV, ReasonProvision},
 		"and no PV was found": {waiting(absent, func(f *Facts) { f.First = false }), ReadClaim,
@@ -80,7 +83,9 @@ func TestDecide(t *testing.T) {
 		"another node is selected meanwhile": {begun(late), OpenEntry, ReasonFinish},
 		"and the request is not composed": {
 			begun(late, func(f *Facts) { f.Composed = false }), BuildRequest, ReasonFinish},
-		"and the claim is gone": {begun(late, gone), CreateVolume, ReasonFinish},
+		"and its Secret was not read": {begun(late, func(f *Facts) { f.Prepared = false }), Prepare, ReasonFinish},
+		"and that failed":             {begun(late, func(f *Facts) { f.SecondFailed = true }), CreateVolume, ReasonFinish},
+		"and the claim is gone":       {begun(late, gone), CreateVolume, ReasonFinish},
 		"and the class binds immediately": {begun(late, func(f *Facts) { f.Record.Requests[0].MayReschedule = false }),
 			CreateVolume, ReasonFinish},
 		"the volume is made":              {made(), StorePV, ReasonProvision},
@@ -150,6 +155,35 @@ func TestDecide(t *testing.T) {
 				t.Errorf("a step is said to be the end: %+v", d)
 			}
 		})
+	}
+}
+
+func TestReschedules(t *testing.T) {
+	on := func(edit ...func(*Facts)) Facts {
+		return begun(append([]func(*Facts){func(f *Facts) { f.Claim.SelectedNode = "a" }}, edit...)...)
+	}
+	asked := Request{Node: "a", MayReschedule: true, Sent: true}
+	for name, tc := range map[string]struct {
+		facts Facts
+		asked Request
+		class errclass.Class
+		gone  bool
+		want  bool
+	}{
+		"no room":                          {on(), asked, errclass.Exhausted, false, true},
+		"in doubt":                         {on(), asked, errclass.Uncertain, false, false},
+		"in doubt, and the node is gone":   {on(), asked, errclass.Uncertain, true, true},
+		"refused, and the node is gone":    {on(), asked, errclass.Refused, true, true},
+		"made, and the node is gone":       {on(), asked, errclass.Done, true, false},
+		"another node is selected already": {on(func(f *Facts) { f.Claim.SelectedNode = "b" }), asked, errclass.Exhausted, true, false},
+		"the class binds immediately":      {on(), Request{Node: "a"}, errclass.Exhausted, true, false},
+		"no node was selected": {on(func(f *Facts) { f.Claim.SelectedNode = "" }), Request{MayReschedule: true}, errclass.Exhausted,
+			true, false},
+		"the claim is gone": {on(gone), asked, errclass.Exhausted, true, false},
+	} {
+		if got := tc.facts.Reschedules(tc.asked, tc.class, tc.gone); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
 	}
 }
 

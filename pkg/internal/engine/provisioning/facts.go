@@ -23,6 +23,10 @@ type Facts struct {
 	Wanted bool
 	// Composed: the request for the volume that is Wanted is composed.
 	Composed bool
+	// Prepared: the Secret that goes with it was read, and its source is protected.
+	Prepared bool
+	// SecondFailed: the open entry did not get a second request in this session.
+	SecondFailed bool
 	// Log is what the in-flight log has under the name.
 	Log Log
 	// Record is what this process knows about the open entry. It counts only while Log is LogOpen.

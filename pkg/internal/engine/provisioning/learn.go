@@ -21,6 +21,9 @@ type Reply struct {
 	Log Log
 	// Request is what OpenEntry wrote.
 	Request Request
+	// Comparable: a refusal judges the request as it was sent before. The driver has the name and version that it had
+	// when the request was first sent, and got the Secret.
+	Comparable bool
 }
 
 // Learn adds the outcome of a step to the facts. began and now are when its call began and when it ended, and
@@ -28,7 +31,10 @@ type Reply struct {
 func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time, quiet time.Duration) {
 	ok := reply.Class == errclass.Done
 	switch done {
-	case Wait, BuildRequest, SelectNode:
+	case Wait, SelectNode:
+	case BuildRequest, Prepare:
+		f.SecondFailed = f.Log == LogOpen && !ok
+		f.Prepared = done == Prepare && ok
 	case ReadPV, ReadClaim:
 		f.read(done, reply)
 	case OpenEntry:
@@ -39,7 +45,7 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 			f.Log = reply.Log
 		}
 	case CreateVolume:
-		f.Record.Answered(reply.Class, first, began, now, quiet, reply.Handle, reply.Unfit)
+		f.Record.Answered(reply, first, began, now, quiet)
 	case StorePV:
 		f.PV = f.storedAs(reply, now)
 	case StoreApart:
@@ -72,6 +78,8 @@ func (f *Facts) read(done Action, reply Reply) {
 // this one may have called CreateVolume.
 func (f *Facts) opened(reply Reply, now time.Time) {
 	switch {
+	case reply.Class != errclass.Done && f.Log == LogOpen && reply.Log == LogFull:
+		f.SecondFailed = true
 	case reply.Class != errclass.Done:
 		f.Log = reply.Log
 	case f.Log == LogOpen:

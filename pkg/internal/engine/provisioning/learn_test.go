@@ -18,8 +18,18 @@ func TestLearn(t *testing.T) {
 		reply  Reply
 		want   func(Facts) bool
 	}{
-		"a wait teaches nothing":         {begun(), Wait, done, func(f Facts) bool { return f == begun() }},
-		"a request teaches nothing here": {begun(), BuildRequest, done, func(f Facts) bool { return f == begun() }},
+		"a wait teaches nothing":    {begun(), Wait, done, func(f Facts) bool { return f == begun() }},
+		"a request is not prepared": {begun(), BuildRequest, done, func(f Facts) bool { return !f.Prepared && !f.SecondFailed }},
+		"it is": {waiting(func(f *Facts) { f.Prepared = false }), Prepare, done,
+			func(f Facts) bool { return f == waiting() }},
+		"it cannot be": {waiting(func(f *Facts) { f.Prepared = false }), Prepare, failed,
+			func(f Facts) bool { return !f.Prepared && !f.SecondFailed }},
+		"a second request is not composed": {begun(), BuildRequest, failed, func(f Facts) bool { return f.SecondFailed }},
+		"a second request is not prepared": {begun(), Prepare, failed, func(f Facts) bool { return f.SecondFailed }},
+		"a second request has no room": {begun(), OpenEntry, with(failed, func(r *Reply) { r.Log = LogFull }),
+			func(f Facts) bool { return f.SecondFailed && f.Log == LogOpen && f.Record == begun().Record }},
+		"a second request may be stored": {begun(), OpenEntry, with(lost, func(r *Reply) { r.Log = LogChanging }),
+			func(f Facts) bool { return !f.SecondFailed && f.Log == LogChanging }},
 		"a read of the PV": {
 			waiting(), ReadPV, with(done, func(r *Reply) { r.PV = PV{Known: true, Read: now} }),
 			func(f Facts) bool { return f.PV == PV{Known: true, Read: now} },

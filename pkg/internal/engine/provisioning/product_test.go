@@ -54,13 +54,13 @@ func TestWithoutAnEntryTheDriverIsNotAsked(t *testing.T) {
 	for _, c := range append(claims([]string{long}, []string{"", long, "x"},
 		[]NodeSelection{NodeAny, NodeNone, NodeHere, NodeElsewhere}), Claim{}) {
 		for _, pv := range all {
-			for bits := range 1 << 4 {
+			for bits := range 1 << 5 {
 				for log := LogUnknown; log <= LogOthers; log++ {
 					if isTrue(bits, 8) == (log == LogOpen) {
 						continue // an open entry is the other test's; of another leader, one log is enough
 					}
 					f := Facts{MayAct: isTrue(bits, 8), First: isTrue(bits, 1), Wanted: isTrue(bits, 2), Composed: isTrue(bits, 4),
-						Log: log, Claim: c, PV: pv}
+						Prepared: isTrue(bits, 16), Log: log, Claim: c, PV: pv}
 					checkClosed(t, f, Decide(f, now, quiet))
 				}
 			}
@@ -74,6 +74,10 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 	sure := f.First || f.PV.Known && fresh(f.Claim.Read, now)
 	switch d.Action {
 	case Wait, BuildRequest, ReadPV, ReadClaim:
+	case Prepare:
+		if !f.Composed || f.Log != LogAbsent {
+			wrong = "a request is prepared that is not composed, or has no place"
+		}
 	case OpenEntry:
 		switch c := f.Claim; {
 		case f.Log != LogAbsent:
@@ -84,8 +88,8 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 			wrong = "an entry is written although the PV is stored"
 		case !c.Finalizer && (!c.needsVolume() || !f.Wanted || f.PV.Exists):
 			wrong = "an entry is written for a claim that needs none"
-		case !f.Composed:
-			wrong = "an entry is written without a request"
+		case !f.Composed || !f.Prepared:
+			wrong = "an entry is written without a request that can be sent"
 		case c.Node == NodeElsewhere && !c.Finalizer:
 			wrong = "an entry is written for another node"
 		}
@@ -147,7 +151,7 @@ func TestAnEntryIsFinished(t *testing.T) {
 				for bits := range 1 << 3 {
 					f := Facts{
 						MayAct: true, Log: LogOpen, Wanted: isTrue(bits, 1), Composed: isTrue(bits, 2), Shared: isTrue(bits, 4),
-						Claim: c, PV: pv, Record: r, Apart: aparts[(bits+j)%3],
+						Claim: c, PV: pv, Record: r, Apart: aparts[(bits+j)%3], Prepared: j%2 > 0, SecondFailed: j%5 == 0,
 					}
 					checkOpen(t, f, Decide(f, now, quiet))
 				}
@@ -168,14 +172,18 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 	isNamed := func(p PV) bool { return p.Exists && p.OfDriver && p.Handle == "vol-1" && p.Read.Equal(now) }
 	isMade := r.Volume == VolumeMade
 	switch d.Action {
-	case Wait, BuildRequest, ReadPV:
+	case Wait, ReadPV:
+	case BuildRequest, Prepare:
+		if f.SecondFailed || isMade || settled {
+			wrong = "a second request keeps the first one from being repeated"
+		}
 	case RemoveFinalizer:
 		if !f.Claim.Finalizer {
 			wrong = "there is none"
 		}
 	case OpenEntry:
-		if !f.Wanted || !f.Composed || isMade || settled {
-			wrong = "a request is added that is not wanted"
+		if !f.Wanted || !f.Composed || !f.Prepared || f.SecondFailed || isMade || settled {
+			wrong = "a request is added that is not wanted, or cannot be sent"
 		}
 	case CreateVolume:
 		if isMade || settled || !sent && !f.Claim.needsVolume() || r.Discarding && !calm {

@@ -34,6 +34,8 @@ const (
 	ReasonLogChanging   Reason = "InFlightLogChanging"
 	ReasonLogUnreadable Reason = "InFlightLogUnreadable"
 	ReasonLogFull       Reason = "InFlightLogFull"
+	ReasonLogShare      Reason = "InFlightLogShareUsed"
+	ReasonTooLarge      Reason = "RequestTooLarge"
 	ReasonNotQuiet      Reason = "WaitingForLateCalls"
 	ReasonNameTaken     Reason = "PersistentVolumeNameTaken"
 	ReasonHasAnother    Reason = "VolumeHasPersistentVolume"
@@ -47,6 +49,14 @@ const (
 	ReasonOutcomeUnknown Reason = "ProvisioningOutcomeUnknown"
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
+	// ReasonPVRefused: the API server refused the PersistentVolume, and will do so again.
+	ReasonPVRefused Reason = "PersistentVolumeRefused"
+	// ReasonDriverChanged: a refusal of another version of the driver settles nothing.
+	ReasonDriverChanged Reason = "DriverVersionChanged"
+	// ReasonSecretGone: a request is repeated without its Secret.
+	ReasonSecretGone Reason = "ProvisionerSecretGone"
+	// ReasonSourceGone: the driver refused a request in doubt because its source is gone.
+	ReasonSourceGone Reason = "VolumeSourceGone"
 	// ReasonRemovedByHand: somebody removed the entry from the log.
 	ReasonRemovedByHand Reason = "InFlightEntryRemoved"
 )
@@ -80,7 +90,15 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"system, remove the annotation, or the Lease."},
 	{Reason: ReasonLogFull, Severity: reasons.Warning,
 		Sentence: "The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait " +
-			"until the driver answers for some of them."},
+			"until the driver answers for some of them. `kubectl reclaim status` lists the volumes in flight."},
+	{Reason: ReasonLogShare, Severity: reasons.Warning,
+		Sentence: "The claims of this namespace, or of this StorageClass, have all the volumes in flight that they may have. " +
+			"New volumes of theirs wait until the driver answers for some of them. `kubectl reclaim status` lists the " +
+			"volumes in flight."},
+	{Reason: ReasonTooLarge, Severity: reasons.Warning,
+		Sentence: "The CreateVolume request is larger than the in-flight log can hold, so the driver is not called. Shorten " +
+			"the parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology segment " +
+			"for each node, run csi-reclaimer with --strict-topology."},
 	{Reason: ReasonNotQuiet,
 		Sentence: "The volume has its PersistentVolume. A call that was not answered may still arrive; until then the " +
 			"entry of the in-flight log stays."},
@@ -101,6 +119,22 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "A read from the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonAPIWriteFailed, Severity: reasons.Normal,
 		Sentence: "A write to the API server failed; csi-reclaimer tries again."},
+	{Reason: ReasonPVRefused, Severity: reasons.Warning,
+		Sentence: "The volume exists, and the API server refuses its PersistentVolume. csi-reclaimer tries again until the " +
+			"cause is gone: an admission policy, a missing permission, or a value from the driver that is not valid. The claim can be " +
+			"deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you."},
+	{Reason: ReasonDriverChanged, Severity: reasons.Warning,
+		Sentence: "The outcome of CreateVolume is in doubt, and another version of the driver than the one that was called " +
+			"refuses the request. It does not say whether the other one created the volume. Look for the volume in the " +
+			"storage system, or install the earlier version again. `kubectl reclaim settle` ends the tries."},
+	{Reason: ReasonSecretGone, Severity: reasons.Warning,
+		Sentence: "The outcome of CreateVolume is in doubt, the claim is gone, and so is the Secret of the call. " +
+			"csi-reclaimer repeats the call without it. Create the Secret again, or look for the volume in the storage " +
+			"system. `kubectl reclaim settle` ends the tries."},
+	{Reason: ReasonSourceGone, Severity: reasons.Warning,
+		Sentence: "The outcome of CreateVolume is in doubt, and the driver does not find the snapshot or volume that the " +
+			"data comes from. The volume may have been created before that was deleted. Look for the volume in the storage " +
+			"system. `kubectl reclaim settle` ends the tries."},
 	{Reason: ReasonRemovedByHand, Severity: reasons.Warning,
 		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log. What happens to the volume, " +
 			"if there is one, is up to them."},

@@ -105,24 +105,23 @@ func (r *Record) Sending() (first bool) {
 }
 
 // Answered takes the outcome of the CreateVolume that Sending announced and that was begun at that time.
-// handle names the volume where there is no error, and unfit reports that it is not what was requested.
 //
 // The driver's first answer to a request shows whether it created a volume. After a call whose outcome is in doubt
 // it does not: a driver may refuse before it checks whether the volume exists. Only InvalidArgument and
 // OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
-// arrive, and no other request than this can have created a volume.
-func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time, quiet time.Duration, handle string,
-	unfit bool) {
+// arrive, and no other request than this can have created a volume. Another version of the driver may refuse what the
+// one before accepted, as may one that did not get the Secret: their refusals settle nothing that is in doubt.
+func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet time.Duration) {
 	q := &r.Requests[r.Next]
-	r.Failed, r.By = class != errclass.Done, r.Next
-	switch class {
+	r.Failed, r.By = reply.Class != errclass.Done, r.Next
+	switch reply.Class {
 	case errclass.Done:
-		r.Volume, r.Handle, r.Unfit = VolumeMade, handle, unfit
+		r.Volume, r.Handle, r.Unfit = VolumeMade, reply.Handle, reply.Unfit
 		return
 	case errclass.Uncertain, errclass.InProgress:
 		r.Unanswered = now
 	case errclass.Unfit:
-		q.Settled = first || r.Quiet(began, quiet) && !r.Adopted
+		q.Settled = first || r.Quiet(began, quiet) && !r.Adopted && reply.Comparable
 	case errclass.Refused, errclass.Exhausted, errclass.NotFound:
 		q.Settled = first
 	}
@@ -170,6 +169,9 @@ func (r *Record) Begun() bool {
 	}
 	return false
 }
+
+// Unsent reports whether there are requests, and no process has sent one.
+func (r *Record) Unsent() bool { return r.Count > 0 && !r.Begun() }
 
 // nothingMade reports whether every request is known to have created nothing.
 func (r *Record) nothingMade() bool {

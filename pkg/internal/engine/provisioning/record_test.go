@@ -21,25 +21,29 @@ func TestWhichAnswersSettle(t *testing.T) {
 		first      bool
 		unanswered time.Time
 		adopted    bool
+		other      bool
 		began      time.Time
 		settles    map[errclass.Class]bool
 	}{
-		"the first call ever":                {true, time.Time{}, false, now, final},
-		"the first call of a second request": {true, now, false, now, final},
-		"a later call, all were answered": {false, time.Time{}, false, now,
+		"the first call ever":                {true, time.Time{}, false, false, now, final},
+		"the first call of a second request": {true, now, false, false, now, final},
+		"a later call, all were answered": {false, time.Time{}, false, false, now,
 			map[errclass.Class]bool{errclass.Unfit: true}},
-		"a later call, none can arrive any more":    {false, long, false, now, map[errclass.Class]bool{errclass.Unfit: true}},
-		"a later call, an earlier one can arrive":   {false, short, false, now, nil},
-		"it was begun while an earlier could":       {false, long, false, now.Add(-time.Second), nil},
-		"an earlier version may have sent another":  {false, long, true, now, nil},
-		"and this is a second request's first call": {true, long, true, now, final},
+		"a later call, none can arrive any more": {false, long, false, false, now,
+			map[errclass.Class]bool{errclass.Unfit: true}},
+		"and the driver is another one":              {false, long, false, true, now, nil},
+		"another one, but it is the first call ever": {true, time.Time{}, false, true, now, final},
+		"a later call, an earlier one can arrive":    {false, short, false, false, now, nil},
+		"it was begun while an earlier could":        {false, long, false, false, now.Add(-time.Second), nil},
+		"an earlier version may have sent another":   {false, long, true, false, now, nil},
+		"and this is a second request's first call":  {true, long, true, false, now, final},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, class := range all {
 				r := Opened(uid, Request{})
 				r.Sending()
 				r.Unanswered, r.Adopted = tc.unanswered, tc.adopted
-				r.Answered(class, tc.first, tc.began, now, quiet, "vol-1", false)
+				r.Answered(Reply{Class: class, Handle: "vol-1", Comparable: !tc.other}, tc.first, tc.began, now, quiet)
 				if r.Requests[0].Settled != tc.settles[class] {
 					t.Errorf("%v: settled %v, want %v", class, r.Requests[0].Settled, tc.settles[class])
 				}
@@ -58,7 +62,7 @@ func TestWhichAnswersSettle(t *testing.T) {
 func TestOKNamesTheVolume(t *testing.T) {
 	r := Opened(uid, Request{Node: "a"})
 	r.Add(Request{Node: "b"})
-	r.Answered(errclass.Done, true, now, now, quiet, "vol-1", true)
+	r.Answered(Reply{Class: errclass.Done, Handle: "vol-1", Unfit: true}, true, now, now, quiet)
 	if r.Volume != VolumeMade || r.Handle != "vol-1" || !r.Unfit || r.nothingMade() {
 		t.Errorf("%+v", r)
 	}
@@ -83,18 +87,18 @@ func TestOnlyTheFirstCallIsTheFirst(t *testing.T) {
 func TestTwoRequestsTakeTurns(t *testing.T) {
 	r := Opened(uid, Request{Node: "a", MayReschedule: true})
 	r.Sending()
-	r.Answered(errclass.Uncertain, true, now, now, quiet, "", false)
+	r.Answered(Reply{Class: errclass.Uncertain}, true, now, now, quiet)
 	if !r.takesNode("b") || r.takesNode("a") || r.takesNode("") {
 		t.Fatalf("takes no second request: %+v", r)
 	}
 	if at := r.Add(Request{Node: "b", MayReschedule: true}); at != 1 || r.Next != 1 || !r.Sending() {
 		t.Fatalf("the second request is not the next: %+v", r)
 	}
-	r.Answered(errclass.Refused, true, now, now, quiet, "", false)
+	r.Answered(Reply{Class: errclass.Refused}, true, now, now, quiet)
 	if r.Next != 0 || r.takesNode("b") {
 		t.Errorf("AlreadyExists to the second request: the first is not asked: %+v", r)
 	}
-	r.Answered(errclass.Exhausted, r.Sending(), now, now, quiet, "", false)
+	r.Answered(Reply{Class: errclass.Exhausted}, r.Sending(), now, now, quiet)
 	if r.Next != 0 || !r.takesNode("b") || !r.takesNode("c") {
 		t.Errorf("the second request cannot be sent again: %+v", r)
 	}
@@ -102,7 +106,7 @@ func TestTwoRequestsTakeTurns(t *testing.T) {
 		t.Errorf("a settled request is not replaced: %+v", r)
 	}
 	r.Sending()
-	r.Answered(errclass.Uncertain, true, now, now, quiet, "", false)
+	r.Answered(Reply{Class: errclass.Uncertain}, true, now, now, quiet)
 	if r.takesNode("d") || r.Next != 0 {
 		t.Errorf("there is room for a third: %+v", r)
 	}

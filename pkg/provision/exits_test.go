@@ -1,0 +1,316 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// Whoever is waited for may be gone: each wait has another exit, or a reason that names one.
+
+func (w *world) setSecret(gone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.secretGone = gone
+}
+
+func (w *world) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = err
+}
+
+// failure has calls of one name fail, nil ends that.
+func (w *world) failure(call string, err func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail[call] = err
+}
+
+// calls waits until the driver was called n more times.
+func (w *world) calls(n int) {
+	w.t.Helper()
+	n += w.count("create volume")
+	w.wait(fmt.Sprintf("the driver was called %d times", n), func() bool { return w.count("create volume") >= n })
+}
+
+// waitEvent waits for an Event with a reason.
+func (w *world) waitEvent(events *record.FakeRecorder, reason Reason) {
+	w.t.Helper()
+	w.wait("an Event has the reason "+string(reason), func() bool {
+		select {
+		case event := <-events.Events:
+			return strings.Contains(event, v1.EventTypeWarning+" "+string(reason)+" ")
+		default:
+			return false
+		}
+	})
+}
+
+// lateClaim makes a claim for which the first of two nodes is selected.
+func (w *world) lateClaim() {
+	w.t.Helper()
+	lateClass(w)
+	for _, node := range []string{"n1", "n2"} {
+		_, err := w.client.CoreV1().Nodes().Create(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+			metav1.CreateOptions{})
+		w.must(err)
+	}
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+}
+
+func (w *world) selectedNode() string { return w.claim().Annotations[caches.AnnSelectedNode] }
+
+// TestAnEntryIsOpenedLast: a claim whose request cannot be sent has no entry, so that it takes no room from others.
+func TestAnEntryIsOpenedLast(t *testing.T) {
+	t.Run("the Secret is missing", func(t *testing.T) {
+		w := newWorld(t)
+		w.setSecret(true)
+		w.start(Config{})
+		w.makeClaim()
+		w.wait("it is looked for again", func() bool { return w.missedSecrets() > 2 })
+		if n := w.count("open entry"); n > 0 {
+			t.Errorf("%d entries were opened", n)
+		}
+		w.setSecret(false)
+		w.wait("it is provisioned", w.provisioned)
+	})
+	t.Run("the source cannot be protected", func(t *testing.T) {
+		w := newWorld(t)
+		w.start(Config{})
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+		})
+		w.wait("it is looked for again", func() bool { return w.count("hold source") > 2 })
+		if n := w.count("open entry"); n > 0 {
+			t.Errorf("%d entries were opened", n)
+		}
+	})
+}
+
+// TestASourceIsInUseBeforeItsEntryIsOpen: nobody frees it between its protection and the entry.
+func TestASourceIsInUseBeforeItsEntryIsOpen(t *testing.T) {
+	sources := newProtectedSources()
+	source := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u"}
+	first, second := sources.reserve(source), sources.reserve(source)
+	first()
+	if !sources.isReserved(source) {
+		t.Error("the end of one request ends the other's reservation")
+	}
+	second()
+	if sources.isReserved(source) || len(sources.reserved) > 0 {
+		t.Error("it stays reserved")
+	}
+	w := newWorld(t)
+	p := w.make(Config{})
+	if p.provisioner.inUse(source) {
+		t.Error("a source is in use that nothing is made from")
+	}
+	if p.provisioner.protected.reserve(source); !p.provisioner.inUse(source) {
+		t.Error("a reserved source is not in use")
+	}
+}
+
+// TestTheOpenRequestGoesOn: whatever keeps a second request out of the log, the first one is repeated.
+func TestTheOpenRequestGoesOn(t *testing.T) {
+	for name, keep := range map[string]func(*world, *atomic.Bool){
+		"the log is full":               func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrFull) },
+		"its namespace's share is used": func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrShare) },
+		"it is too large":               func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrTooLarge) },
+		"it cannot be built":            func(_ *world, wrong *atomic.Bool) { wrong.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var wrong atomic.Bool
+			w.orders.refuse = func(want request.Options) error {
+				if wrong.Load() && want.SelectedNode() == "n2" {
+					return errors.New("this node is out of order")
+				}
+				return nil
+			}
+			w.failing(false, class(errclass.Uncertain))
+			w.start(Config{})
+			w.lateClaim()
+			w.calls(1)
+			keep(w, &wrong)
+			w.failing(false, class(errclass.Exhausted))
+			w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
+			w.chooseSecond()
+			w.calls(3)
+			w.failing(false, nil)
+			w.wait("it is provisioned", w.provisioned)
+		})
+	}
+}
+
+// TestTheSelectedNodeIsGone: the scheduler is asked for another one while the outcome is in doubt. If the first node
+// comes back, there is one volume all the same.
+func TestTheSelectedNodeIsGone(t *testing.T) {
+	for _, c := range []errclass.Class{errclass.Uncertain, errclass.InProgress, errclass.Refused} {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t)
+			var lost atomic.Bool
+			w.orders.lost = func(node string) bool { return lost.Load() && node == "n1" }
+			w.failing(false, class(errclass.Uncertain))
+			w.start(Config{})
+			w.lateClaim()
+			w.calls(1)
+			w.failing(false, class(c))
+			w.calls(3)
+			if node := w.selectedNode(); node != "n1" {
+				t.Fatalf("node %q is selected in place of one that is there", node)
+			}
+			lost.Store(true)
+			w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
+			w.chooseSecond()
+			w.wait("the entry has a request for it", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				requests := w.entries["pvc-u1"].Requests
+				return len(requests) == 2 && requests[1].Node == "n2"
+			})
+			lost.Store(false)
+			w.failing(false, nil)
+			w.wait("it is provisioned", w.provisioned)
+			if len(w.onDisk()) != 1 || !w.knownVolumes() {
+				t.Errorf("volumes %v", w.onDisk())
+			}
+		})
+	}
+}
+
+// TestTheSecretIsGoneWithTheClaim: the request is repeated without, and no refusal of it settles the entry. While the
+// claim is there, the driver is not called.
+func TestTheSecretIsGoneWithTheClaim(t *testing.T) {
+	w := newWorld(t)
+	events := record.NewFakeRecorder(1000)
+	w.failing(true, class(errclass.Uncertain))
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.setSecret(true)
+	missed := w.missedSecrets()
+	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
+	n := w.count("create volume")
+	w.wait("and once more", func() bool { return w.missedSecrets() > missed+2 })
+	if w.count("create volume") > n {
+		t.Error("the driver is called without the Secret of a claim that exists")
+	}
+	w.failing(false, class(errclass.Unfit))
+	w.deleteClaim()
+	w.calls(5)
+	w.waitEvent(events, provisioning.ReasonSecretGone)
+	if w.settled() {
+		t.Fatal("a refusal of a call without its Secret has settled the entry")
+	}
+	w.failing(false, nil)
+	w.wait("it has its PV", w.provisioned)
+}
+
+// TestAnotherVersionOfTheDriverRefuses: it judges by its own rules, and says nothing of the volume that the version
+// before may have made.
+func TestAnotherVersionOfTheDriverRefuses(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprint("restarted ", restarted), func(t *testing.T) {
+			w := newWorld(t)
+			w.driverVersion = "1.0"
+			events := record.NewFakeRecorder(1000)
+			w.failing(true, class(errclass.Uncertain))
+			p := w.start(Config{Events: events})
+			w.makeClaim()
+			w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+			w.mu.Lock()
+			w.driverVersion = "2.0"
+			w.mu.Unlock()
+			w.failing(false, class(errclass.Unfit))
+			if restarted {
+				p.stop()
+				w.start(Config{Events: events})
+			}
+			w.calls(5)
+			w.waitEvent(events, provisioning.ReasonDriverChanged)
+			if w.settled() {
+				t.Fatalf("LEAK: a refusal of another version has settled the entry: volumes %v", w.onDisk())
+			}
+			w.failing(false, nil)
+			w.wait("it has its PV", w.provisioned)
+		})
+	}
+}
+
+// TestTheAPIServerRefusesThePV: its words are on the claim, and nothing is lost.
+func TestTheAPIServerRefusesThePV(t *testing.T) {
+	resource := v1.Resource("persistentvolumes")
+	for name, refusal := range map[string]error{
+		"by a policy":     apierrors.NewForbidden(resource, "pvc-u1", errors.New("no volumes on Sundays")),
+		"as not valid":    apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "pvc-u1", nil),
+		"as too large":    apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		"as no PV at all": apierrors.NewBadRequest("it has no spec"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			events := record.NewFakeRecorder(1000)
+			var refuses atomic.Bool
+			refuses.Store(true)
+			p := w.make(Config{Events: events})
+			p.refusePV = func() error {
+				if refuses.Load() {
+					return refusal
+				}
+				return nil
+			}
+			p.start()
+			w.makeClaim()
+			w.waitEvent(events, provisioning.ReasonPVRefused)
+			w.deleteClaim()
+			n := w.count("create PV")
+			w.wait("it is tried again", func() bool { return w.count("create PV") > n+1 })
+			if w.settled() || len(w.onDisk()) != 1 || w.count("delete volume") > 0 {
+				t.Errorf("volumes %v, in flight %v", w.onDisk(), w.inFlight())
+			}
+			refuses.Store(false)
+			w.wait("it has its PV", w.provisioned)
+		})
+	}
+}
+
+// TestTheSourceIsGoneInDoubt: the driver looks for the source before it looks for the volume.
+func TestTheSourceIsGoneInDoubt(t *testing.T) {
+	w := newWorld(t)
+	events := record.NewFakeRecorder(1000)
+	w.failing(true, class(errclass.Uncertain))
+	w.start(Config{Events: events})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Name, c.UID = "source", "source"
+		c.Spec.VolumeName = "its-pv"
+	})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	})
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.failing(false, func() error {
+		return errclass.Mark(errclass.Refused, status.Error(codes.NotFound, "there is no such volume"))
+	})
+	w.calls(5)
+	w.waitEvent(events, provisioning.ReasonSourceGone)
+	if w.settled() {
+		t.Fatalf("LEAK: volumes %v", w.onDisk())
+	}
+	w.failing(false, nil)
+	w.wait("it has its PV", w.provisioned)
+}
