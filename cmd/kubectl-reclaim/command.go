@@ -29,9 +29,9 @@ const long = `Explains what happens to PersistentVolumes, claims, pods and nodes
 StatefulSet does to them.
 
 It reads the cluster of your kubeconfig, and decides with the functions of csi-reclaimer and volume-guard. It reports
-what you may not read, and continues. Only "release", "delete-pod", "fence", "unfence", "confirm", and "leaks" with
---adopt or --reclaim, write to the cluster. They ask first, but for "delete-pod" without --force, which deletes as
-"kubectl delete pod" does.`
+what you may not read, and continues. Only "release", "settle", "delete-pod", "fence", "unfence", "confirm", and
+"leaks" with --adopt or --reclaim, write to the cluster. They ask first, but for "delete-pod" without --force, which
+deletes as "kubectl delete pod" does.`
 
 // shared is what all commands have in common.
 type shared struct {
@@ -68,7 +68,7 @@ func commandOf(s *shared) *cobra.Command {
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
-	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s), podsCommand(s),
+	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s), leaksCommand(s), podsCommand(s),
 		deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s), fencesCommand(s),
 		locksCommand(s), webCommand(s))
 	return root

@@ -151,8 +151,7 @@ func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 		}
 		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
 		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
-			"none, or after you delete it there: kubectl annotate lease -n %s %s %s-",
-			e.Volume, e.Lease.Namespace, e.Lease.Name, e.Annotation)
+			"none, or after you delete it there: kubectl reclaim settle %s", e.Volume, e.Volume)
 	}
 }
 

@@ -41,7 +41,7 @@ func (w *ClusterFacts) openEntries(entries ...inflight.Located) {
 }
 
 // removeEntryCommand is how a person removes the entry of the claim with UID c.
-const removeEntryCommand = "kubectl annotate lease -n kube-system disk-in-flight-3 in-flight.csi-reclaimer.io/pvc-c-"
+const removeEntryCommand = "kubectl reclaim settle pvc-c"
 
 func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 	always := []string{

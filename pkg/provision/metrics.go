@@ -48,6 +48,14 @@ func newMetrics(driver string, working func() int, log func() inflight.Stats, no
 				}
 				return 0
 			}),
+		gauge("csi_reclaimer_in_flight_fill_ratio",
+			"How much of its room the fullest Lease of the in-flight log has used; from 0.875 on it takes no new volumes.",
+			func() float64 { return log().Fill }),
+		gauge("csi_reclaimer_in_flight_unreadable_entries", "Entries of the in-flight log that cannot be read.",
+			func() float64 { return float64(log().Unreadable) }),
+		gauge("csi_reclaimer_in_flight_unreadable_leases",
+			"Leases of the in-flight log that cannot be used: copies, or written by a version that is not known.",
+			func() float64 { return float64(log().ReadOnly) }),
 	}
 	return m
 }

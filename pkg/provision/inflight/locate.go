@@ -11,6 +11,8 @@ type Location struct {
 	Lease types.NamespacedName
 	// Annotation is the key of the entry in the shard's annotations.
 	Annotation string
+	// Stored is the value of the annotation.
+	Stored string
 	// Driver is the CSI driver whose log it is.
 	Driver string
 }
@@ -45,7 +47,7 @@ func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 		for _, e := range entries {
 			located = append(located, Located{e, Location{
 				Lease:      types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
-				Annotation: annotationKey(e.Volume), Driver: driver,
+				Annotation: annotationKey(e.Volume), Stored: lease.Annotations[annotationKey(e.Volume)], Driver: driver,
 			}})
 		}
 	}

@@ -31,13 +31,14 @@ func TestLocate(t *testing.T) {
 		Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}},
 	}}}
 	shard := Config{Name: "log"}.shard(shardOf(volume))
-	entries, problems := Locate([]coordinationv1.Lease{lease(shard, "d", "u", e), lease("copy-0", "other", "another"),
+	shown := lease(shard, "d", "u", e)
+	entries, problems := Locate([]coordinationv1.Lease{shown, lease("copy-0", "other", "another"),
 		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}})
 	if len(entries) != 1 {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
 	want := Location{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume),
-		Driver: "d"}
+		Stored: shown.Annotations[annotationKey(volume)], Driver: "d"}
 	if got := entries[0]; got.Location != want || got.Volume != volume {
 		t.Errorf("got %+v, want %+v", got.Location, want)
 	}

@@ -266,12 +266,11 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		if err == nil {
 			t.Error("the release succeeds, and a volume is in flight")
 		}
-		entry := env.InFlightEntries()[fixture.PVName(claim)]
 		env.ExpectOutput(output,
 			"Volume "+fixture.PVName(claim)+", for claim "+env.Namespace+"/"+claim.Name+", has been in flight since",
 			"is in flight, and nothing finishes it")
 		env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver), "1 (", fixture.PVName(claim))
-		wayOut := "kubectl annotate lease -n " + entry.Lease.Namespace + " " + entry.Lease.Name + " " + entry.Annotation + "-"
+		wayOut := "kubectl reclaim settle " + fixture.PVName(claim)
 		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name), "In flight", fixture.PVName(claim), wayOut)
 		env.MustDeleteClaim(claim)
 		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
@@ -292,11 +291,7 @@ func TestInFlightEntryRemovedByUser(t *testing.T) {
 		func() bool { return env.IsInFlight(claim) && len(env.CreateCalls(claim)) > 1 })
 	env.MustDeleteClaim(claim)
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	entry := env.InFlightEntries()[fixture.PVName(claim)]
-	_, err := env.Client.CoordinationV1().Leases(entry.Lease.Namespace).Patch(env.Ctx, entry.Lease.Name,
-		types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+entry.Annotation+`":null}}}`), metav1.PatchOptions{})
-	env.Must(err)
+	env.ExpectOutput(env.RunPlugin("settle", fixture.PVName(claim), "--yes"), "1 volume settled")
 	env.waitSettled(claim)
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))

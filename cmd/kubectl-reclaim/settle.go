@@ -1,0 +1,241 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/printers"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// settleOptions are the flags of settle.
+type settleOptions struct {
+	*shared
+	allNamespaces, all    bool
+	driver, class, dryRun string
+	olderThan             time.Duration
+	yes                   bool
+}
+
+func settleCommand(s *shared) *cobra.Command {
+	o := &settleOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "settle [VOLUME]...",
+		Short: "End the tries to create volumes whose outcome the driver does not tell",
+		Long: `Removes entries from the in-flight log: csi-reclaimer called CreateVolume for these volumes, and the driver has not
+answered whether it created them. Without its entry, a volume that exists nevertheless is known to the storage system
+alone. So look there for the names that this command shows before you answer, and delete the volumes there.
+
+Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
+flight. An entry that changes after it was shown is left as it is.`,
+		Example: `  # which volumes are in flight, and for how long
+  kubectl reclaim status
+
+  # one volume
+  kubectl reclaim settle pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01
+
+  # the volumes of a namespace and a class that have been in flight for more than an hour; only show them
+  kubectl reclaim settle -n shop --storage-class=fast --older-than=1h --dry-run
+
+  # all volumes of a driver that is gone
+  kubectl reclaim settle -A --driver=disk.csi.example.com --all`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+	}
+	fs := cmd.Flags()
+	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Choose volumes of claims in all namespaces.")
+	fs.BoolVar(&o.all, "all", false, "Choose all volumes that the other flags leave.")
+	fs.StringVar(&o.driver, "driver", "", "Choose only volumes of this driver.")
+	fs.StringVar(&o.class, "storage-class", "", "Choose only volumes of this StorageClass.")
+	fs.DurationVar(&o.olderThan, "older-than", 0, "Choose only volumes in flight for longer than this.")
+	fs.BoolVarP(&o.yes, "yes", "y", false, "Do not ask. Required where the input is no terminal.")
+	fs.StringVar(&o.dryRun, "dry-run", dryRunNone,
+		"none, or server: the API server checks the requests, and changes nothing.")
+	fs.Lookup("dry-run").NoOptDefVal = dryRunServer
+	mustComplete(cmd, "dry-run", []string{dryRunNone, dryRunServer})
+	return cmd
+}
+
+func (o *settleOptions) run(ctx context.Context, volumes []string) error {
+	byFlags := o.all || o.class != "" || o.olderThan > 0
+	switch {
+	case !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun):
+		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
+	case o.olderThan < 0:
+		return fmt.Errorf("--older-than=%s: must not be negative", o.olderThan)
+	case len(volumes) > 0 && byFlags:
+		return errors.New("name volumes, or choose them by --all, --storage-class and --older-than, not both")
+	case len(volumes) == 0 && !byFlags:
+		return errors.New("name the volumes to settle, as \"kubectl reclaim status\" shows them, or choose them by " +
+			"--storage-class, --older-than or --all")
+	}
+	namespace := metav1.NamespaceAll
+	if len(volumes) == 0 && !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	client, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("create the client: %w", err)
+	}
+	leases, err := client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		LabelSelector: inflight.LabelLog + "=true"})
+	if err != nil {
+		return fmt.Errorf("list the Leases of the in-flight logs: %w", err)
+	}
+	entries, problems := inflight.Locate(leases.Items)
+	chosen, err := o.choose(entries, volumes, namespace, time.Now())
+	if err != nil {
+		return errors.Join(err, unreadableOf(problems))
+	}
+	return o.settle(ctx, client, chosen)
+}
+
+// unreadableOf returns an error that names the entries that cannot be read, nil for none.
+func unreadableOf(problems []inflight.LocatedProblem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	lines := make([]string, len(problems))
+	for i, p := range problems {
+		lines[i] = p.String()
+	}
+	return fmt.Errorf("not read: %s", strings.Join(lines, "; "))
+}
+
+// choose returns the entries that are to be settled, by age. A volume that is named and not in flight is an error.
+func (o *settleOptions) choose(entries []inflight.Located, volumes []string, namespace string,
+	now time.Time) ([]inflight.Located, error) {
+	var chosen []inflight.Located
+	for _, e := range entries {
+		switch {
+		case len(volumes) > 0 && !slices.Contains(volumes, e.Volume),
+			namespace != metav1.NamespaceAll && e.Claim.Namespace != namespace,
+			o.driver != "" && e.Driver != o.driver,
+			o.class != "" && classOf(e) != o.class,
+			now.Sub(e.Begun) < o.olderThan:
+			continue
+		}
+		chosen = append(chosen, e)
+	}
+	for _, volume := range volumes {
+		if !slices.ContainsFunc(chosen, func(e inflight.Located) bool { return e.Volume == volume }) {
+			return nil, fmt.Errorf("volume %q is not in flight: \"kubectl reclaim status\" shows which are", volume)
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b inflight.Located) int {
+		return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.Volume, b.Volume))
+	})
+	return chosen, nil
+}
+
+func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
+
+// settle shows the entries, asks, and removes them.
+func (o *settleOptions) settle(ctx context.Context, client coordinationv1.LeasesGetter,
+	entries []inflight.Located) error {
+	if len(entries) == 0 {
+		fmt.Fprintln(o.ErrOut, "No such volume is in flight.")
+		return nil
+	}
+	if err := showEntries(o.Out, entries, time.Now()); err != nil {
+		return err
+	}
+	count := plural.Count(len(entries), "volume")
+	printLine(o.Out, "\ncsi-reclaimer stops calling CreateVolume for "+count+". If the driver has created one "+
+		"nevertheless, only the storage system knows it: look there for these names first.", true)
+	switch {
+	case o.dryRun == dryRunServer, o.yes:
+	case !o.isTerminal(o.In):
+		return errNoTerminal
+	default:
+		if err := o.confirm(ctx, "Settle "+count+"?"); err != nil {
+			return err
+		}
+	}
+	byLease := map[types.NamespacedName][]inflight.Located{}
+	var order []types.NamespacedName
+	for _, e := range entries {
+		if len(byLease[e.Lease]) == 0 {
+			order = append(order, e.Lease)
+		}
+		byLease[e.Lease] = append(byLease[e.Lease], e)
+	}
+	settled, failed := 0, []error(nil)
+	for _, lease := range order {
+		if err := o.remove(ctx, client, lease, byLease[lease]); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		settled += len(byLease[lease])
+	}
+	if o.dryRun == dryRunServer {
+		fmt.Fprintf(o.Out, "%s would be settled (server dry run). Nothing was changed.\n", plural.Count(settled, "volume"))
+	} else {
+		fmt.Fprintf(o.Out, "%s settled.\n", plural.Count(settled, "volume"))
+	}
+	return errors.Join(failed...)
+}
+
+// remove removes entries from a Lease, all or none: only if each still is as it was shown.
+func (o *settleOptions) remove(ctx context.Context, client coordinationv1.LeasesGetter, lease types.NamespacedName,
+	entries []inflight.Located) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value string `json:"value,omitempty"`
+	}
+	var patch []operation
+	for _, e := range entries {
+		path := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(e.Annotation)
+		patch = append(patch, operation{"test", path, e.Stored}, operation{"remove", path, ""})
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("settle volumes in Lease %s: %w", lease, err)
+	}
+	options := metav1.PatchOptions{}
+	if o.dryRun == dryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = client.Leases(lease.Namespace).Patch(ctx, lease.Name, types.JSONPatchType, data, options)
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("settle volumes in Lease %s: an entry changed or is gone since it was shown, so all entries of "+
+			"this Lease stay; run the command again: %w", lease, err)
+	case err != nil:
+		return fmt.Errorf("settle volumes in Lease %s: %w", lease, err)
+	}
+	return nil
+}
+
+func showEntries(w io.Writer, entries []inflight.Located, now time.Time) error {
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Volume"}, {Name: "Claim"},
+		{Name: "StorageClass"}, {Name: "Driver"}, {Name: "In flight"}}}
+	for _, e := range entries {
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{e.Volume, e.Claim.Namespace + "/" + e.Claim.Name,
+			classOf(e), e.Driver, explain.Age(now, e.Begun)}})
+	}
+	return printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, w)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// leaseServer serves the Leases of in-flight logs.
+type leaseServer struct {
+	t      *testing.T
+	client *fake.Clientset
+	patch  func() // before a PATCH is carried out
+	dry    bool
+}
+
+// newLeaseServer returns a server that has these Leases.
+func newLeaseServer(t *testing.T, leases ...runtime.Object) *leaseServer {
+	t.Helper()
+	s := &leaseServer{t: t, client: fake.NewClientset(leases...)}
+	s.client.PrependReactor("create", "leases", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		if create, ok := a.(k8stesting.CreateAction); ok {
+			if lease, ok := create.GetObject().(*coordinationv1.Lease); ok {
+				lease.UID, lease.ResourceVersion = types.UID("uid-of-"+lease.Name), "1"
+			}
+		}
+		return false, nil, nil
+	})
+	return s
+}
+
+// fourVolumes returns the logs of two drivers, with four volumes.
+func fourVolumes(t *testing.T) (leases []runtime.Object) {
+	t.Helper()
+	s := newLeaseServer(t)
+	s.open("disk.csi.example.com", 2*time.Hour, "pvc-1", "shop", "fast")
+	s.open("disk.csi.example.com", time.Minute, "pvc-2", "shop", "fast")
+	s.open("disk.csi.example.com", time.Minute, "pvc-3", "bank", "slow")
+	s.open("nfs.csi.example.com", time.Minute, "pvc-4", "shop", "nfs")
+	all, err := s.client.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.Items {
+		leases = append(leases, &all.Items[i])
+	}
+	return leases
+}
+
+// open has a driver's log hold a volume.
+func (s *leaseServer) open(driver string, age time.Duration, volume, namespace, class string) {
+	s.t.Helper()
+	log, err := inflight.New(inflight.Config{Leases: s.client.CoordinationV1(), Namespace: "kube-system",
+		Name: strings.ReplaceAll(driver, ".", "-") + "-in-flight", Driver: driver, CreateMissing: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := log.TakeOver(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- log.Run(ctx) }()
+	err = log.Put(ctx, inflight.Entry{Volume: volume, Begun: time.Now().Add(-age),
+		Claim: inflight.Claim{Namespace: namespace, Name: "data", UID: types.UID("of-" + volume)},
+		Requests: []inflight.Request{{Create: &csi.CreateVolumeRequest{Name: volume},
+			PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume},
+				Spec: v1.PersistentVolumeSpec{StorageClassName: class}}}}})
+	stop()
+	if err := errors.Join(err, <-ended); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// inFlight returns the volumes that the logs hold.
+func (s *leaseServer) inFlight() (volumes []string) {
+	leases, err := s.client.CoordinationV1().Leases("").List(s.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	entries, problems := inflight.Locate(leases.Items)
+	if len(problems) > 0 {
+		s.t.Fatal(problems)
+	}
+	for _, e := range entries {
+		volumes = append(volumes, e.Volume)
+	}
+	slices.Sort(volumes)
+	return volumes
+}
+
+func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var answer any
+	var err error
+	switch r.Method {
+	case http.MethodGet:
+		answer, err = s.client.CoordinationV1().Leases("").List(r.Context(), metav1.ListOptions{
+			LabelSelector: r.URL.Query().Get("labelSelector")})
+	case http.MethodPatch:
+		if s.patch != nil {
+			s.patch()
+		}
+		body, _ := io.ReadAll(r.Body) // what is cut off is no JSON
+		name := path.Base(r.URL.Path)
+		if s.dry = r.URL.Query().Get("dryRun") == metav1.DryRunAll; s.dry {
+			answer, err = s.client.CoordinationV1().Leases("kube-system").Get(r.Context(), name, metav1.GetOptions{})
+			break
+		}
+		answer, err = s.client.CoordinationV1().Leases("kube-system").Patch(r.Context(), name, types.JSONPatchType, body,
+			metav1.PatchOptions{})
+		if err != nil {
+			err = apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), name, nil)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		w.WriteHeader(int(status.Status().Code))
+		answer = status.Status()
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the client is gone
+}
+
+func TestSettle(t *testing.T) {
+	all, leases := []string{"pvc-1", "pvc-2", "pvc-3", "pvc-4"}, fourVolumes(t)
+	for sentence, c := range map[string]struct {
+		args  []string
+		types string // empty: there is no terminal
+		left  []string
+		err   string
+		want  []string
+	}{
+		"nothing is chosen":        {nil, "y\n", all, "name the volumes to settle", nil},
+		"a volume is named":        {[]string{"pvc-3"}, "y\n", []string{"pvc-1", "pvc-2", "pvc-4"}, "", []string{"bank/data", "slow", "1 volume settled"}},
+		"two volumes are named":    {[]string{"pvc-1", "pvc-4"}, "y\n", []string{"pvc-2", "pvc-3"}, "", []string{"2 volumes settled", "120m"}},
+		"one is not in flight":     {[]string{"pvc-1", "pvc-9"}, "y\n", all, `volume "pvc-9" is not in flight`, nil},
+		"a namespace":              {[]string{"--all"}, "y\n", []string{"pvc-3"}, "", []string{"3 volumes settled", "look there for these names"}},
+		"a class":                  {[]string{"--storage-class=fast"}, "y\n", []string{"pvc-3", "pvc-4"}, "", []string{"2 volumes settled"}},
+		"what is old":              {[]string{"--older-than=1h"}, "y\n", []string{"pvc-2", "pvc-3", "pvc-4"}, "", []string{"1 volume settled"}},
+		"a driver, everywhere":     {[]string{"-A", "--all", "--driver=disk.csi.example.com"}, "y\n", []string{"pvc-4"}, "", []string{"3 volumes settled"}},
+		"nothing fits":             {[]string{"--storage-class=gold"}, "y\n", all, "", []string{"No such volume is in flight"}},
+		"the answer is no":         {[]string{"pvc-1"}, "n\n", all, "not confirmed", []string{"pvc-1"}},
+		"there is no terminal":     {[]string{"pvc-1"}, "", all, "no terminal", []string{"pvc-1"}},
+		"a script":                 {[]string{"pvc-1", "--yes"}, "", all[1:], "", []string{"1 volume settled"}},
+		"a dry run":                {[]string{"pvc-1", "--dry-run"}, "", all, "", []string{"would be settled (server dry run)"}},
+		"names and flags":          {[]string{"pvc-1", "--all"}, "y\n", all, "not both", nil},
+		"an age that is none":      {[]string{"--older-than=-1h"}, "y\n", all, "must not be negative", nil},
+		"a dry run of another way": {[]string{"pvc-1", "--dry-run=client"}, "y\n", all, "--dry-run=client", nil},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := newLeaseServer(t, leases...)
+			typed := &typing{}
+			if c.types != "" {
+				typed.text = strings.NewReader(c.types)
+			}
+			out, err := runIn(t, s, typed, append([]string{"settle"}, c.args...)...)
+			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%v, want %q", err, c.err)
+			}
+			for _, text := range c.want {
+				if !strings.Contains(out, text) {
+					t.Errorf("%q is missing in\n%s", text, out)
+				}
+			}
+			if left := s.inFlight(); !slices.Equal(left, c.left) {
+				t.Errorf("in flight are %v, want %v\n%s", left, c.left, out)
+			}
+		})
+	}
+}
+
+// TestSettleOnlyWhatWasShown: an entry that changed meanwhile stays, and the others of its Lease.
+func TestSettleOnlyWhatWasShown(t *testing.T) {
+	s := newLeaseServer(t, fourVolumes(t)...)
+	s.patch = func() {
+		s.patch = nil
+		s.open("disk.csi.example.com", time.Second, "pvc-1", "shop", "faster") // another request under the name
+	}
+	out, err := runIn(t, s, &typing{text: strings.NewReader("y\n")}, "settle", "pvc-1")
+	if err == nil || !strings.Contains(err.Error(), "changed or is gone since it was shown") || len(s.inFlight()) != 4 {
+		t.Errorf("%v, in flight are %v\n%s", err, s.inFlight(), out)
+	}
+}
