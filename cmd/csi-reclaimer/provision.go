@@ -27,7 +27,7 @@ import (
 )
 
 // newProvisioner returns the provisioner, nil in a dry run. Of
-// shared, Log, Lease, PVs, Claims, Changed, Events and Metrics count; node is nil for all nodes. It is called before
+// shared, Log, Lease, PVs, Claims, Changed and Metrics count; node is nil for all nodes. It is called before
 // anything that uses client-go's scheme runs: see provision.New.
 func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
 	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
@@ -57,8 +57,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	}
 	settings := o.provisionConfig(node)
 	settings.Snapshots = volumeSnapshots
-	settings.PVs, settings.Changed, settings.Events, settings.Metrics = shared.PVs, shared.Changed,
-		shared.Events, shared.Metrics
+	settings.PVs, settings.Changed, settings.Metrics = shared.PVs, shared.Changed, shared.Metrics
 	settings.Log, settings.Lease, settings.Claims = shared.Log, shared.Lease, shared.Claims
 	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}

@@ -223,7 +223,7 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
 	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
 		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Claims: all.reclaimer, Changed: settings.Deleted,
-		Events: s.events, Metrics: s.metrics,
+		Metrics: s.metrics, // its Events are too many for the recorder of all others
 	})
 	if err != nil {
 		return err

@@ -57,8 +57,8 @@ type Config struct {
 	// Changed, if set, is called when what the driver has left may have changed, with the class and with
 	// the places of the volume, none where they are not known. It is to return at once.
 	Changed func(class string, at []map[string]string)
-	// Events records on the claim why its volume is unsettled.
-	// The library writes the events of the normal course by itself. Default none.
+	// Events records on the claim what comes of each try. Default: a recorder of its own, through the client of all
+	// other requests.
 	Events record.EventRecorder
 	// Metrics is where the package's metrics are registered. Default nowhere.
 	Metrics prometheus.Registerer

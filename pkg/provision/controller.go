@@ -12,8 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
@@ -57,12 +60,16 @@ type Controller struct {
 	log      Log
 	tracker  *tracker
 	// early counts the failures of claims that come before Provision.
-	early    *tracker
-	assumed  *caches.Assumed
-	gate     *library.Gate
-	recorder *events.Recorder[Reason]
-	metrics  *metrics
-	control  *controller.Controller
+	early   *tracker
+	assumed *caches.Assumed
+	gate    *library.Gate
+	// events are those of the normal course, and recorder records all others. broadcaster sends them where no recorder
+	// was given, and is nil else.
+	events      record.EventRecorder
+	recorder    *events.Recorder[Reason]
+	broadcaster record.EventBroadcaster
+	metrics     *metrics
+	control     *controller.Controller
 	// working reports whether Run works; replaced in tests.
 	working func() bool
 	// unsettled is our own queue: volumes, by name, whose entry is open, and claims that the library asked for early.
@@ -82,8 +89,8 @@ type Controller struct {
 
 // New returns a Controller for the claims of the driver with this name, on the cluster that
 // config describes. config is copied; a QPS of 0 means that nothing but the number of workers
-// limits the calls. Nothing is started but the library's broadcaster of events, which is idle until
-// Run and cannot be ended. The library also adds to client-go's global scheme: New is not to be
+// limits the calls. Nothing is started but broadcasters of events, which are idle until Run; the
+// library's cannot be ended. The library also adds to client-go's global scheme: New is not to be
 // called while other goroutines use that.
 func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
@@ -128,8 +135,12 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
 		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(),
 		selections: selfselect.NewTurns(),
-		recorder:   events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
+	if p.events = cfg.Events; p.events == nil {
+		p.broadcaster = record.NewBroadcaster()
+		p.events = p.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: name})
+	}
+	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events})
 	p.metrics = newMetrics(name, p.gate.Count, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
@@ -230,7 +241,7 @@ func (p *Controller) wake(claim *v1.PersistentVolumeClaim) {
 	name := p.nameOf(claim.UID)
 	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
 		p.claimed.Store(name, keyOf(claim))
-	} else if p.log.State(name) != inflight.Open && p.tracker.claimOf(name) == "" {
+	} else if p.log.State(name) != inflight.Open && !p.tracker.knows(name) {
 		return
 	}
 	p.unsettled.Add(name)
@@ -276,6 +287,10 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 func (p *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.running.Store(&ctx)
+	if p.broadcaster != nil {
+		p.broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
+		defer p.broadcaster.Shutdown()
+	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel(nil)
@@ -383,8 +398,8 @@ func (p *Controller) lifetime(context.Context) context.Context { return *p.runni
 func (p *Controller) newLibrary() *library.Controller {
 	return library.New(library.Config{
 		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Workers: p.cfg.Workers, Node: p.cfg.node(),
-		Client: p.client, Limiter: limiter{p}, Metrics: p.metrics.library, Claims: p.claims, Classes: p.classes,
-		Assumed: p.assumed, PVsSynced: p.volumes.Synced, Stored: p.stored,
+		Client: p.client, Limiter: limiter{p}, Claims: p.claims, Classes: p.classes,
+		PVsSynced: p.volumes.Synced, Stored: p.stored,
 	}, provisioner{p})
 }
 

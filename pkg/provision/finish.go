@@ -1,8 +1,8 @@
 package provision
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -62,71 +62,41 @@ func (w *run) finished(ctx context.Context) controller.Result {
 		return w.handBack()
 	}
 	d, err := w.work(ctx)
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("volume", w.name))
+	if err != nil {
+		return controller.After(w.fail(ctx, err))
+	}
+	w.waits(ctx, d.Reason)
 	switch {
-	case err != nil:
-		return w.failedInLoop(ctx, err)
 	case d.Action == provisioning.CloseEntry || d.Done:
-		w.recorder.Report(ctx, eventOn(w.facts.Claim), d.Reason, "")
 		w.tracker.freely(w.name)
-		w.succeeded(d.Reason)
-		return controller.Done()
-	}
-	w.recorder.Report(ctx, eventOn(w.facts.Claim), d.Reason, "")
-	if d.Reason == provisioning.ReasonNotQuiet {
+		if d.Reason == provisioning.ReasonStored {
+			w.metrics.finished.Inc()
+		}
+	case d.Reason == provisioning.ReasonNotQuiet:
 		return controller.After(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
-	}
-	if d.Timed {
+	case d.Timed:
 		return w.retries().Retry()
 	}
 	return controller.Done()
 }
 
-// handBack brings the claim of a settled volume to the library, if that asked too early.
+// handBack brings the claim of a volume that is not in flight to the library, if it still needs one: the library
+// forgets a claim after each try. How often it failed stays known, so that the delay grows from try to try.
 func (w *run) handBack() controller.Result {
 	w.claimed.Delete(w.name)
-	if w.tracker.comesBack(w.name) {
-		if claim := w.claims.WholeByUID(w.claimKey.uid); claim != nil {
-			w.offer(claim)
-			return controller.Done()
-		}
+	uid := cmp.Or(w.claimKey.uid, w.tracker.claimOf(w.name))
+	claim := w.claims.WholeByUID(uid)
+	switch {
+	case claim == nil:
+		w.tracker.over(uid) // it was bound, or gone, before its entry was closed
+	case claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && !w.stored(uid):
+		w.offer(claim)
+		return controller.Done()
 	}
-	w.forget()
+	w.recorder.Forget(uid)
+	w.tracker.forget(w.name)
 	return controller.Done()
-}
-
-// forget forgets a volume that is settled, unless the library waits for its next try. While its claim still needs a
-// volume, how often it failed stays known: the delay grows from try to try.
-func (w *run) forget() {
-	claim := w.tracker.claimOf(w.name)
-	w.recorder.Forget(claim)
-	switch c := w.claims.WholeByUID(claim); {
-	case c == nil:
-		w.tracker.over(claim) // it was bound, or gone, before its entry was closed
-	case c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && w.tracker.hasFailed(w.name):
-		return
-	}
-	if w.tracker.due(w.name, w.cfg.Clock.Now()) == 0 {
-		w.tracker.forget(w.name)
-	}
-}
-
-// succeeded counts a volume that was provisioned by our queue; the library counts its own.
-func (w *run) succeeded(why Reason) {
-	if why == provisioning.ReasonStored {
-		w.metrics.finished.Inc()
-	}
-}
-
-// failedInLoop ends a run of our queue that failed.
-func (w *run) failedInLoop(ctx context.Context, err error) controller.Result {
-	if w.reschedule && w.claim != nil {
-		if deselect := w.deselect(ctx); deselect != nil {
-			err = fmt.Errorf("%w; %w", err, deselect)
-		}
-	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("volume", w.name))
-	w.recorder.ReportFailure(ctx, eventOn(w.facts.Claim), reasonOf(err), err, false)
-	return controller.After(w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax))
 }
 
 // deselect asks the scheduler for another node, as the library does after a first attempt.

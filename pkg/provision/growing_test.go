@@ -19,7 +19,7 @@ func TestTheDelayOfARefusedClaimGrows(t *testing.T) {
 	past := p.cfg.Clock.Now().Add(-time.Minute)
 	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}})
 	p.tracker.failed(name, past, first, most)
-	(&run{Controller: p, name: name, claimKey: key{"ns", "data", "u1"}}).forget()
+	(&run{Controller: p, name: name, claimKey: key{"ns", "data", "u1"}}).handBack()
 	if delay := p.tracker.failed(name, past, first, most); delay != 2*first {
 		t.Errorf("the second delay is %v, want %v: the first failure is forgotten", delay, 2*first)
 	}

@@ -3,13 +3,16 @@ package provision
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -43,16 +46,13 @@ func (l provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVo
 		return false
 	}
 	name := l.nameOf(claim.UID)
-	state := l.log.State(name)
-	early := l.tracker.due(name, l.cfg.Clock.Now()) > 0 || state != inflight.Absent && state != inflight.Removing
-	if early {
-		// The library forgets the claim now, and its queue may have merged the delay that it asked for with a
-		// shorter one. Our queue brings the claim back.
-		l.tracker.askedEarly(name)
-		l.claimed.Store(name, keyOf(claim))
-		l.unsettled.Add(name)
+	if l.tracker.due(name, l.cfg.Clock.Now()) == 0 && l.log.State(name) != inflight.Open {
+		return true
 	}
-	return !early
+	// The library forgets the claim now. Our queue brings it back.
+	l.claimed.Store(name, keyOf(claim))
+	l.unsettled.Add(name)
+	return false
 }
 
 // wants reports whether a claim is to get its volume here and now. It repeats what the library checks later.
@@ -77,89 +77,89 @@ func (p *Controller) wants(ctx context.Context, claim *v1.PersistentVolumeClaim)
 	return true
 }
 
-// Provision makes the claim's volume and its PV, and returns the PV as it is stored.
+// Provision makes the claim's volume and its PV. Whatever comes of it, the library is told that there is nothing to
+// store, to record or to try again: all of that is the same for the tries of our own queue, and so is ours.
 func (l provisioner) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
 	libcontroller.ProvisioningState, error) {
+	outcome := l.provision(l.lifetime(ctx), options)
+	return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: outcome}
+}
+
+// provision makes one try, and returns what came of it, for the log.
+func (l provisioner) provision(ctx context.Context, options libcontroller.ProvisionOptions) string {
 	if !l.gate.Open() {
-		return nil, libcontroller.ProvisioningNoChange, errStopping
+		return errStopping.Error()
 	}
-	ctx = l.lifetime(ctx)
 	name := l.nameOf(options.PVC.UID)
 	t, giveBack, err := l.tracker.take(ctx, name)
 	if err != nil {
-		return nil, libcontroller.ProvisioningNoChange, err
+		return err.Error()
 	}
 	defer giveBack()
+	defer l.announceStart(l.claimOf(options.PVC))()
 	w := &run{Controller: l.Controller, name: name, claimKey: keyOf(options.PVC), track: t,
-		wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
-	d, err := w.work(ctx)
+		wanted: &wanted{class: options.StorageClass}}
+	d, err := l.readNode(ctx, w, options.SelectedNode)
+	if err == nil {
+		d, err = w.work(ctx)
+	}
 	return w.provisioned(ctx, d, err)
 }
 
-// provisioned says to the library what came of a run.
-func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume,
-	libcontroller.ProvisioningState, error) {
-	stored := w.track.stored
+// readNode reads the node that is selected for a claim. One that is gone is given back to the scheduler.
+func (l provisioner) readNode(ctx context.Context, w *run, node *v1.Node) (d provisioning.Decision, err error) {
+	if node == nil || l.cfg.Local != nil {
+		w.wanted.node = node
+		return d, nil
+	}
+	reading, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if w.wanted.node, err = l.client.CoreV1().Nodes().Get(reading, node.Name, metav1.GetOptions{}); err != nil {
+		w.observe()
+		w.label()
+		w.reschedule = kube.Absent(err, v1.Resource("nodes"), node.Name)
+		err = reasons.Because(w.failure(), fmt.Errorf("failed to get target node: %w", err))
+	}
+	return d, err
+}
+
+// provisioned ends a try that the library began, and returns what came of it.
+func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) string {
 	switch {
 	case err != nil && request.RemediationOf(err) == request.RemediationIgnore:
-		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: err.Error()}
-	case err == nil && d.Done:
-		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: d.Reason.Sentence()}
-	case err == nil && (stored == nil || d.Action != provisioning.CloseEntry && d.Reason != provisioning.ReasonNotQuiet):
-		err = reasons.Because(d.Reason, errors.New(d.Reason.Sentence()))
-	}
-	if err != nil {
-		return nil, w.failedState(), w.pause(ctx, err)
-	}
-	w.tracker.freely(w.name)
-	if d.Reason == provisioning.ReasonNotQuiet {
-		w.unsettled.Add(w.name)
-	}
-	return stored.DeepCopy(), libcontroller.ProvisioningFinished, nil
-}
-
-// failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in
-// flight is the matter of our queue, and the library would ask again even for a claim that is gone.
-func (w *run) failedState() libcontroller.ProvisioningState {
-	if w.reschedule {
-		return libcontroller.ProvisioningReschedule
-	}
-	return libcontroller.ProvisioningFinished
-}
-
-// pause notes when the claim is tried again, and has our queue continue with what is in doubt. A claim that gets
-// another node is not delayed.
-func (w *run) pause(ctx context.Context, err error) error {
-	if reasonOf(err) != provisioning.ReasonFailed { // of which the library records an Event
-		w.recorder.Report(ctx, eventOn(w.facts.Claim), reasonOf(err), err.Error())
-	}
-	if w.reschedule {
+		return err.Error()
+	case err != nil:
+		w.fail(ctx, err)
+	case d.Done, d.Reason == provisioning.ReasonStored:
 		w.tracker.freely(w.name)
-	} else {
-		w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
+		return d.Reason.Sentence()
+	case d.Reason == provisioning.ReasonNotQuiet:
+		w.tracker.freely(w.name)
+	default:
+		w.waits(ctx, d.Reason)
+		w.tracker.failed(w.name, w.cfg.Clock.Now(), w.cfg.RetryStart, w.cfg.RetryMax)
+		err = errors.New(d.Reason.Sentence())
 	}
-	w.unsettled.Add(w.name)
-	return err
+	w.claimed.Store(w.name, w.claimKey)
+	w.unsettled.Add(w.name) // which continues, or brings the claim back
+	if err == nil {
+		return d.Reason.Sentence()
+	}
+	return err.Error()
 }
 
-// limiter tells the library when a claim comes back. Its queues hold UIDs of claims. The library asks
-// it once for each claim that a worker has taken, when it has done all else.
+// limiter tells the library when a claim comes back that it could not bring to Provision. Its queues hold UIDs of
+// claims. The library asks it once for each claim that a worker has taken, when it has done all else.
 type limiter struct{ *Controller }
 
-// When returns how long a claim waits: as long as its last failure said, or, where the library
-// did not come as far as Provision, longer each time.
+// When returns how long a claim waits: longer each time.
 func (l limiter) When(item any) time.Duration {
 	text, _ := item.(string)
-	uid, now := types.UID(text), l.cfg.Clock.Now()
-	defer l.gate.EndTurn(uid)
-	if wait := l.tracker.due(l.nameOf(uid), now); wait > 0 {
-		return wait
-	}
-	return l.early.failed(text, now, l.cfg.RetryStart, l.cfg.RetryMax)
+	defer l.gate.EndTurn(types.UID(text))
+	return l.early.failed(text, l.cfg.Clock.Now(), l.cfg.RetryStart, l.cfg.RetryMax)
 }
 
-// Forget is called whenever the library has nothing to do for a claim. A claim's failures are
-// forgotten with its success instead: our own patches bring claims back in between.
+// Forget is called whenever the library has nothing more to do for a claim.
 func (l limiter) Forget(item any) {
 	text, _ := item.(string)
 	l.early.freely(text)

@@ -31,6 +31,8 @@ type run struct {
 	prepared *prepared
 	// reschedule: another node has to be selected.
 	reschedule bool
+	// class and source are the labels by which the outcome is counted.
+	class, source string
 }
 
 // wanted is what a volume is asked for with besides its claim.
@@ -45,6 +47,9 @@ func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
 	session := &session{run: w}
 	defer w.end()
+	if w.log.State(w.name) != inflight.Open {
+		w.track.since = w.cfg.Clock.Now()
+	}
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
 	return session.last, session.err
 }
@@ -60,14 +65,22 @@ type session struct {
 // while the driver worked.
 func (s *session) Decide(now time.Time) provisioning.Decision {
 	s.observe()
+	s.label()
+	if s.track.storing && s.facts.PV.OfClaim && s.facts.PV.Names(s.facts.Record.Handle) {
+		s.succeeded()
+	}
 	return provisioning.Decide(s.facts, now, s.cfg.Quiet)
 }
 
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
+	s.track.storing = s.track.storing || d.Action == provisioning.StorePV
 	adds := s.facts.Adds(d.Action)
 	err = s.act(ctx, d)
 	s.track.record = s.facts.Record
+	if err == nil && d.Action == provisioning.CreateVolume && s.facts.Record.Unfit {
+		s.countFailure()
+	}
 	switch {
 	case err != nil && adds && (d.Action != provisioning.OpenEntry || noRoom(err) != ""):
 		s.secondFailed(ctx, d.Action, err)

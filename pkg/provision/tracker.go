@@ -25,14 +25,16 @@ type track struct {
 	holds types.UID
 	// stored is the PersistentVolume as the API server stored it.
 	stored *v1.PersistentVolume
+	// since is when the try began that opened the entry; zero where another process did. storing: this process has
+	// sent the PersistentVolume, and counted: the volume is counted as provisioned.
+	since            time.Time
+	storing, counted bool
 
 	turn chan struct{}
 }
 
-// close forgets all but the stored PersistentVolume, which the library asks for.
-func (t *track) close() {
-	t.entry, t.record, t.made, t.pv, t.holds = inflight.Entry{}, provisioning.Record{}, nil, nil, ""
-}
+// close forgets what belongs to the entry.
+func (t *track) close() { *t = track{turn: t.turn} }
 
 // tracker has the tracks of all volume names that this process works on, and when each is tried again. It is safe
 // for concurrent use.
@@ -54,8 +56,6 @@ type retry struct {
 	due time.Time
 	// count is how often in a row it failed.
 	count int
-	// early: the library asked before the time, and does not ask again by itself.
-	early bool
 }
 
 func newTracker() *tracker {
@@ -134,6 +134,13 @@ func (t *tracker) over(claim types.UID) {
 	delete(t.ended, claim)
 }
 
+// knows reports whether anything is remembered about a name.
+func (t *tracker) knows(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[name] != nil || t.claims[name] != "" || t.again[name].count > 0
+}
+
 // claimOf returns whose volume it is, empty if that is not known.
 func (t *tracker) claimOf(name string) types.UID {
 	t.mu.Lock()
@@ -158,40 +165,11 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	return delay
 }
 
-// hasFailed reports whether the last try of the name failed.
-func (t *tracker) hasFailed(name string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.again[name].count > 0
-}
-
 // due returns how long the name has to wait until its next try.
 func (t *tracker) due(name string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(0, t.again[name].due.Sub(now))
-}
-
-// askedEarly notes that the library asked before the time.
-func (t *tracker) askedEarly(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	r.early = true
-	t.again[name] = r
-}
-
-// comesBack reports whether the library asked early, and returns it once.
-func (t *tracker) comesBack(name string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	early := r.early
-	if early {
-		r.early = false
-		t.again[name] = r
-	}
-	return early
 }
 
 // freely lets the name be tried again at once.

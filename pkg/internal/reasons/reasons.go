@@ -45,6 +45,8 @@ type About struct {
 	Severity Severity
 	// Sentence is what the reason means and what a person can do about it.
 	Sentence string
+	// DetailFirst: an Event begins with its detail, such as the words of a driver, which readers may cut.
+	DetailFirst bool
 	// OnClaim: the Events of a PV are recorded on its claim too, because the user of the data watches the
 	// claim.
 	OnClaim bool

@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -11,48 +12,49 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// libraryClient answers the library's CREATE of a PV with the PV that Provision has stored. It
-// makes none: if the library could, it would make a PV for a volume that was deleted meanwhile.
-type libraryClient struct {
-	kubernetes.Interface
-	assumed *caches.Assumed
-}
+// libraryClient has the library create no PV, and record no Event: what comes of a try is recorded in one place.
+type libraryClient struct{ kubernetes.Interface }
 
-func (c libraryClient) CoreV1() corev1.CoreV1Interface {
-	return libraryCore{c.Interface.CoreV1(), c.assumed}
-}
+func (c libraryClient) CoreV1() corev1.CoreV1Interface { return libraryCore{c.Interface.CoreV1()} }
 
-type libraryCore struct {
-	corev1.CoreV1Interface
-	assumed *caches.Assumed
-}
+type libraryCore struct{ corev1.CoreV1Interface }
 
 func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
-	return libraryVolumes{c.CoreV1Interface.PersistentVolumes(), c.assumed}
+	return noVolumes{c.CoreV1Interface.PersistentVolumes()}
 }
 
-// Events is called once, for the library's recorder.
 func (c libraryCore) Events(namespace string) corev1.EventInterface {
-	return newClaimEvents(c.CoreV1Interface.Events(namespace), clock.RealClock{})
+	return noEvents{c.CoreV1Interface.Events(namespace)}
 }
 
-type libraryVolumes struct {
+// noVolumes creates no PV: if the library could, it would create one for a volume that was deleted meanwhile.
+type noVolumes struct {
 	corev1.PersistentVolumeInterface
-	assumed *caches.Assumed
 }
 
-func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume,
-	_ metav1.CreateOptions) (*v1.PersistentVolume, error) {
-	if stored := c.assumed.Get(pv.Name); stored != nil {
-		return stored.DeepCopy(), nil
-	}
-	// It was seen in the watch cache already, and is not assumed any more.
-	return pv, nil
+func (noVolumes) Create(context.Context, *v1.PersistentVolume, metav1.CreateOptions) (*v1.PersistentVolume, error) {
+	return nil, errors.New("the library creates no PV")
+}
+
+// noEvents takes the Events of the library's recorder, and writes none.
+type noEvents struct{ corev1.EventInterface }
+
+func (noEvents) CreateWithEventNamespaceWithContext(_ context.Context, event *v1.Event) (*v1.Event, error) {
+	return event, nil
+}
+
+func (noEvents) PatchWithEventNamespaceWithContext(_ context.Context, event *v1.Event, _ []byte) (*v1.Event, error) {
+	return event, nil
+}
+
+// CreateWithEventNamespace and PatchWithEventNamespace are the forms that a recorder without context calls.
+func (noEvents) CreateWithEventNamespace(event *v1.Event) (*v1.Event, error) { return event, nil }
+func (noEvents) PatchWithEventNamespace(event *v1.Event, _ []byte) (*v1.Event, error) {
+	return event, nil
 }
 
 // volumeInformer shows the library the PVs that are there and reports none: an event would
@@ -94,9 +96,6 @@ func (s volumeStore) GetByKey(key string) (any, bool, error) {
 	}
 	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: key}}, true, nil
 }
-
-// Add is called with the PV that Provision has stored.
-func (volumeStore) Add(any) error { return nil }
 
 // claimInformer gives the library those claims only that it may have to provision, and whole: it
 // writes what it found here.

@@ -29,13 +29,11 @@ type Config struct {
 	Workers     int
 	// Node is the one whose volumes alone are made, nil for the whole cluster.
 	Node *volume.Node
-	// Client makes the library's writes, but for PVs.
+	// Client reads for the library, which writes nothing.
 	Client  kubernetes.Interface
 	Limiter workqueue.TypedRateLimiter[any]
-	Metrics metrics.Metrics
 	Claims  *caches.Claims
 	Classes cache.SharedIndexInformer
-	Assumed *caches.Assumed
 	// PVsSynced reports whether Stored is complete; Stored whether the PV of a claim exists.
 	PVsSynced func() bool
 	Stored    func(claim types.UID) bool
@@ -47,7 +45,8 @@ type Controller struct {
 	claims *claimInformer
 }
 
-// New returns a controller that calls provisioner. It starts a broadcaster of events that cannot be ended, and adds to
+// New returns a controller that calls provisioner, whose Provision is to return an IgnoredError whatever comes of it.
+// New starts a broadcaster of events that cannot be ended, and adds to
 // client-go's global scheme.
 func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
 	c := &Controller{claims: newClaimInformer(cfg.Claims)}
@@ -58,16 +57,13 @@ func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
 		libcontroller.FailedProvisionThreshold(0), // never gives up
 		libcontroller.RateLimiter(cfg.Limiter),
 		libcontroller.Threadiness(cfg.Workers),
-		libcontroller.MetricsInstance(cfg.Metrics),
+		libcontroller.MetricsInstance(metrics.New("unused")), // an IgnoredError counts as a failure there
 		libcontroller.ClaimsInformer(c.claims),
 		libcontroller.VolumesInformer(newVolumeInformer(cfg.PVsSynced, cfg.Stored)),
 		libcontroller.ClassesInformer(cfg.Classes),
 	}
-	if cfg.Node != nil {
-		options = append(options, libcontroller.NodesLister(nodeLister(*cfg.Node)))
-	}
-	c.inner = libcontroller.NewProvisionController(klog.Background(), libraryClient{cfg.Client, cfg.Assumed}, cfg.Driver,
-		provisioner, options...)
+	c.inner = libcontroller.NewProvisionController(klog.Background(), libraryClient{cfg.Client}, cfg.Driver, provisioner,
+		append(options, libcontroller.NodesLister(nodeLister{node: cfg.Node}))...)
 	return c
 }
 
@@ -87,11 +83,19 @@ func (c *Controller) FindClaim(uid types.UID) (*v1.PersistentVolumeClaim, error)
 	return claim, nil
 }
 
-// nodeLister answers the library's questions about nodes: of a process that answers for one node, only
-// that one is asked for, and it is there even where its object is not.
-func nodeLister(node volume.Node) corelisters.NodeLister {
-	only := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	// The only error is that of an object without a name.
-	_ = only.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Segments}})
-	return corelisters.NewNodeLister(only)
+// nodeLister answers the library's questions about nodes without a read: it fails for none, so that the library has
+// no failure of its own to record.
+type nodeLister struct {
+	corelisters.NodeLister
+	// node is the one whose volumes alone are made, nil for the whole cluster.
+	node *volume.Node
+}
+
+// Get returns a node of which only the name is known, but for the own one.
+func (l nodeLister) Get(name string) (*v1.Node, error) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if l.node != nil && l.node.Name == name {
+		node.Labels = l.node.Segments
+	}
+	return node, nil
 }

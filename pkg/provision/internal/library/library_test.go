@@ -7,32 +7,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestTheLibraryCreatesNoPV: its CREATE is answered with the PV that is stored, or, once the watch has shown that, with
-// the PV that the library sent.
-func TestTheLibraryCreatesNoPV(t *testing.T) {
-	client, assumed := fake.NewClientset(), caches.NewAssumed()
-	pvs := libraryClient{client, assumed}.CoreV1().PersistentVolumes()
-	sent := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"}}
-	stored := sent.DeepCopy()
-	stored.UID = "stored"
-	assumed.Expect("pvc-u1", "u1")
-	assumed.Put(stored)
-	got, err := pvs.Create(t.Context(), sent, metav1.CreateOptions{})
-	if err != nil || got.UID != "stored" || got == stored {
-		t.Errorf("got %v, %v; want a copy of the stored PV", got, err)
+// TestTheLibraryWritesNothing: neither PVs nor Events.
+func TestTheLibraryWritesNothing(t *testing.T) {
+	client := fake.NewClientset()
+	core := libraryClient{client}.CoreV1()
+	if _, err := core.PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{}, metav1.CreateOptions{}); err == nil {
+		t.Error("a PV is created")
 	}
-	assumed.Drop(volume.Of(stored))
-	if got, err := pvs.Create(t.Context(), sent, metav1.CreateOptions{}); err != nil || got != sent {
-		t.Errorf("got %v, %v; want the PV that was sent", got, err)
+	sink, event := &corev1.EventSinkImpl{Interface: core.Events("")}, &v1.Event{}
+	if got, err := sink.Create(event); got != event || err != nil {
+		t.Errorf("Create = %v, %v", got, err)
+	}
+	if got, err := sink.Patch(event, nil); got != event || err != nil {
+		t.Errorf("Patch = %v, %v", got, err)
+	}
+	if got, err := core.Events("").CreateWithEventNamespaceWithContext(t.Context(), event); got != event || err != nil {
+		t.Errorf("Create = %v, %v", got, err)
+	}
+	if got, err := core.Events("").PatchWithEventNamespaceWithContext(t.Context(), event, nil); got != event || err != nil {
+		t.Errorf("Patch = %v, %v", got, err)
 	}
 	if actions := client.Actions(); len(actions) > 0 {
 		t.Errorf("the API server was called: %v", actions)
+	}
+}
+
+// TestEveryNodeIsFound: the read of a node, and what follows from one that is gone, is not the library's.
+func TestEveryNodeIsFound(t *testing.T) {
+	own := &volume.Node{Name: "n1", Segments: map[string]string{"zone": "a"}}
+	for name, want := range map[string]string{"n1": "a", "n2": ""} {
+		node, err := nodeLister{node: own}.Get(name)
+		if err != nil || node.Name != name || node.Labels["zone"] != want {
+			t.Errorf("%s: %v, %v", name, node, err)
+		}
 	}
 }
 
@@ -48,8 +61,8 @@ func TestPVsAreFoundByTheNameThatTheLibraryGives(t *testing.T) {
 	if _, err := informer.AddEventHandlerWithResyncPeriod(handler, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := informer.GetStore().Add(&v1.PersistentVolume{}); err != nil || !informer.HasSynced() {
-		t.Errorf("add: %v", err)
+	if !informer.HasSynced() {
+		t.Error("it is not synced")
 	}
 }
 

@@ -1,0 +1,209 @@
+package provision
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+)
+
+// first returns what fails so many calls with one class, and none after them.
+func first(calls int, c errclass.Class) func() error {
+	return func() error {
+		if calls--; calls < 0 {
+			return nil
+		}
+		return class(c)()
+	}
+}
+
+// outcomes are the metrics of provisioning: how many succeeded, how many tries failed, and of how many the duration is
+// known.
+type outcomes struct{ succeeded, failed, durations int }
+
+func outcomesOf(t *testing.T, from prometheus.Gatherer) (got outcomes) {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(family *dto.MetricFamily) (n int) {
+		for _, m := range family.GetMetric() {
+			n += int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
+		}
+		return n
+	}
+	for _, family := range families {
+		switch family.GetName() {
+		case "controller_persistentvolumeclaim_provision_total":
+			got.succeeded = sum(family)
+		case "controller_persistentvolumeclaim_provision_failed_total":
+			got.failed = sum(family)
+		case "controller_persistentvolumeclaim_provision_duration_seconds":
+			got.durations = sum(family)
+		}
+	}
+	return got
+}
+
+// told is an EventRecorder that keeps "type reason message" of each Event.
+type told struct {
+	record.FakeRecorder
+	mu     sync.Mutex
+	events []string
+}
+
+func (r *told) Event(_ runtime.Object, kind, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, kind+" "+reason+" "+message)
+}
+
+// with returns the Events with a reason.
+func (r *told) with(reason string) (found []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range r.events {
+		if strings.Contains(event, " "+reason+" ") {
+			found = append(found, event)
+		}
+	}
+	return found
+}
+
+// TestASuccessIsCountedWhoeverFinishedIt: the library makes the first try, and our own queue those after a call whose
+// outcome is in doubt.
+func TestASuccessIsCountedWhoeverFinishedIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(*world)
+		want  outcomes
+	}{
+		"the first call":                {func(*world) {}, outcomes{1, 0, 1}},
+		"after an answer that was lost": {func(w *world) { w.failing(true, first(1, errclass.Uncertain)) }, outcomes{1, 1, 1}},
+		"after three of them":           {func(w *world) { w.failing(true, first(3, errclass.Uncertain)) }, outcomes{1, 3, 1}},
+		"after a refusal":               {func(w *world) { w.failing(false, first(1, errclass.Refused)) }, outcomes{1, 1, 1}},
+		"after the answer to the PV's creation was lost": {func(w *world) {
+			w.client.PrependReactor("create", "persistentvolumes", lose(w, new(bool)))
+		}, outcomes{1, 1, 1}},
+		"after a volume that was not as requested": {func(w *world) { w.orders.spoil = first(1, errclass.Unfit) },
+			outcomes{1, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
+			c.fails(w)
+			p := w.start(Config{Metrics: registry, Events: events})
+			w.makeClaim()
+			w.wait("it is provisioned", w.provisioned)
+			// The library is asked once more.
+			w.update(func(claim *v1.PersistentVolumeClaim) { metav1.SetMetaDataLabel(&claim.ObjectMeta, "changed", "true") })
+			w.wait("the change was seen", func() bool {
+				claim := p.provisioner.claims.WholeByUID("u1")
+				return claim != nil && claim.Labels["changed"] == "true"
+			})
+			p.stop()
+			if got := outcomesOf(t, registry); got != c.want {
+				t.Errorf("counted %+v, want %+v", got, c.want)
+			}
+			want := []string{"Normal ProvisioningSucceeded Successfully provisioned volume pvc-u1"}
+			if got := events.with("ProvisioningSucceeded"); !slices.Equal(got, want) {
+				t.Errorf("Events %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestANextProcessCountsWhatItFinishes, and not what an earlier one has stored.
+func TestANextProcessCountsWhatItFinishes(t *testing.T) {
+	w := newWorld(t)
+	w.madeUnseen().stop()
+	w.failing(false, nil)
+	finishes, waits := prometheus.NewRegistry(), prometheus.NewRegistry()
+	p := w.start(Config{Metrics: finishes, Quiet: time.Hour})
+	w.wait("it has its PV", func() bool { return w.pv() != nil })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.wait("another claim is provisioned", func() bool { return w.count("close entry") > 0 })
+	p.stop()
+	if got := outcomesOf(t, finishes); got != (outcomes{2, 0, 2}) {
+		t.Errorf("counted %+v", got)
+	}
+	w.start(Config{Metrics: waits})
+	w.wait("the entry is closed", w.settled)
+	if got := outcomesOf(t, waits); got != (outcomes{}) {
+		t.Errorf("the process after it counted %+v", got)
+	}
+}
+
+// TestTheDurationIsThatSinceTheFirstCall, also where a later process finishes the volume.
+func TestTheDurationIsThatSinceTheFirstCall(t *testing.T) {
+	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+	clock, registry := testclock.NewFakeClock(time.Unix(1e9, 0)), prometheus.NewRegistry()
+	r.cfg.Clock = clock
+	if err := r.metrics.register(registry); err != nil {
+		t.Fatal(err)
+	}
+	entry := log.entries["pvc-u1"]
+	entry.Begun = clock.Now().Add(-time.Minute)
+	r.track.entry = entry
+	r.succeeded() // of an earlier process
+	r.track.close()
+	r.track.since = clock.Now().Add(-time.Second)
+	r.succeeded()
+	r.succeeded()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "controller_persistentvolumeclaim_provision_duration_seconds" {
+			continue
+		}
+		if h := family.GetMetric()[0].GetHistogram(); h.GetSampleSum() != 61 || h.GetSampleCount() != 2 {
+			t.Errorf("%v seconds of %d volumes, want 61 of 2", h.GetSampleSum(), h.GetSampleCount())
+		}
+	}
+}
+
+// TestTheStartIsAnnouncedAfterASecond, and never once the outcome is known.
+func TestTheStartIsAnnouncedAfterASecond(t *testing.T) {
+	clock, did := testclock.NewFakeClock(time.Unix(1e9, 0)), make(chan struct{})
+	end := later(clock, time.Second, func() { close(did) })
+	clock.Step(time.Second)
+	<-did
+	end()
+	end = later(clock, time.Second, func() { t.Error("it is announced after its end") })
+	end()
+	for clock.HasWaiters() {
+		<-time.After(time.Millisecond)
+	}
+	clock.Step(time.Hour)
+}
+
+// TestASelectedNodeThatIsGoneIsAFailure of ours, although the library would have read it.
+func TestASelectedNodeThatIsGoneIsAFailure(t *testing.T) {
+	w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
+	p := w.start(Config{Metrics: registry, Events: events})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "gone")
+	})
+	w.wait("it is given back", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
+	w.wait("the claim is provisioned without", w.provisioned)
+	p.stop()
+	if got := outcomesOf(t, registry); got.succeeded != 1 || got.failed < 1 {
+		t.Errorf("counted %+v", got)
+	}
+	if got := events.with("ProvisioningFailed"); len(got) == 0 || !strings.Contains(got[0], "failed to get target node") {
+		t.Errorf("Events %q", got)
+	}
+}
