@@ -203,14 +203,22 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.C
 	}
 }
 
+// DeletedClaimFacts is what was read of a claim that does not exist.
+type DeletedClaimFacts struct {
+	ClusterFacts
+	// Events are those about the claim of the first entry, the latest last.
+	Events Read[[]v1.Event]
+}
+
 // ExplainDeletedClaim explains a claim that does not exist, while the in-flight log has entries for it: at least one.
 // It is a pure function.
-func ExplainDeletedClaim(w ClusterFacts, namespace, name string) Explanation {
+func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanation {
 	what := fmt.Sprintf("Claim %s/%s", namespace, name)
 	s := Explanation{Object: "claim " + namespace + "/" + name}
 	s.AddFact("Phase", "the claim does not exist")
 	entries := w.entriesOf(namespace, name)
-	s.addInFlight(w, entries)
+	s.addInFlight(w.ClusterFacts, entries)
+	s.AddEvents(w.Events, w.Now)
 	if len(entries) == 0 {
 		s.Headline = what + " does not exist."
 		return s

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -86,10 +87,14 @@ func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 func TestExplainDeletedClaim(t *testing.T) {
 	f := pending()
 	f.openEntries(entry("c"))
-	expect(t, ExplainDeletedClaim(f.ClusterFacts, "ns", "data").Text(false),
+	last := v1.Event{LastTimestamp: metav1.NewTime(f.Now.Add(-3 * time.Minute)), Reason: "ProvisioningOutcomeUnknown",
+		ReportingController: driver, Message: "no quota. " + provisioning.ReasonOutcomeUnknown.Sentence()}
+	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: Found([]v1.Event{last})}
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "3m ago, "+driver+
+		": ProvisioningOutcomeUnknown: no quota. CreateVolume was called",
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
 		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
-	expect(t, ExplainDeletedClaim(f.ClusterFacts, "ns", "other").Text(false), "Claim ns/other does not exist.",
+	expect(t, ExplainDeletedClaim(deleted, "ns", "other").Text(false), "Claim ns/other does not exist.",
 		"!In flight")
 }
 

@@ -139,13 +139,15 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 
 // DeletedClaim reads the entries of the in-flight logs for claims of this namespace and name. found is false if there
 // are none, or they cannot be read.
-func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (w ClusterFacts, found bool) {
-	w = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.source.InFlight(ctx)}
-	if len(w.entriesOf(namespace, name)) == 0 {
-		return w, false
+func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (f DeletedClaimFacts, found bool) {
+	f.ClusterFacts = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.source.InFlight(ctx)}
+	entries := f.entriesOf(namespace, name)
+	if len(entries) == 0 {
+		return f, false
 	}
-	w.PVs = r.source.PVs(ctx)
-	return w, true
+	f.PVs = r.source.PVs(ctx)
+	f.Events = r.source.Events(ctx, namespace, &metav1.ObjectMeta{UID: entries[0].Claim.UID})
+	return f, true
 }
 
 // Status reads the facts for the status of a driver, or of all where none is named. An error means that

@@ -140,7 +140,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		p.broadcaster = record.NewBroadcaster()
 		p.events = p.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: name})
 	}
-	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events})
+	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events, Pace: pace, Clock: cfg.Clock})
 	p.metrics = newMetrics(name, p.gate.Count, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {

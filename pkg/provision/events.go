@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -9,6 +10,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
+
+// pace is how often a claim's Events follow each other, beside the growing delay between two tries: at most one a
+// minute for what changes from try to try, such as the id of a request in a driver's message. One that repeats is
+// recorded again with the first try after 20 minutes: the last one stands when the API server removes it.
+var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
 
 // eventOn returns what the Events of a claim are about.
 func eventOn(c provisioning.Claim) events.Object {

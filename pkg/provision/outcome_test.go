@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -10,12 +12,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
+	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
@@ -205,5 +212,64 @@ func TestASelectedNodeThatIsGoneIsAFailure(t *testing.T) {
 	}
 	if got := events.with("ProvisioningFailed"); len(got) == 0 || !strings.Contains(got[0], "failed to get target node") {
 		t.Errorf("Events %q", got)
+	}
+}
+
+// TestTheLastAnswerIsToldWhileInDoubt: most drivers answer Internal to what their user has to correct.
+func TestTheLastAnswerIsToldWhileInDoubt(t *testing.T) {
+	w, events, calls := newWorld(t), &told{}, 0
+	w.failing(false, func() error {
+		if calls++; calls == 1 {
+			return errclass.Mark(errclass.Uncertain, errors.New("context deadline exceeded"))
+		}
+		return errclass.Mark(errclass.Uncertain, errors.New("quota exceeded"))
+	})
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("the driver was asked again and again", func() bool { return w.count("create volume") > 5 })
+	got := append(events.with("ProvisioningFailed"), events.with("ProvisioningOutcomeUnknown")...)
+	if len(got) != 2 || !strings.HasPrefix(got[0], "Warning ProvisioningOutcomeUnknown context deadline exceeded. ") ||
+		!strings.HasPrefix(got[1], "Warning ProvisioningOutcomeUnknown quota exceeded. ") {
+		t.Errorf("Events %q", got)
+	}
+}
+
+// TestAnEventIsRepeatedBeforeItExpires, however often the driver is asked meanwhile.
+func TestAnEventIsRepeatedBeforeItExpires(t *testing.T) {
+	r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+	clock, to := testclock.NewFakeClock(time.Unix(1e9, 0)), &told{}
+	r.cfg.Clock = clock
+	r.recorder = events.NewRecorder(events.Config[Reason]{Events: to, Pace: pace, Clock: clock})
+	r.observe()
+	for range 120 / 5 {
+		clock.Step(5 * time.Minute)
+		r.fail(t.Context(), reasons.Because(provisioning.ReasonOutcomeUnknown, errLost))
+	}
+	if n := len(to.with("ProvisioningOutcomeUnknown")); n != 6 {
+		t.Errorf("%d Events in two hours, want 6", n)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if r.fail(ended, errors.New("context canceled")); len(to.with("APIReadFailed")) > 0 {
+		t.Error("the end of the process is reported as a failure")
+	}
+}
+
+// TestTheLibraryIsLeftNothingToRecord: it would log an error, and count a failure or a success once more.
+func TestTheLibraryIsLeftNothingToRecord(t *testing.T) {
+	for name, fails := range map[string]func() error{"success": nil, "refusal": class(errclass.Refused),
+		"doubt": class(errclass.Uncertain)} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.failing(false, fails)
+			p := w.start(Config{})
+			claim := claimAt("1", func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "other", "u9" })
+			pv, state, err := provisioner{p.provisioner}.Provision(t.Context(), libcontroller.ProvisionOptions{PVC: claim,
+				StorageClass: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}}})
+			var nothing *libcontroller.IgnoredError
+			if pv != nil || state != libcontroller.ProvisioningFinished || !errors.As(err, &nothing) {
+				t.Errorf("%v, %v, %v", pv, state, err)
+			}
+		})
 	}
 }

@@ -41,7 +41,9 @@ without a type has no Event: it is the normal course of things, which the log ha
 		"On the PV; `DeletionsPaused` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: provisioning",
 		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events "+
-			"of\nexternal-provisioner, with the driver's message.", provision.Reasons())
+			"of\nexternal-provisioner, with the driver's message. A try that fails has one Event. A message that\n"+
+			"changes is a new Event, at most one each minute; one that stays is recorded again every 20 to 30\n"+
+			"minutes, so that the last answer stands on the claim.", provision.Reasons())
 	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.",
 		intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
@@ -25,6 +26,10 @@ type Config[R reasons.Reason] struct {
 	// Leads reports whether this replica may still report: another one may have changed what it knows.
 	// Default always.
 	Leads func() bool
+	// Pace is how soon a report of one object follows another. Default: each change at once, and nothing is repeated.
+	Pace Pace
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.PassiveClock
 	// Observe is called with each reason that is news, also a silent one. Default nothing.
 	Observe func(ctx context.Context, reason R)
 }
@@ -40,7 +45,10 @@ func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 	if cfg.Events == nil {
 		cfg.Events = Discard{}
 	}
-	return &Recorder[R]{cfg: cfg}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	return &Recorder[R]{cfg: cfg, reports: lastReports[R]{pace: cfg.Pace, clock: cfg.Clock}}
 }
 
 func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() }
@@ -87,10 +95,7 @@ func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, sa
 // Event reports a reason regardless of what was reported before.
 func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
 	about := reason.About()
-	message := about.Sentence
-	if detail != "" && detail != message {
-		message = text.Truncate(message+" "+detail, MaxMessage)
-	}
+	message := messageOf(about, detail)
 	if r.cfg.Observe != nil {
 		r.cfg.Observe(ctx, reason)
 	}
@@ -114,6 +119,17 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	if about.OnSet && o.Set.Name != "" {
 		r.cfg.Events.Event(&o.Set, kind, string(reason), text.Truncate("Claim "+o.Name+": "+message, MaxMessage))
 	}
+}
+
+// messageOf returns the message of an Event. A detail that comes first leaves room for the sentence.
+func messageOf(about reasons.About, detail string) string {
+	switch {
+	case detail == "" || detail == about.Sentence:
+		return about.Sentence
+	case about.DetailFirst:
+		return text.Truncate(detail, MaxMessage-len(about.Sentence)-len(". ")) + ". " + about.Sentence
+	}
+	return text.Truncate(about.Sentence+" "+detail, MaxMessage)
 }
 
 // Forget ends what is known of an object that is gone.

@@ -24,6 +24,7 @@ func (w word) About() reasons.About {
 		"Quiet": {Severity: reasons.Counted, Sentence: "It waits."},
 		"InUse": {Severity: reasons.Normal, Sentence: "It is in use."},
 		"Lost":  {Severity: reasons.Warning, Sentence: "It is lost.", OnClaim: true},
+		"Waits": {Severity: reasons.Normal, Sentence: "It is asked again.", DetailFirst: true},
 		"Freed": {Severity: reasons.Normal, Sentence: "It is deleted.", OnSet: true},
 	}
 	return about[w]
@@ -142,11 +143,26 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
 	r.Report(t.Context(), pv, "InUse", strings.Repeat("x", 2*MaxMessage))
 	r.ReportFailure(t.Context(), pv, "Lost", errors.New(strings.Repeat("x", 2*MaxMessage)), true)
+	r.ReportFailure(t.Context(), pv, "Waits", errors.New(strings.Repeat("x", 2*MaxMessage)), true)
+	if last := s.events[len(s.events)-1]; !strings.HasSuffix(last, "x…. It is asked again.") {
+		t.Errorf("the sentence is cut: %q", last)
+	}
 	for _, event := range s.events {
 		if len(event) > MaxMessage+100 {
 			t.Errorf("an Event of %d bytes", len(event))
 		}
 	}
+}
+
+func TestADetailMayComeFirst(t *testing.T) {
+	s := &seen{}
+	r := NewRecorder(Config[word]{Events: s})
+	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+	r.Report(t.Context(), pv, "Waits", "no room")
+	r.Report(t.Context(), pv, "InUse", "")
+	r.Report(t.Context(), pv, "Waits", "")
+	s.want(t, "PersistentVolume/pv-1 Normal Waits no room. It is asked again.",
+		"PersistentVolume/pv-1 Normal InUse It is in use.", "PersistentVolume/pv-1 Normal Waits It is asked again.")
 }
 
 func TestMetrics(t *testing.T) {

@@ -3,6 +3,9 @@ package events
 import (
 	"maps"
 	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
 )
 
 type reason string
@@ -48,5 +51,40 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	}
 	if len(b.last) != 2 {
 		t.Errorf("%d are remembered, want the one that waits and the one of which something else is true", len(b.last))
+	}
+}
+
+// TestPace: a change is reported at once, further ones once a minute, and what stays before an Event expires.
+func TestPace(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	clk := testclock.NewFakePassiveClock(start)
+	b := lastReports[reason]{pace: Pace{Change: time.Minute, Repeat: 20 * time.Minute}, clock: clk}
+	for i, step := range []struct {
+		at     time.Duration
+		reason reason
+		detail string
+		news   bool
+	}{
+		{0, "Failed", "no answer", true},
+		{time.Second, "Failed", "no answer", false},
+		{2 * time.Second, "Failed", "no room", true},
+		{3 * time.Second, "Failed", "no room, request 1", false},
+		{4 * time.Second, "Full", "", false},
+		{62 * time.Second, "Failed", "no room, request 2", true},
+		{63 * time.Second, "Failed", "no room, request 2", false},
+		{21*time.Minute + time.Second, "Failed", "no room, request 2", false},
+		{21*time.Minute + 2*time.Second, "Failed", "no room, request 2", true},
+		{22 * time.Minute, "Full", "", true},
+		{41 * time.Minute, "Full", "", false},
+		{42 * time.Minute, "Full", "", true},
+	} {
+		clk.SetTime(start.Add(step.at))
+		if news := b.Now("a", step.reason, step.detail, true); news != step.news {
+			t.Errorf("step %d: news %v, want %v", i, news, step.news)
+		}
+	}
+	b.Now("a", "Unused", "", false)
+	if len(b.last) > 0 {
+		t.Errorf("%d are remembered", len(b.last))
 	}
 }

@@ -5,11 +5,12 @@ import "slices"
 // Row is what a table has of one reason.
 type Row[R ~string] struct {
 	Reason R
-	// Severity, Sentence, OnClaim and OnSet are those of [About].
-	Severity Severity
-	Sentence string
-	OnClaim  bool
-	OnSet    bool
+	// Severity, Sentence, DetailFirst, OnClaim and OnSet are those of [About].
+	Severity    Severity
+	Sentence    string
+	DetailFirst bool
+	OnClaim     bool
+	OnSet       bool
 }
 
 // Table is what a package says about its reasons. It cannot be changed, and is safe for concurrent use.
@@ -23,7 +24,8 @@ func NewTable[R ~string](rows []Row[R]) Table[R] {
 	t := Table[R]{about: make(map[R]About, len(rows))}
 	for _, row := range rows {
 		t.order = append(t.order, row.Reason)
-		t.about[row.Reason] = About{Severity: row.Severity, Sentence: row.Sentence, OnClaim: row.OnClaim, OnSet: row.OnSet}
+		t.about[row.Reason] = About{Severity: row.Severity, Sentence: row.Sentence, DetailFirst: row.DetailFirst,
+			OnClaim: row.OnClaim, OnSet: row.OnSet}
 	}
 	return t
 }

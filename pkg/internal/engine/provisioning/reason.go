@@ -108,9 +108,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonHasAnother, Severity: reasons.Warning,
 		Sentence: "The driver returned a volume that differs from the request, and another PersistentVolume or claim may " +
 			"own it. The volume is kept."},
-	{Reason: ReasonFailed, Severity: reasons.Warning,
+	{Reason: ReasonFailed, Severity: reasons.Warning, DetailFirst: true,
 		Sentence: "The volume could not be provisioned; csi-reclaimer tries again."},
-	{Reason: ReasonOutcomeUnknown, Severity: reasons.Warning,
+	{Reason: ReasonOutcomeUnknown, Severity: reasons.Warning, DetailFirst: true,
 		Sentence: "CreateVolume was called for this claim, and the driver has not answered whether it created the volume. " +
 			"csi-reclaimer repeats the request until the driver does. You can delete the claim meanwhile: if there is a " +
 			"volume, it gets a PersistentVolume, whose reclaim policy then applies. `kubectl reclaim explain` shows the " +
