@@ -36,9 +36,9 @@ type Config struct {
 	AlsoKnownAs []string
 	// Local has the volumes of one node provisioned alone. Default: those of the whole cluster.
 	Local *Local
-	// Workers is how many volumes are provisioned at once, and FinishWorkers how many that are unsettled.
-	// Default 100, as many as the stock external-provisioner has, and 10.
-	Workers, FinishWorkers int
+	// Workers is how many volumes are provisioned at once, and how many whose outcome is in doubt are asked for again.
+	// Default 100, as many as the stock external-provisioner has.
+	Workers int
 	// CloneWorkers is how many sources of volumes, claims and snapshots, lose their protection at once. Default 1.
 	CloneWorkers int
 	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. Default: nobody
@@ -83,7 +83,6 @@ type ClaimFollower interface {
 
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 100)
-	c.FinishWorkers = cmp.Or(c.FinishWorkers, 10)
 	c.Quiet = cmp.Or(c.Quiet, 2*time.Minute)
 	c.CloneWorkers = cmp.Or(c.CloneWorkers, 1)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
@@ -104,7 +103,6 @@ func (c Config) Validate() error {
 	wrong.If(c.Log == nil, "log: no in-flight log is given")
 	wrong.If(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
 	wrong.Workers(c.Workers)
-	wrong.If(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
 	wrong.If(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	wrong.Retries(c.RetryStart, c.RetryMax)
 	if c.Local != nil {

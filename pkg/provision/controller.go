@@ -74,6 +74,8 @@ type Controller struct {
 	working func() bool
 	// unsettled is our own queue: volumes, by name, whose entry is open, and claims that the library asked for early.
 	unsettled *controller.Queue[string]
+	// slow bounds the workers of unsettled that volumes keep whose driver answers late.
+	slow *lane
 	// claimed are the claims that names wait in unsettled for, where no entry is open.
 	claimed sync.Map
 	// sources is the queue that ends the protection of what volumes were made from.
@@ -134,7 +136,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
 		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(),
-		selections: selfselect.NewTurns(),
+		selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
 	}
 	if p.events = cfg.Events; p.events == nil {
 		p.broadcaster = record.NewBroadcaster()
@@ -162,7 +164,7 @@ func (p *Controller) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
-	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.FinishWorkers),
+	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.Workers),
 		p.finish); err != nil {
 		return err
 	}
@@ -380,6 +382,7 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
+		p.tracker.slowly(entry.Volume) // its driver has not answered the earlier process
 		p.unsettled.Add(entry.Volume)
 	}
 }

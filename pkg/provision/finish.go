@@ -19,6 +19,7 @@ import (
 
 // finish works on one volume that is unsettled.
 func (p *Controller) finish(ctx context.Context, name string) controller.Result {
+	defer p.nextSlow()
 	if wait := p.tracker.due(name, p.cfg.Clock.Now()); wait > 0 {
 		return controller.After(wait)
 	}
@@ -26,9 +27,15 @@ func (p *Controller) finish(ctx context.Context, name string) controller.Result 
 		return controller.Done()
 	}
 	defer p.gate.Leave()
-	t, giveBack, err := p.tracker.take(ctx, name)
-	if err != nil {
-		return controller.Done()
+	if slow, failures := p.tracker.isSlow(name); slow && p.log.State(name) == inflight.Open {
+		if !p.slow.enter(name, failures) {
+			return controller.Done()
+		}
+		defer p.slow.leave()
+	}
+	t, giveBack := p.tracker.tryTake(name)
+	if t == nil {
+		return controller.Done() // who has it brings it back
 	}
 	defer giveBack()
 	entry, state := p.log.Get(name)
@@ -40,6 +47,13 @@ func (p *Controller) finish(ctx context.Context, name string) controller.Result 
 	}
 	w.ask(ctx)
 	return w.finished(ctx)
+}
+
+// nextSlow has a slow name worked on while there is room for it: one that was to be worked on may have needed none.
+func (p *Controller) nextSlow() {
+	if next, found := p.slow.next(); found {
+		p.unsettled.Add(next)
+	}
 }
 
 // ask has the claim's volume asked for with the class and node that it has now.

@@ -95,7 +95,11 @@ func (l provisioner) provision(ctx context.Context, options libcontroller.Provis
 	if err != nil {
 		return err.Error()
 	}
-	defer giveBack()
+	defer func() {
+		if giveBack() {
+			l.unsettled.Add(name)
+		}
+	}()
 	defer l.announceStart(l.claimOf(options.PVC))()
 	w := &run{Controller: l.Controller, name: name, claimKey: keyOf(options.PVC), track: t,
 		wanted: &wanted{class: options.StorageClass}}

@@ -419,7 +419,6 @@ func TestConfigValidate(t *testing.T) {
 		"negative workers":      {Config{Log: &processLog{}, Workers: -1}, false},
 		"a delay that shrinks":  {Config{Log: &processLog{}, RetryStart: 2, RetryMax: 1}, false},
 		"an empty further name": {Config{Log: &processLog{}, AlsoKnownAs: []string{""}}, false},
-		"negative finish ones":  {Config{Log: &processLog{}, FinishWorkers: -1}, false},
 		"a negative quiet":      {Config{Log: &processLog{}, Quiet: -1}, false},
 	} {
 		if err := c.cfg.Validate(); (err == nil) != c.ok {

@@ -66,7 +66,12 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		}
 		w.recorder.ReportFailure(ctx, eventOn(w.facts.Claim), reason, err, true)
 	}
-	return w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
+	now := w.cfg.Clock.Now()
+	delay := w.tracker.failed(w.name, now, w.firstDelay(err), w.cfg.RetryMax)
+	if isSlow(err, now.Sub(w.began)) {
+		w.tracker.slowly(w.name)
+	}
+	return delay
 }
 
 // waits reports why a try ended without a volume and without an error.

@@ -180,7 +180,13 @@ func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ 
 	id := "vol-" + p.node + r.GetName()
 	p.world.mu.Lock()
 	p.requests[fmt.Sprint(r.GetName(), r.GetParameters())] = true
+	call := p.call
 	p.world.mu.Unlock()
+	if call != nil {
+		if err := call(r.GetName()); err != nil {
+			return nil, err
+		}
+	}
 	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
 	if err != nil {
 		return nil, err

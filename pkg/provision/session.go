@@ -31,6 +31,8 @@ type run struct {
 	prepared *prepared
 	// reschedule: another node has to be selected.
 	reschedule bool
+	// began is when the work began.
+	began time.Time
 	// class and source are the labels by which the outcome is counted.
 	class, source string
 }
@@ -47,8 +49,8 @@ func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
 	session := &session{run: w}
 	defer w.end()
-	if w.log.State(w.name) != inflight.Open {
-		w.track.since = w.cfg.Clock.Now()
+	if w.began = w.cfg.Clock.Now(); w.log.State(w.name) != inflight.Open {
+		w.track.since = w.began
 	}
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
 	return session.last, session.err

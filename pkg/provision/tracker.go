@@ -49,6 +49,8 @@ type tracker struct {
 	claims map[string]types.UID
 	// ended are the claims without a volume for which an entry was closed.
 	ended map[types.UID]bool
+	// missed are the names that tryTake came for while another worker had the turn.
+	missed map[string]bool
 }
 
 // retry is when a name is tried again.
@@ -56,15 +58,18 @@ type retry struct {
 	due time.Time
 	// count is how often in a row it failed.
 	count int
+	// slow: its last try kept a worker for long.
+	slow bool
 }
 
 func newTracker() *tracker {
 	return &tracker{of: map[string]*track{}, again: map[string]retry{}, volumes: map[types.UID]string{},
-		claims: map[string]types.UID{}, ended: map[types.UID]bool{}}
+		claims: map[string]types.UID{}, ended: map[types.UID]bool{}, missed: map[string]bool{}}
 }
 
-// take waits for the name's turn: no two workers are at work on one name. giveBack ends it.
-func (t *tracker) take(ctx context.Context, name string) (_ *track, giveBack func(), err error) {
+// take waits for the name's turn: no two workers are at work on one name. giveBack ends it, and reports whether
+// tryTake came meanwhile.
+func (t *tracker) take(ctx context.Context, name string) (_ *track, giveBack func() (missed bool), err error) {
 	for {
 		one := t.get(name)
 		select {
@@ -73,15 +78,43 @@ func (t *tracker) take(ctx context.Context, name string) (_ *track, giveBack fun
 			return nil, nil, context.Cause(ctx)
 		}
 		if t.get(name) == one {
-			return one, func() { <-one.turn }, nil
+			return one, func() bool { return t.giveBack(name, one) }, nil
 		}
 		<-one.turn // it was forgotten meanwhile
 	}
 }
 
+// tryTake is take for a worker that does not wait. nil: another one has the turn, whose giveBack reports it.
+func (t *tracker) tryTake(name string) (_ *track, giveBack func() (missed bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	one := t.locked(name)
+	select {
+	case one.turn <- struct{}{}:
+		return one, func() bool { return t.giveBack(name, one) }
+	default:
+		t.missed[name] = true
+		return nil, nil
+	}
+}
+
+func (t *tracker) giveBack(name string, one *track) (missed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	<-one.turn
+	missed = t.missed[name]
+	delete(t.missed, name)
+	return missed
+}
+
 func (t *tracker) get(name string) *track {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.locked(name)
+}
+
+// locked is get for who holds t.mu.
+func (t *tracker) locked(name string) *track {
 	if t.of[name] == nil {
 		t.of[name] = &track{turn: make(chan struct{}, 1)}
 	}
@@ -163,6 +196,23 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	}
 	t.again[name] = retry{due: now.Add(delay), count: r.count + 1}
 	return delay
+}
+
+// slowly notes that the last try of the name kept a worker for long.
+func (t *tracker) slowly(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	r.slow = true
+	t.again[name] = r
+}
+
+// isSlow reports whether the last try of the name kept a worker for long, and how often in a row it failed.
+func (t *tracker) isSlow(name string) (slow bool, failures int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	return r.slow, r.count
 }
 
 // due returns how long the name has to wait until its next try.

@@ -59,6 +59,8 @@ type world struct {
 	driverVersion string
 	// requests are the different requests that were sent, by their text.
 	requests map[string]bool
+	// call, if set, is called before each CreateVolume, and fails it with its error.
+	call func(volume string) error
 	// created, if set, is called between a PV's creation and its answer.
 	created func()
 	// each is called with what is done before it is, and decides whether the process dies there.

@@ -1,0 +1,105 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+)
+
+// TestVolumesThatHangLeaveWorkersToOthers: calls of twice as many volumes as there are workers hang, and a claim whose
+// first call failed gets its volume meanwhile.
+func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	calls, hanging, end := map[string]int{}, 0, make(chan struct{})
+	w.call = func(volume string) error {
+		mu.Lock()
+		calls[volume]++
+		first := calls[volume] == 1
+		mu.Unlock()
+		switch {
+		case first && volume == "pvc-u1":
+			return errclass.Mark(errclass.Uncertain, status.Error(codes.Unavailable, "the connection is lost"))
+		case first:
+			return errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "no answer"))
+		case volume == "pvc-u1":
+			return nil
+		}
+		mu.Lock()
+		hanging++
+		mu.Unlock()
+		<-end
+		return errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "no answer"))
+	}
+	p := w.start(Config{})
+	t.Cleanup(func() { close(end) })
+	for i := range 2 * p.provisioner.cfg.Workers {
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+			c.Name = fmt.Sprintf("hangs-%d", i)
+			c.UID = types.UID(c.Name)
+		})
+	}
+	w.wait("as many calls hang as may", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		p.provisioner.slow.mu.Lock()
+		defer p.provisioner.slow.mu.Unlock()
+		return hanging == 1 && len(p.provisioner.slow.waiting) == 3
+	})
+	w.makeClaim()
+	w.wait("a claim whose first call failed has its PV", func() bool { return w.pv() != nil })
+	mu.Lock()
+	defer mu.Unlock()
+	if hanging != 1 || calls["pvc-u1"] != 2 {
+		t.Errorf("%d calls hang; calls %v", hanging, calls)
+	}
+}
+
+// TestASlowNameWaitsForRoom, and the one that failed least goes first.
+func TestASlowNameWaitsForRoom(t *testing.T) {
+	l := newLane(5) // room for two
+	if !l.enter("a", 1) || !l.enter("b", 1) || l.enter("c", 7) || l.enter("d", 2) || l.enter("e", 5) || l.enter("d", 3) {
+		t.Fatalf("%d are inside, %v wait", l.inside, l.waiting)
+	}
+	if name, found := l.next(); found {
+		t.Errorf("%q is worked on without room", name)
+	}
+	l.leave()
+	for _, want := range []string{"d", "e", "c", ""} {
+		if name, found := l.next(); name != want || found != (want != "") {
+			t.Errorf("%q is next, want %q", name, want)
+		}
+	}
+	if newLane(1).limit != 1 {
+		t.Error("one worker alone works on no slow name")
+	}
+}
+
+func TestWhatKeepsAWorkerIsSlow(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		took time.Duration
+		want bool
+	}{
+		"an answer at once":              {status.Error(codes.Internal, "no"), 0, false},
+		"an answer after a second":       {status.Error(codes.Internal, "no"), slowTry, true},
+		"no answer":                      {fmt.Errorf("call: %w", status.Error(codes.DeadlineExceeded, "late")), 0, true},
+		"no answer of the API server":    {fmt.Errorf("read: %w", context.DeadlineExceeded), 0, true},
+		"an error of no call at all":     {errors.New("no class"), 0, false},
+		"no answer, as marked by client": {errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "")), 0, true},
+	} {
+		if got := isSlow(c.err, c.took); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
