@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -206,9 +207,22 @@ func (p *Controller) follow() error {
 	p.log.Follow(p.unsettled.Add)
 	// A class that comes or goes changes what can be done for claims that came before it.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { p.wakeAll() },
+		AddFunc: func(now any) {
+			if class, ok := now.(*storagev1.StorageClass); ok {
+				p.classCame(class)
+			}
+		},
+		UpdateFunc: func(before, now any) {
+			was, ok := before.(*storagev1.StorageClass)
+			if class, also := now.(*storagev1.StorageClass); ok && also && classDiffers(was, class) {
+				p.classCame(class)
+			}
+		},
 		DeleteFunc: func(any) { p.wakeAll() },
 	})
+	if f, ok := p.requests.(Follower); ok {
+		f.Follow(p.nodesChanged)
+	}
 	return err
 }
 
@@ -227,6 +241,9 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		p.tracker.over(before.UID)
 		p.wake(before)
 		return
+	}
+	if before != nil {
+		p.claimCorrected(before, now)
 	}
 	p.cloneChanged(now)
 	if now.Spec.VolumeName != "" {

@@ -67,11 +67,14 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		w.recorder.ReportFailure(ctx, eventOn(w.facts.Claim), reason, err, true)
 	}
 	now := w.cfg.Clock.Now()
-	delay := w.tracker.failed(w.name, now, w.firstDelay(err), w.cfg.RetryMax)
+	w.tracker.failed(w.name, now, w.firstDelay(err), w.longestDelay(err))
 	if isSlow(err, now.Sub(w.began)) {
 		w.tracker.slowly(w.name)
 	}
-	return delay
+	if w.building {
+		w.tracker.failedToBuild(w.name)
+	}
+	return w.tracker.changedSince(w.name, w.began, now, correctedRetries*w.cfg.RetryStart)
 }
 
 // waits reports why a try ended without a volume and without an error.

@@ -52,6 +52,13 @@ type Watcher interface {
 	Permissions() []access.Permission
 }
 
+// Follower is a RequestBuilder that depends on where the driver's nodes are.
+type Follower interface {
+	// Follow has changed called whenever a node comes, goes or changes its place. It is called once, before Watch.
+	// changed does not block.
+	Follow(changed func())
+}
+
 // Driver makes and deletes volumes; csidriver.Driver is one. Its errors are marked with an
 // errclass.Class.
 //

@@ -31,8 +31,9 @@ type run struct {
 	prepared *prepared
 	// reschedule: another node has to be selected.
 	reschedule bool
-	// began is when the work began.
-	began time.Time
+	// began is when the work began, and building whether its last step was to build a request.
+	began    time.Time
+	building bool
 	// class and source are the labels by which the outcome is counted.
 	class, source string
 }
@@ -76,6 +77,7 @@ func (s *session) Decide(now time.Time) provisioning.Decision {
 
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
+	s.building = d.Action == provisioning.BuildRequest
 	s.track.storing = s.track.storing || d.Action == provisioning.StorePV
 	adds := s.facts.Adds(d.Action)
 	err = s.act(ctx, d)

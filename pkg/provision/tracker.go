@@ -60,6 +60,10 @@ type retry struct {
 	count int
 	// slow: its last try kept a worker for long.
 	slow bool
+	// unbuilt: its last try failed before there was a request.
+	unbuilt bool
+	// changed is when something was changed last that can make a difference, and hastened when that last ended a wait.
+	changed, hastened time.Time
 }
 
 func newTracker() *tracker {
@@ -194,8 +198,68 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 		}
 		delay *= 2
 	}
-	t.again[name] = retry{due: now.Add(delay), count: r.count + 1}
+	r.due, r.count, r.slow, r.unbuilt = now.Add(delay), r.count+1, false, false
+	t.again[name] = r
 	return delay
+}
+
+// hasten ends the wait of a name at once, or so long after the last time that it did. A name that is not known has
+// nothing to wait for.
+func (t *tracker) hasten(name string, now time.Time, least time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, failed := t.again[name]
+	if !failed && t.of[name] == nil {
+		return
+	}
+	r.changed = now
+	t.again[name] = r.hasten(now, least)
+}
+
+// hasten ends the wait at once, or so long after the last time.
+func (r retry) hasten(now time.Time, least time.Duration) retry {
+	due := now
+	if soonest := r.hastened.Add(least); least > 0 && !r.hastened.IsZero() && soonest.After(now) {
+		due = soonest
+	}
+	if r.due.After(due) {
+		r.due, r.hastened = due, due
+	}
+	return r
+}
+
+// changedSince ends the wait of a name if something was changed since then: its last try has not seen it. It returns
+// how long the name has to wait.
+func (t *tracker) changedSince(name string, began, now time.Time, least time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	if r.changed.After(began) {
+		r = r.hasten(now, least)
+		t.again[name] = r
+	}
+	return max(0, r.due.Sub(now))
+}
+
+// failedToBuild notes that the last try of the name failed before there was a request.
+func (t *tracker) failedToBuild(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	r.unbuilt = true
+	t.again[name] = r
+}
+
+// notBuilt returns the names whose last try failed before there was a request.
+func (t *tracker) notBuilt() (names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, r := range t.again {
+		if r.unbuilt {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // slowly notes that the last try of the name kept a worker for long.

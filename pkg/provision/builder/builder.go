@@ -147,6 +147,14 @@ func (b *Builder) Watch(ctx context.Context) {
 	b.nodes.Watch(ctx)
 }
 
+// Follow has changed called whenever a node comes, goes or changes its place. It must not block. It is to be called
+// before Watch.
+func (b *Builder) Follow(changed func()) {
+	if b.nodes != nil {
+		b.nodes.Follow(changed)
+	}
+}
+
 // Synced reports whether all nodes are known that there were when Watch began.
 func (b *Builder) Synced() bool { return b.nodes == nil || b.nodes.Synced() }
 

@@ -1,0 +1,235 @@
+package provision
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// classless has the class be missing.
+func classless(f *request.Facts) { f.Class = nil }
+
+// waitsLong has each wait after a failure be longer than any test.
+func (p *process) waitsLong() *process {
+	p.provisioner.cfg.RetryStart, p.provisioner.cfg.RetryMax = 24*time.Hour, 24*time.Hour
+	return p
+}
+
+// TestACorrectionEndsTheWait: the claim would be tried again a day later.
+func TestACorrectionEndsTheWait(t *testing.T) {
+	annotate := func(name string) func(*world, *process) {
+		return func(w *world, _ *process) {
+			w.update(func(c *v1.PersistentVolumeClaim) { metav1.SetMetaDataAnnotation(&c.ObjectMeta, name, "x") })
+		}
+	}
+	for name, c := range map[string]struct {
+		wrong   func(request.Options) bool
+		correct func(*world, *process)
+	}{
+		"of the claim": {func(o request.Options) bool { return o.Claim.Annotations["example.com/team"] == "" },
+			annotate("example.com/team")},
+		"of the StorageClass, which is created anew": {
+			func(o request.Options) bool { return o.Class.Parameters["pool"] == "" },
+			func(w *world, _ *process) {
+				w.deleteClass()
+				_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
+					ObjectMeta: metav1.ObjectMeta{Name: "fast", UID: "anew"}, Provisioner: driverName,
+					Parameters: map[string]string{"pool": "a"}}, metav1.CreateOptions{})
+				w.must(err)
+			}},
+		"of the StorageClass's topologies": {
+			func(o request.Options) bool { return len(o.Class.AllowedTopologies) == 0 },
+			func(w *world, _ *process) {
+				class, err := w.client.StorageV1().StorageClasses().Get(w.t.Context(), "fast", metav1.GetOptions{})
+				w.must(err)
+				class = class.DeepCopy()
+				class.AllowedTopologies = []v1.TopologySelectorTerm{{}}
+				_, err = w.client.StorageV1().StorageClasses().Update(w.t.Context(), class, metav1.UpdateOptions{})
+				w.must(err)
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			refusal := refusal(t, invalid, request.RemediationChange)
+			w.orders.refuse = func(o request.Options) error {
+				if c.wrong(o) {
+					return refusal
+				}
+				return nil
+			}
+			p := w.make(Config{}).waitsLong().start()
+			w.makeClaim()
+			w.wait("it waits", func() bool { return p.provisioner.tracker.due("pvc-u1", time.Now()) > time.Hour })
+			c.correct(w, p)
+			w.wait("it is provisioned", w.provisioned)
+		})
+	}
+}
+
+// TestANodeEndsTheWait of a claim whose request could not be built, and of no other.
+func TestANodeEndsTheWait(t *testing.T) {
+	w := newWorld(t)
+	var registered atomic.Bool
+	unknown := refusal(t, classless, request.RemediationWait)
+	w.orders.refuse = func(o request.Options) error {
+		if registered.Load() || o.Claim.Name != "data" {
+			return nil
+		}
+		return unknown
+	}
+	w.failing(false, class(errclass.Refused))
+	p := w.make(Config{}).waitsLong()
+	p.provisioner.cfg.RetryMax = unwatchedRetry // which would end its wait as well
+	p.start()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "refused", "u2" })
+	w.makeClaim()
+	w.wait("both wait", func() bool {
+		tracker, now := p.provisioner.tracker, time.Now()
+		return tracker.due("pvc-u1", now) > 0 && tracker.due("pvc-u2", now) > 0
+	})
+	w.failing(false, nil)
+	registered.Store(true)
+	p.provisioner.nodesChanged()
+	w.wait("it is provisioned", func() bool { return w.pv() != nil })
+	if n := w.count("create volume"); n != 2 {
+		t.Errorf("%d calls, want one of each claim", n)
+	}
+}
+
+// TestACorrectionDuringATryCounts: the try has not seen it.
+func TestACorrectionDuringATryCounts(t *testing.T) {
+	w, p, calls := newWorld(t), (*process)(nil), 0
+	w.call = func(string) error {
+		if calls++; calls > 1 {
+			return nil
+		}
+		w.update(func(c *v1.PersistentVolumeClaim) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, "example.com/team", "x")
+		})
+		w.wait("the change was seen", func() bool {
+			claim := p.provisioner.claims.WholeByUID("u1")
+			return claim != nil && claim.Annotations["example.com/team"] == "x"
+		})
+		return class(errclass.Refused)()
+	}
+	p = w.make(Config{}).waitsLong()
+	p.start()
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+}
+
+// TestAnotherNodeEndsTheWait of a claim whose first node has no room.
+func TestAnotherNodeEndsTheWait(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	for _, node := range []string{"n1", "n2"} {
+		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+			metav1.CreateOptions{})
+		w.must(err)
+	}
+	w.failing(false, class(errclass.Exhausted))
+	w.make(Config{}).waitsLong().start()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
+	w.failing(false, nil)
+	w.update(func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "n2")
+	})
+	w.wait("it is provisioned", w.provisioned)
+}
+
+func TestWhichChangesOfAClaimAreCorrections(t *testing.T) {
+	annotated := func(pairs ...string) func(*v1.PersistentVolumeClaim) {
+		return func(c *v1.PersistentVolumeClaim) {
+			for i := 0; i < len(pairs); i += 2 {
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, pairs[i], pairs[i+1])
+			}
+		}
+	}
+	node := func(name string) func(*v1.PersistentVolumeClaim) { return annotated(caches.AnnSelectedNode, name) }
+	none := func(*v1.PersistentVolumeClaim) {}
+	for name, c := range map[string]struct {
+		before, now func(*v1.PersistentVolumeClaim)
+		want        correction
+	}{
+		"nothing but the version": {none, none, noCorrection},
+		"its size": {none, func(c *v1.PersistentVolumeClaim) {
+			c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		}, corrected},
+		"an annotation that comes":   {none, annotated("example.com/team", "a"), corrected},
+		"an annotation that goes":    {annotated("example.com/team", "a"), none, corrected},
+		"an annotation that changes": {annotated("team", "a"), annotated("team", "b"), corrected},
+		"its class annotation":       {none, annotated(v1.BetaStorageClassAnnotation, "fast"), corrected},
+		"the PV controller's": {none, annotated("pv.kubernetes.io/bind-completed", "yes", caches.AnnProvisioner, "x",
+			caches.AnnProvisionerBeta, "x"), noCorrection},
+		"this project's": {none, annotated("csi-reclaimer.io/statefulset", "x"), noCorrection},
+		"a finalizer": {none, func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Cloning} },
+			noCorrection},
+		"a node is selected":       {none, node("n1"), moved},
+		"another node is selected": {node("n1"), node("n2"), moved},
+		"the node is given back":   {node("n1"), none, noCorrection},
+		"it is bound":              {none, func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }, noCorrection},
+		"it is being deleted": {annotated("team", "a"), func(c *v1.PersistentVolumeClaim) {
+			c.DeletionTimestamp = &metav1.Time{}
+		}, noCorrection},
+	} {
+		if got := correctionOf(claimAt("1", c.before), claimAt("2", c.now)); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestManyCorrectionsEndNotManyWaits: a program may write to a claim all the time.
+func TestManyCorrectionsEndNotManyWaits(t *testing.T) {
+	const name, least = "pvc-u1", 10 * time.Second
+	tracker, now := newTracker(), time.Unix(1e9, 0)
+	if tracker.hasten(name, now, least); len(tracker.again) > 0 {
+		t.Error("a name that is not known is remembered")
+	}
+	for i, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+		tracker.failed(name, now, time.Hour, time.Hour)
+		if tracker.hasten(name, now, least); tracker.due(name, now) != want {
+			t.Errorf("correction %d: it waits for %v, want %v", i, tracker.due(name, now), want)
+		}
+	}
+	tracker.hasten(name, now, 0)
+	if wait := tracker.due(name, now); wait > 0 {
+		t.Errorf("with another node it waits for %v", wait)
+	}
+	now = now.Add(time.Minute)
+	if tracker.failed(name, now, time.Second, time.Hour); tracker.again[name].count != 4 {
+		t.Errorf("%d failures are known, want 4", tracker.again[name].count)
+	}
+}
+
+func TestWhatIsNotWatchedIsLookedAtSoon(t *testing.T) {
+	p := &Controller{cfg: Config{RetryMax: 5 * time.Minute}}
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"a Secret is missing":      {fmt.Errorf("read: %w", errSecretGone), unwatchedRetry},
+		"an object does not exist": {refusal(t, classless, request.RemediationWait), unwatchedRetry},
+		"the claim is invalid":     {refusal(t, invalid, request.RemediationChange), 5 * time.Minute},
+		"the driver has failed":    {class(errclass.Uncertain)(), 5 * time.Minute},
+	} {
+		if got := p.longestDelay(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	p.cfg.RetryMax = time.Second
+	if got := p.longestDelay(errSecretGone); got != time.Second {
+		t.Errorf("%v, which is longer than RetryMax", got)
+	}
+}
