@@ -91,12 +91,12 @@ func TestWhatKeepsAWorkerIsSlow(t *testing.T) {
 		took time.Duration
 		want bool
 	}{
-		"an answer at once":              {status.Error(codes.Internal, "no"), 0, false},
-		"an answer after a second":       {status.Error(codes.Internal, "no"), slowTry, true},
-		"no answer":                      {fmt.Errorf("call: %w", status.Error(codes.DeadlineExceeded, "late")), 0, true},
-		"no answer of the API server":    {fmt.Errorf("read: %w", context.DeadlineExceeded), 0, true},
-		"an error of no call at all":     {errors.New("no class"), 0, false},
-		"no answer, as marked by client": {errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "")), 0, true},
+		"an answer at once":           {status.Error(codes.Internal, "no"), 0, false},
+		"an answer after a second":    {status.Error(codes.Internal, "no"), slowTry, true},
+		"no answer":                   {fmt.Errorf("call: %w", status.Error(codes.DeadlineExceeded, "late")), 0, true},
+		"no answer of the API server": {fmt.Errorf("read: %w", context.DeadlineExceeded), 0, true},
+		"an error of no call at all":  {errors.New("no class"), 0, false},
+		"no answer, with its class":   {errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "")), 0, true},
 	} {
 		if got := isSlow(c.err, c.took); got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -97,10 +97,10 @@ func TestASuccessIsCountedWhoeverFinishedIt(t *testing.T) {
 		fails func(*world)
 		want  outcomes
 	}{
-		"the first call":                {func(*world) {}, outcomes{1, 0, 1}},
-		"after an answer that was lost": {func(w *world) { w.failing(true, first(1, errclass.Uncertain)) }, outcomes{1, 1, 1}},
-		"after three of them":           {func(w *world) { w.failing(true, first(3, errclass.Uncertain)) }, outcomes{1, 3, 1}},
-		"after a refusal":               {func(w *world) { w.failing(false, first(1, errclass.Refused)) }, outcomes{1, 1, 1}},
+		"the first call":      {func(*world) {}, outcomes{1, 0, 1}},
+		"after a lost answer": {func(w *world) { w.failing(true, first(1, errclass.Uncertain)) }, outcomes{1, 1, 1}},
+		"after three of them": {func(w *world) { w.failing(true, first(3, errclass.Uncertain)) }, outcomes{1, 3, 1}},
+		"after a refusal":     {func(w *world) { w.failing(false, first(1, errclass.Refused)) }, outcomes{1, 1, 1}},
 		"after the answer to the PV's creation was lost": {func(w *world) {
 			w.client.PrependReactor("create", "persistentvolumes", lose(w, new(bool)))
 		}, outcomes{1, 1, 1}},

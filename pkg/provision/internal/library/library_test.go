@@ -27,10 +27,11 @@ func TestTheLibraryWritesNothing(t *testing.T) {
 	if got, err := sink.Patch(event, nil); got != event || err != nil {
 		t.Errorf("Patch = %v, %v", got, err)
 	}
-	if got, err := core.Events("").CreateWithEventNamespaceWithContext(t.Context(), event); got != event || err != nil {
+	events := core.Events("")
+	if got, err := events.CreateWithEventNamespaceWithContext(t.Context(), event); got != event || err != nil {
 		t.Errorf("Create = %v, %v", got, err)
 	}
-	if got, err := core.Events("").PatchWithEventNamespaceWithContext(t.Context(), event, nil); got != event || err != nil {
+	if got, err := events.PatchWithEventNamespaceWithContext(t.Context(), event, nil); got != event || err != nil {
 		t.Errorf("Patch = %v, %v", got, err)
 	}
 	if actions := client.Actions(); len(actions) > 0 {
