@@ -40,10 +40,14 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease lease.
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the in-flight log: %w", err)
 	}
+	identity, err := o.leader.Identity()
+	if err != nil {
+		return nil, err
+	}
 	log, err := inflight.New(inflight.Config{
 		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver,
 			volume.RoleOwner) + "-in-flight"),
-		Driver: driver, Identity: o.leader.Settings.Identity, CreateMissing: o.provisions(), Lease: lease,
+		Driver: driver, Identity: identity, CreateMissing: o.provisions(), Lease: lease,
 	})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // reported is a report with a suspect and a volume that is none.
@@ -93,7 +94,7 @@ func TestWhereAReportComesFrom(t *testing.T) {
 	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobody, leads := map[string]string{}, map[string]string{"d-example-com": "leads"}
+	nobody, leads := map[string]string{}, map[string]string{"d-example-com": lease.NewIdentity("leads")}
 	for sentence, c := range map[string]struct {
 		holders map[string]string
 		input   string

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
@@ -137,5 +138,5 @@ func holderOf(l coordinationv1.Lease, now time.Time) string {
 		now.Sub(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
 		return ""
 	}
-	return *s.HolderIdentity
+	return explain.HolderOf(l)
 }

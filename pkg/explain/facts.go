@@ -8,8 +8,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -124,6 +126,11 @@ func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 		return false
 	}
 	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+// HolderOf returns the host name of a Lease's holder, which is the name of its pod, empty for none.
+func HolderOf(l coordinationv1.Lease) string {
+	return lease.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
 }
 
 // leaseNames returns the names that the Lease of a driver's sidecar can have: the one that owner and

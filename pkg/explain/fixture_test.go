@@ -91,6 +91,9 @@ func (w *ClusterFacts) uninstall() { w.Installed = Found[[]string](nil) }
 
 // lease adds one, held by who until d ago, with annotations as pairs.
 func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...string) {
+	if who != "" {
+		who += "_6f1c" // the random part of an identity
+	}
 	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
 		Annotations: map[string]string{}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, LeaseDurationSeconds: ptr.To[int32](15),

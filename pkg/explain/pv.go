@@ -237,7 +237,7 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 		text := owner + ", installed"
 		for _, lease := range f.leasesOf(owner) {
 			if IsHeld(lease, f.Now) {
-				text += fmt.Sprintf("; %s leads (Lease %s/%s)", *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
+				text += fmt.Sprintf("; %s leads (Lease %s/%s)", HolderOf(lease), lease.Namespace, lease.Name)
 			}
 		}
 		s.AddFact("Driver", "%s", text)

@@ -88,7 +88,7 @@ func (p *Plan) obstacles(f StatusFacts) {
 		if own && IsHeld(lease, f.Now) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
 				"replicas first (kubectl scale --replicas=0)",
-				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
+				p.Driver, HolderOf(lease), lease.Namespace, lease.Name)
 		}
 	}
 }

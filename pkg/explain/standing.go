@@ -117,7 +117,7 @@ func (w ClusterFacts) LeaderOf(driver string) string {
 	for _, name := range []string{names[1], names[0]} {
 		for _, lease := range w.Leases.Value {
 			if lease.Name == name && IsHeld(lease, w.Now) {
-				return lease.Namespace + "/" + *lease.Spec.HolderIdentity
+				return lease.Namespace + "/" + HolderOf(lease)
 			}
 		}
 	}

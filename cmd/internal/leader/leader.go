@@ -52,7 +52,7 @@ type Config struct {
 	Name string
 	// Namespace is where the Lease lives. Default: that of the pod, else "default".
 	Namespace string
-	// Identity distinguishes the replicas. Default: the host name, which is the pod's name.
+	// Identity distinguishes the replicas. Default: see NewIdentity.
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -73,15 +73,24 @@ type Elector struct {
 	keep bool
 }
 
+// NewIdentity returns an identity that no other process has: the host name, which is the pod's name, and a random part.
+func NewIdentity() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("take the host name as leader election identity: %w", err)
+	}
+	return lease.NewIdentity(host), nil
+}
+
 // New returns an elector that has not begun. config is copied; its limits do not apply, so
 // that a busy program still renews its lease.
 func New(config *rest.Config, cfg Config) (*Elector, error) {
 	if cfg.Identity == "" {
-		host, err := os.Hostname()
+		identity, err := NewIdentity()
 		if err != nil {
-			return nil, fmt.Errorf("take the host name as leader election identity: %w", err)
+			return nil, err
 		}
-		cfg.Identity = host
+		cfg.Identity = identity
 	}
 	if cfg.Namespace == "" {
 		cfg.Namespace = PodNamespace()

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
@@ -70,7 +72,7 @@ func TestWhoTakesPartInAnElection(t *testing.T) {
 	given := Config{Namespace: "there", Identity: "me", Clock: clock}
 	for want, cfg := range map[[2]string]Config{{"here", host}: {}, {"there", "me"}: given} {
 		e, err := New(&rest.Config{}, cfg)
-		if err != nil || e.cfg.Namespace != want[0] || e.cfg.Identity != want[1] || e.cfg.Clock == nil ||
+		if err != nil || e.cfg.Namespace != want[0] || lease.HostOf(e.cfg.Identity) != want[1] || e.cfg.Clock == nil ||
 			(e.cfg.Clock == clock) != (cfg.Clock == clock) {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -109,5 +111,67 @@ func TestCloseWaitsForTheTermAndReturnsItsError(t *testing.T) {
 	close(end)
 	if err := <-closed; !errors.Is(err, wrong) {
 		t.Errorf("close = %v, want %v", err, wrong)
+	}
+}
+
+// TestTwoReplicasOfOneHost compete for one Lease, as pods with the host's network on one node do.
+func TestTwoReplicasOfOneHost(t *testing.T) {
+	client := fake.NewClientset()
+	replica := func() *Elector {
+		e, err := New(&rest.Config{}, Config{Name: "disk", Namespace: "ns", LeaseDuration: 10 * patience,
+			RenewDeadline: 5 * patience, RetryPeriod: 10 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.client = client
+		return e
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	leads, ended := make(chan struct{}), make(chan error, 2)
+	go func() {
+		ended <- replica().Run(ctx, func(context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-leads
+	other := replica()
+	refused := 0
+	asked := make(chan struct{}, 1)
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if refused++; refused == 10 { // a fake API server serves one request at a time
+			asked <- struct{}{}
+		}
+		return false, nil, nil
+	})
+	both := make(chan struct{})
+	go func() {
+		ended <- other.Run(ctx, func(context.Context) error { close(both); return nil })
+	}()
+	select {
+	case <-asked:
+	case <-both:
+		t.Error("a second replica of the host leads while the first does")
+	case <-time.After(patience):
+		t.Error("the second replica does not ask for the Lease")
+	}
+	cancel()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAllPartsOfAProcessHaveOneIdentity(t *testing.T) {
+	var o Options
+	one, err := o.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := o.Elector(&rest.Config{}, "disk", lease.NewClock())
+	if err != nil || one == "" || e.cfg.Identity != one {
+		t.Errorf("%q, %+v, %v", one, e, err)
 	}
 }

@@ -36,7 +36,8 @@ func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 	fs.StringVar(&c.Namespace, "leader-election-namespace", "",
 		"Namespace of the Lease"+namespace+". Default: that of the pod.")
 	fs.StringVar(&c.Identity, "leader-election-identity", "",
-		"Identity of this replica in the election. Default: the host name, which is the pod's name.")
+		"Identity of this replica in the election, which no other replica may have. Default: the host name, which is the "+
+			"pod's name, and a random part.")
 	fs.DurationVar(&c.LeaseDuration, "leader-election-lease-duration", 15*time.Second,
 		"How long other replicas wait for a leader that does not renew its Lease.")
 	fs.DurationVar(&c.RenewDeadline, "leader-election-renew-deadline", 10*time.Second,
@@ -104,6 +105,18 @@ func (o *Options) Namespace() string {
 	return PodNamespace()
 }
 
+// Identity returns the identity of this process, the same in every call.
+func (o *Options) Identity() (string, error) {
+	if o.Settings.Identity == "" {
+		identity, err := NewIdentity()
+		if err != nil {
+			return "", err
+		}
+		o.Settings.Identity = identity
+	}
+	return o.Settings.Identity, nil
+}
+
 // Clock returns what measures how long this replica may act, for the Elector and for all that acts. It is nil
 // where there is no election: such a clock always lets act. A dry run is without one: it writes nothing, so it takes
 // no Lease, and has nothing that two could do at once.
@@ -119,6 +132,9 @@ func (o *Options) Clock(dryRun bool) *lease.Clock {
 func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
 	if clock == nil {
 		return nil, nil
+	}
+	if _, err := o.Identity(); err != nil {
+		return nil, err
 	}
 	c := o.Settings
 	c.Name, c.Clock = name, clock

@@ -8,9 +8,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // nobody holds the Lease after Seize: that work has ended, so the next holder does not wait for it.
@@ -26,8 +27,8 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 	if e == nil {
 		return do(ctx)
 	}
-	// Another process of this pod may be the holder.
-	e.cfg.Identity += "_" + string(uuid.NewUUID())
+	// The holder may have the same identity, where a flag sets it.
+	e.cfg.Identity = lease.NewIdentity(e.cfg.Identity)
 	e.keep = true
 	wait, err := e.takeOver(ctx)
 	if err != nil {

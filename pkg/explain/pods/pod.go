@@ -235,7 +235,7 @@ func AddGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Leas
 	case leader == nil:
 		s.AddFact(volumeGuard, "no replica holds its Lease: nothing is released")
 	default:
-		s.AddFact(volumeGuard, "%s leads (Lease %s/%s)", *leader.Spec.HolderIdentity, leader.Namespace, leader.Name)
+		s.AddFact(volumeGuard, "%s leads (Lease %s/%s)", explain.HolderOf(*leader), leader.Namespace, leader.Name)
 	}
 }
 

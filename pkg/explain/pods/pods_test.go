@@ -64,7 +64,7 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 // lease was renewed so many seconds ago.
 func lease(name string, seconds int) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, ResourceVersion: "1"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a"), LeaseDurationSeconds: ptr.To[int32](15),
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a_6f1c"), LeaseDurationSeconds: ptr.To[int32](15),
 			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-time.Duration(seconds) * time.Second)))}}
 }
 

@@ -4,6 +4,7 @@ package operations
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
+
+// TestReplicasOfOneHostLeadOneAfterAnother runs two replicas with one host name, as pods with the host's network do.
+func TestReplicasOfOneHostLeadOneAfterAnother(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	flags := []string{"--leader-election", "--leader-election-namespace=" + env.Namespace, "-v=5"}
+	former := env.StartSidecar(flags...)
+	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
+	next := env.StartSidecar(flags...)
+	// client-go logs so for each try that another holder refuses.
+	env.Must(next.WaitLog(env.WithTimeout(), "not yet expired"))
+	if strings.Contains(next.LogTail(1000), "Became the leader") {
+		t.Fatal("two replicas lead at once")
+	}
+	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+	env.Must(former.Terminate())
+	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
+	env.MustDeleteClaim(vol.BoundClaim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+}
 
 // TestFormerLeaderDeletesNothing pauses the leader for longer than its lease during deletions, and resumes it when the
 // next leader has deleted all volumes.

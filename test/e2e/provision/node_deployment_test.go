@@ -56,6 +56,7 @@ func newNodeMembers(t *testing.T, n int, args ...string) (*environment, []*nodeM
 		m.sidecar = env.LaunchSidecarWith(program.SidecarOptions{Address: m.driver.Socket(),
 			Env: []string{"NODE_NAME=" + m.node, "POD_NAMESPACE=" + env.Namespace}, Args: append(append(fixture.FastRetries(),
 				"--node-deployment", "--leader-election", "--leader-election-namespace="+env.Namespace,
+				"--leader-election-identity="+m.node, // which leads at once after it was killed
 				"--node-deployment-base-delay=100ms", "--node-deployment-max-delay=1s"), args...)})
 		env.Must(m.sidecar.WaitReady(env.WithTimeout()))
 	}

@@ -29,6 +29,8 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	env := newEnvironment(t)
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
 		"--leader-election-namespace="+env.Namespace,
+		// With an identity of its own, it leads at once after it was killed.
+		"--leader-election-identity=reclaimer",
 		// A window that all deletions are within, however slowly they come.
 		fmt.Sprintf("--brake-deletions=%d", allowed), "--brake-window=30m")...)
 	vols := env.MakeVolumes(volumes, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
