@@ -45,19 +45,16 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 	return nil
 }
 
-// neverAttached reports whether no VolumeAttachment ever names a volume of the driver: it does
-// not attach, and its CSIDriver says so to the cluster. What cannot be read counts as attached.
-func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.Driver) (bool, error) {
-	if driver.Attaches() {
-		return false, nil
-	}
+// requiresNoAttachment reports whether the CSIDriver of a driver that does not attach says so to the cluster: then no
+// VolumeAttachment ever names one of its volumes. What cannot be read counts as attached.
+func requiresNoAttachment(ctx context.Context, config *rest.Config, driver string) (bool, error) {
 	client, err := storagev1.NewForConfig(config)
 	if err != nil {
 		return false, fmt.Errorf("create a client for CSIDrivers: %w", err)
 	}
 	bound, cancel := context.WithTimeout(ctx, app.RecheckInterval)
 	defer cancel()
-	o, err := client.CSIDrivers().Get(bound, driver.Name(), metav1.GetOptions{})
+	o, err := client.CSIDrivers().Get(bound, driver, metav1.GetOptions{})
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -65,7 +62,7 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 		return false, nil // as the cluster does, which attaches then
 	case err != nil:
 		klog.FromContext(ctx).Info("Preflight: the CSIDriver cannot be read, so VolumeAttachments are checked before each "+
-			"deletion", "driver", driver.Name(), "err", err)
+			"deletion", "driver", driver, "err", err)
 		return false, nil
 	}
 	return o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired, nil

@@ -37,6 +37,9 @@ type sidecar struct {
 	config, acting *rest.Config
 	clock          *lease.Clock
 	driver         *csidriver.Driver
+	// wired is what the process was set up with; see wiring. mu guards it.
+	mu    sync.Mutex
+	wired wiring
 	// node is the node whose volumes alone the process handles, nil for all nodes.
 	node    *volume.Node
 	nodes   *nodes.Lister
@@ -101,9 +104,56 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	defer stopEvents()
 	s := &sidecar{
 		options: o, config: config, acting: app.LeaderConfig(config, clock), clock: clock, driver: driver,
-		events: events, metrics: metrics, traces: traces, filter: filter, stdout: stdout,
+		events: events, metrics: metrics, traces: traces, filter: filter, stdout: stdout, wired: o.wiring(),
 	}
-	return s.run(ctx, background, &running, state)
+	driver.Require(s.fits)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	running.Go(func() {
+		select {
+		case <-driver.Replaced():
+			end()
+		case <-background.Done():
+		}
+	})
+	err = s.run(ctx, background, &running, state)
+	if replaced := driver.Err(); replaced != nil {
+		return fmt.Errorf("%w; start anew", replaced)
+	}
+	return err
+}
+
+// fits is an error if the process cannot go on with the driver that serves the socket now.
+func (s *sidecar) fits(ctx context.Context, before, after csidriver.Facts) error {
+	s.mu.Lock()
+	wired := s.wired
+	s.mu.Unlock()
+	unattached := false
+	if wired.neverAttached {
+		var err error
+		if unattached, err = requiresNoAttachment(ctx, s.config, s.driver.Name()); err != nil {
+			return err
+		}
+	}
+	if why, words := wired.misfit(before, after, unattached); why != misfitNone {
+		return errors.New(words)
+	}
+	return nil
+}
+
+// neverAttached reports whether the reclaimer need not look for VolumeAttachments; see requiresNoAttachment.
+func (s *sidecar) neverAttached(ctx context.Context) (never bool, err error) {
+	set := func(never bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wired.neverAttached = never
+	}
+	set(true) // a driver that replaces this one meanwhile is judged for it
+	if !s.driver.Attaches() {
+		never, err = requiresNoAttachment(ctx, s.config, s.driver.Name())
+	}
+	set(never)
+	return never, err
 }
 
 // run creates the controllers and runs them. What is to end after them runs with background, and running counts it.
@@ -215,7 +265,7 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 	if s.clock != nil {
 		settings.Lease = s.clock
 	}
-	settings.NeverAttached, err = neverAttached(ctx, s.config, s.driver)
+	settings.NeverAttached, err = s.neverAttached(ctx)
 	return settings, err
 }
 

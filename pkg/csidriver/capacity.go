@@ -19,7 +19,8 @@ func (d *Driver) GetCapacity(ctx context.Context, request *csi.GetCapacityReques
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	answer, err := csi.NewControllerClient(d.conn).GetCapacity(klog.NewContext(ctx, klog.Logger{}), request)
+	answer, err := csi.NewControllerClient(d.conn).GetCapacity(klog.NewContext(ctx, klog.Logger{}), request,
+		d.ifKnown())
 	err = plainly(err, nil)
 	klog.FromContext(ctx).V(5).Info("GetCapacity was answered", "topology", request.GetAccessibleTopology().GetSegments(),
 		"available", answer.GetAvailableCapacity(), "largest", answer.GetMaximumVolumeSize().GetValue(), "err", err)

@@ -38,7 +38,7 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling CreateVolume", "volumeName", name, "secrets", len(secrets))
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full)
+	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full, d.ifKnown())
 	err = plainly(err, secrets)
 	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle",
 		text.Truncate(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)

@@ -68,15 +68,30 @@ func (c Config) withDefaults() Config {
 }
 
 // Driver is a connection to one CSI driver that was ready once. A driver that goes away
-// is reconnected to; calls made meanwhile fail as Uncertain. It is safe for concurrent use.
+// is reconnected to, and asked for its name and capabilities again; calls made meanwhile fail as Uncertain. It is safe
+// for concurrent use.
 type Driver struct {
 	cfg  Config
-	name string
 	conn *grpc.ClientConn
+	// end ends what follows the connection, and running counts it.
+	end     context.CancelFunc
+	running sync.WaitGroup
+	// loss has an element after a loss of the connection.
+	loss chan struct{}
+	// replaced is closed when err is set.
+	replaced chan struct{}
 
-	mu         sync.Mutex
-	services   rpc.PluginCapabilitySet
-	controller rpc.ControllerCapabilitySet
+	// judging is held while a driver is judged by fits.
+	judging sync.Mutex
+	fits    func(ctx context.Context, before, after Facts) error
+
+	mu    sync.Mutex
+	facts Facts
+	// lost is how many connections were lost, and known how many of them before the one that facts are of.
+	lost, known int
+	// place: facts include the segments.
+	place bool
+	err   error
 }
 
 // Connect waits until the driver behind address is there and ready, and asks for its
@@ -91,11 +106,12 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 		return nil, err
 	}
 
-	conn, err := dial(ctx, path, cfg)
-	if err != nil {
+	d := &Driver{cfg: cfg, loss: make(chan struct{}, 1), replaced: make(chan struct{})}
+	if d.conn, err = dial(ctx, path, cfg, d.lose); err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, conn: conn}
+	following, end := context.WithCancel(context.WithoutCancel(ctx))
+	d.end = end
 	// What was not there at first may have turned out to be a link.
 	if _, err := SocketPath(address); err != nil {
 		d.Close()
@@ -105,15 +121,16 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 		d.Close()
 		return nil, err
 	}
+	d.follow(following)
 	return d, nil
 }
 
-// dial returns once the socket accepted a connection.
-func dial(ctx context.Context, path string, cfg Config) (*grpc.ClientConn, error) {
+// dial returns once the socket accepted a connection. lost is called before each further one.
+func dial(ctx context.Context, path string, cfg Config, lost func(context.Context) bool) (*grpc.ClientConn, error) {
 	stop := sayWhile(ctx, cfg, "Waiting for the CSI driver's socket", "socket", path)
 	defer stop()
 	// No bound of its own: the driver's container may take as long as it likes to start.
-	options := []connection.Option{connection.WithTimeout(0)}
+	options := []connection.Option{connection.WithTimeout(0), connection.OnConnectionLoss(lost)}
 	if cfg.Metrics != nil {
 		options = append(options, connection.WithMetrics(cfg.Metrics))
 	}
@@ -145,31 +162,25 @@ func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...
 	return func() { cancel(); <-ended }
 }
 
-// introduce learns who the driver is. Each answer is asked for until it comes: a driver
+// ask learns who the driver is. Each answer is asked for until it comes: a driver
 // may go away again while it starts.
-func (d *Driver) introduce(ctx context.Context) error {
+func (d *Driver) ask(ctx context.Context) (facts Facts, err error) {
 	if err := d.until(ctx, "be ready", func(ctx context.Context) (bool, error) {
 		return rpc.Probe(ctx, d.conn)
 	}); err != nil {
-		return err
+		return facts, err
 	}
 	if err := d.until(ctx, "return its name", func(ctx context.Context) (bool, error) {
 		info, err := csi.NewIdentityClient(d.conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{})
-		d.name = info.GetName()
+		facts.Name, facts.Version = info.GetName(), text.Truncate(info.GetVendorVersion(), maxHandle)
 		return true, err
 	}); err != nil {
-		return err
+		return facts, err
 	}
-	if err := CheckName(d.name); err != nil {
-		return err
+	if err := CheckName(facts.Name); err != nil && d.Name() == "" {
+		return facts, err
 	}
-	return d.Refresh(ctx)
-}
-
-// Refresh asks for the driver's capabilities again, until they are answered or ctx ends: a
-// driver may be replaced by another version of itself.
-func (d *Driver) Refresh(ctx context.Context) error {
-	return d.until(ctx, "return its capabilities", func(ctx context.Context) (bool, error) {
+	if err := d.until(ctx, "return its capabilities", func(ctx context.Context) (bool, error) {
 		services, err := rpc.GetPluginCapabilities(ctx, d.conn)
 		if err != nil {
 			return false, err
@@ -181,12 +192,24 @@ func (d *Driver) Refresh(ctx context.Context) error {
 				return false, err
 			}
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.services, d.controller = services, controller
+		facts.Services, facts.Controller = services, controller
 		return true, nil
-	})
+	}); err != nil {
+		return facts, err
+	}
+	d.mu.Lock()
+	place := d.place
+	d.mu.Unlock()
+	if !place || !facts.Services[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] {
+		return facts, nil
+	}
+	facts.Segments, err = d.askPlace(ctx)
+	return facts, err
 }
+
+// Refresh asks for what the driver says of itself again, until it is answered or ctx ends. After a loss of the
+// connection that is done unasked; a driver that stays can have other capabilities once it has found its backend.
+func (d *Driver) Refresh(ctx context.Context) error { return d.introduce(ctx) }
 
 // until asks again and again until the answer is yes, and says what it waits for.
 func (d *Driver) until(ctx context.Context, what string, ask func(context.Context) (bool, error)) error {
@@ -231,16 +254,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Name returns the driver's name, as in spec.csi.driver of its PVs.
-func (d *Driver) Name() string { return d.name }
-
-// Has reports whether the driver advertised the controller capability when it was last asked:
-// by Connect, or by Refresh.
-func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool {
+// Facts returns what the driver said of itself when it was last asked: by Connect, after a loss of the connection, or
+// by Refresh. Its maps are not to be changed.
+func (d *Driver) Facts() Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.controller[c]
+	return d.facts
 }
+
+// Name returns the driver's name, as in spec.csi.driver of its PVs. It never changes: see ErrReplaced.
+func (d *Driver) Name() string { return d.Facts().Name }
+
+// Has reports whether the driver advertised the controller capability when it was last asked; see Facts.
+func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool { return d.Facts().Controller[c] }
 
 // CanDelete reports whether the driver creates and deletes volumes
 // (CREATE_DELETE_VOLUME). Without it every DeleteVolume would be refused.
@@ -255,11 +281,9 @@ func (d *Driver) Attaches() bool {
 }
 
 // Offers reports whether the driver advertised the service (GetPluginCapabilities) when it was last
-// asked: by Connect, or by Refresh.
+// asked; see Facts.
 func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.services[service]
+	return d.Facts().Services[service]
 }
 
 // HasTopology reports whether volumes of this driver are not reachable from every node
@@ -277,7 +301,10 @@ func (d *Driver) Probe(ctx context.Context) error {
 		return fmt.Errorf("probe the CSI driver: %w", plainly(err, nil))
 	}
 	if !ready {
-		return fmt.Errorf("probe the CSI driver: %q says that it is not ready", d.name)
+		return fmt.Errorf("probe the CSI driver: %q says that it is not ready", d.Name())
+	}
+	if err := d.Known(); err != nil {
+		return fmt.Errorf("probe the CSI driver: %w", err)
 	}
 	return nil
 }
@@ -300,7 +327,7 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
-	})
+	}, d.ifKnown())
 	err = plainly(err, secrets)
 	endSpan(err)
 	logger.Info("DeleteVolume was answered", "volumeHandle", text.Truncate(handle, maxHandle), "err", err)
@@ -327,6 +354,8 @@ func forLibrary(ctx context.Context) context.Context {
 
 // Close ends the connection. Calls in flight fail.
 func (d *Driver) Close() {
+	d.end()
 	// The only error is that of closing twice.
 	_ = d.conn.Close()
+	d.running.Wait()
 }

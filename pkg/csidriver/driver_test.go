@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -35,6 +36,11 @@ type fakeDriver struct {
 	probes     atomic.Int32
 	readyAfter int32 // probes that are answered with "not ready", or an error
 	controller bool
+	// name is disk.csi.example.com if it is empty. controllers are its capabilities besides CREATE_DELETE_VOLUME.
+	name        string
+	controllers []csi.ControllerServiceCapability_RPC_Type
+	// introduced is called, if it is set, for each request for the name.
+	introduced func()
 	// topology: it has one, and NodeGetInfo answers as place does.
 	topology bool
 	place    func() (*csi.NodeGetInfoResponse, error)
@@ -59,7 +65,10 @@ func (d *fakeDriver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeRespon
 }
 
 func (d *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: "disk.csi.example.com"}, nil
+	if d.introduced != nil {
+		d.introduced()
+	}
+	return &csi.GetPluginInfoResponse{Name: cmp.Or(d.name, "disk.csi.example.com")}, nil
 }
 
 func (d *fakeDriver) GetPluginCapabilities(context.Context,
@@ -77,9 +86,12 @@ func (d *fakeDriver) GetPluginCapabilities(context.Context,
 
 func (d *fakeDriver) ControllerGetCapabilities(context.Context,
 	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{
-		Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{
-			Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}}, nil
+	answer := &csi.ControllerGetCapabilitiesResponse{}
+	for _, c := range append(d.controllers, csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME) {
+		answer.Capabilities = append(answer.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: c}}})
+	}
+	return answer, nil
 }
 
 func (d *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {

@@ -27,7 +27,8 @@ func (d *Driver) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 	defer cancel()
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came, and the volumes'
 	// attributes.
-	answer, err := csi.NewControllerClient(d.conn).ListVolumes(klog.NewContext(ctx, klog.Logger{}), request)
+	answer, err := csi.NewControllerClient(d.conn).ListVolumes(klog.NewContext(ctx, klog.Logger{}), request,
+		d.ifKnown())
 	err = plainly(err, nil)
 	klog.FromContext(ctx).V(5).Info("ListVolumes was answered", "volumes", len(answer.GetEntries()), "more",
 		answer.GetNextToken() != "", "err", err)

@@ -20,6 +20,21 @@ func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	if !d.HasTopology() {
 		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
 	}
+	d.mu.Lock()
+	d.place = true
+	d.mu.Unlock()
+	if err := d.introduce(ctx); err != nil {
+		return nil, err
+	}
+	segments := d.Facts().Segments
+	if len(segments) == 0 {
+		return nil, fmt.Errorf("%w: its NodeGetInfo has no accessible_topology", ErrNowhere)
+	}
+	return segments, nil
+}
+
+// askPlace asks for the driver's place until it is answered. A driver that does not say it has none.
+func (d *Driver) askPlace(ctx context.Context) (map[string]string, error) {
 	var info *csi.NodeGetInfoResponse
 	if err := d.until(ctx, "return its topology", func(ctx context.Context) (answered bool, err error) {
 		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
@@ -30,9 +45,5 @@ func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	}); err != nil {
 		return nil, err
 	}
-	segments := info.GetAccessibleTopology().GetSegments()
-	if len(segments) == 0 {
-		return nil, fmt.Errorf("%w: its NodeGetInfo has no accessible_topology", ErrNowhere)
-	}
-	return segments, nil
+	return info.GetAccessibleTopology().GetSegments(), nil
 }

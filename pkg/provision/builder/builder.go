@@ -25,9 +25,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Capable reports what a driver advertises; csidriver.Driver is one.
+// errTopologyChanged: a request would have a wrong topology.
+var errTopologyChanged = errors.New("build a request: whether the driver reports topology " +
+	"(VOLUME_ACCESSIBILITY_CONSTRAINTS) has changed since the start")
+
+// Capable reports what a driver advertises now; csidriver.Driver is one.
 type Capable interface {
 	Name() string
+	// Known returns an error while it is not known what the driver advertises.
+	Known() error
 	Has(capability csi.ControllerServiceCapability_RPC_Type) bool
 	Offers(service csi.PluginCapability_Service_Type) bool
 }
@@ -66,8 +72,10 @@ type Config struct {
 // the driver. A read that failed is no fact: its error is returned, and there is no request.
 type Builder struct {
 	cfg     Config
-	driver  request.Driver
+	driver  Capable
 	clients kube.Clients
+	// topology: volumes are not reachable from everywhere. It does not change, because the nodes are watched then.
+	topology bool
 	// nodes is nil where it does not matter where the nodes are.
 	nodes *nodes.Lister
 	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
@@ -75,7 +83,7 @@ type Builder struct {
 }
 
 // New returns the RequestBuilder of a driver on the cluster that config describes, which is copied.
-// What the driver says of itself is asked once, here. Nothing is started.
+// Other capabilities of the driver than topology may change while the Builder is used. Nothing is started.
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
@@ -102,14 +110,11 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 	if err := cfg.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("create a request builder: %w", err)
 	}
-	b := &Builder{cfg: cfg, driver: describe(driver), clients: clients}
+	b := &Builder{cfg: cfg, driver: driver, clients: clients}
 	b.discovery = b.discover
-	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
-	if cfg.IgnoreTopology {
-		delete(b.driver.Plugin, topology)
-	}
+	b.topology = b.describe().Plugin[topologyService]
 	switch {
-	case b.driver.Plugin[topology]:
+	case b.topology:
 		b.nodes = cfg.Nodes
 	case cfg.Node != nil:
 		return nil, errors.New("create a request builder: volumes are to be created on one node, but the driver does not " +
@@ -118,8 +123,11 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 	return b, nil
 }
 
-// describe asks a driver for all capabilities that CSI knows.
-func describe(driver Capable) request.Driver {
+const topologyService = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+
+// describe returns which of the capabilities that CSI knows the driver has now.
+func (b *Builder) describe() request.Driver {
+	driver := b.driver
 	d := request.Driver{
 		Name:       driver.Name(),
 		Plugin:     map[csi.PluginCapability_Service_Type]bool{},
@@ -134,6 +142,9 @@ func describe(driver Capable) request.Driver {
 		if capability := csi.ControllerServiceCapability_RPC_Type(number); driver.Has(capability) {
 			d.Controller[capability] = true
 		}
+	}
+	if b.cfg.IgnoreTopology {
+		delete(d.Plugin, topologyService)
 	}
 	return d
 }
@@ -162,15 +173,16 @@ func (b *Builder) Synced() bool { return b.nodes == nil || b.nodes.Synced() }
 func (b *Builder) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	var rights []access.Permission
-	if b.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
+	driver := b.describe()
+	if driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
 		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get",
 			Without: "claims that name a VolumeAttributesClass get no volume"})
 	}
-	if b.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
+	if driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
 		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no claim is cloned"})
 	}
-	if b.cfg.Snapshots != nil && b.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
+	if b.cfg.Snapshots != nil && driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
 			rights = append(rights, snapshot.Permission(resource, "get", "no snapshot is restored"))
 		}
@@ -212,8 +224,14 @@ func (b *Builder) PVName(claim types.UID) string {
 
 // Build returns the request for a claim.
 func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
-	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.driver, Settings: b.cfg.Settings,
+	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.describe(), Settings: b.cfg.Settings,
 		Begun: want.Begun, CleanUp: want.CleanUp}
+	if err := b.driver.Known(); err != nil { // after its capabilities were read
+		return nil, fmt.Errorf("build a request: %w", err)
+	}
+	if f.Driver.Plugin[topologyService] != b.topology {
+		return nil, errTopologyChanged
+	}
 	need, err := request.Needs(f)
 	if err != nil {
 		return nil, err
@@ -242,8 +260,9 @@ func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Re
 
 // PV returns the PersistentVolume of the volume that the driver made for a request.
 func (b *Builder) PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume, error) {
-	plan := request.Plan{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated,
-		Driver: b.driver.Name}
+	// A driver can have been replaced by one with topology while the request was in flight.
+	plan := request.Plan{Request: o.Create, Template: o.PV, Topology: o.Topology || b.topology, Migrated: o.Migrated,
+		Driver: b.driver.Name()}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 	if err == nil {
 		err = b.checkHere(pv)
@@ -253,7 +272,7 @@ func (b *Builder) PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume
 
 // Ignores returns why others provision the claim, nil where they do not.
 func (b *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
-	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: b.driver, Settings: b.cfg.Settings})
+	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: b.describe(), Settings: b.cfg.Settings})
 	if request.RemediationOf(err) == request.RemediationIgnore {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -32,6 +33,7 @@ var errLost = errors.New("the connection is lost")
 type able struct{}
 
 func (able) Name() string                                      { return driverName }
+func (able) Known() error                                      { return nil }
 func (able) Has(csi.ControllerServiceCapability_RPC_Type) bool { return true }
 func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 	return service == csi.PluginCapability_Service_CONTROLLER_SERVICE
@@ -237,6 +239,95 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 	}
 }
 
+// changing is a driver whose capabilities change.
+type changing struct {
+	clones, topology bool
+	lost             error
+}
+
+func (*changing) Name() string   { return driverName }
+func (d *changing) Known() error { return d.lost }
+func (d *changing) Has(c csi.ControllerServiceCapability_RPC_Type) bool {
+	return d.clones || c != csi.ControllerServiceCapability_RPC_CLONE_VOLUME
+}
+func (d *changing) Offers(service csi.PluginCapability_Service_Type) bool {
+	return d.topology || service == csi.PluginCapability_Service_CONTROLLER_SERVICE
+}
+
+func TestTheCapabilitiesAreThoseOfNow(t *testing.T) {
+	f := plainFacts()
+	source := f.Claim.DeepCopy()
+	source.Name, source.Spec.VolumeName, source.Status.Phase = "source", "pv-1", v1.ClaimBound
+	client := fake.NewClientset(source, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"},
+		Spec: v1.PersistentVolumeSpec{StorageClassName: "fast", ClaimRef: &v1.ObjectReference{Namespace: "ns",
+			Name: "source", UID: source.UID},
+			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: "vol-1"}}}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}})
+	driver := &changing{}
+	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, driver, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone := want(from("", "PersistentVolumeClaim", "source"))
+	if _, err := built.Build(t.Context(), clone); err == nil || !strings.Contains(err.Error(), "CLONE_VOLUME") {
+		t.Errorf("without the capability: %v", err)
+	}
+	driver.clones = true
+	if o, err := built.Build(t.Context(), clone); err != nil || o.Source == nil || o.Source.Name != "source" {
+		t.Errorf("with it: %+v, %v", o, err)
+	}
+	driver.lost = errLost
+	if _, err := built.Build(t.Context(), want()); !errors.Is(err, errLost) {
+		t.Errorf("while they are not known: %v", err)
+	}
+	driver.lost, driver.topology = nil, true
+	if _, err := built.Build(t.Context(), want()); !errors.Is(err, errTopologyChanged) {
+		t.Errorf("with topology that was not there at the start: %v", err)
+	}
+	ignoring, err := newBuilder(built.clients, &changing{}, Config{IgnoreTopology: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ignoring.driver = driver
+	if _, err := ignoring.Build(t.Context(), want()); err != nil {
+		t.Errorf("where topology is ignored: %v", err)
+	}
+}
+
+// TestARequestOfTheTimeBeforeTopology was sent before the driver was replaced by one that reports topology.
+func TestARequestOfTheTimeBeforeTopology(t *testing.T) {
+	client := fake.NewClientset()
+	clients := kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}
+	before, err := newBuilder(clients, &changing{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := before.Build(t.Context(), want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &csi.Volume{VolumeId: "vol-1", CapacityBytes: 1 << 20,
+		AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}}
+	for topology, want := range map[bool]int{false: 0, true: 1} {
+		after, err := newBuilder(clients, &changing{topology: topology}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pv, err := after.PV(*o, made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms := 0
+		if pv.Spec.NodeAffinity != nil {
+			terms = len(pv.Spec.NodeAffinity.Required.NodeSelectorTerms)
+		}
+		if terms != want {
+			t.Errorf("topology %v: the PV has the node affinity %+v", topology, pv.Spec.NodeAffinity)
+		}
+	}
+}
+
 func TestTheNameOfAVolume(t *testing.T) {
 	client := fake.NewClientset()
 	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
@@ -269,6 +360,7 @@ func TestAVolumeThatIsNotHereAloneIsRefused(t *testing.T) {
 type incapable struct{}
 
 func (incapable) Name() string                                      { return driverName }
+func (incapable) Known() error                                      { return nil }
 func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
 func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
 

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+)
+
+// wiring is what a process was set up with because of what its driver said of itself. All else that a driver says
+// takes effect while the process runs, such as that it clones.
+type wiring struct {
+	topology, capacity, leaks, snapshots, node bool
+	// neverAttached: the reclaimer does not look for VolumeAttachments.
+	neverAttached bool
+}
+
+// wiring returns that of these flags.
+func (o *options) wiring() wiring {
+	return wiring{
+		topology: o.gates.Enabled(topologyGate), capacity: o.publishes(), leaks: o.checksLeaks(),
+		snapshots: o.checksLeaks() || o.sweeps(), node: o.node.on,
+	}
+}
+
+// misfit is why a process cannot go on with another driver; see wiring.misfit.
+type misfit string
+
+// Reasons why it cannot. The zero value: it can.
+const (
+	misfitNone         misfit = ""
+	misfitCapabilities misfit = "Capabilities"
+	misfitSegments     misfit = "Segments"
+	misfitAttachment   misfit = "Attachment"
+)
+
+// misfit returns why a process that is set up so for the driver before cannot go on with the one after, in words too.
+// unattached: the driver's CSIDriver still says that no volume is attached. It is a pure function.
+func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, string) {
+	var changed []string
+	plugin := func(matters bool, service csi.PluginCapability_Service_Type) {
+		if matters && before.Services[service] != after.Services[service] {
+			changed = append(changed, service.String())
+		}
+	}
+	controller := func(matters bool, c csi.ControllerServiceCapability_RPC_Type) {
+		if matters && before.Controller[c] != after.Controller[c] {
+			changed = append(changed, c.String())
+		}
+	}
+	plugin(w.topology, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	controller(true, csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
+	controller(w.capacity, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
+	controller(w.leaks, csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
+	controller(w.snapshots, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
+	// Where the driver before attached, VolumeAttachments are looked for, which is right for both.
+	const publishes = csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME
+	controller(!before.Controller[publishes], publishes)
+	switch {
+	case len(changed) > 0:
+		slices.Sort(changed)
+		return misfitCapabilities, "its capabilities changed: " + strings.Join(changed, ", ")
+	case w.node && !maps.Equal(before.Segments, after.Segments):
+		return misfitSegments, fmt.Sprintf("its topology segments changed from %v to %v", before.Segments, after.Segments)
+	case w.neverAttached && !unattached:
+		return misfitAttachment, "its CSIDriver does not say attachRequired: false any more, or cannot be read"
+	}
+	return misfitNone, ""
+}
