@@ -78,6 +78,23 @@ func TestWhichVolumesAreOne(t *testing.T) {
 		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p",
 			RBDImage: image, RadosUser: user, ReadOnly: readOnly}}
 	}
+	reached := func(image string, monitors ...string) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: monitors, RBDPool: "p",
+			RBDImage: image}}
+	}
+	share := func(path string, monitors ...string) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{CephFS: &v1.CephFSPersistentVolumeSource{Monitors: monitors, Path: path}}
+	}
+	scsi := func(lun int32, portal string, portals ...string) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, Portals: portals,
+			IQN: "iqn.2026-01.com.example:t", Lun: lun, ISCSIInterface: portal}}
+	}
+	fiber := func(names ...string) v1.PersistentVolumeSource {
+		lun := int32(1)
+		return v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{TargetWWNs: names, Lun: &lun}}
+	}
+	otherPool := reached("i", "m1")
+	otherPool.RBD.RBDPool = "q"
 	cases := map[string]struct {
 		a, b v1.PersistentVolumeSource
 		same bool
@@ -88,6 +105,17 @@ func TestWhichVolumesAreOne(t *testing.T) {
 		"one path, one of a given type": {hostPath("/a"),
 			v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a", Type: &kind}}, true},
 		"one image, one of them readOnly": {rbd("i", "u", false), rbd("i", "v", true), true},
+		"one image, other monitors":       {reached("i", "m1", "m2"), reached("i", "m3"), true},
+		"one image, another order":        {reached("i", "m1", "m2"), reached("i", "m2", "m1"), true},
+		"one image, fewer monitors":       {reached("i", "m1", "m2"), reached("i", "m2"), true},
+		"another image, same monitors":    {reached("i", "m1"), reached("j", "m1"), false},
+		"another pool, same monitors":     {reached("i", "m1"), otherPool, false},
+		"one share, other monitors":       {share("/a", "m1"), share("/a", "m2"), true},
+		"another share":                   {share("/a", "m1"), share("/b", "m1"), false},
+		"one LUN, other portals":          {scsi(1, "a", "b"), scsi(1, "b"), true},
+		"another LUN":                     {scsi(1, "a"), scsi(2, "a"), false},
+		"one disk of Fibre Channel":       {fiber("a", "b"), fiber("b", "a"), true},
+		"another disk of Fibre Channel":   {fiber("a", "b"), fiber("a", "c"), false},
 		"another image":                   {rbd("i", "u", false), rbd("j", "u", false), false},
 		"another plugin, the same word": {hostPath("/a"),
 			v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/a"}}, false},

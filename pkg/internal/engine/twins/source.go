@@ -3,7 +3,10 @@ package twins
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"path"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -19,8 +22,16 @@ func (s Source) Known() bool { return s != Source{} }
 // PVs that differ only in these name one volume.
 func waysOfUse() []string {
 	return []string{"readOnly", "fsType", "type", "secretRef", "user", "keyring", "secretFile", "kind", "cachingMode",
-		"partition"}
+		"partition", "chapAuthDiscovery", "chapAuthSession", "initiatorName"}
 }
+
+// waysToReach are the fields that specify at which addresses the volume is reached: monitors of Ceph (RBD, CephFS) and
+// portals of iSCSI. Two PVs can name different ones of a cluster. An RBD image is known by its pool and name, an iSCSI
+// volume by target and LUN, whose names are unique in practice. Where they are not, a volume is kept.
+func waysToReach() []string { return []string{"monitors", "targetPortal", "portals", "iscsiInterface"} }
+
+// unordered are the fields that are sets: the worldwide names of Fibre Channel.
+func unordered() []string { return []string{"targetWWNs", "wwids"} }
 
 // sourceOf returns the volume that a PV names. A CSI volume is none of an in-tree plugin.
 func sourceOf(o *v1.PersistentVolume) Source {
@@ -36,8 +47,13 @@ func sourceOf(o *v1.PersistentVolume) Source {
 		return Source{}
 	}
 	for _, fields := range source {
-		for _, field := range waysOfUse() {
+		for _, field := range slices.Concat(waysOfUse(), waysToReach()) {
 			delete(fields, field)
+		}
+		for _, field := range unordered() {
+			if names, ok := fields[field].([]any); ok {
+				slices.SortFunc(names, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+			}
 		}
 		if p, ok := fields["path"].(string); ok {
 			fields["path"] = path.Clean(p)
