@@ -56,9 +56,8 @@ type apiServer struct {
 
 // removeFinalizer goes by UID alone: the in-flight log has taken the finalizer's place.
 func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
-	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
+	return kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
 		Name: c.Name, UID: c.UID, Remove: []string{a.legacyFinalizer}})
-	return err
 }
 
 // selectNode is an update, as the library's own that takes a selected node back: rules that let it do that
@@ -91,7 +90,7 @@ func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) err
 		}
 		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
 	}
-	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+	err := kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Add: []string{finalizers.Cloning}})
 	if err != nil {
 		return fmt.Errorf("keep the claim that is cloned: %w", err)
@@ -107,9 +106,8 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name},
 			source.UID)
 	}
-	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+	return kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Remove: []string{finalizers.Cloning}})
-	return err
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {

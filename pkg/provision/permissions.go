@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
@@ -30,7 +31,7 @@ func (p *Controller) Permissions() []access.Permission {
 		core("persistentvolumeclaims", "get",
 			"a claim whose volume was asked for before, or that was there before this process led, gets no volume"),
 		core("persistentvolumeclaims", "patch",
-			"no claim is cloned, for its source cannot be protected; the finalizer of earlier versions stays on claims"),
+			"no claim is cloned, for without update, too, its source cannot be protected"),
 		core("persistentvolumeclaims", "update",
 			"a claim is not given another node where the selected one cannot have its volume"),
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
@@ -49,7 +50,17 @@ func (p *Controller) Permissions() []access.Permission {
 	return rights
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing]. Permission to
+// patch claims is not missing where they may be updated.
 func (p *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
+	missing, err := access.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
+	if !slices.ContainsFunc(missing, of("update")) {
+		missing = slices.DeleteFunc(missing, of("patch"))
+	}
+	return missing, err
+}
+
+// of returns what reports whether a permission is to do this with claims.
+func of(verb string) func(access.Permission) bool {
+	return func(p access.Permission) bool { return p.Resource == "persistentvolumeclaims" && p.Verb == verb }
 }

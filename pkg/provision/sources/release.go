@@ -87,7 +87,7 @@ func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver
 	if err != nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
-	_, err = kube.PatchFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
+	err = kube.ChangeClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
 		Name: claim.Name, UID: claim.UID, Remove: []string{finalizers.Cloning}})
 	if errors.Is(err, kube.ErrGone) {
 		return false, nil

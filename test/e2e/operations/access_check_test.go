@@ -3,10 +3,14 @@
 package operations
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -26,15 +30,22 @@ func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
 	env.Must(vol.DeletePV(env.Ctx))
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.Must(vol.WaitGone(env.WithTimeout()))
-	made := env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
-	env.MustDeleteClaim(made.BoundClaim)
-	env.Must(made.WaitGone(env.WithTimeout()))
-	env.ExpectNothingLeft(made.BoundClaim)
+	class := env.CreateStorageClass()
+	made := env.WaitBound(env.CreateClaim(class))
+	// That sidecar may update claims, and not patch them: the source of a clone is protected all the same.
+	clone := env.WaitBound(env.CreateClaim(class, fixture.CloneOf(made.BoundClaim)))
+	env.WaitClaim(made.BoundClaim, "protected", func(claim *v1.PersistentVolumeClaim) bool {
+		return claim != nil && slices.Contains(claim.Finalizers, finalizers.Cloning)
+	})
+	for _, vol := range []*fixture.Provisioned{made, clone} {
+		env.MustDeleteClaim(vol.BoundClaim)
+		env.Must(vol.WaitGone(env.WithTimeout()))
+		env.ExpectNothingLeft(vol.BoundClaim)
+	}
 	// It does without what it has beyond that sidecar, and says so.
-	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not patch persistentvolumeclaims: no claim is cloned"))
+	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get volumeattributesclasses"))
 	for line := range strings.Lines(car.LogTail(500)) {
-		if strings.Contains(line, "Preflight: may not") && !strings.Contains(line,
-			"patch persistentvolumeclaims") && !strings.Contains(line, "get volumeattributesclasses") &&
+		if strings.Contains(line, "Preflight: may not") && !strings.Contains(line, "get volumeattributesclasses") &&
 			!strings.Contains(line, "get mutatingadmissionpolic") {
 			t.Errorf("something is missing: %s", line)
 		}
