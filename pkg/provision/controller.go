@@ -136,7 +136,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
-		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(),
+		tracker: newTracker(), early: newTracker(), gate: library.NewGate(),
 		selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
 	}
 	if p.events = cfg.Events; p.events == nil {
@@ -149,6 +149,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
 	}
+	p.assumed = caches.NewAssumed(p.volumes.Reached)
 	p.control = controller.NewController("provision", p.caches()...)
 	p.working = p.control.Working
 	if err := p.newQueues(); err != nil {
@@ -204,6 +205,7 @@ func (p *Controller) follow() error {
 		p.claims.Follower = p.cfg.Claims
 	}
 	p.volumes.Follow(p.volumeChanged)
+	p.volumes.FollowLists(p.volumesListed)
 	p.log.Follow(p.unsettled.Add)
 	// A class that comes or goes changes what can be done for claims that came before it.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -274,6 +276,16 @@ func (p *Controller) volumeChanged(pv volume.PV) {
 	}
 	if claim := p.claims.WholeByUID(pv.Claim.UID); claim != nil {
 		p.offer(claim)
+	}
+}
+
+// volumesListed drops what a list of PVs shows to be gone. The claim of a PV that came and went before the list may need
+// another one.
+func (p *Controller) volumesListed() {
+	for _, pv := range p.assumed.Expire() {
+		if _, shown := p.volumes.Get(pv.Name); !shown {
+			p.volumeChanged(volume.At(p.cfg.node(), pv))
+		}
 	}
 }
 

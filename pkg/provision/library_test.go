@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -396,6 +397,36 @@ func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
 	if p.provisioner.assumed.Get("pvc-u1") != nil {
 		t.Error("what the watch shows is kept for ever")
 	}
+}
+
+// passed is a watch cache that shows no PV. After pass it is past all PVs, as after a new list.
+type passed struct {
+	pvsOf
+	past   *atomic.Bool
+	listed *func()
+}
+
+func (p passed) Reached(string) bool       { return p.past.Load() }
+func (p passed) FollowLists(listed func()) { *p.listed = listed }
+
+func (p passed) pass() {
+	p.past.Store(true)
+	(*p.listed)()
+}
+
+// TestAPVThatNoWatchShows is created and deleted while the watch is broken.
+func TestAPVThatNoWatchShows(t *testing.T) {
+	w := newWorld(t)
+	pvs := passed{past: &atomic.Bool{}, listed: new(func())}
+	p := w.start(Config{PVs: pvs})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	if !p.provisioner.stored("u1") {
+		t.Error("a PV that was stored a moment ago is not known")
+	}
+	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	pvs.pass()
+	w.wait("it is provisioned again", w.provisioned)
 }
 
 func TestAClaimBoundElsewhereLeavesItsVolumeAPV(t *testing.T) {

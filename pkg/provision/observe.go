@@ -191,8 +191,9 @@ func (w *run) observePV() {
 
 // shown returns a PersistentVolume that the cache shows, or that was stored a moment ago.
 func (p *Controller) shown(name string) (volume.PV, bool) {
+	assumed := p.assumed.Get(name) // before the cache, which shows what is not assumed any more
 	pv, shown := p.volumes.Get(name)
-	if assumed := p.assumed.Get(name); !shown && assumed != nil {
+	if !shown && assumed != nil {
 		return volume.At(p.cfg.node(), assumed), true
 	}
 	return pv, shown

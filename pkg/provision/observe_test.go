@@ -41,6 +41,8 @@ type pvsOf map[string]volume.PV
 func (p pvsOf) Get(name string) (volume.PV, bool) { pv, found := p[name]; return pv, found }
 func (p pvsOf) Shared(handle, except string) bool { return handle != "vol-alone" }
 func (p pvsOf) Follow(changed func(volume.PV))    {}
+func (p pvsOf) FollowLists(listed func())         {}
+func (p pvsOf) Reached(version string) bool       { return false }
 func (p pvsOf) Synced() bool                      { return true }
 
 // observing returns a run that observes these claims and PVs, and the log of its process.

@@ -106,6 +106,11 @@ type PVLister interface {
 	// Follow has changed called for every PV that comes or goes from now on, with the state that it
 	// had first or last, and after Get shows it so. changed does not block.
 	Follow(changed func(volume.PV))
+	// FollowLists has listed called after each list of PVs, once Get shows it and its changes were delivered: a PV that
+	// came and went while there was no watch is never delivered. listed does not block.
+	FollowLists(listed func())
+	// Reached reports whether Get shows everything up to a resourceVersion of a PV.
+	Reached(version string) bool
 	// Synced reports whether Get shows the PVs that there were when the watch began.
 	Synced() bool
 }

@@ -37,6 +37,14 @@ func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	if want := []string{"other there", "pv gone", "pv there", "pv gone"}; !slices.Equal(reported, want) {
 		t.Errorf("reported %q, want %q", reported, want)
 	}
+	lists := 0
+	pvs.FollowLists(func() { lists++ })
+	if (pvEvents{r}).Listed(); lists != 1 {
+		t.Errorf("a list was reported %d times", lists)
+	}
+	if pvs.Reached("1") {
+		t.Error("a cache that shows no version is past one")
+	}
 	if pvs.Synced() {
 		t.Error("nothing watches, and the PVs are known")
 	}

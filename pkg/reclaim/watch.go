@@ -111,6 +111,8 @@ func (r pvEvents) Deleted(last *volume.PV, final bool) {
 	r.followers.tell(last)
 }
 
+func (r pvEvents) Listed() { r.followers.tellListed() }
+
 // attachmentEvents takes the events of VolumeAttachments.
 type attachmentEvents struct{ *Controller }
 
@@ -199,14 +201,22 @@ func (p PVs) Shared(handle, except string) bool {
 // at a time; changed must not block. What happened before is left out.
 func (p PVs) Follow(changed func(volume.PV)) { p.of.followers.add(changed) }
 
+// FollowLists calls listed after each list of PVs, once Get shows it and its changes were delivered. A PV that came and
+// went while there was no watch is never delivered. listed must not block.
+func (p PVs) FollowLists(listed func()) { p.of.followers.addListed(listed) }
+
+// Reached reports whether Get shows everything up to a resourceVersion of a PV.
+func (p PVs) Reached(version string) bool { return p.of.pvs.Reached(version) }
+
 // Synced reports whether Get shows the PVs that there were when the watch began.
 func (p PVs) Synced() bool { return p.of.pvCache.Synced() }
 
 // followers are those who follow the PVs that come and go. The zero value has none. It is safe
 // for concurrent use.
 type followers struct {
-	mu  sync.Mutex
-	all []func(volume.PV)
+	mu     sync.Mutex
+	all    []func(volume.PV)
+	listed []func()
 }
 
 func (f *followers) add(changed func(volume.PV)) {
@@ -221,5 +231,20 @@ func (f *followers) tell(pv *volume.PV) {
 	f.mu.Unlock()
 	for _, changed := range all {
 		changed(*pv)
+	}
+}
+
+func (f *followers) addListed(listed func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listed = append(f.listed, listed)
+}
+
+func (f *followers) tellListed() {
+	f.mu.Lock()
+	all := f.listed // only ever appended to
+	f.mu.Unlock()
+	for _, listed := range all {
+		listed()
 	}
 }

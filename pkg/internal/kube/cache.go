@@ -34,6 +34,14 @@ type LeftOutHandler[R any] interface {
 	LeftOutDeleted(last R)
 }
 
+// ListHandler is a Handler that is also called after the Cache has a whole list, the first or a later one: an object
+// that came and went while there was no watch is never delivered.
+type ListHandler[R any] interface {
+	Handler[R]
+	// Listed is called after the list's changes were delivered, and Reached holds for its version.
+	Listed()
+}
+
 // Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
 //
 // keep reports whether the object matters. One that does not is left out, and takes no memory:
@@ -232,6 +240,9 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 	}
 	c.reach(version)
 	c.synced.reached()
+	if handler, ok := c.handler.(ListHandler[R]); ok {
+		handler.Listed()
+	}
 }
 
 // synced is done once the first list was brought in.

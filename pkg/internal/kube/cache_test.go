@@ -228,6 +228,43 @@ func play(t *testing.T, to store[string], s step) {
 	}
 }
 
+// listing is a handler that is called after whole lists, too.
+type listing struct{ *reported }
+
+func (t listing) Listed() {
+	if !t.cache.Reached(t.coming) {
+		t.lines = append(t.lines, "listed too early")
+	}
+	t.lines = append(t.lines, "listed")
+}
+
+func TestWholeListsAreDelivered(t *testing.T) {
+	handler := &reported{coming: "5"}
+	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, listing{handler})
+	handler.cache = c
+	s := store[string]{c}
+	list := func(version string, objects ...*v1.PersistentVolume) {
+		t.Helper()
+		items := make([]any, 0, len(objects))
+		for _, o := range objects {
+			e, err := s.entryOf(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, e)
+		}
+		handler.coming = version
+		if err := s.Replace(items, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list("5", pv("a", "1", "a1"))
+	list("9", pv("a", "1", "a1"))
+	if want := []string{"+a1", "listed", "listed"}; !slices.Equal(handler.lines, want) || handler.early {
+		t.Errorf("delivered %q, want %q; early: %v", handler.lines, want, handler.early)
+	}
+}
+
 func TestCacheRefusesWhatItCannotRead(t *testing.T) {
 	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, &reported{})
 	to := store[string]{c}

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -51,11 +52,41 @@ func TestAssumed(t *testing.T) {
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			s := NewAssumed()
+			s := NewAssumed(func(string) bool { return false })
 			c.happens(s)
 			if there := s.Get(name) != nil; there != c.there || len(s.expected) > 0 {
 				t.Errorf("assumed: %v, want %v; expected %v", there, c.there, s.expected)
 			}
 		})
+	}
+}
+
+// TestAssumedPVsThatTheWatchMissed came and went while there was no watch, or came after the list was read.
+func TestAssumedPVsThatTheWatchMissed(t *testing.T) {
+	seen := "10"
+	s := NewAssumed(func(version string) bool { return !kube.Newer(version, seen) })
+	put := func(name, version string) {
+		s.Expect(name, types.UID(name))
+		s.Put(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version},
+			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: types.UID(name)}}})
+	}
+	put("gone", "11")
+	put("later", "13")
+	if s.Get("gone") == nil || s.Get("later") == nil || len(s.Expire()) > 0 {
+		t.Fatal("a PV that the watch has not reached is not assumed")
+	}
+	seen = "12" // by a list without the first
+	if s.Get("gone") != nil {
+		t.Error("a PV that the list does not show is assumed")
+	}
+	if expired := s.Expire(); len(expired) != 1 || expired[0].Name != "gone" {
+		t.Errorf("expired: %v", expired)
+	}
+	if s.Get("later") == nil || len(s.stored) != 1 {
+		t.Error("a PV that was created after the list was read is not assumed any more")
+	}
+	put("late", "12") // whose answer came after the list
+	if s.Get("late") != nil || len(s.stored) != 1 {
+		t.Error("a PV is assumed that the watch cache is past")
 	}
 }

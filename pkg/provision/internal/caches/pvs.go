@@ -26,6 +26,7 @@ type PVs struct {
 	// handles counts the PVs that name each volume.
 	handles map[string]int
 	changed []func(volume.PV)
+	listed  []func()
 }
 
 // keptPV is what is kept of a PV.
@@ -87,6 +88,16 @@ func (v *PVs) Follow(changed func(volume.PV)) {
 	v.changed = append(v.changed, changed)
 }
 
+// FollowLists has listed called after each list that Get shows.
+func (v *PVs) FollowLists(listed func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.listed = append(v.listed, listed)
+}
+
+// Reached reports whether Get shows everything up to a resourceVersion.
+func (v *PVs) Reached(version string) bool { return v.cache.Reached(version) }
+
 // Synced reports whether Get shows the PVs that there were when Run began.
 func (v *PVs) Synced() bool { return v.cache.Synced() }
 
@@ -110,6 +121,15 @@ func (v pvChanges) Updated(before, now keptPV) {
 func (v pvChanges) Deleted(last keptPV, _ bool) {
 	v.count(last.handle, -1)
 	v.notify(last)
+}
+
+func (v pvChanges) Listed() {
+	v.mu.Lock()
+	all := v.listed // only ever appended to
+	v.mu.Unlock()
+	for _, listed := range all {
+		listed()
+	}
 }
 
 func (v *PVs) count(handle string, by int) {
