@@ -60,7 +60,16 @@ func (w *world) start(cfg Config) *process {
 // to be called while one runs.
 func (w *world) make(cfg Config) *process {
 	w.t.Helper()
+	return w.makeOf(driverName, cfg)
+}
+
+// makeOf makes one of the driver with this name. That of another driver has a log of its own.
+func (w *world) makeOf(driver string, cfg Config) *process {
+	w.t.Helper()
 	p := &process{world: w}
+	if driver != driverName {
+		p.node = driver
+	}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	if cfg.Quiet == 0 {
 		cfg.Quiet = 10 * time.Millisecond
@@ -72,7 +81,7 @@ func (w *world) make(cfg Config) *process {
 	if cfg.Local != nil {
 		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
 	}
-	provisioner, err := newController(newWatched(w.t, w.client), w.client, driverName, p, orders, cfg)
+	provisioner, err := newController(newWatched(w.t, w.client), w.client, driver, p, orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
 	return p

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // protectedSources are the sources that this process protects. It is safe for concurrent use.
@@ -141,16 +142,96 @@ func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) contr
 	return controller.Done()
 }
 
-// freeClaim lets a claim go that is being deleted. One that is not being deleted keeps the finalizer, so
+// freeReason says why a claim that was cloned loses its finalizer, or keeps it. It is meant for logs.
+type freeReason string
+
+// Reasons to leave the finalizer. The zero value is one, too.
+const (
+	// freeUnknown: it is not known whose volume the claim has.
+	freeUnknown freeReason = "Unknown"
+	// freeOtherDriver: only the provisioner of the volume's driver knows which clones of it are in flight. It removes
+	// the finalizer, at the latest with --release-finalizers when it is removed itself.
+	freeOtherDriver freeReason = "OtherDriver"
+)
+
+// Reasons to remove it, if no volume is being made from the claim.
+const (
+	// freeOwn: the claim's volume is this driver's.
+	freeOwn freeReason = "Own"
+	// freeNoVolume: the claim has no PersistentVolume, so the finalizer keeps none.
+	freeNoVolume freeReason = "NoVolume"
+	// freeNoDriver: the volume is no CSI driver's, so none clones it.
+	freeNoDriver freeReason = "NoDriver"
+)
+
+// freeFacts are what is known of the volume of a claim that is being deleted, and was cloned.
+type freeFacts struct {
+	// Bound: the claim names a PersistentVolume.
+	Bound bool
+	// Known: it was read whether that exists, and Exists the result.
+	Known, Exists bool
+	// Driver is the PersistentVolume's, or the one that took over from its in-tree plugin.
+	Driver string
+	// Own is this driver.
+	Own string
+}
+
+// decideFree reports whether the finalizer is to be removed. It is a pure function.
+func decideFree(f freeFacts) (free bool, why freeReason) {
+	switch {
+	case !f.Bound:
+		return true, freeNoVolume
+	case !f.Known:
+		return false, freeUnknown
+	case !f.Exists:
+		return true, freeNoVolume
+	case f.Driver == "":
+		return true, freeNoDriver
+	case f.Driver != f.Own:
+		return false, freeOtherDriver
+	}
+	return true, freeOwn
+}
+
+// freeClaim lets a claim of this driver go that is being deleted. One that is not being deleted keeps the finalizer, so
 // that no clone that begins can be overtaken: the API server puts none on what is being deleted.
 func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
 	source, found := p.claims.Get(keyOfSource(of))
 	if !found || p.at(source) == provisioning.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
 	}
+	facts, err := p.freeFacts(ctx, source)
+	if err != nil {
+		return err
+	}
+	if free, why := decideFree(facts); !free {
+		klog.FromContext(ctx).V(4).Info("A claim that was cloned keeps its finalizer", "claim",
+			klog.KRef(of.Namespace, of.Name), "reason", why, "driver", facts.Driver)
+		return nil
+	}
 	of.UID = source.UID
-	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error { return p.cluster.freeSource(ctx, of) })
+	_, err = p.IfUnused(ctx, of, func(ctx context.Context) error { return p.cluster.freeSource(ctx, of) })
 	return err
+}
+
+// freeFacts returns whose the volume of a claim is. The cache shows PersistentVolumes of this driver; others are read.
+func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeClaim) (freeFacts, error) {
+	f := freeFacts{Bound: source.Spec.VolumeName != "", Own: p.names[0]}
+	if !f.Bound {
+		return f, nil
+	}
+	if pv, shown := p.volumes.Get(source.Spec.VolumeName); shown && pv.Driver == f.Own {
+		f.Known, f.Exists, f.Driver = true, true, pv.Driver
+		return f, nil
+	}
+	pv, err := p.cluster.readPV(ctx, source.Spec.VolumeName)
+	if err != nil {
+		return f, err
+	}
+	if f.Known, f.Exists = true, pv != nil; pv != nil {
+		f.Driver = volume.Of(pv).Driver
+	}
+	return f, nil
 }
 
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether it is being
@@ -241,12 +322,14 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 }
 
 // protectSource adds the finalizer to a source. A snapshot that is protected already is not asked for again;
-// one that may not be written is restored without, as it was before there was such a finalizer.
+// one that may not be written is restored without, as it was before there was such a finalizer. It has the source's
+// turn: on a claim that is being deleted a patch that adds what is there is no change, and succeeds while the finalizer
+// is being removed.
 func (p *Controller) protectSource(ctx context.Context, source request.SourceRef) error {
+	defer p.protected.turn(source)()
 	if source.Kind != request.SourceSnapshot {
 		return p.cluster.holdSource(ctx, source)
 	}
-	defer p.protected.turn(source)()
 	name := source
 	name.UID = ""
 	if uid, found := p.protected.snapshot(name); found && uid == source.UID {

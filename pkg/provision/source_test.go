@@ -291,6 +291,135 @@ func TestWhichSourceLosesItsFinalizer(t *testing.T) {
 	}
 }
 
+func TestWhoseSourceLosesItsFinalizer(t *testing.T) {
+	own := freeFacts{Bound: true, Known: true, Exists: true, Driver: driverName, Own: driverName}
+	with := func(change func(*freeFacts)) freeFacts { f := own; change(&f); return f }
+	for name, c := range map[string]struct {
+		facts freeFacts
+		free  bool
+		why   freeReason
+	}{
+		"of this driver":    {own, true, freeOwn},
+		"of another driver": {with(func(f *freeFacts) { f.Driver = "another.csi.example.com" }), false, freeOtherDriver},
+		"not known":         {with(func(f *freeFacts) { f.Known, f.Exists, f.Driver = false, false, "" }), false, freeUnknown},
+		"not read":          {freeFacts{Bound: true, Own: driverName}, false, freeUnknown},
+		"its PV is gone":    {with(func(f *freeFacts) { f.Exists, f.Driver = false, "" }), true, freeNoVolume},
+		"never bound":       {freeFacts{Own: driverName}, true, freeNoVolume},
+		"no CSI volume":     {with(func(f *freeFacts) { f.Driver = "" }), true, freeNoDriver},
+	} {
+		if free, why := decideFree(c.facts); free != c.free || why != c.why {
+			t.Errorf("%s: free %v, %s", name, free, why)
+		}
+	}
+}
+
+// makeSource makes a claim of driverName that is bound, and protected while it is cloned.
+func (w *world) makeSource() {
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
+		c.Finalizers = []string{finalizers.Cloning}
+	})
+	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
+		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "source", UID: "u-source"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: "vol-source"}}}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// looking is a cluster that says when a PV is read.
+type looking struct {
+	cluster
+	looked chan string
+}
+
+func (l looking) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	pv, err := l.cluster.readPV(ctx, name)
+	l.looked <- name
+	return pv, err
+}
+
+// TestAnotherDriversControllerLeavesTheSource runs the controllers of two drivers: only that of the source's driver
+// knows that a clone is in flight.
+func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(errclass.Uncertain))
+	other := w.makeOf("another.csi.example.com", Config{})
+	looked := make(chan string, 100)
+	other.provisioner.cluster = looking{other, looked}
+	own := w.make(Config{})
+	other.start()
+	own.start()
+	w.makeSource()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	})
+	w.wait("the clone is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
+	gone := func() bool {
+		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	for _, step := range []func(){
+		func() { w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{})) },
+		w.deleteClaim, // nothing but the log of its driver names the source any more
+	} {
+		step()
+		select {
+		case <-looked:
+		case <-w.ctx().Done():
+			t.Fatal("the other driver's controller does not look whose the source is")
+		}
+	}
+	other.stop()
+	if gone() || w.settled() {
+		t.Fatal("another driver's controller has freed the source while a clone of it is in flight")
+	}
+	w.failing(false, nil)
+	w.wait("the clone is settled, and its source free", func() bool { return w.settled() && gone() })
+}
+
+// TestAClonesSourceIsProtectedInTurns has nothing free a claim while another volume begins from it.
+func TestAClonesSourceIsProtectedInTurns(t *testing.T) {
+	w := newWorld(t)
+	w.makeSource()
+	p := w.make(Config{}).provisioner
+	p.working = func() bool { return true }
+	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u-source"}
+	var alone []string
+	p.cluster = turned{p.cluster, func(what string) {
+		if turn := p.protected.turnOf(of); turn.TryLock() {
+			turn.Unlock()
+			alone = append(alone, what)
+		}
+	}}
+	w.must(p.protectSource(t.Context(), of))
+	p.claims.ClaimCache = oneClaim{claimAt("1", func(c *v1.PersistentVolumeClaim) {
+		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+	})}
+	w.must(p.freeClaim(t.Context(), of))
+	if want := []string{"hold", "free"}; len(alone) > 0 || w.count("hold source") != 1 || w.count("free source") != 1 {
+		t.Errorf("%q without the source's turn; recorded %q, want %q", alone, w.recorded(), want)
+	}
+}
+
+// turned is a cluster that calls during while a source is held or freed.
+type turned struct {
+	cluster
+	during func(what string)
+}
+
+func (c turned) holdSource(ctx context.Context, source request.SourceRef) error {
+	c.during("hold")
+	return c.cluster.holdSource(ctx, source)
+}
+
+func (c turned) freeSource(ctx context.Context, source request.SourceRef) error {
+	c.during("free")
+	return c.cluster.freeSource(ctx, source)
+}
+
 func TestASnapshotWhoseFinalizerCannotBeRemoved(t *testing.T) {
 	name := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for what, c := range map[string]struct {
