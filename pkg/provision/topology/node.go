@@ -84,11 +84,14 @@ func Segments(nodes []Node) []map[string]string {
 	return all
 }
 
-// commonKeys returns the keys that most nodes registered, and among equals the first in
-// alphabetical order; nil where none did. Nodes differ while a driver is being replaced by
-// another version of itself. external-provisioner takes those of any node, so that two calls
-// for one volume may differ.
-func commonKeys(nodes []Node) []string {
+// keySets returns the sets of keys by which places count while no node is selected: the one that most nodes
+// registered, and among equals the first in alphabetical order; and each that has all of its keys and more, or some of
+// them, because nodes of one driver can know more or less of where they are. Other sets are those of another version of
+// the driver, while that is being replaced. It is nil where no node registered one.
+//
+// external-provisioner takes the set of any node, so that two calls for one volume may differ, and nodes with fewer
+// keys get no volume (external-provisioner#1589).
+func keySets(nodes []Node) [][]string {
 	type vote struct {
 		keys  []string
 		count int
@@ -98,7 +101,7 @@ func commonKeys(nodes []Node) []string {
 		if len(n.Keys) == 0 {
 			continue
 		}
-		keys := slices.Sorted(slices.Values(n.Keys))
+		keys := n.keySet()
 		i := slices.IndexFunc(votes, func(v vote) bool { return slices.Equal(v.keys, keys) })
 		if i < 0 {
 			i, votes = len(votes), append(votes, vote{keys: keys})
@@ -108,7 +111,47 @@ func commonKeys(nodes []Node) []string {
 	if len(votes) == 0 {
 		return nil
 	}
-	return slices.MinFunc(votes, func(a, b vote) int {
+	slices.SortFunc(votes, func(a, b vote) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), slices.Compare(a.keys, b.keys))
-	}).keys
+	})
+	var sets [][]string
+	for _, v := range votes {
+		if most := votes[0].keys; contains(most, v.keys) || contains(v.keys, most) {
+			sets = append(sets, v.keys)
+		}
+	}
+	return sets
+}
+
+// keySet returns the keys that the node registered, in order and each once.
+func (n Node) keySet() []string { return slices.Compact(slices.Sorted(slices.Values(n.Keys))) }
+
+// contains reports whether a set of keys has all of another.
+func contains(keys, others []string) bool {
+	return !slices.ContainsFunc(others, func(key string) bool { return !slices.Contains(keys, key) })
+}
+
+// placesBy returns where the nodes are, each place once. A node that registered one of the sets is where its labels say
+// by that set, and nowhere without them. Any other node, such as one on which the driver does not run yet, is where its
+// labels say by each set that no larger one includes.
+func placesBy(nodes []Node, sets [][]string) []term {
+	var terms []term
+	for _, n := range nodes {
+		own := n.keySet()
+		if slices.ContainsFunc(sets, func(set []string) bool { return slices.Equal(set, own) }) {
+			if place, ok := n.place(own); ok {
+				terms = append(terms, place)
+			}
+			continue
+		}
+		labelled := slices.DeleteFunc(slices.Clone(sets), func(set []string) bool { _, ok := n.place(set); return !ok })
+		for _, set := range labelled {
+			larger := func(other []string) bool { return len(other) > len(set) && contains(other, set) }
+			if !slices.ContainsFunc(labelled, larger) {
+				place, _ := n.place(set)
+				terms = append(terms, place)
+			}
+		}
+	}
+	return sorted(terms)
 }

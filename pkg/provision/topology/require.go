@@ -57,8 +57,12 @@ func (f Facts) NeedsNodes() bool {
 //	no             -       no       where nodes are      by the claim's name
 //	no             -       yes      what is allowed      by the claim's name
 //	yes            no      no       where nodes are      the selected node's place
-//	yes            no      yes      what is allowed      the first that holds the selected node
+//	yes            no      yes      what is allowed      the selected node's place
 //	yes            yes     any      the node's place     the same
+//
+// The selected node's place has all that the driver registered there, also where the class names less of it: the pod
+// runs there and nowhere else. It is a requisite one then, too (CSI spec, "TopologyRequirement"). It lies within one
+// that the class names, so that nothing more is allowed.
 //
 // An error wraps ErrNowhere, ErrNode or ErrLabels. A class whose allowedTopologies select
 // nothing at all is taken for one without any, as external-provisioner does.
@@ -78,7 +82,7 @@ func Require(f Facts) (*csi.TopologyRequirement, error) {
 	case f.Strict:
 		return requirement([]term{here}, 0), nil
 	case len(limits) > 0:
-		return requirement(limits, within), nil
+		return preferring(here, limits, within), nil
 	case len(f.Allowed) > 0:
 		return nil, nil
 	}
@@ -95,10 +99,10 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 	case f.SkipImmediate || len(f.Allowed) > 0:
 		return nil, nil
 	default:
-		keys := commonKeys(f.Nodes)
-		if terms = places(f.Nodes, keys); len(terms) == 0 {
+		sets := keySets(f.Nodes)
+		if terms = placesBy(f.Nodes, sets); len(terms) == 0 {
 			return nil, fmt.Errorf("%w: of %d nodes none has registered it with all of its labels %v", ErrNowhere,
-				len(f.Nodes), keys)
+				len(f.Nodes), sets)
 		}
 	}
 	return requirement(terms, spread(f.Claim, len(terms))), nil
@@ -116,6 +120,15 @@ func (f Facts) here() (term, error) {
 		return nil, fmt.Errorf("%w: node %q needs %v", ErrLabels, f.Selected.Name, f.Selected.Keys)
 	}
 	return here, nil
+}
+
+// preferring returns the requirement for a node that is within one of the limits.
+func preferring(here term, limits []term, within int) *csi.TopologyRequirement {
+	if slices.Equal(limits[within], here) {
+		return requirement(limits, within)
+	}
+	return &csi.TopologyRequirement{Requisite: toCSI(sorted(append(slices.Clone(limits), here))),
+		Preferred: toCSI(append([]term{here}, from(limits, within)...))}
 }
 
 func requirement(requisite []term, first int) *csi.TopologyRequirement {

@@ -99,6 +99,26 @@ func TestRequire(t *testing.T) {
 			Nodes: []Node{node("n1", "old=a"), node("n2", "zone=a"), node("n3", "zone=b")}}, "zone=a; zone=b",
 			"zone=b; zone=a", nil},
 
+		"immediate: a node with fewer keys": {Facts{Claim: "d-0", Nodes: []Node{node("n1", "region=r1,zone=a"),
+			node("n2", "region=r1,zone=b"), node("n3", "region=r2")}}, "region=r2; region=r1,zone=a; region=r1,zone=b",
+			"region=r1,zone=b; region=r2; region=r1,zone=a", nil},
+		"immediate: most nodes have fewer keys": {Facts{Claim: "d-0", Nodes: []Node{node("n1", "region=r1,zone=a"),
+			node("n2", "region=r2"), node("n3", "region=r2")}}, "region=r2; region=r1,zone=a",
+			"region=r1,zone=a; region=r2", nil},
+		"immediate: a node with fewer keys has other labels": {Facts{Claim: "d-0", Nodes: []Node{
+			node("n1", "region=r1,zone=a"), {Name: "n2", Labels: map[string]string{"region": "r1", "zone": "b"},
+				Keys: []string{"region"}}}}, "region=r1; region=r1,zone=a", "region=r1,zone=a; region=r1", nil},
+		"immediate: a node without the driver is where its labels say, as exactly as they do": {Facts{Claim: "d-0",
+			Nodes: []Node{node("n1", "region=r1,zone=a"), node("n2", "region=r2"),
+				{Name: "n3", Labels: map[string]string{"region": "r3", "zone": "c"}},
+				{Name: "n4", Labels: map[string]string{"region": "r4"}}}},
+			"region=r2; region=r4; region=r1,zone=a; region=r3,zone=c",
+			"region=r3,zone=c; region=r2; region=r4; region=r1,zone=a", nil},
+		"immediate: a node that lacks one of its labels is nowhere": {Facts{Claim: "d-0", Nodes: []Node{
+			node("n1", "region=r1,zone=a"), node("n2", "region=r2"),
+			{Name: "n3", Labels: map[string]string{"region": "r3"}, Keys: []string{"region", "zone"}}}},
+			"region=r2; region=r1,zone=a", "region=r1,zone=a; region=r2", nil},
+
 		"late: everywhere, the selected node's place first": {Facts{Nodes: nodes, Selected: at(node("n2", "zone=b"))},
 			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"late: the selected node is not yet among the nodes": {Facts{Nodes: nodes[:1],
@@ -106,7 +126,13 @@ func TestRequire(t *testing.T) {
 		"late: what is allowed, first what holds the node": {Facts{Selected: at(node("n2", "zone=b")),
 			Allowed: selectors("zone in c b a")}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"late: a class may name less than the driver registers": {Facts{Selected: at(node("n2", "zone=b,rack=1")),
-			Allowed: selectors("zone in a b")}, "zone=a; zone=b", "zone=b; zone=a", nil},
+			Allowed: selectors("zone in a b")}, "zone=a; zone=b; rack=1,zone=b", "rack=1,zone=b; zone=b; zone=a", nil},
+		"late: the pod can run in one location of what the class allows": {Facts{
+			Selected: at(node("n2", "provided-by=cloud,location=nbg1")), Allowed: selectors("provided-by in cloud")},
+			"provided-by=cloud; location=nbg1,provided-by=cloud", "location=nbg1,provided-by=cloud; provided-by=cloud", nil},
+		"late: the class names the node's whole place, and part of another": {Facts{
+			Selected: at(node("n2", "zone=b,rack=1")), Allowed: selectors("zone in a", "zone in b,rack in 1")},
+			"zone=a; rack=1,zone=b", "rack=1,zone=b; zone=a", nil},
 		"late: a class may name more than the driver registers": {Facts{Selected: at(node("n2", "zone=b")),
 			Allowed: selectors("zone in b,rack in 1")}, "", "", ErrNode},
 		"late: not allowed there": {Facts{Selected: at(node("n2", "zone=b")),
