@@ -182,7 +182,8 @@ func TestTheControllerAgainstAnAPIServer(t *testing.T) {
 	for ordinal := range 3 {
 		b.until("the claim is marked", func() bool {
 			c, _ := b.claim(fmt.Sprintf("data-db-%d", ordinal))
-			return c.Mark == retention.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: retention.Delete}
+			return c.Mark == retention.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: retention.Delete,
+				Claim: c.UID}
 		})
 	}
 	b.must(b.client.CoreV1().Pods(b.namespace).Delete(ctx, "db-1", metav1.DeleteOptions{}))
@@ -237,7 +238,7 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 			return p.UID, p.ResourceVersion
 		},
 	}
-	mark := retention.Mark{Set: "db", UID: "u"}
+	mark := retention.Mark{Set: "db", UID: "u", Claim: "c"}
 	for i, c := range []struct {
 		what, kind string
 		write      func(ctx context.Context, ask retention.Ask) error
@@ -283,7 +284,7 @@ func TestAPatchLeavesTheRest(t *testing.T) {
 		o.OwnerReferences = []metav1.OwnerReference{foreign}
 	})
 	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
-	mark := retention.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: retention.Delete}
+	mark := retention.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: retention.Delete, Claim: c.UID}
 	for _, step := range []struct {
 		mark   retention.Mark
 		owners []metav1.OwnerReference

@@ -76,11 +76,11 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 // TestAWriteThatIsUndoneFails: an admission policy may change an object back in the write itself.
 func TestAWriteThatIsUndoneFails(t *testing.T) {
 	ask := retention.Ask{Namespace: "ns", Name: "data-db-0", UID: "u", ResourceVersion: "7",
-		Mark:   retention.Mark{Set: "db", UID: "s", WhenScaled: retention.Delete},
+		Mark:   retention.Mark{Set: "db", UID: "s", WhenScaled: retention.Delete, Claim: "u"},
 		Owners: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "s"}}}
 	bare := ask
 	bare.Mark, bare.Owners = retention.Mark{}, nil
-	const marked = `{"csi-reclaimer.io/statefulset":"db/s/0/Delete"}`
+	const marked = `{"csi-reclaimer.io/statefulset":"db/s/0/Delete/u"}`
 	for sentence, c := range map[string]struct {
 		ask                 retention.Ask
 		annotations, owners string
@@ -89,7 +89,8 @@ func TestAWriteThatIsUndoneFails(t *testing.T) {
 		"it stays":              {ask, marked, `[{"uid":"s"}]`, false},
 		"the mark is gone":      {ask, `{}`, `[{"uid":"s"}]`, true},
 		"the owner is gone":     {ask, marked, `[]`, true},
-		"another mark":          {ask, `{"csi-reclaimer.io/statefulset":"db/s/1/Delete"}`, `[{"uid":"s"}]`, true},
+		"another mark":          {ask, `{"csi-reclaimer.io/statefulset":"db/s/1/Delete/u"}`, `[{"uid":"s"}]`, true},
+		"a mark of another":     {ask, `{"csi-reclaimer.io/statefulset":"db/s/0/Delete/v"}`, `[{"uid":"s"}]`, true},
 		"another owner":         {ask, marked, `[{"uid":"t"}]`, true},
 		"nothing is left":       {bare, `{}`, `[]`, false},
 		"the mark is left":      {bare, marked, `[]`, true},

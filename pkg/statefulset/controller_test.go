@@ -37,7 +37,7 @@ func TestAClaimWithAPodIsMarked(t *testing.T) {
 	w.claim("data-db-0")
 	w.claim("data-db-1")
 	w.settle()
-	w.expectCalls("get set", "patch claim data-db-0 db/set-db/0/Delete []")
+	w.expectCalls("get set", "patch claim data-db-0 db/set-db/0/Delete/claim-data-db-0 []")
 	w.set("db", retains)
 	w.settle()
 	w.expectCalls("get set", "patch claim data-db-0  []")
@@ -100,6 +100,13 @@ func TestWhatKeepsACondemnedClaim(t *testing.T) {
 		"another claim has its name": func(w *world) {
 			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "2" })
 		},
+		"the claim was restored, with its annotations": func(w *world) {
+			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "2" })
+			w.sync()
+		},
+		"the claim gets the annotations of a backup": func(w *world) {
+			w.claim("data-db-1", copied("db/set-db/1/Delete/before"))
+		},
 		"the claim is being deleted": func(w *world) {
 			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
 		},
@@ -137,9 +144,38 @@ func TestWhatKeepsACondemnedClaim(t *testing.T) {
 	}
 }
 
+// A claim that was restored from a backup, or applied from what kubectl get has shown, is another claim with the same
+// annotations. It is kept as long as it has had no pod, and has the rights of any other claim once it has one.
+func TestARestoredClaimIsKeptUntilItHasHadAPod(t *testing.T) {
+	w := condemned(t, Config{})
+	w.reconcileClaim()
+	w.expectCalls("get claim", "get pod", "get set", "delete claim data-db-1")
+	delete(w.live, "ns/data-db-1")
+	w.settle()
+	w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "restored" },
+		copied("db/set-db/1/Delete/claim-data-db-1"))
+	w.settle()
+	w.expectCalls("get set", "patch claim data-db-1  []")
+	w.clock.Step(time.Hour)
+	w.reconcileClaim()
+	w.expectCalls()
+	if w.deleted("data-db-1") {
+		t.Fatal("the restored claim is deleted")
+	}
+	w.set("db", replicas(2))
+	w.pod("db", 1)
+	w.settle()
+	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete/restored []")
+}
+
 func unmarked(o *v1.PersistentVolumeClaim) { o.Annotations = nil }
 
+// marked gives a claim a mark of its own, copied one of another claim.
 func marked(value string) func(*v1.PersistentVolumeClaim) {
+	return func(o *v1.PersistentVolumeClaim) { copied(value + "/" + string(o.UID))(o) }
+}
+
+func copied(value string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, MarkAnnotation, value) }
 }
 
@@ -251,10 +287,10 @@ func TestWhereKubernetesDoesNotHaveThePolicy(t *testing.T) {
 	w.pod("db", 1)
 	w.claim("data-db-1")
 	w.settle()
-	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete [StatefulSet/db]")
+	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete/claim-data-db-1 [StatefulSet/db]")
 	w.set("db", replicas(1))
 	w.settle()
-	w.expectCalls("get pod", "get set", "patch claim data-db-1 db/set-db/1/Delete [Pod/db-1]")
+	w.expectCalls("get pod", "get set", "patch claim data-db-1 db/set-db/1/Delete/claim-data-db-1 [Pod/db-1]")
 	for _, ref := range w.live["ns/data-db-1"].OwnerReferences {
 		if ref.Controller != nil || ref.BlockOwnerDeletion != nil {
 			t.Errorf("owner %+v", ref)

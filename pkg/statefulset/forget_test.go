@@ -71,7 +71,7 @@ func TestWorkOnWhatIsGone(t *testing.T) {
 // TestAnotherOfTheName: what was seen of an object says nothing of the next one with its name.
 func TestAnotherOfTheName(t *testing.T) {
 	w := condemned(t, Config{})
-	w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "next" })
+	w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "next" }, marked("db/set-db/1/Delete"))
 	w.sync()
 	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
 		t.Error("the claim before is remembered")

@@ -324,7 +324,7 @@ func TestWhatIsKept(t *testing.T) {
 func TestARecordHasAllThatIsDecidedFrom(t *testing.T) {
 	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data-db-0", UID: "u",
 		ResourceVersion: "7", Finalizers: []string{"kubernetes.io/pvc-protection"}, DeletionTimestamp: ptr.To(metav1.Now()),
-		Annotations:     map[string]string{MarkAnnotation: "db/s/0/Delete", HoldAnnotation: ""},
+		Annotations:     map[string]string{MarkAnnotation: "db/s/0/Delete/u", HoldAnnotation: ""},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "db-0", UID: "p"}}}}
 	c, _, err := recordClaim(o, false)
 	if err != nil {

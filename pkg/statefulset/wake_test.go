@@ -59,7 +59,7 @@ func TestASetThatLacksAPodIsWoken(t *testing.T) {
 	w.pod("db", 1)
 	w.claim("data-db-1")
 	w.settle()
-	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete []", "patch set db woken=false")
+	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete/claim-data-db-1 []", "patch set db woken=false")
 	if events := w.recorded(); len(events) > 0 || value(w.metrics.woken) != 1 {
 		t.Errorf("Events %q", events)
 	}

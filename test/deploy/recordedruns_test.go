@@ -24,7 +24,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -284,7 +283,6 @@ func claimsOfSets(ctx context.Context, t *testing.T, r live) {
 	makeClaimOf(ctx, t, set, func(claim *v1.PersistentVolumeClaim) {
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: other.Name,
 			UID: other.UID}}
-		claim.Annotations = map[string]string{statefulset.MarkAnnotation: fmt.Sprintf("kept/%s/0/Delete", set.UID)}
 	})
 	makeSet(ctx, t, namespace, "loses", 1, nil)
 	for {

@@ -99,9 +99,7 @@ func makeScaledDown(ctx context.Context, t *testing.T, namespace string) {
 	t.Helper()
 	set := makeSet(ctx, t, namespace, "scaled", 0, map[string]string{statefulset.GraceAnnotation: "long"})
 	makeClaimOf(ctx, t, set, func(claim *v1.PersistentVolumeClaim) {
-		claim.Annotations = map[string]string{
-			statefulset.MarkAnnotation: fmt.Sprintf("scaled/%s/0/Delete", set.UID), statefulset.HoldAnnotation: "",
-		}
+		claim.Annotations = map[string]string{statefulset.HoldAnnotation: ""}
 	})
 }
 
@@ -135,8 +133,13 @@ func makeClaimOf(ctx context.Context, t *testing.T, set *appsv1.StatefulSet, cha
 	t.Helper()
 	claim := unboundClaim("data-" + set.Name + "-0")
 	change(claim)
-	_, err := client.CoreV1().PersistentVolumeClaims(set.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	mustOf(t)(err)
+	must, claims := mustOf(t), client.CoreV1().PersistentVolumeClaims(set.Namespace)
+	claim, err := claims.Create(ctx, claim, metav1.CreateOptions{})
+	must(err)
+	mark := fmt.Sprintf(`{"metadata":{"annotations":{%q:"%s/%s/0/Delete/%s"}}}`, statefulset.MarkAnnotation, set.Name,
+		set.UID, claim.UID)
+	_, err = claims.Patch(ctx, claim.Name, types.MergePatchType, []byte(mark), metav1.PatchOptions{})
+	must(err)
 }
 
 // unboundClaim returns a claim for which nobody makes a volume.

@@ -92,9 +92,12 @@ func replicaWords(f retention.Facts) string {
 // addMark reports what volume-guard has noted on the claim.
 func addMark(s *explain.Explanation, c Claim) {
 	switch m := c.Mark; {
-	case m != retention.Mark{}:
+	case c.OwnMark():
 		s.AddFact("Mark", "it had pod %s of the set with UID %s, and whenScaled was %s then",
 			retention.Set{Name: m.Set}.PodName(m.Ordinal), m.UID, m.WhenScaled)
+	case m != retention.Mark{}:
+		s.AddFact("Mark", "the annotation %s is a copy of that of another claim, with UID %s: the claim counts as one that "+
+			"had no pod", retention.MarkAnnotation, m.Claim)
 	case c.Marked:
 		s.AddFact("Mark", "the annotation %s is not valid: the claim counts as one that had no pod",
 			retention.MarkAnnotation)

@@ -85,6 +85,11 @@ func TestExplainClaimOfSet(t *testing.T) {
 			env.scaled(2)
 			env.claims[2].Annotations[retention.MarkAnnotation] = "set/2"
 		}, nil, []string{"Mark         the annotation csi-reclaimer.io/statefulset is not valid"}},
+		"a mark of another claim": {func(env *environment) {
+			env.policy(retains, deletes)
+			env.scaled(2)
+			env.claims[2].Annotations[retention.MarkAnnotation] = "db/set/2/Delete/before"
+		}, nil, []string{"Mark         the annotation csi-reclaimer.io/statefulset is a copy of that of another claim"}},
 		"by annotation": {func(env *environment) { env.annotate(both) }, nil, []string{
 			"whenScaled Delete (annotation csi-reclaimer.io/claim-retention)",
 			"Scaled away  deleted (ScaledDown); kept if volume-guard does not run"}},

@@ -140,7 +140,7 @@ func (env *environment) scaled(replicas int) {
 // mark marks a claim as volume-guard does.
 func mark(claim *v1.PersistentVolumeClaim, set types.UID, ordinal int, when retention.Retention) {
 	claim.Annotations[retention.MarkAnnotation] = retention.Mark{Set: "db", UID: set, Ordinal: ordinal,
-		WhenScaled: when}.String()
+		WhenScaled: when, Claim: claim.UID}.String()
 }
 
 // guard has a replica of volume-guard hold its Lease.

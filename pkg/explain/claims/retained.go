@@ -139,7 +139,7 @@ const reasonSetGone = string(retention.ReasonSetGone)
 func evidenceOf(c Claim, f retention.Facts, set Set) (evidence string, likely bool) {
 	created := c.ByController && !ownedByPod(c)
 	switch {
-	case c.Mark.Set == set.Name && c.Mark.UID == set.UID && c.Mark.Ordinal == f.Ordinal:
+	case c.OwnMark() && c.Mark.Set == set.Name && c.Mark.UID == set.UID && c.Mark.Ordinal == f.Ordinal:
 		return "its annotation " + retention.MarkAnnotation + " names the set", false
 	case slices.ContainsFunc(c.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == set.UID }):
 		return "the set owns it", false
@@ -156,7 +156,7 @@ func evidenceOf(c Claim, f retention.Facts, set Set) (evidence string, likely bo
 func evidenceOfGone(c Claim) string {
 	_, _, numbered := retention.SplitClaimName(c.Name)
 	switch {
-	case c.Mark != retention.Mark{}:
+	case c.OwnMark():
 		return fmt.Sprintf("its annotation %s names StatefulSet %s, UID %s", retention.MarkAnnotation, c.Mark.Set,
 			c.Mark.UID)
 	case c.ByController && !ownedByPod(c) && numbered:

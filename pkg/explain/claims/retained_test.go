@@ -105,7 +105,12 @@ func TestRetained(t *testing.T) {
 		"scaled away, with the mark of another name": {func(env *environment) {
 			env.scaled(2)
 			env.claims[2].ManagedFields = nil
-			env.claims[2].Annotations[retention.MarkAnnotation] = "other/set/2/Retain"
+			env.claims[2].Annotations[retention.MarkAnnotation] = "other/set/2/Retain/" + string(env.claims[2].UID)
+		}, []string{"data-db-2? db"}, nil},
+		"scaled away, with the mark of another claim": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			env.claims[2].Annotations[retention.MarkAnnotation] = "db/set/2/Retain/before"
 		}, []string{"data-db-2? db"}, nil},
 		"an ephemeral claim": {func(env *environment) {
 			env.scaled(2)

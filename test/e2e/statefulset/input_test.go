@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestBadInput plays what people write by mistake: an Event, and nothing is deleted.
@@ -105,12 +106,15 @@ func testNamesCollide(env *environment) {
 // testForgedMark: who may annotate a claim may not be allowed to delete it.
 func testForgedMark(env *environment) {
 	s := env.runningSet(1, onScaledown)
-	mark := env.claimNamed("data-web-0").Annotations[markAnnotation]
+	o := s.object()
 	var kept []disk
 	for _, name := range []string{"other", "data-web-7", "data-other-0"} {
 		claim := env.template(name)
-		claim.Annotations = map[string]string{markAnnotation: mark}
-		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(env.Ctx, &claim, metav1.CreateOptions{})
+		claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
+		made, err := claims.Create(env.Ctx, &claim, metav1.CreateOptions{})
+		env.Must(err)
+		_, err = claims.Patch(env.Ctx, name, types.MergePatchType,
+			[]byte(annotationPatch(markAnnotation, s.mark(o, 0, onScaledown, made.UID))), metav1.PatchOptions{})
 		env.Must(err)
 		kept = append(kept, env.writeTo(env.claimNamed(name)))
 	}

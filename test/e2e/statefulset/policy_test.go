@@ -23,6 +23,7 @@ func TestPolicy(t *testing.T) {
 		scenario{"ordinals.start moves up", testStart},
 		scenario{"several templates", testTemplates},
 		scenario{"pre-provisioned claims are kept if they were never used", testPreprovisioned},
+		scenario{"a claim that is restored from a backup is kept until it has had a pod", testRestored},
 		scenario{"a set that is created again with fewer replicas keeps the claims of the old one", testCreatedAgain},
 		scenario{"each policy is turned into each other while pods run", testTurnedInUse},
 		scenario{"turned to Delete after the scale-down, the claim is kept", testTurnedToDelete},
@@ -131,6 +132,35 @@ func testTemplates(env *environment) {
 	s.delete(metav1.DeletePropagationForeground)
 	s.waitGone()
 	s.expectDeleted(first...)
+}
+
+// testRestored restores a claim that was scaled away, as backups do: with its labels and annotations.
+func testRestored(env *environment) {
+	s := env.runningSet(2, onScaledown)
+	old := s.write(1)
+	backup := s.claim(1)
+	s.abandon()
+	s.expectDeleted(old)
+	restored := env.template(backup.Name)
+	restored.Labels = backup.Labels
+	restored.Annotations = map[string]string{markAnnotation: backup.Annotations[markAnnotation]}
+	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(env.Ctx, &restored, metav1.CreateOptions{})
+	env.Must(err)
+	d := s.write(1)
+	s.waitClaim(1, "without the mark of the other claim", func(claim *v1.PersistentVolumeClaim) bool {
+		return claim != nil && claim.Annotations[markAnnotation] == ""
+	})
+	s.barrier()
+	d.isKept()
+
+	s.setFirstReady(true)
+	s.scale(2)
+	s.waitPods(0, 2)
+	d.isKept()
+	s.waitPrepared(onScaledown)
+	s.scale(1)
+	s.waitPods(0, 1)
+	s.expectDeleted(d)
 }
 
 // waitMarked waits until claims have marks, and an owner if a deletion of the set deletes them.

@@ -134,6 +134,6 @@ func (s *set) waitSettled() {
 		pod := s.pods()[s.podName(1)]
 		return o.Status.ObservedGeneration == o.Generation && pod != nil && isReady(pod) && len(s.pods()) == 2 &&
 			claim != nil && claim.DeletionTimestamp == nil && owner(claim, "Pod") == nil &&
-			claim.Annotations[markAnnotation] == s.mark(o, 1, onScaledown)
+			claim.Annotations[markAnnotation] == s.mark(o, 1, onScaledown, claim.UID)
 	})
 }

@@ -357,7 +357,7 @@ func (s *set) waitPrepared(p policy) {
 			}
 			mark := ""
 			if marked {
-				mark = s.mark(o, n, p)
+				mark = s.mark(o, n, p, claim.UID)
 			}
 			ref := owner(claim, "StatefulSet")
 			return owner(claim, "Pod") == nil && (ref != nil) == (p.WhenDeleted == remove) &&
@@ -366,9 +366,9 @@ func (s *set) waitPrepared(p policy) {
 	}
 }
 
-// mark is that of the claim of an ordinal with a pod.
-func (s *set) mark(o *appsv1.StatefulSet, ordinal int, p policy) string {
-	return fmt.Sprintf("%s/%s/%d/%s", s.name, o.UID, ordinal, p.WhenScaled)
+// mark is that of a claim of an ordinal with a pod.
+func (s *set) mark(o *appsv1.StatefulSet, ordinal int, p policy, claim types.UID) string {
+	return fmt.Sprintf("%s/%s/%d/%s/%s", s.name, o.UID, ordinal, p.WhenScaled, claim)
 }
 
 // waitClaim waits until the claim of an ordinal is as wanted; want gets nil for none.

@@ -12,7 +12,7 @@ func (k *worker) cluster(s *state) {
 		}
 		k.collectClaim(s, n)
 		k.Can(s.claims[n].terminating && !k.uses(s, n), move{claimIsRemoved, 0, n},
-			func(c *scene) { c.claims[n] = claim{} })
+			func(c *scene) { c.removeClaim(n) })
 	}
 }
 

@@ -4,8 +4,9 @@
 //   - S1: no claim is deleted that its policy keeps, neither by volume-guard nor through an owner reference that it
 //     has added. A claim goes when its set, of the same UID, said Delete while the claim had a pod, says Delete, and
 //     does not have the ordinal; or when the set says Delete and is deleted with its dependents. Before a claim
-//     without a pod is deleted a grace period passes. Claims that have had no pod stay, and so do those that
-//     somebody holds or that have another owner, and all claims of a set that is deleted without its dependents.
+//     without a pod is deleted a grace period passes. Claims that have had no pod stay, also restored ones with
+//     the annotations of another; and so do those that somebody holds or that have another owner, and all claims of a
+//     set that is deleted without its dependents.
 //   - S2: no claim and no pod is deleted other than the one that was judged.
 //   - L1: every state leads to rest, and at rest no claim is left that the policy condemns.
 //   - L2: at rest no set lacks a pod, unless that waits for a person, which is reported.

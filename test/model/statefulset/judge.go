@@ -222,6 +222,8 @@ func (c *scene) needless(n, slot int) string {
 	case c.Replicas == 0:
 	case c.removing && (at.mark.set > 0 || at.sets[slot] == plain):
 		return "L3: a claim has what was to be removed"
+	case marked && at.mark.of != at.uid:
+		return "L3: a claim has the mark of another one"
 	case !s.exists && marked && at.sets[slot] == noRef, s.exists && marked && s.says().keeps():
 		return "L3: a claim has a mark that nothing needs"
 	case !s.exists, s.terminating:

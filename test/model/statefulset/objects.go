@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -209,7 +210,7 @@ func (m *machine) claimObject(n int, c claim) *v1.PersistentVolumeClaim {
 			when = engine.Delete
 		}
 		o.Annotations[engine.MarkAnnotation] = engine.Mark{Set: m.setName(m.name(slot)), UID: setUID(slot), Ordinal: n,
-			WhenScaled: when}.String()
+			WhenScaled: when, Claim: claimUID(n, c.mark.of)}.String()
 	}
 	add := func(kind ref, version, resource, name string, uid types.UID) {
 		if kind == noRef {
@@ -236,7 +237,8 @@ func (m *machine) claimObject(n int, c claim) *v1.PersistentVolumeClaim {
 func (c claim) patched(m engine.Mark, owners []metav1.OwnerReference) claim {
 	c.mark, c.sets, c.pods, c.foreign = mark{}, [maxSets]ref{}, [2]podRef{}, noRef
 	if m != (engine.Mark{}) {
-		c.mark = mark{set: uint8(numberIn(string(m.UID), "set") + 1), deletes: m.WhenScaled == engine.Delete}
+		c.mark = mark{set: uint8(numberIn(string(m.UID), "set") + 1), deletes: m.WhenScaled == engine.Delete,
+			of: uint8(numberIn(string(m.Claim), fmt.Sprintf("claim-%d-", m.Ordinal)))}
 	}
 	for _, o := range owners {
 		kind := plain

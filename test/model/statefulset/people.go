@@ -100,7 +100,15 @@ func (k *worker) usePods(s *state, n int) {
 
 // editClaim are the changes of a claim.
 func (k *worker) editClaim(s *state, n int) {
-	at := s.claims[n]
+	at, was := s.claims[n], s.backups[n]
+	k.User(was.there && !at.terminating && (at.uid == 0 || at.mark != was.mark), s.left.Restore,
+		move{userRestoresClaim, 0, n}, func(c *scene) {
+			c.left.Restore--
+			c.restoreClaim(n)
+			if c.left.Restore == 0 {
+				c.backups = [maxOrdinals]backup{}
+			}
+		})
 	if at.uid == 0 || at.terminating {
 		return
 	}
@@ -110,7 +118,7 @@ func (k *worker) editClaim(s *state, n int) {
 	})
 	k.User(at.hold, s.left.Unhold, move{userEndsHold, 0, n}, func(c *scene) {
 		c.left.Unhold--
-		c.claims[n].hold = false
+		c.claims[n].hold, c.history[n].held = false, false
 	})
 	k.User(true, s.left.Claim, move{userDeletesClaim, 0, n}, func(c *scene) {
 		c.left.Claim--

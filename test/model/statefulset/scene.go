@@ -45,6 +45,25 @@ func (c *scene) createClaim(n int) {
 	c.history[n] = history{}
 }
 
+// removeClaim ends a claim, of which a backup is left where users restore them.
+func (c *scene) removeClaim(n int) {
+	if was := c.claims[n]; c.left.Restore > 0 {
+		c.backups[n] = backup{there: true, hold: was.hold, mark: was.mark}
+	}
+	c.claims[n] = claim{}
+}
+
+// restoreClaim applies a claim as a backup has it, or what kubectl get has shown: the annotations come back, and the
+// owners and the UID do not. A claim of the name that is there gets the annotations.
+func (c *scene) restoreClaim(n int) {
+	if c.claims[n].uid == 0 {
+		c.createClaim(n)
+	}
+	at, was := &c.claims[n], c.backups[n]
+	at.hold, at.mark = at.hold || was.hold, was.mark
+	c.history[n].mustScale, c.history[n].mustDelete = [maxSets]bool{}, [maxSets]bool{}
+}
+
 // createSet creates a set from the number of the set on.
 func (c *scene) createSet(slot int) {
 	s := set{exists: true, start: c.Start, replicas: c.Size}

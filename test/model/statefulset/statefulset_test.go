@@ -92,7 +92,7 @@ func judged() (*scene, *session) {
 	k := newWorker(w)
 	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
 	c.pods[0][0], c.sets[0].replicas = pod{}, 0
-	c.claims[0].mark = mark{set: 1, deletes: true}
+	c.claims[0].mark = mark{set: 1, deletes: true, of: 1}
 	h := &c.history[0]
 	h.grace, h.mustScale[0], h.mustDelete[0] = true, true, true
 	return c, &session{on: true, claim: c.claims[0], setSeen: engine.Found, set: 1, as: c.sets[0], podSeen: engine.Absent,
@@ -277,6 +277,7 @@ func TestRestIsJudged(t *testing.T) {
 		"and its mark":          {func(c *scene) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
 		"without dependents":    {func(c *scene) { c.removeSet(0, orphan) }, "L3"},
 		"and what was added":    {func(c *scene) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
+		"the mark of another":   {func(c *scene) { runs(c); c.claims[0].mark.of = 2 }, "L3"},
 		"a mark without policy": {func(c *scene) { runs(c); c.sets[0].annotation = none }, "L3"},
 		"an owner without policy": {func(c *scene) {
 			runs(c)

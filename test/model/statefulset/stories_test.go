@@ -18,8 +18,8 @@ type script struct {
 func begin(t *testing.T, w World) *script {
 	w.Ordinals, w.Size, w.Settled, w.Counts = max(w.Ordinals, 1), max(w.Size, 1), true, true
 	w.Ways, w.Turns = all(), []policy{none, retain, whenScaled, whenDeleted, both}
-	w.Budget = Budget{Scale: 9, Turn: 9, Delete: 1, Recreate: 1, Pod: 9, Claim: 1, Hold: 1, Unhold: 1, Gate: 9, Foreign: 1,
-		Crash: 1, Sync: 1, Stale: 1, Strip: 9}
+	w.Budget = Budget{Scale: 9, Turn: 9, Delete: 1, Recreate: 1, Pod: 9, Claim: 1, Restore: 9, Hold: 1, Unhold: 1, Gate: 9,
+		Foreign: 1, Crash: 1, Sync: 1, Stale: 1, Strip: 9}
 	k := newWorker(&w)
 	return &script{t: t, worker: k, now: decode(k.First())}
 }
@@ -330,4 +330,26 @@ func TestAClaimThatIsHeld(t *testing.T) {
 	s := begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(scale(0)).rest()
 	s.hasClaim(1).finds("").then(move{userEndsHold, 0, 0}).rest().hasClaim(0).finds("")
 	begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(remove(background)).rest().hasClaim(1)
+}
+
+// A claim that is restored from a backup stays as Kubernetes has it stay, until a pod has used it.
+func TestAClaimThatIsRestored(t *testing.T) {
+	for name, w := range map[string]World{"field": byField(whenScaled), "annotation": byAnnotation(both)} {
+		t.Run(name, func(t *testing.T) {
+			restored := move{userRestoresClaim, 0, 0}
+			s := begin(t, guarded(w)).then(podIsDeleted, podEnds, scale(0)).rest().hasClaim(0)
+			if s.now.backups[0].mark == (mark{}) {
+				t.Fatal("the backup has no mark")
+			}
+			s.then(restored).rest().hasClaim(2).finds("")
+			if c := s.now.claims[0]; c.mark != (mark{}) {
+				t.Errorf("claim %+v", c)
+			}
+			s.then(scale(1)).rest().hasClaim(2).runs().finds("")
+			if c := s.now.claims[0]; c.mark.of != 2 {
+				t.Errorf("claim %+v", c)
+			}
+			s.then(scale(0)).rest().hasClaim(0).finds("")
+		})
+	}
 }

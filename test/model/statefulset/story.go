@@ -21,6 +21,7 @@ const (
 	userHolds
 	userEndsHold
 	userDeletesClaim
+	userRestoresClaim
 	userRemovesMark
 	userRemovesReferences
 	userUninstalls
@@ -87,6 +88,7 @@ var sentences = [verbs]string{
 	userHolds:                  "a user adds the hold to claim %[1]d",
 	userEndsHold:               "a user removes the hold from claim %[1]d",
 	userDeletesClaim:           "a user deletes claim %[1]d",
+	userRestoresClaim:          "a user restores claim %[1]d from a backup, with its annotations",
 	userRemovesMark:            "a user removes the mark from claim %[1]d",
 	userRemovesReferences:      "a user removes set and pod from the owners of claim %[1]d",
 	userUninstalls:             "volume-guard is started with --release-finalizers",

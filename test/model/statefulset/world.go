@@ -94,6 +94,8 @@ type mark struct {
 	// set is the number of the set from 1.
 	set     uint8
 	deletes bool
+	// of is the UID of the claim that had the pod.
+	of uint8
 }
 
 // claim is a claim as the API server holds it. Its UID counts the claims of its name from 1.
@@ -131,6 +133,12 @@ type history struct {
 	late bool
 	// byPolicy: it was deleted because it was scaled away.
 	byPolicy bool
+}
+
+// backup is what a backup has of a claim beside its name.
+type backup struct {
+	there, hold bool
+	mark        mark
 }
 
 // end is how a set was deleted.
@@ -207,7 +215,9 @@ type state struct {
 	podUIDs   [maxSets][maxOrdinals]uint8
 	claimUIDs [maxOrdinals]uint8
 	history   [maxOrdinals]history
-	ends      [maxSets]end
+	// backups have the claims that were there last, where users restore them.
+	backups [maxOrdinals]backup
+	ends    [maxSets]end
 	// gate and managerGate: the API server and kube-controller-manager have StatefulSetAutoDeletePVC.
 	gate, managerGate bool
 	// foreignGone: the foreign owner is deleted. removing: volume-guard is being uninstalled.
@@ -291,6 +301,7 @@ func (s *state) number() {
 func (s *state) eachUID(pod func(name, n int, uid *uint8), claimOf func(n int, uid *uint8)) {
 	inClaim := func(n int, c *claim) {
 		claimOf(n, &c.uid)
+		claimOf(n, &c.mark.of)
 		for i := range c.pods {
 			if r := &c.pods[i]; r.kind != noRef {
 				pod(int(r.name), n, &r.uid)
@@ -308,6 +319,9 @@ func (s *state) eachUID(pod func(name, n int, uid *uint8), claimOf func(n int, u
 				pod(name, n, &o.pods[name][n].uid)
 			}
 		}
+	}
+	for n := range s.backups {
+		claimOf(n, &s.backups[n].mark.of)
 	}
 	inSession(int(s.late.on), &s.late.session)
 	for i := range s.lines {

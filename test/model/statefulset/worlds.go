@@ -50,9 +50,10 @@ type World struct {
 // Budget is how often each thing may happen in one history.
 type Budget struct {
 	// What people do. Scale: another number of replicas. Start: ordinals.start. Turn: another policy. Delete: of the set.
-	// Recreate: it is created again. Pod and Claim: one is deleted by hand. Strip: a mark or owners are removed. Gate: the
-	// feature gate is switched. Foreign: the other owner is deleted. Remove: volume-guard is uninstalled.
-	Scale, Start, Turn, Delete, Recreate, Pod, Claim, Hold, Unhold, Strip, Gate, Foreign, Remove uint8
+	// Recreate: it is created again. Pod and Claim: one is deleted by hand. Restore: a claim that is gone is applied as it
+	// was. Strip: a mark or owners are removed. Gate: the feature gate is switched. Foreign: the other owner is deleted.
+	// Remove: volume-guard is uninstalled.
+	Scale, Start, Turn, Delete, Recreate, Pod, Claim, Restore, Hold, Unhold, Strip, Gate, Foreign, Remove uint8
 	// What breaks. Crash: a replica ends. API: calls that fail, or whose answer is lost. Late: a replica ends, and its
 	// call arrives later. Manager: kube-controller-manager starts again. Sync: its controller syncs for no reason. Stale:
 	// the scheduler binds a pod whose claim is terminating.
@@ -62,7 +63,7 @@ type Budget struct {
 // Worlds are the bounds that are explored.
 func Worlds() []World {
 	var worlds []World
-	for _, some := range [][]World{scaled(), wide(), turned(), ended(), shared(), broken(), deep()} {
+	for _, some := range [][]World{scaled(), wide(), turned(), ended(), shared(), restored(), broken(), deep()} {
 		worlds = append(worlds, some...)
 	}
 	for i := range worlds {
@@ -77,6 +78,7 @@ const (
 	oneOrdinal = "one ordinal: what is decided of a claim depends on its own pod alone, and worlds of their own have two"
 	upToDate   = "watches: what they show permits nothing, and the worlds in which they lag are about the same moves"
 	oneLeader  = "one replica: a second does what one does after a crash, and two have a world of their own"
+	ownersGone = "owners: a backup leaves them out, and a claim that is applied with them is Kubernetes' to collect"
 	inOrder    = "OrderedReady: with one ordinal Parallel differs only in claims of pods that wait"
 )
 
@@ -290,6 +292,30 @@ func shared() []World {
 			Name: "set, uninstalled", About: "volume-guard is uninstalled at any moment",
 			Constant: oneOrdinal + "; " + oneLeader,
 			Policy:   both, Lag: true, Budget: Budget{Scale: 2, Remove: 1},
+		},
+	}
+}
+
+// restored are about claims that come back with the annotations of those that have gone.
+func restored() []World {
+	return []World{
+		{
+			Name:     "set, restored",
+			About:    "a claim that was scaled away is restored from a backup, and the set scaled again",
+			Constant: oneOrdinal + "; " + ownersGone,
+			Gate:     true, Policy: whenScaled, Lag: true, Budget: Budget{Scale: 2, Restore: 1},
+		},
+		{
+			Name: "set, restored, annotation", About: "the same by annotation, and the set is deleted",
+			Constant: oneOrdinal + "; " + upToDate + "; " + ownersGone,
+			Policy:   both, Ways: all(), Budget: Budget{Scale: 2, Delete: 1, Recreate: 1, Restore: 2},
+		},
+		{
+			Name:     "set, restored, deleted by hand",
+			About:    "pods and claims are deleted by hand, claims restored, and the annotation turned",
+			Constant: oneOrdinal + "; " + upToDate + "; " + ownersGone,
+			Policy:   both, Turns: []policy{retain, both},
+			Budget: Budget{Scale: 1, Turn: 1, Pod: 1, Claim: 1, Hold: 1, Unhold: 1, Restore: 2},
 		},
 	}
 }

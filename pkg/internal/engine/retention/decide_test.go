@@ -110,6 +110,10 @@ func TestDecideOnACondemnedClaim(t *testing.T) {
 
 		"held":                  {facts(ready, held, allRead), Wait, ReasonClaimHeld, 0},
 		"an invalid annotation": {facts(ready, invalid, allRead), Wait, ReasonInvalidPolicy, 0},
+		"its mark is a copy":    {facts(ready, copiedMark, allRead), PatchClaim, ReasonPolicyRemoved, 0},
+		"its mark is a copy, and not read": {
+			facts(ready, copiedMark), ReadSet, ReasonPolicyRemoved, 0},
+		"its mark was a copy": {facts(ready, unmarked, allRead), Wait, ReasonNeverUsed, 0},
 		"another controller": {
 			facts(ready, owned(controlling(foreignRef())), allRead), Wait, ReasonConflictingController, 0},
 		"another owner":          {facts(ready, owned(foreignRef()), allRead), Wait, ReasonOtherOwner, 0},
@@ -127,10 +131,12 @@ func TestDecideOnAClaimOfACondemnedPod(t *testing.T) {
 	checkDecisions(t, map[string]decision{
 		"the pod runs yet": {
 			facts(annotated, scaledDown, owned(podRef("pod"))), Wait, ReasonPodRemains, 0},
-		"the pod is terminating":     {facts(goes), ReadClaim, ReasonScaledDown, 0},
-		"the claim was read":         {facts(goes, claimRead), ReadPod, ReasonScaledDown, 0},
-		"the pod was read":           {facts(goes, claimRead, podRead), ReadSet, ReasonScaledDown, 0},
-		"all was read":               {facts(goes, allRead), DeleteClaim, ReasonScaledDown, 0},
+		"the pod is terminating": {facts(goes), ReadClaim, ReasonScaledDown, 0},
+		"the claim was read":     {facts(goes, claimRead), ReadPod, ReasonScaledDown, 0},
+		"the pod was read":       {facts(goes, claimRead, podRead), ReadSet, ReasonScaledDown, 0},
+		"all was read":           {facts(goes, allRead), DeleteClaim, ReasonScaledDown, 0},
+		"its mark is a copy, the pod is another's": {
+			facts(goes, copiedMark, podForeign, allRead), PatchClaim, ReasonPolicyRemoved, 0},
 		"nothing protects the claim": {facts(goes, unprotected, allRead), Wait, ReasonPodRemains, 0},
 		"held": {
 			facts(annotated, scaledDown, podTerminating, held, allRead), Wait, ReasonClaimHeld, 0},
@@ -169,6 +175,7 @@ func TestDecideOnAClaimThatIsTerminating(t *testing.T) {
 			facts(annotated, deleteBoth, terminatingClaim, owned(setRef("set")), allRead), Wait,
 			ReasonPodUsesTerminatingClaim, 0},
 		"without our mark":            warned(unmarked),
+		"its mark is a copy":          warned(copiedMark),
 		"names collide":               warned(shared),
 		"Kubernetes has the policy":   warned(func(f *Facts) { f.Set.Source = SourceField }),
 		"the policy keeps by scaling": warned(deleteWithSet),
@@ -196,6 +203,7 @@ func TestDecideOnAClaimWithoutItsSet(t *testing.T) {
 		"the set was read":      {facts(setAbsent, setRead), PatchClaim, ReasonSetGone, 0},
 		"the set was read too long ago": {
 			facts(setAbsent, func(f *Facts) { f.SetRead = old(3) }), ReadSet, ReasonSetGone, 0},
+		"its mark is a copy":          {facts(setAbsent, copiedMark, setRead), PatchClaim, ReasonSetGone, 0},
 		"its set has other templates": {facts(otherTemplates, setRead), PatchClaim, ReasonSetGone, 0},
 		"the set owns it": {
 			facts(setAbsent, owned(setRef("set")), read), Wait, ReasonSetDeleted, 0},
@@ -235,6 +243,11 @@ func TestDecideOnAChange(t *testing.T) {
 		"a mark that cannot be read": {facts(garbageMark, setRead), PatchClaim, ReasonPolicyApplied, 0},
 		"a mark that cannot be read, no pod": {
 			facts(garbageMark, podAbsent, setRead), PatchClaim, ReasonPolicyRemoved, 0},
+		"the mark is a copy": {facts(copiedMark, setRead), PatchClaim, ReasonPolicyApplied, 0},
+		"the mark is a copy, no pod": {
+			facts(copiedMark, podAbsent, setRead), PatchClaim, ReasonPolicyRemoved, 0},
+		"the mark is a copy, and the set does not get the claim": {
+			facts(annotated, deleteBoth, copiedMark, podAbsent, setRead), PatchClaim, ReasonPolicyRemoved, 0},
 		"the mark is of another ordinal": {
 			facts(func(f *Facts) { f.Claim.Mark.Ordinal = 2 }, setRead), PatchClaim, ReasonPolicyApplied, 0},
 		"the mark is of another set": {
@@ -272,13 +285,13 @@ func TestDecideOnAChange(t *testing.T) {
 			facts(annotated, owned(podRef("pod")), setRead), PatchClaim, ReasonPolicyApplied, 0},
 
 		"others remove it again and again": {
-			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Delete", Additions: 3} }),
+			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Delete/claim", Additions: 3} }),
 			Wait, ReasonContested, 0},
 		"others have removed it twice": {
-			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Delete", Additions: 2} }),
+			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Delete/claim", Additions: 2} }),
 			PatchClaim, ReasonPolicyApplied, 0},
 		"others have removed something else": {
-			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Retain", Additions: 3} }),
+			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Retain/claim", Additions: 3} }),
 			PatchClaim, ReasonPolicyApplied, 0},
 		"what is contested is removed": {
 			facts(retain, setRead, func(f *Facts) { f.Sight = Sight{Added: "", Additions: 3} }),

@@ -101,10 +101,12 @@ func (f Facts) given() bool {
 	return f.SetSeen == Found && f.Set.Gives(f.Claim.Name, f.Ordinal)
 }
 
-// marked reports whether the claim has the mark of this set and its ordinal.
+// marked reports whether the claim has a mark of its own that names this set and its ordinal. A claim that was restored
+// from a backup has a copy, and no pod ever used it.
 func (f Facts) marked() bool {
 	m := f.Claim.Mark
-	return f.given() && m.UID != "" && m.UID == f.Set.UID && m.Set == f.Set.Name && m.Ordinal == f.Ordinal
+	return f.given() && f.Claim.OwnMark() && m.UID != "" && m.UID == f.Set.UID && m.Set == f.Set.Name &&
+		m.Ordinal == f.Ordinal
 }
 
 // hasPod reports whether the claim has a pod of the set.

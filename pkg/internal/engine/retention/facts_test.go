@@ -27,7 +27,7 @@ func facts(alter ...func(*Facts)) Facts {
 	f := Facts{
 		Claim: Claim{
 			Namespace: "ns", Name: "data-db-1", UID: "claim", ResourceVersion: "10", Protected: true, Marked: true,
-			Mark: Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete},
+			Mark: Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"},
 		},
 		Ordinal: 1, SetSeen: Found, SetName: "db", PodSeen: Found,
 		Set: Set{
@@ -56,6 +56,7 @@ func both(alter ...func(*Facts)) func(*Facts) {
 
 func unmarked(f *Facts)         { f.Claim.Mark, f.Claim.Marked = Mark{}, false }
 func markRetain(f *Facts)       { f.Claim.Mark.WhenScaled = Retain }
+func copiedMark(f *Facts)       { f.Claim.Mark.Claim = "claim0" }
 func garbageMark(f *Facts)      { f.Claim.Mark = Mark{} }
 func held(f *Facts)             { f.Claim.Hold = true }
 func terminatingClaim(f *Facts) { f.Claim.Terminating = true }

@@ -15,7 +15,7 @@ func TestForeseeUnattended(t *testing.T) {
 	of := func(from Source, replicas int, seen Seen, owners ...metav1.OwnerReference) Facts {
 		f := Facts{
 			Claim: Claim{Name: "data-db-1", UID: "claim", Owners: owners, Marked: true,
-				Mark: Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete}},
+				Mark: Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"}},
 			Ordinal: 1, SetSeen: Found, SetName: "db", PodSeen: seen,
 			Set: Set{Name: "db", UID: "set", Replicas: replicas, Templates: []string{"data"}, Policy: always, Source: from},
 		}

@@ -19,7 +19,7 @@ import (
 
 const (
 	// MarkAnnotation on a claim says that it had a pod of a set, and what the policy of the set was then. Its value is
-	// NAME/UID/ORDINAL/WHENSCALED.
+	// NAME/UID/ORDINAL/WHENSCALED/CLAIM, with the UIDs of the set and of the claim.
 	MarkAnnotation = "csi-reclaimer.io/statefulset"
 	// WokenAnnotation on a set is the time at which the set was woken last.
 	WokenAnnotation = "csi-reclaimer.io/woken"
@@ -130,6 +130,8 @@ type Mark struct {
 	Ordinal int
 	// WhenScaled is what the policy of the set said of replicas that are scaled away, while the claim had a pod.
 	WhenScaled Retention
+	// Claim is the UID of the claim that had the pod. Backups and manifests copy annotations to other claims.
+	Claim types.UID
 }
 
 // String returns the value of the annotation, empty for no mark.
@@ -137,7 +139,7 @@ func (m Mark) String() string {
 	if m == (Mark{}) {
 		return ""
 	}
-	return fmt.Sprintf("%s/%s/%d/%s", m.Set, m.UID, m.Ordinal, m.WhenScaled)
+	return fmt.Sprintf("%s/%s/%d/%s/%s", m.Set, m.UID, m.Ordinal, m.WhenScaled, m.Claim)
 }
 
 // pod returns the name of the pod.
@@ -146,12 +148,12 @@ func (m Mark) pod() string { return Set{Name: m.Set}.PodName(m.Ordinal) }
 // ParseMark reads the value of the annotation. What is not a mark is none: such a claim is kept.
 func ParseMark(value string) Mark {
 	part := strings.Split(value, "/")
-	if len(part) != 4 || part[0] == "" || part[1] == "" {
+	if len(part) != 5 || part[0] == "" || part[1] == "" || part[4] == "" {
 		return Mark{}
 	}
 	ordinal, _ := strconv.Atoi(part[2])
 	when, _ := retentionOf(appsv1.PersistentVolumeClaimRetentionPolicyType(part[3]))
-	m := Mark{Set: part[0], UID: types.UID(part[1]), Ordinal: ordinal, WhenScaled: when}
+	m := Mark{Set: part[0], UID: types.UID(part[1]), Ordinal: ordinal, WhenScaled: when, Claim: types.UID(part[4])}
 	if m.String() != value {
 		return Mark{}
 	}
@@ -168,7 +170,8 @@ type Claim struct {
 	Protected bool
 	// Hold: it has HoldAnnotation.
 	Hold bool
-	// Mark is the value of MarkAnnotation; Marked: the claim has the annotation, with whatever value.
+	// Mark is the value of MarkAnnotation, which may be a copy of another claim's; Marked: the claim has the annotation,
+	// with whatever value.
 	Mark   Mark
 	Marked bool
 	Owners []metav1.OwnerReference
@@ -193,6 +196,9 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	_, c.Hold = o.Annotations[HoldAnnotation]
 	return c
 }
+
+// OwnMark reports whether the mark is of this very claim.
+func (c Claim) OwnMark() bool { return c.Mark.Claim != "" && c.Mark.Claim == c.UID }
 
 // Pod is what decisions are made from of a pod. The zero value: there is none, or it is not known.
 type Pod struct {

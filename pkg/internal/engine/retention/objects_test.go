@@ -51,12 +51,12 @@ func TestClaimOf(t *testing.T) {
 	o.Namespace, o.Name, o.UID, o.ResourceVersion = "ns", "data-db-0", "claim", "7"
 	o.DeletionTimestamp = &metav1.Time{}
 	o.Finalizers = []string{"other", "kubernetes.io/pvc-protection"}
-	o.Annotations = map[string]string{MarkAnnotation: "db/set/0/Delete", HoldAnnotation: ""}
+	o.Annotations = map[string]string{MarkAnnotation: "db/set/0/Delete/claim", HoldAnnotation: ""}
 	o.OwnerReferences = []metav1.OwnerReference{controlling(setRef("set"))}
 	o.Spec.VolumeName = "pv"
 	want := Claim{
 		Namespace: "ns", Name: "data-db-0", UID: "claim", ResourceVersion: "7", Terminating: true, Protected: true,
-		Hold: true, Mark: Mark{Set: "db", UID: "set", WhenScaled: Delete}, Marked: true,
+		Hold: true, Mark: Mark{Set: "db", UID: "set", WhenScaled: Delete, Claim: "claim"}, Marked: true,
 		Owners: []metav1.OwnerReference{controlling(setRef("set"))}, Volume: "pv", Bound: true,
 	}
 	got := ClaimOf(o)
@@ -178,7 +178,8 @@ func TestWhichOrdinalsAreInRange(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	for _, m := range []Mark{
-		{Set: "db", UID: "1-2", Ordinal: 0, WhenScaled: Delete}, {Set: "db", UID: "1-2", Ordinal: 12},
+		{Set: "db", UID: "1-2", Ordinal: 0, WhenScaled: Delete, Claim: "3-4"},
+		{Set: "db", UID: "1-2", Ordinal: 12, Claim: "3-4"},
 	} {
 		if got := ParseMark(m.String()); got != m {
 			t.Errorf("%s reads as %+v", m, got)
@@ -188,11 +189,13 @@ func TestMarks(t *testing.T) {
 		t.Errorf("no mark is %q", Mark{})
 	}
 	for name, value := range map[string]string{
-		"empty": "", "a name": "db", "too short": "db/uid/0", "too long": "db/uid/0/Delete/", "no name": "/uid/0/Delete",
-		"no UID": "db//0/Delete", "no ordinal": "db/uid//Delete", "a word for it": "db/uid/one/Delete",
-		"a leading zero": "db/uid/01/Delete", "a sign": "db/uid/+1/Delete", "too large": "db/uid/99999999999999999999/Delete",
-		"no word": "db/uid/0/", "an unknown word": "db/uid/0/Recycle", "lowercase": "db/uid/0/delete",
-		"spaces": "db/uid/0/Delete ", "huge": strings.Repeat("db/", 100_000),
+		"empty": "", "a name": "db", "too short": "db/uid/0/Delete", "too long": "db/uid/0/Delete/c/",
+		"no name": "/uid/0/Delete/c", "no claim": "db/uid/0/Delete/",
+		"no UID": "db//0/Delete/c", "no ordinal": "db/uid//Delete/c", "a word for it": "db/uid/one/Delete/c",
+		"a leading zero": "db/uid/01/Delete/c", "a sign": "db/uid/+1/Delete/c",
+		"too large": "db/uid/99999999999999999999/Delete/c",
+		"no word":   "db/uid/0//c", "an unknown word": "db/uid/0/Recycle/c", "lowercase": "db/uid/0/delete/c",
+		"spaces": "db/uid/0/Delete /c", "huge": strings.Repeat("db/", 100_000),
 	} {
 		if m := ParseMark(value); m != (Mark{}) {
 			t.Errorf("%s: %+v", name, m)
@@ -201,12 +204,12 @@ func TestMarks(t *testing.T) {
 }
 
 func FuzzParseMark(f *testing.F) {
-	for _, seed := range []string{"", "db/uid/0/Delete", "db/uid/01/Retain", "///", "a/b/-1/Delete"} {
+	for _, seed := range []string{"", "db/uid/0/Delete/c", "db/uid/01/Retain/c", "////", "a/b/-1/Delete/c"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		m := ParseMark(value)
-		if m != (Mark{}) && (m.String() != value || m.UID == "" || m.Set == "") {
+		if m != (Mark{}) && (m.String() != value || m.UID == "" || m.Set == "" || m.Claim == "") {
 			t.Errorf("%q reads as %+v", value, m)
 		}
 	})

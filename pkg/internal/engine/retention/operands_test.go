@@ -23,6 +23,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"the UID":     func(f *Facts) { f.Set.UID = "set2" },
 			"the name":    func(f *Facts) { f.Claim.Mark.Set = "db2" },
 			"the ordinal": func(f *Facts) { f.Claim.Mark.Ordinal = 2 },
+			"the claim":   copiedMark, "a UID of the claim": func(f *Facts) { f.Claim.UID, f.Claim.Mark.Claim = "", "" },
 		}},
 		"the claim has a pod": {Facts.hasPod, facts(), map[string]func(*Facts){
 			"it is found": func(f *Facts) { f.PodSeen = Absent }, "a UID": noUID,
@@ -32,7 +33,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"the set is found": notFound, "the range": func(f *Facts) { f.Set.Replicas = 2 },
 		}},
 		"the claim is condemned": {Facts.Condemned, facts(scaledDown), map[string]func(*Facts){
-			"the mark": func(f *Facts) { f.Claim.Mark.UID = "set0" },
+			"the mark": func(f *Facts) { f.Claim.Mark.UID = "set0" }, "a mark of its own": copiedMark,
 			"its word": markRetain, "the policy": retain, "the set stays": setTerminating,
 			"the range": func(f *Facts) { f.Set.Replicas = 2 },
 		}},

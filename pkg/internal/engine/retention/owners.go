@@ -60,8 +60,8 @@ func (f Facts) owns(uid types.UID) bool {
 	return slices.ContainsFunc(f.Claim.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == uid })
 }
 
-// added reports whether this project has added the reference: the claim has a mark, and kube-controller-manager adds
-// references with controller=true.
+// added reports whether this project has added the reference, to this claim or to the one of which it is a copy: the
+// claim has a mark, and kube-controller-manager adds references with controller=true.
 func (f Facts) added(ref metav1.OwnerReference) bool {
 	m := f.Claim.Mark
 	return !isController(ref) && (ref.UID == m.UID || names(ref, m.pod()))
@@ -149,7 +149,7 @@ func (f Facts) mark(owners []metav1.OwnerReference) Mark {
 	case f.Shared, !needed:
 		return Mark{}
 	case f.hasPod():
-		return Mark{Set: f.Set.Name, UID: f.Set.UID, Ordinal: f.Ordinal, WhenScaled: p.WhenScaled}
+		return Mark{Set: f.Set.Name, UID: f.Set.UID, Ordinal: f.Ordinal, WhenScaled: p.WhenScaled, Claim: f.Claim.UID}
 	case p.WhenScaled == Retain:
 		now.WhenScaled = Retain // it is kept, whatever the policy says later, until it has a pod again
 	}

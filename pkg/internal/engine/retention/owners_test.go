@@ -12,7 +12,9 @@ func TestWhatAClaimIsToHave(t *testing.T) {
 	ours := []metav1.OwnerReference{setRef("set"), podRef("pod"), foreignRef()}
 	theirs := []metav1.OwnerReference{controlling(setRef("set")), controlling(podRef("pod")), foreignRef()}
 	has := func(refs []metav1.OwnerReference) func(*Facts) { return owned(refs...) }
-	mark := func(when Retention) Mark { return Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: when} }
+	mark := func(when Retention) Mark {
+		return Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: when, Claim: "claim"}
+	}
 	for name, c := range map[string]struct {
 		facts  Facts
 		mark   Mark

@@ -13,12 +13,16 @@ import (
 // The facts of a decision are what the claim is, what its set says, what its pod does, and what was read. The first
 // three are visited in every combination after all was read, and the fourth beside fewer states of the claim.
 
-// everyMark returns every mark that matters: none, one that cannot be read, the usual ones, and those of others.
+// everyMark returns every mark that matters: none, one that cannot be read, the usual ones, a copy of another claim's,
+// and those of others.
 func everyMark() []Mark {
 	return []Mark{
-		{}, {}, {Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete}, {Set: "db", UID: "set", Ordinal: 1},
-		{Set: "db", UID: "set0", Ordinal: 1, WhenScaled: Delete}, {Set: "db", UID: "set", Ordinal: 2, WhenScaled: Delete},
-		{Set: "db0", UID: "set", Ordinal: 1, WhenScaled: Delete},
+		{}, {}, {Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"},
+		{Set: "db", UID: "set", Ordinal: 1, Claim: "claim"},
+		{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim0"},
+		{Set: "db", UID: "set0", Ordinal: 1, WhenScaled: Delete, Claim: "claim"},
+		{Set: "db", UID: "set", Ordinal: 2, WhenScaled: Delete, Claim: "claim"},
+		{Set: "db0", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"},
 	}
 }
 
@@ -109,10 +113,10 @@ func ofThisSet(f Facts) bool {
 	return f.SetSeen == Found && f.Set.UID != "" && !f.Set.Terminating && slices.Contains(f.Set.Templates, "data")
 }
 
-// markedBySet reports whether the mark says that this set had a pod with the claim.
+// markedBySet reports whether the mark says that this set had a pod with this very claim.
 func markedBySet(f Facts) bool {
 	m := f.Claim.Mark
-	return m.UID == f.Set.UID && m.Set == "db" && m.Ordinal == 1
+	return m.UID == f.Set.UID && m.Set == "db" && m.Ordinal == 1 && m.Claim == f.Claim.UID
 }
 
 func podOfSet(f Facts) bool { return f.PodSeen == Found && f.Pod.Controller == f.Set.UID }
@@ -297,7 +301,7 @@ func TestNoCombinationOfObjectsBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := sets * pods * 8 * 7 * 37; visited != want {
+	if want := sets * pods * 8 * 8 * 37; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -307,7 +311,7 @@ func TestNoCombinationOfReadsBreaksAPromise(t *testing.T) {
 	visited := 0
 	owners := [][]metav1.OwnerReference{nil, {podRef("pod")}, {podRef("pod0")}}
 	sights := []Sight{{}, {CondemnedSince: ago(time.Minute - time.Nanosecond)}, {CondemnedSince: ago(time.Minute)}}
-	everySituation(everyMark()[:4], owners, func(f Facts) {
+	everySituation(everyMark()[:5], owners, func(f Facts) {
 		for i, r := range reads() {
 			f.ClaimRead, f.PodRead, f.SetRead, f.Sight = r[0], r[1], r[2], sights[2]
 			judge(t, f)
@@ -328,7 +332,7 @@ func TestNoCombinationOfReadsBreaksAPromise(t *testing.T) {
 			f.Shared, f.Rules.Removing, f.OtherPod = false, false, ""
 		}
 	})
-	if want := sets * pods * 8 * 4 * 3 * (10 + 2 + 7); visited != want {
+	if want := sets * pods * 8 * 5 * 3 * (10 + 2 + 7); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -339,6 +343,7 @@ func TestWhatIsNotKnownKeepsTheClaim(t *testing.T) {
 		"the set":            setUnknown,
 		"the pod":            podUnknown,
 		"the mark":           garbageMark,
+		"whose mark it is":   copiedMark,
 		"the templates":      func(f *Facts) { f.Set.Templates = nil },
 		"the UID of the set": func(f *Facts) { f.Set.UID = "" },
 		"the policy":         func(f *Facts) { f.Set.Policy = Policy{} },

@@ -141,6 +141,9 @@ func TestWhatIsReadLiveKeepsTheClaim(t *testing.T) {
 			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Terminating = true }), 0}}, ReasonClaimTerminating},
 		"it has no mark": {
 			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark, c.Marked = Mark{}, false }), 0}}, ReasonNeverUsed},
+		"its mark is a copy": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark.Claim = "claim0" }), 0}, {ReadSet, setIs(away), 0},
+				{PatchClaim, done(), 0}}, ReasonPolicyRemoved},
 		"its pod is back":       {[]answer{same, {ReadPod, podIs(), 0}}, ReasonPodRemains},
 		"the set was scaled up": {[]answer{same, gone, {ReadSet, setIs(), 0}}, ReasonInRange},
 		"the set is going": {
@@ -230,7 +233,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 
 func TestAClaimGetsItsMark(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, done(), 0})
-	want := Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete}
+	want := Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"}
 	if a := asked[1]; a.Mark != want || a.UID != "claim" || a.ResourceVersion != "10" || len(a.Owners) != 0 ||
 		a.Name != "data-db-1" {
 		t.Errorf("asks %+v", a)
