@@ -134,8 +134,8 @@ func (r attachmentEvents) Deleted(last attachment, _ bool) {
 }
 
 // ClaimShown takes what a watch of claims shows of a claim: each event but DELETED, and each item of a list. Together
-// with ClaimDeleted it spares the read of a claim before its volume is deleted; without them each claim is read. The
-// two are called in the order of the watch, from its beginning, and do not block. They are safe for concurrent use.
+// with ClaimDeleted it spares the read of a claim that has just ended; without them each claim is read. The two are
+// called in the order of the watch, from its beginning, and do not block. They are safe for concurrent use.
 func (r *Controller) ClaimShown(claim *v1.PersistentVolumeClaim) {
 	if claim.Spec.VolumeName == "" {
 		return
@@ -152,8 +152,8 @@ func (r *Controller) ClaimDeleted(last *v1.PersistentVolumeClaim) {
 	if last.Spec.VolumeName == "" {
 		return
 	}
-	r.apply(r.take(func(e *reclaiming.Engine, _ time.Time) reclaiming.Effects {
-		return e.ClaimDeleted(last.UID, last.Spec.VolumeName)
+	r.apply(r.take(func(e *reclaiming.Engine, now time.Time) reclaiming.Effects {
+		return e.ClaimDeleted(last.UID, last.Spec.VolumeName, now)
 	}))
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -32,6 +33,10 @@ func TestOrderOfADeletion(t *testing.T) {
 		"the claim's end was watched, and it was restored": {func(_ *world, r *Controller) {
 			r.ClaimDeleted(claimOf("pv", "claim-uid"))
 			r.ClaimShown(claimOf("pv", "newer"))
+		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"the claim's end was watched long ago": {func(w *world, r *Controller) {
+			r.ClaimDeleted(claimOf("pv", "claim-uid"))
+			w.clock.Step(session.LiveFor + time.Second)
 		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"a claim that named no volume was deleted": {func(_ *world, r *Controller) {
 			r.ClaimDeleted(claimOf("", "claim-uid"))
@@ -53,6 +58,30 @@ func TestOrderOfADeletion(t *testing.T) {
 				t.Errorf("comes back after %+v", next.Backoff)
 			}
 			w.expect(t, c.want...)
+		})
+	}
+}
+
+// A claim that was restored while the PV waited keeps the volume, also if the watch of claims has not shown it.
+func TestARestoredClaimThatNoWatchHasShownKeepsTheVolume(t *testing.T) {
+	for name, c := range map[string]struct{ waits, goes func(*volume.PV) }{
+		"the PV was held": {func(pv *volume.PV) { pv.Held = true }, func(pv *volume.PV) { pv.Held = false }},
+		"the PV was bound": {
+			func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			r.ClaimDeleted(claimOf("pv", "claim-uid"))
+			c.waits(&w.pv)
+			w.store(r, w.pv)
+			r.reconcile(t.Context(), "pv")
+			w.expect(t)
+			w.claim.Found, w.claim.UID, w.claim.VolumeName = true, "restored", "pv"
+			w.clock.Step(time.Hour)
+			c.goes(&w.pv)
+			w.store(r, w.pv)
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, "read claim")
 		})
 	}
 }

@@ -148,7 +148,7 @@ func (p *Replica) ShowClaim(i int) { p.Engine.ClaimShown(p.Names[i]) }
 
 // EndClaim has it show the end of a claim that named the PV.
 func (p *Replica) EndClaim(i int, claim types.UID) {
-	p.apply(p.Engine.ClaimDeleted(claim, p.Names[i]))
+	p.apply(p.Engine.ClaimDeleted(claim, p.Names[i], p.Now))
 }
 
 // Begin has a worker take a key, and work until it asks.

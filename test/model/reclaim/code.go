@@ -213,7 +213,8 @@ func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
 		if m.Activity != nil {
 			past = *m.Activity
 		}
-		w.flags(past.Done.VolumeDeleted, past.Done.PVDeleted, past.Done.Finalized, past.Adding != nil, past.Removing != nil)
+		w.flags(past.Done.VolumeDeleted, past.Done.PVDeleted, past.Done.Finalized, past.Adding != nil, past.Removing != nil,
+			past.ClaimEndedAt.Equal(now()))
 		w.claim(past.Done.Claim)
 		w.word(string(past.ClaimEnded))
 		for _, own := range []*reclaimtest.Expectation{past.Adding, past.Removing} {
@@ -237,9 +238,15 @@ func (r *reader) records(e *reclaimtest.Engine) {
 		m := &reclaimtest.Record{Activity: past}
 		e.Tracker.Records[uid] = m
 		m.History = r.history()
-		var put, took bool
-		r.flags(&past.Done.VolumeDeleted, &past.Done.PVDeleted, &past.Done.Finalized, &put, &took)
+		var put, took, justEnded bool
+		r.flags(&past.Done.VolumeDeleted, &past.Done.PVDeleted, &past.Done.Finalized, &put, &took, &justEnded)
 		past.Done.Claim, past.ClaimEnded = r.claim(), types.UID(r.word())
+		switch {
+		case justEnded:
+			past.ClaimEndedAt = now()
+		case past.ClaimEnded != "":
+			past.ClaimEndedAt = now().Add(-2 * reclaimtest.LiveFor)
+		}
 		if put {
 			past.Adding = &reclaimtest.Expectation{Version: r.word(), ProtectedAt: r.word()}
 		}

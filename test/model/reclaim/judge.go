@@ -76,11 +76,11 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 	}
 }
 
-// claimSeenGone reports whether the watch of claims may stand for a read: the claim is gone, and no other that names
-// the PV was delivered.
+// claimSeenGone reports whether the watch of claims may stand for a read: it has just shown the claim's end, the claim
+// is gone, and no other that names the PV was delivered.
 func (c *scene) claimSeenGone(i, slot int) bool {
 	p, live := c.pvs[slot], c.claims[slot]
-	return c.WatchClaims && !p.belongs(live.gen) && (!live.names(p) || c.lines[i].behindClaim(slot))
+	return c.lines[i].ends[slot] && !p.belongs(live.gen) && (!live.names(p) || c.lines[i].behindClaim(slot))
 }
 
 // judgeNeed judges a DeleteVolume by the need of another PV of the volume, or of the PV itself.

@@ -61,6 +61,16 @@ func (m *machine) Decode(b []byte) (*replica, []byte) {
 	return p, r.b
 }
 
+// ageEnd makes the end of a claim of the PV that the watch has shown too old.
+func ageEnd(p *replica, i int) {
+	if p.Cache[i] == nil {
+		return
+	}
+	if r := p.Engine.Tracker.Records[p.Cache[i].UID]; r != nil && r.Activity != nil && !r.Activity.ClaimEndedAt.IsZero() {
+		r.Activity.ClaimEndedAt = p.Now.Add(-2 * reclaimtest.LiveFor)
+	}
+}
+
 // age makes the live reads of the key being worked on too old.
 func age(p *replica, i int) {
 	f := &p.Workers[i].Session.Facts

@@ -156,6 +156,9 @@ func (c *scene) setClaim(slot int, now claim) {
 // showClaim has a replica see a change of a claim. One that names no PV concerns none.
 func (c *scene) showClaim(i int, what claimChange) {
 	slot := int(what.slot)
+	if what.claim.bound {
+		c.lines[i].ends[slot] = what.gone
+	}
 	switch {
 	case !what.claim.bound:
 	case what.gone:

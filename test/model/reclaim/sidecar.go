@@ -71,6 +71,12 @@ func (k *worker) watches(s *state, i int) {
 		nl.claims[nl.nClaims] = claimChange{}
 		n.showClaim(i, what)
 	})
+	for slot := range k.PVs {
+		k.Breaks(l.ends[slot], s.left.Slow, move{claimEndAges, i, slot}, func(n *scene) {
+			n.left.Slow--
+			n.ageEnd(i, slot)
+		})
+	}
 	k.Breaks(l.nClaims > 0, s.left.Relist, move{claimWatchStartsAnew, i, 0}, func(n *scene) {
 		n.left.Relist--
 		n.relistClaims(i)
@@ -102,9 +108,16 @@ func (c *scene) relistClaims(i int) {
 	l.claims, l.nClaims = [maxLag]claimChange{}, 0
 	for slot := range c.PVs {
 		if c.claims[slot].bound {
+			c.lines[i].ends[slot] = false
 			c.replica(i).ShowClaim(slot)
 		}
 	}
+}
+
+// ageEnd has the time pass for which the end of a claim counts that the watch has shown.
+func (c *scene) ageEnd(i, slot int) {
+	c.lines[i].ends[slot] = false
+	ageEnd(c.replica(i), slot)
 }
 
 // overlap are the ends of a leader: at once, or after another has taken over. Calls that it
@@ -195,6 +208,7 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
 			n.left.Slow--
 			n.lines[i].proof[slot] = proof{attachedBefore: proven.attachedBefore}
 			age(n.replica(i), slot)
+			n.ageEnd(i, slot)
 		})
 	}
 	act := int(ask.Action)

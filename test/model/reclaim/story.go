@@ -48,6 +48,7 @@ const (
 	watchDeliversAttachment
 	watchStartsAnew
 	watchDeliversClaim
+	claimEndAges
 	claimWatchStartsAnew
 	workerBegins
 	clockWakes
@@ -113,6 +114,7 @@ var sentences = map[verb]string{
 	watchDelivers:           "replica %[3]d sees a change of PV %[1]s",
 	watchDeliversAttachment: "replica %[3]d sees an attachment of PV %[1]s, or of its end",
 	watchStartsAnew:         "replica %[3]d loses its watch of PVs and starts it anew",
+	claimEndAges:            "replica %[3]d has seen the end of claim %[2]s for longer than that counts",
 	watchDeliversClaim:      "replica %[3]d sees a change of claim %[2]s",
 	claimWatchStartsAnew:    "replica %[3]d loses its watch of claims and starts it anew",
 	workerBegins:            "replica %[3]d reconciles PV %[1]s",

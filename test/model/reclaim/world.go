@@ -134,6 +134,8 @@ type line struct {
 	// calls and protects are the calls under way, by PV.
 	calls, protects [maxPVs]sent
 	proof           [maxPVs]proof
+	// ends: the watch of claims has just shown the end of a claim of the PV, and none that names it since.
+	ends [maxPVs]bool
 	// succeeded are the gens of the PVs, as bits, for which this process was answered that
 	// the volume is deleted.
 	succeeded [maxPVs]uint8

@@ -160,7 +160,7 @@ func claimWatches() []World {
 			Name: "claims watched, restored", About: "a claim that is restored with another UID, names the PV, and may be " +
 				"bound to it again",
 			PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, Relist: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, Relist: 1, Slow: 1},
 		},
 		{
 			Name: "claims watched, static", About: "a static PV, the claim made anew, the volume taken back",

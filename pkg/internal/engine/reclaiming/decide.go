@@ -239,7 +239,7 @@ func reclaim(s Facts, now time.Time) Decision {
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
 	case state == claimNamesPV:
 		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
-	case state == claimUnknown && !s.ClaimEnded:
+	case state == claimUnknown && !s.claimEnded(now):
 		return step(ReadClaim, ReasonReclaim)
 	}
 	switch {

@@ -182,10 +182,13 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, session.LiveFor+1) }),
 			do(ReadSiblings, ReasonReclaim)},
 		"the watch has shown the claim's end: reads none": {
-			with(func(s *Facts) { s.Claim, s.ClaimEnded = ClaimFacts{}, true }), do(DeleteVolume, ReasonReclaim)},
-		"the same, but a read has shown a claim that names the PV: keeps": {
+			with(func(s *Facts) { s.Claim, s.ClaimEndedAt = ClaimFacts{}, now() }), do(DeleteVolume, ReasonReclaim)},
+		"the watch has shown it too long ago: reads the claim": {
+			with(func(s *Facts) { s.Claim, s.ClaimEndedAt = ClaimFacts{}, now().Add(-session.LiveFor-1) }),
+			do(ReadClaim, ReasonReclaim)},
+		"the watch has shown the end, but a read a claim that names the PV: keeps": {
 			with(func(s *Facts) {
-				s.ClaimEnded, s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, true, "newer", "pv"
+				s.ClaimEndedAt, s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = now(), true, "newer", "pv"
 			}), looking(ReasonClaimNamesPV)},
 		"claim read too long ago: reads it again": {
 			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},

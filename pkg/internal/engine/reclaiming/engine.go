@@ -158,12 +158,12 @@ func (e *Engine) ClaimShown(pv string) {
 // ClaimDeleted takes the event of that watch that shows the end of a claim whose spec.volumeName was pv. A list that
 // does not have the claim is none: it may be older than the claim. It counts for the PV that has the name now, not for
 // one that a backup brings back later and that names the claim too: whether its claim comes back has to be read.
-func (e *Engine) ClaimDeleted(claim types.UID, pv string) (fx Effects) {
+func (e *Engine) ClaimDeleted(claim types.UID, pv string, now time.Time) (fx Effects) {
 	known, found := e.PVs.Get(pv)
 	if !found {
 		return fx
 	}
-	e.Tracker.claimEnded(known.UID, claim)
+	e.Tracker.claimEnded(known.UID, claim, now)
 	if e.Owns(known) && known.Deletable() {
 		fx.Keys = append(fx.Keys, known.Name)
 	}
@@ -269,7 +269,7 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	return Facts{
 		Rules: e.Rules, Leading: at.Leading, PV: pv, Done: m.Done, History: m.History, Contested: m.Contested,
-		DriverContested: m.DriverContested, ClaimEnded: m.ClaimEnded, Brake: e.Breaker.State, Log: at.Log,
+		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State, Log: at.Log,
 	}
 }
 

@@ -34,10 +34,11 @@ type Facts struct {
 
 	// Claim is what a live read of the PV's claim found.
 	Claim ClaimFacts
-	// ClaimEnded: the watch of claims has shown the end of the claim that the PV names, and since then no claim that
-	// names the PV. A UID never comes back, so this needs no read and does not grow old. Of a PV that is gone it is not
+	// ClaimEndedAt is when the watch of claims has shown the end of the claim that the PV names. Zero: it has not, or has
+	// shown a claim since that names the PV. It stands for a read of that moment, and counts as long: what the watch has
+	// not shown yet, such as a claim that was restored from a backup, only a read finds. Of a PV that is gone it is not
 	// known.
-	ClaimEnded bool
+	ClaimEndedAt time.Time
 
 	// Attachments counts the VolumeAttachments that name this PV or another PV of the
 	// same handle.
@@ -234,6 +235,11 @@ func (s Facts) claimState(now time.Time) claimState {
 		return claimGone
 	}
 	return claimExists
+}
+
+// claimEnded reports whether the watch has just shown the end of the claim, so that it need not be read.
+func (s Facts) claimEnded(now time.Time) bool {
+	return !s.ClaimEndedAt.IsZero() && now.Sub(s.ClaimEndedAt) <= session.LiveFor
 }
 
 // ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it

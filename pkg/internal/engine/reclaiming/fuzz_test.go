@@ -94,7 +94,7 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 			VolumeName: d.text("", "pv", "pv-2")},
 
 		SecretsRead: !d.yes(), AttachmentsCurrent: !d.yes(), Attachments: max(0, d.of(8)-6),
-		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(), ClaimEnded: d.yes(),
+		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(), ClaimEndedAt: d.read().Sent,
 		History: History{SeenAlive: d.yes(), SeenReleased: d.yes(), SeenProtected: d.yes(), Stripped: d.yes()},
 	}
 	if d.of(4) == 1 {
@@ -154,7 +154,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		s.Rules.IgnoreStatic && provisioner == "":
 		return "the settings or the past forbid it"
 	case readClaim && s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere,
-		!readClaim && (s.End.Gone || !s.ClaimEnded):
+		!readClaim && (s.End.Gone || s.ClaimEndedAt.Before(now().Add(-5*time.Second))):
 		return "its claim is not proven gone"
 	case s.Attachments > 0, !s.SecretsRead:
 		return "it is attached, or the Secret was not read"

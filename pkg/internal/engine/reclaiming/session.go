@@ -246,7 +246,7 @@ func (e *Engine) observePV(s *Session) (known bool) {
 	memory, known := e.Tracker.Of(f.PV)
 	f.Done, f.History, f.Contested, f.DriverContested = memory.Done, memory.History, memory.Contested,
 		memory.DriverContested
-	f.ClaimEnded = memory.ClaimEnded
+	f.ClaimEndedAt = memory.ClaimEndedAt
 	now := e.siblingsOf(s)
 	if f.SiblingsRead == (session.Read{}) || hasUnread(now, f.Siblings) {
 		f.Siblings, f.SiblingsRead = now, session.Read{}

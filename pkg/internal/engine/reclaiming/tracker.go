@@ -53,8 +53,9 @@ type Activity struct {
 	Removals    []time.Time
 	ContestedAt time.Time
 	// ClaimEnded is the UID of a claim of the PV whose end the watch of claims has shown, empty for none, or if it has
-	// shown a claim since that names the PV.
-	ClaimEnded types.UID
+	// shown a claim since that names the PV. ClaimEndedAt is when it has.
+	ClaimEnded   types.UID
+	ClaimEndedAt time.Time
 	// Tombstone is the PV's end, nil while it exists.
 	Tombstone *Tombstone
 }
@@ -73,8 +74,8 @@ type Memory struct {
 	History History
 	// Contested: the PV is, or the driver. DriverContested: the driver is.
 	Contested, DriverContested bool
-	// ClaimEnded: the watch of claims has shown the end of the claim that the PV names.
-	ClaimEnded bool
+	// ClaimEndedAt is when the watch of claims has shown the end of the claim that the PV names, zero if it has not.
+	ClaimEndedAt time.Time
 }
 
 // NewTracker returns a Tracker that tracks nothing yet.
@@ -133,7 +134,9 @@ func (t *Tracker) Of(pv volume.PV) (_ Memory, known bool) {
 		done.Removed = !done.Protected
 	}
 	m := t.memory(r.History, activity, done)
-	m.ClaimEnded = pv.Claimed() && activity.ClaimEnded == pv.Claim.UID
+	if pv.Claimed() && activity.ClaimEnded == pv.Claim.UID {
+		m.ClaimEndedAt = activity.ClaimEndedAt
+	}
 	return m, true
 }
 
@@ -146,14 +149,15 @@ func (t *Tracker) memory(history History, activity Activity, done Done) Memory {
 // claimShown records that the watch of claims shows a claim that names a PV.
 func (t *Tracker) claimShown(pv types.UID) {
 	if r, known := t.Records[pv]; known && r.Activity != nil {
-		r.Activity.ClaimEnded = ""
+		r.Activity.ClaimEnded, r.Activity.ClaimEndedAt = "", time.Time{}
 	}
 }
 
 // claimEnded records that it has shown the end of the PV's claim.
-func (t *Tracker) claimEnded(pv, claim types.UID) {
+func (t *Tracker) claimEnded(pv, claim types.UID, now time.Time) {
 	if r, known := t.Records[pv]; known {
-		r.edit().ClaimEnded = claim
+		activity := r.edit()
+		activity.ClaimEnded, activity.ClaimEndedAt = claim, now
 	}
 }
 
