@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
@@ -74,7 +75,9 @@ func (o *confirmOptions) run(ctx context.Context, arg string) error {
 		return err
 	}
 	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckConfirm(f, o.because, o.evenIfReady) }
-	return o.change(ctx, object, "confirm", of, map[string]any{"confirmation": o.because})
+	return o.change(ctx, object, "confirm", of, func(uid types.UID) map[string]any {
+		return map[string]any{"confirmation": o.because, "confirmationUID": uid}
+	})
 }
 
 // confirmLock force-deletes the pod that has the lock of a claim, after a person has confirmed that its processes

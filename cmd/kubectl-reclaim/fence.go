@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
@@ -270,11 +271,15 @@ func (o *unfenceOptions) run(ctx context.Context, node string) error {
 		return err
 	}
 	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckUnfence(f, o.to()) }
-	return o.change(ctx, node, "unfence", of, map[string]any{"unfence": o.to()})
+	return o.change(ctx, node, "unfence", of, func(types.UID) map[string]any {
+		return map[string]any{"unfence": o.to()}
+	})
 }
 
-// change shows what a change of the spec of a node's fence means, asks, and makes it.
-func (c *fenceChange) change(ctx context.Context, node, what string, of check, spec map[string]any) error {
+// change shows what a change of the spec of a node's fence means, asks, and makes it. spec gets the UID of the
+// NodeFence.
+func (c *fenceChange) change(ctx context.Context, node, what string, of check,
+	spec func(uid types.UID) map[string]any) error {
 	f, plan, err := c.agree(ctx, c.reader.Node(ctx, node), of)
 	switch {
 	case errors.Is(err, nodes.ErrDone):
@@ -283,7 +288,7 @@ func (c *fenceChange) change(ctx context.Context, node, what string, of check, s
 	case err != nil:
 		return fmt.Errorf("%s node %q: %w", what, node, err)
 	}
-	text, err := json.Marshal(spec)
+	text, err := json.Marshal(spec(uidOf(f)))
 	if err != nil {
 		return fmt.Errorf("%s node %q: %w", what, node, err)
 	}

@@ -151,6 +151,9 @@ func (s *fenceServer) write(w http.ResponseWriter, r *http.Request) {
 	default:
 		said += " version " + sent.Metadata.ResourceVersion + " uid " + string(sent.Metadata.UID) + " " +
 			string(sent.Spec.Unfence) + sent.Spec.Confirmation
+		if of := sent.Spec.ConfirmationUID; of != "" {
+			said += " of " + string(of)
+		}
 	}
 	dry := r.URL.Query().Has("dryRun")
 	if dry {
@@ -351,9 +354,9 @@ func TestUnfenceAndConfirm(t *testing.T) {
 		"it ended while asked": {args: "unfence n1", types: "n1\n", change: exists, typing: (*fenceServer).ended,
 			err: errNodeChanged},
 		"an agent was confirmed": {args: "confirm node/n1 --yes --because=off", change: exists,
-			writes: []string{patch + "off"}, want: []string{"Nothing checks what you say."}},
+			writes: []string{patch + "off of f"}, want: []string{"Nothing checks what you say."}},
 		"a person confirms": {args: "confirm no/n1 --because=off", types: "n1\n", change: exists,
-			writes: []string{patch + "off"}},
+			writes: []string{patch + "off of f"}},
 		"nobody confirms":    {args: "confirm node/n1 --because=off", change: exists, err: errNoTerminal},
 		"nothing to confirm": {args: "confirm node/n1 --because=off --yes", err: nodes.ErrNotFenced},
 		"it changes in between": {args: "unfence n1 --yes", writes: []string{patch + "Now", "PATCH version 8 uid f Now"},
@@ -378,7 +381,7 @@ func TestUnfenceAndConfirm(t *testing.T) {
 			change: func(s *fenceServer) { s.exists(); s.node.Status.Conditions[0].Status = v1.ConditionTrue }},
 		"the node is Ready, on purpose": {args: "confirm node/n1 --because=off --yes --even-if-ready",
 			change: func(s *fenceServer) { s.exists(); s.node.Status.Conditions[0].Status = v1.ConditionTrue },
-			writes: []string{patch + "off"}},
+			writes: []string{patch + "off of f"}},
 	} {
 		t.Run(sentence, c.run)
 	}

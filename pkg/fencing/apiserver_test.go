@@ -205,7 +205,7 @@ func TestAFenceByHand(t *testing.T) {
 	if b.tainted() {
 		t.Fatal("the node is tainted before the proof")
 	}
-	b.patch(`{"spec":{"confirmation":"I pulled the plug"}}`)
+	b.patch(fmt.Sprintf(`{"spec":{"confirmation":"I pulled the plug","confirmationUID":%q}}`, b.fence().UID))
 	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) })
 	if got := b.taints(); len(got) != 2 || !slices.Contains(got, others[0]) || !b.tainted() {
 		t.Errorf("the node has the taints %+v", got)

@@ -248,7 +248,10 @@ func fences(ctx context.Context, t *testing.T, r live) {
 	soon[0].Timeout.Duration = time.Second
 	makeFence(ctx, t, "scrape-fails", soon...)
 	for _, name := range []string{"scrape-off", "scrape-lies"} {
-		patchFence(ctx, t, makeFence(ctx, t, name, byHand()...), name, `{"spec":{"confirmation":"it is off"}}`)
+		all := makeFence(ctx, t, name, byHand()...)
+		fence, err := all.Fences.Get(ctx, name, metav1.GetOptions{})
+		must(err)
+		patchFence(ctx, t, all, name, fmt.Sprintf(`{"spec":{"confirmation":"it is off","confirmationUID":%q}}`, fence.UID))
 	}
 	// Nobody has granted the rights that Jobs need.
 	all := makeFence(ctx, t, "scrape-not-undone", v1alpha1.Agent{Name: "job", Covers: v1alpha1.CoversUntilUnfenced,

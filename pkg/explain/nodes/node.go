@@ -235,8 +235,13 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	s.AddFact("Fence", "%s", explain.FenceWords(fence, f.Now))
 	s.AddFact("Asked for", "%s ago by %s: %q", explain.Age(f.Now, fence.CreationTimestamp.Time), askedBy(fence),
 		oneLine(fence.Spec.Reason))
-	if fence.Spec.Confirmation != "" {
+	switch {
+	case fence.Spec.Confirmation == "":
+	case fencing.FenceOf(fence).OwnWord():
 		s.AddFact("Confirmed", "%q", oneLine(fence.Spec.Confirmation))
+	default:
+		s.AddFact("Confirmed", "no: %q is a copy of what was said of another NodeFence, with UID %s",
+			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
 	}
 	s.AddFact("Ends", "%s", endsWords(fence))
 	for i := range fence.Spec.Agents {

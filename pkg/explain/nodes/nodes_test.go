@@ -186,7 +186,7 @@ func TestExplainFence(t *testing.T) {
 				"Ends         now: somebody deleted the NodeFence"}},
 		"it has ended": {func(f *Facts) { f.ended() }, []string{"Its fence is Returned (Returned): The fence has ended.",
 			"To have it fenced by agents", "!Waits for    v"}},
-		"a person has confirmed": {func(f *Facts) { f.fenced(jobAgent()).Spec.Confirmation = "cut the\ncable" }, []string{
+		"a person has confirmed": {func(f *Facts) { say(f.fenced(jobAgent()), "cut the\ncable") }, []string{
 			`Confirmed    "cut the cable"`}},
 		"its node is one of the control plane": {func(f *Facts) {
 			f.fenced(jobAgent())

@@ -211,11 +211,14 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 	switch {
 	case engine.Ending():
 		return p, fmt.Errorf("%w: it proves nothing any more", ErrEnding)
-	case fence.Spec.Confirmation == because && !engine.Confirmed():
+	case fence.Spec.Confirmation != because, !engine.OwnWord():
+	case !engine.Confirmed():
 		return p, errors.New("this was confirmed before, and the node has shown since that it runs: find out why, and " +
 			"confirm with other words")
-	case fence.Spec.Confirmation == because:
+	default:
 		return p, fmt.Errorf("%w: this was confirmed before", ErrDone)
+	}
+	switch {
 	case node != nil && ready(node) && !evenIfReady:
 		return p, ErrReady
 	}

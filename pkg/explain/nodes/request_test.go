@@ -131,9 +131,13 @@ func TestCheckConfirm(t *testing.T) {
 		"its fence has ended":   {func(f *Facts) { f.ended() }, false, ErrNotFenced, nil},
 		"its fence is to end":   {func(f *Facts) { f.fenced().Spec.Unfence = v1alpha1.UnfenceNow }, false, ErrEnding, nil},
 		"its fence was deleted": {func(f *Facts) { f.fenced().DeletionTimestamp = ptr.To(ago(0)) }, false, ErrEnding, nil},
-		"it was said before":    {func(f *Facts) { f.fenced().Spec.Confirmation = "off" }, false, ErrDone, nil},
-		"something else was said before": {func(f *Facts) { f.fenced().Spec.Confirmation = "x" }, false, nil,
+		"it was said before":    {func(f *Facts) { say(f.fenced(), "off") }, false, ErrDone, nil},
+		"something else was said before": {func(f *Facts) { say(f.fenced(), "x") }, false, nil,
 			[]string{"- You say"}},
+		"it was said of another NodeFence": {func(f *Facts) {
+			say(f.fenced(), "off")
+			f.fence().Spec.ConfirmationUID = "before"
+		}, false, nil, []string{"- You say"}},
 		"fences may not be read": {func(f *Facts) { f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden) }, false,
 			errForbidden, nil},
 	} {
@@ -146,7 +150,7 @@ func TestCheckConfirm(t *testing.T) {
 	f := changed(func(f *Facts) {
 		fence := f.fenced()
 		attempt(fence, "confirmation", v1alpha1.ResultContradicted, "off")
-		fence.Spec.Confirmation = "off"
+		say(fence, "off")
 	})
 	if _, err := CheckConfirm(f, "off", false); err == nil || !strings.Contains(err.Error(), "with other words") {
 		t.Errorf("a word that the node has contradicted: %v", err)
@@ -154,6 +158,11 @@ func TestCheckConfirm(t *testing.T) {
 	if _, err := CheckConfirm(f, "off, checked on the console", false); err != nil {
 		t.Errorf("other words: %v", err)
 	}
+}
+
+// say gives a person's word about a NodeFence.
+func say(fence *v1alpha1.NodeFence, words string) {
+	fence.Spec.Confirmation, fence.Spec.ConfirmationUID = words, fence.UID
 }
 
 func TestCheckUnfence(t *testing.T) {

@@ -107,7 +107,7 @@ func TestOnlyPeopleConfirm(t *testing.T) {
 	bind(t, "csi-reclaimer-fencing-operator", person)
 	bind(t, "csi-reclaimer-fencing-detector", program)
 	of := func(user string) dynamic.ResourceInterface { return as(t, user).Resource(fences) }
-	word := fields{"confirmation": "power is off"}
+	word := fields{"confirmation": "power is off", "confirmationUID": "of-the-fence"}
 	eventually(t, "a confirmation to be refused", func(ctx context.Context) bool {
 		_, err := of(program).Create(ctx, fence("by-program", word), dryRun)
 		return refusedBy(err, policy)
@@ -146,6 +146,16 @@ func TestOnlyPeopleConfirm(t *testing.T) {
 		}
 		must(t, of(program).Delete(t.Context(), "changed", metav1.DeleteOptions{}))
 	}
+	// Nor does it make a person's word about another NodeFence one about this.
+	create(t, fence("copied", word))
+	own := patch(fields{"confirmationUID": "of-this"})
+	_, err := of(program).Patch(t.Context(), "copied", types.MergePatchType, own, metav1.PatchOptions{})
+	if !refusedBy(err, policy) || !strings.Contains(err.Error(), "spec.confirmation vouches") {
+		t.Errorf("a copied confirmation by a program: %v", err)
+	}
+	_, err = of(person).Patch(t.Context(), "copied", types.MergePatchType, own, metav1.PatchOptions{})
+	must(t, err)
+	must(t, of(program).Delete(t.Context(), "copied", metav1.DeleteOptions{}))
 	for name, spec := range map[string]fields{"no more": nil, "undone once released": {"unfence": "WhenReleased"},
 		"nothing confirmed": {"confirmation": ""}} {
 		if _, err := of(program).Create(t.Context(), fence("by-program", spec), dryRun); err != nil {

@@ -89,7 +89,7 @@ func testManual(env *environment) {
 		Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}})
 	f.waitEvent("WaitsForConfirmation", "")
 	f.expectNotReleased(w)
-	f.patch(`{"confirmation":"I have pulled the plug."}`)
+	f.confirm("I have pulled the plug.")
 	f.waitFenced("operator")
 	w.waitReplaced(env.spare.name)
 	m.boot()

@@ -175,7 +175,7 @@ func testConfirmAfterFailure(env *environment) {
 	f.waitPhase(v1alpha1.PhaseFailed)
 	f.waitEvent("AgentFailed", "The outlet says so.")
 	f.expectNotReleased(w)
-	f.patch(`{"confirmation":"I have pulled the plug."}`)
+	f.confirm("I have pulled the plug.")
 	f.waitFenced("confirmation")
 	w.waitReplaced(env.spare.name)
 	f.expectAttempts("outlet: Failed", "confirmation: Proven")

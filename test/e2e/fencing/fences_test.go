@@ -117,6 +117,12 @@ func (f *fence) patch(spec string) {
 	f.Must(err)
 }
 
+// confirm gives a person's word about this very NodeFence.
+func (f *fence) confirm(words string) {
+	f.T.Helper()
+	f.patch(fmt.Sprintf(`{"confirmation":%q,"confirmationUID":%q}`, words, f.get().UID))
+}
+
 // delete deletes the NodeFence, as kubectl delete --wait=false does.
 func (f *fence) delete() {
 	f.T.Helper()

@@ -270,7 +270,8 @@ func (m *machine) getFence() *v1alpha1.NodeFence {
 func (m *machine) confirmFence() {
 	m.T.Helper()
 	_, err := m.fences.Fences.Patch(m.Ctx, m.name, types.MergePatchType,
-		[]byte(`{"spec":{"confirmation":"I have pulled the plug."}}`), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"spec":{"confirmation":"I have pulled the plug.","confirmationUID":%q}}`, m.getFence().UID),
+		metav1.PatchOptions{})
 	m.Must(err)
 	m.Eventually("NodeFence "+m.name+" is Released", func() bool {
 		return m.getFence().Status.Phase == v1alpha1.PhaseReleased && m.tainted()

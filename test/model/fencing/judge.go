@@ -94,7 +94,7 @@ func (c *scene) judgeAttempt(i int, a attempt) {
 	}
 }
 
-// judgeProof judges a proof. A person's word is one, whatever it is worth.
+// judgeProof judges a proof. A person's word is one, whatever it is worth, and a copy of one is none.
 func (c *scene) judgeProof(of int) {
 	kind := c.kindAt(of)
 	slot := of
@@ -102,6 +102,8 @@ func (c *scene) judgeProof(of int) {
 		slot = maxAttempts
 	}
 	switch {
+	case kind == Person && c.fence.copied:
+		c.violates("F1: a word about another NodeFence is a proof")
 	case kind == Person:
 		c.lied[of] = c.falseWord
 	case !c.lied[of] && !c.runs[slot].acted && c.left.Vanish == c.Budget.Vanish:

@@ -135,6 +135,12 @@ func (m *machine) newFence(f fence) engine.Fence {
 		Finalized: f.finalized}
 	out.Spec = v1alpha1.NodeFenceSpec{Unfence: unfences[f.unfence], Confirmation: version("w", f.word),
 		AllowControlPlane: !m.ControlPlane}
+	if f.word > 0 {
+		out.Spec.ConfirmationUID = out.UID
+	}
+	if f.copied {
+		out.Spec.ConfirmationUID = "before"
+	}
 	if m.Policy {
 		out.Spec.PolicyName = "policy"
 	}

@@ -15,6 +15,12 @@ func (k *worker) people(s *state) {
 				}
 			})
 		})
+	k.User(f.uid == 0, s.left.Restore, move{nodeFenceIsRestored, 0, 0}, func(c *scene) {
+		c.left.Restore--
+		c.born++
+		c.falseWord = false
+		c.writeFence(func(f *fence) { *f = fence{uid: c.born, word: 1, copied: true} })
+	})
 	for slot := range k.Pods {
 		k.User(s.pods[slot].exists && !s.pods[slot].terminating, s.left.Delete, move{userDeletesPod, 0, slot},
 			func(c *scene) {
@@ -47,13 +53,14 @@ func (k *worker) masters(s *state) {
 	f := s.fence
 	say := func(c *scene, falsely bool) {
 		c.falseWord = falsely
-		c.writeFence(func(f *fence) { f.word++ })
+		c.writeFence(func(f *fence) { f.word, f.copied = f.word+1, false })
 	}
-	k.User(s.node.person && (f.word == 0 || s.falseWord), s.left.Confirm, move{userConfirms, 0, 0}, func(c *scene) {
+	unsaid := f.word == 0 || f.copied
+	k.User(s.node.person && (unsaid || s.falseWord), s.left.Confirm, move{userConfirms, 0, 0}, func(c *scene) {
 		c.left.Confirm--
 		say(c, false)
 	})
-	k.User(!s.node.person && f.word == 0, s.left.LieWord, move{userConfirmsFalsely, 0, 0}, func(c *scene) {
+	k.User(!s.node.person && unsaid, s.left.LieWord, move{userConfirmsFalsely, 0, 0}, func(c *scene) {
 		c.left.LieWord--
 		say(c, true)
 	})

@@ -141,6 +141,14 @@ func TestAFalseWordIsFoundOut(t *testing.T) {
 	s.then(chainPauseEnds).guardPolls().waits("WaitsForConfirmation")
 }
 
+func TestACopiedWordIsNoProof(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Person}})
+	s.Now.fence.word, s.Now.fence.copied = 1, true
+	s.Now.left.Confirm, s.Now.left.Off = 1, 1
+	s.guardActs().waits("WaitsForConfirmation").is("it is not proven", !s.Now.fence.proven)
+	s.then(userPowersOff, userConfirms).guardActs().is("it is proven", s.Now.fence.proven)
+}
+
 func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
 	s := begin(t, power).then(userUnfences).guardActs().then(agentIsEndless).guardPolls().waits("AgentStopping")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)

@@ -19,6 +19,7 @@ const (
 	userDeletesNode
 	userConfirms
 	userConfirmsFalsely
+	nodeFenceIsRestored
 	userUnfences
 	userAbandons
 	userDeletesFence
@@ -92,6 +93,7 @@ var sentences = [verbs]string{
 	userPowersOn:        "a person powers the machine on",
 	userDeletesNode:     "somebody deletes the Node",
 	userConfirms:        "the person who has powered the machine off confirms that",
+	nodeFenceIsRestored: "a NodeFence is restored from a backup, with a person's word about another one",
 	userConfirmsFalsely: "a person confirms what is not so",
 	userUnfences:        "a person ends the fence",
 	userAbandons:        "a person abandons the fence",

@@ -43,8 +43,9 @@ type fence struct {
 	uid                    uint8
 	terminating, finalized bool
 	unfence                unfence
-	// word is the confirmation, 0 for none.
+	// word is the confirmation, 0 for none. copied: it is a copy of one of another NodeFence.
 	word                       uint8
+	copied                     bool
 	fenced, released, returned condition
 	// sinceEnd is since when the condition Fenced is as it is, and sinceReturned Returned.
 	sinceEnd, sinceReturned     age

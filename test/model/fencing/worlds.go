@@ -48,8 +48,8 @@ type World struct {
 type Budget struct {
 	// What people do. Fence: a NodeFence is created. Delete: a pod is deleted. Off: the machine is powered off by hand,
 	// and On: on. Confirm: a person says so who has done it. LieWord: and who has not. Now, Abandon: the fence is ended.
-	// DeleteFence, DeleteNode: the objects are.
-	Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
+	// DeleteFence, DeleteNode: the objects are. Restore: a NodeFence is applied as a backup has it, with a confirmation.
+	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
 	// What breaks. Cut: a kubelet is cut off. Heal: and returns. PowerCut: the machine reboots. Late: requests of a
 	// machine that are carried out after it was cut off or has ended.
 	Cut, Heal, PowerCut, Late uint8
@@ -183,6 +183,11 @@ func liars() []World {
 			Name: "fence, false word", About: "a person confirms what is not so, and another one what is",
 			Agents: []Agent{Person}, Constant: upToDate,
 			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, LieWord: 1, Again: 1},
+		},
+		{
+			Name: "fence, restored", About: "a NodeFence is restored with the confirmation of another one, and confirmed anew",
+			Agents: []Agent{Person}, Constant: upToDate,
+			Budget: Budget{Restore: 1, Fence: 1, Delete: 1, Cut: 1, Heal: 1, Off: 1, Confirm: 1, DeleteFence: 1, Again: 1},
 		},
 		{
 			Name: "fence, Node deleted", About: "the Node is deleted, before and after the proof", Agents: []Agent{Power},

@@ -31,6 +31,8 @@ type NodeFence struct {
 }
 
 // NodeFenceSpec is what is asked for.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.confirmation) || self.confirmation.size() == 0 || has(self.confirmationUID) && self.confirmationUID.size() > 0",message="spec.confirmationUID must be the UID of the NodeFence that is confirmed: kubectl reclaim confirm writes it"
 type NodeFenceSpec struct {
 	// reason says to people why the node is to be fenced.
 	// +required
@@ -63,6 +65,11 @@ type NodeFenceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Confirmation string `json:"confirmation,omitempty"`
+
+	// confirmationUID is metadata.uid of the NodeFence that confirmation is about. A confirmation of another one proves
+	// nothing: backups and manifests copy it.
+	// +optional
+	ConfirmationUID types.UID `json:"confirmationUID,omitempty"`
 
 	// unfence is when the fence ends. WhenReturned (default): when it is shown that the node was rebooted after the
 	// proof, and nothing of before remains on it. WhenReleased: the agents undo it before, when no pod with a claim and no

@@ -81,6 +81,8 @@ func TestDecideOnAFenceThatIsRequested(t *testing.T) {
 			facts(agents(power, bmc), down(), emptied, failed), WriteStatus, ReasonFencing, 0},
 		"all agents have failed, and somebody confirms": {
 			facts(down(), emptied, failed, confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"all agents have failed, and the confirmation is a copy": {
+			facts(down(), emptied, failed, confirm("burned"), copied), Wait, ReasonAllAgentsFailed, 30 * time.Second},
 		"the node has shown that the confirmation is wrong": {
 			facts(down(), emptied, failed, confirm("burned"), attempted(confirmation, v1alpha1.ResultContradicted,
 				func(a *v1alpha1.Attempt) { a.Message = "burned" })), Wait, ReasonAllAgentsFailed, 30 * time.Second},
@@ -202,6 +204,8 @@ func TestDecideOnAPersonsWord(t *testing.T) {
 			checkDecisions(t, map[string]decision{
 				"no word":   waits,
 				"confirmed": {facts(open, confirm("burned")), ReadNode, ReasonFenced, 0},
+				"confirmed for another fence": {
+					facts(open, confirm("burned"), copied, down(), after), waits.action, waits.reason, waits.after},
 				"the node was read before": {
 					facts(open, confirm("burned"), down(), func(f *Facts) { f.FenceRead = read(5) }), ReadNode, ReasonFenced, 0},
 				"the node was read": {

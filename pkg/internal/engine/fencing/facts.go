@@ -208,9 +208,14 @@ func (f Fence) agent(name string) *v1alpha1.Agent {
 	return nil
 }
 
+// OwnWord reports whether the fence has a person's word about itself, and not a copy of one about another fence.
+func (f Fence) OwnWord() bool {
+	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
+}
+
 // confirmed reports whether a person's word is a proof that the node has not contradicted.
 func (f Fence) confirmed() bool {
-	return f.Spec.Confirmation != "" && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+	return f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return f.manual(a) && a.Result == v1alpha1.ResultContradicted && a.Message == f.Spec.Confirmation
 	})
 }

@@ -73,10 +73,13 @@ func agents(names ...string) func(*Facts) {
 }
 
 func unfence(u v1alpha1.Unfence) func(*Facts) { return func(f *Facts) { f.Fence.Spec.Unfence = u } }
-func confirm(words string) func(*Facts)       { return func(f *Facts) { f.Fence.Spec.Confirmation = words } }
-func byPolicy(f *Facts)                       { f.Fence.Spec.PolicyName = "policy" }
-func terminating(f *Facts)                    { f.Fence.Terminating = true }
-func unread(f *Facts)                         { f.FenceRead = session.Read{} }
+func confirm(words string) func(*Facts) {
+	return func(f *Facts) { f.Fence.Spec.Confirmation, f.Fence.Spec.ConfirmationUID = words, f.Fence.UID }
+}
+func copied(f *Facts)      { f.Fence.Spec.ConfirmationUID = "before" }
+func byPolicy(f *Facts)    { f.Fence.Spec.PolicyName = "policy" }
+func terminating(f *Facts) { f.Fence.Terminating = true }
+func unread(f *Facts)      { f.FenceRead = session.Read{} }
 
 // attempted adds an attempt of an agent that began a minute ago, and has ended in this way, or has not for "".
 func attempted(agent string, result v1alpha1.Result, alter ...func(*v1alpha1.Attempt)) func(*Facts) {

@@ -54,6 +54,11 @@ func TestEachOperandIsNeeded(t *testing.T) {
 				"a person said them": func(f *Facts) { f.Fence.Status.Attempts[0].Agent = power },
 				"an agent":           func(f *Facts) { f.Fence.Status.Attempts[0].Agent = "none" },
 			}},
+		"somebody confirms": {func(f Facts) bool { return f.Fence.confirmed() }, facts(confirm("burned")),
+			map[string]func(*Facts){
+				"words": confirm(""), "of this fence": copied,
+				"a UID": func(f *Facts) { f.Fence.UID, f.Fence.Spec.ConfirmationUID = "", "" },
+			}},
 		"somebody has ended it": {func(f Facts) bool { return f.Fence.ended() }, facts(terminating),
 			map[string]func(*Facts){"a word": func(f *Facts) { f.Fence.Terminating = false }}},
 	} {
