@@ -181,7 +181,7 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments.Count += len(w.attachmentsOf(other.Name))
-		if other.Name == twins.TwinName(pv.Name) {
+		if other.Name == volume.TwinName(pv.Name) {
 			s.Twin, s.TwinFound = *other.Tree, true
 		}
 	}

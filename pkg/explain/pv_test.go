@@ -188,7 +188,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"PV pv is bound", "!waits"}},
 		"an in-tree PV that has its twin": {func(f *PVFacts) {
 			withTwin(f)
-			f.sibling(twins.TwinName("pv"), func(o *v1.PersistentVolume) {
+			f.sibling(volume.TwinName("pv"), func(o *v1.PersistentVolume) {
 				o.Labels = map[string]string{volume.TwinLabel: string(f.PV.UID)}
 				o.Annotations["csi-reclaimer.io/twin-of"] = "pv"
 				o.Finalizers, o.DeletionTimestamp = nil, nil

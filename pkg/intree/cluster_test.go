@@ -134,7 +134,7 @@ func TestATwinIsOfThePV(t *testing.T) {
 			t.Fatalf("%+v: %+v, %v", ask, reply, err)
 		}
 	}
-	if _, found, err := serverOf(client).readPV(t.Context(), twins.TwinName(o.Name)); !found || err != nil {
+	if _, found, err := serverOf(client).readPV(t.Context(), volume.TwinName(o.Name)); !found || err != nil {
 		t.Errorf("the twin: found %t, %v", found, err)
 	}
 }

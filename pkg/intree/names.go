@@ -1,6 +1,9 @@
 package intree
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
 
 const (
 	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that kube-controller-manager adds from
@@ -25,4 +28,4 @@ const (
 func Reasons() []Reason { return twins.Reasons() }
 
 // TwinName returns the name of the twin of the PV with this name.
-func TwinName(pv string) string { return twins.TwinName(pv) }
+func TwinName(pv string) string { return volume.TwinName(pv) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Facts, Tracker, Session and the rest are those that a Controller works with.
@@ -146,7 +147,7 @@ func Of(o *v1.PersistentVolume) PV { return twins.Of(o) }
 func NewTwin(o *v1.PersistentVolume) *v1.PersistentVolume { return twins.NewTwin(o) }
 
 // TwinName returns the name of the twin of the PV with this name.
-func TwinName(pv string) string { return twins.TwinName(pv) }
+func TwinName(pv string) string { return volume.TwinName(pv) }
 
 // Reasons returns every reason there is.
 func Reasons() []Reason { return twins.Reasons() }

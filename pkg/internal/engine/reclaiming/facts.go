@@ -254,7 +254,7 @@ func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 // deleted do not wait for each other, and a PV does not wait for its own twin.
 func (s Facts) shared() bool {
 	for _, other := range s.Siblings {
-		if !other.Deletable() && other.TwinOf != s.PV.UID {
+		if !other.Deletable() && !other.IsTwinOf(s.PV) {
 			return true
 		}
 	}

@@ -166,8 +166,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	case !s.End.Gone && !ours && (terminating || !s.Contested && s.Rules.Mode != ModeRollback):
 		return "it is not protected"
 	case !s.End.Gone && slices.ContainsFunc(s.Siblings, func(p volume.PV) bool {
-		return p.TwinOf != o.UID &&
-			p.Phase == volume.PhaseBound
+		return p.Phase == volume.PhaseBound
 	}):
 		return "another PV needs the volume"
 	}

@@ -175,9 +175,15 @@ func TestDecideAboutStops(t *testing.T) {
 		"its own twin names the volume: no reason to wait": {
 			with(func(s *Facts) {
 				twin := sibling()
-				twin.TwinOf, twin.Policy = s.PV.UID, volume.PolicyRetain
+				twin.TwinOf, twin.Policy, twin.Name, twin.Claim = s.PV.UID, volume.PolicyRetain, "pv-reclaim", s.PV.Claim
 				s.Siblings, s.SiblingsRead = []volume.PV{twin}, read(2, 0)
 			}), do(DeleteVolume, ReasonReclaim)},
+		"a copy of its twin names the volume, for another claim: keeps": {
+			with(func(s *Facts) {
+				other := sibling()
+				other.TwinOf, other.Policy = s.PV.UID, volume.PolicyRetain
+				s.Siblings, s.SiblingsRead = []volume.PV{other}, read(2, 0)
+			}), waiting(ReasonSharedHandle)},
 		"static PVs are ignored, protected before: drops": {static(func(*Facts) {}),
 			do(RemoveFinalizer, ReasonStaticIgnored)},
 		"static PVs are ignored, unprotected: nothing": {static(func(s *Facts) { s.PV.HasFinalizer = false }),

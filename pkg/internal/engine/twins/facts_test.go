@@ -40,7 +40,7 @@ func due() PV {
 func made() PV {
 	pv := due()
 	return PV{
-		Name: TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy, Claim: pv.Claim,
+		Name: volume.TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy, Claim: pv.Claim,
 		Source: pv.Source,
 		Policy: volume.PolicyRetain, Phase: volume.PhasePending, Writer: WriterNone, TwinOf: pv.UID, Original: pv.Name,
 	}
@@ -109,7 +109,7 @@ func releasing(s *Facts) { s.RemovingFinalizers = true }
 // twinFor is the twin of another PV.
 func twinFor(pv PV) PV {
 	twin := made()
-	twin.Name, twin.UID, twin.Claim, twin.TwinOf, twin.Original = TwinName(pv.Name), "twin-"+pv.UID, pv.Claim, pv.UID,
+	twin.Name, twin.UID, twin.Claim, twin.TwinOf, twin.Original = volume.TwinName(pv.Name), "twin-"+pv.UID, pv.Claim, pv.UID,
 		pv.Name
 	return twin
 }

@@ -150,7 +150,7 @@ func TestAPVThatIsLeftIsWaitedFor(t *testing.T) {
 
 func TestTheVolumeMayBeAttachedUnderAnyOfItsNames(t *testing.T) {
 	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
-	if got, want := f.names(), []string{f.PV.Name, TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
+	if got, want := f.names(), []string{f.PV.Name, volume.TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -183,8 +183,8 @@ func TestWhichPVIsATwin(t *testing.T) {
 		"of no plugin":           {func(pv *PV) { pv.ProvisionedBy = "other" }, false, false},
 		"without the label":      {func(pv *PV) { pv.TwinOf = "" }, false, false},
 		"under another name":     {func(pv *PV) { pv.Name = "another" }, false, false},
-		"without the annotation": {func(pv *PV) { pv.Name, pv.Original = TwinName(""), "" }, false, false},
-		"of another name":        {func(pv *PV) { pv.Name, pv.Original = TwinName("another"), "another" }, true, false},
+		"without the annotation": {func(pv *PV) { pv.Name, pv.Original = volume.TwinName(""), "" }, false, false},
+		"of another name":        {func(pv *PV) { pv.Name, pv.Original = volume.TwinName("another"), "another" }, true, false},
 	} {
 		twin := made()
 		c.alter(&twin)

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -209,49 +208,6 @@ func TestNoPVIsItsOwnTwin(t *testing.T) {
 	}
 }
 
-func TestNamesOfTwins(t *testing.T) {
-	for pv, want := range map[string]string{
-		"pv":                                    "pv-reclaim",
-		strings.Repeat("n", maxName-8):          strings.Repeat("n", maxName-8) + "-reclaim",
-		strings.Repeat("n", maxName-7):          "",
-		strings.Repeat("n", maxName):            "",
-		strings.Repeat("n.", maxName/2-1) + "n": "",
-		strings.Repeat("n-", maxName/2-1) + "n": "",
-	} {
-		got := TwinName(pv)
-		if want != "" && got != want {
-			t.Errorf("TwinName(%q) = %q", pv, got)
-		}
-		if wrong := validation.IsDNS1123Subdomain(got); len(wrong) > 0 {
-			t.Errorf("TwinName(%q) = %q: %v", pv, got, wrong)
-		}
-	}
-	a, b := strings.Repeat("n", maxName-1)+"a", strings.Repeat("n", maxName-1)+"b"
-	if TwinName(a) == TwinName(b) {
-		t.Error("two PVs whose names differ at the end have one name for their twins")
-	}
-}
-
-func FuzzNamesOfTwins(f *testing.F) {
-	f.Add("pv")
-	f.Add(strings.Repeat("n.", 126))
-	f.Add(strings.Repeat("n-.", 80) + "n")
-	f.Fuzz(func(t *testing.T, pv string) {
-		got := TwinName(pv)
-		if len(validation.IsDNS1123Subdomain(pv)) > 0 {
-			return // no PV has that name
-		}
-		if wrong := validation.IsDNS1123Subdomain(got); len(wrong) > 0 {
-			t.Errorf("TwinName(%q) = %q: %v", pv, got, wrong)
-		}
-		if got == pv || got != TwinName(pv) {
-			t.Errorf("TwinName(%q) = %q, then %q", pv, got, TwinName(pv))
-		}
-	})
-}
-
-// FuzzRecords reads PVs of any shape, and makes twins of them. What is read of one may not keep any part of
-// the object alive, and no shape makes a finalizer ours that we did not add.
 func FuzzRecords(f *testing.F) {
 	f.Add("kubernetes.io/host-path", "/a", "volume-guard",
 		`{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`, "Delete", "Failed",

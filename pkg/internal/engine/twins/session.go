@@ -140,7 +140,7 @@ func (s *Session) askRead(a Action) Ask {
 	case ReadOriginal:
 		return Ask{Call: GetPV, Action: a, Name: f.Twin.Original}
 	case ReadTwin:
-		return Ask{Call: GetPV, Action: a, Name: TwinName(f.PV.Name)}
+		return Ask{Call: GetPV, Action: a, Name: volume.TwinName(f.PV.Name)}
 	default:
 		return Ask{}
 	}
@@ -151,7 +151,7 @@ func (s *Session) askWrite(a Action) Ask {
 	f := &s.Facts
 	switch a {
 	case CreateTwin:
-		return Ask{Call: CreatePV, Action: a, Name: TwinName(f.PV.Name)}
+		return Ask{Call: CreatePV, Action: a, Name: volume.TwinName(f.PV.Name)}
 	case SetTwinDelete:
 		return write(PatchPolicy, a, f.Twin, Ask{Policy: volume.PolicyDelete})
 	case SetTwinRetain:
@@ -182,7 +182,7 @@ func write(call Call, a Action, pv PV, what Ask) Ask {
 
 // names returns the names under which the volume may be attached.
 func (f Facts) names() []string {
-	names := []string{f.PV.Name, TwinName(f.PV.Name)}
+	names := []string{f.PV.Name, volume.TwinName(f.PV.Name)}
 	for _, other := range f.Siblings {
 		names = append(names, other.Name)
 	}

@@ -19,7 +19,7 @@ func isTwinOf(twin, pv PV) bool {
 
 // LooksLikeTwin reports whether a PV is a twin as this package creates them, as far as the PV itself shows.
 func (pv PV) LooksLikeTwin() bool {
-	return pv.TwinOf != "" && pv.Original != "" && pv.Name == TwinName(pv.Original) && pv.Source.Known() &&
+	return pv.TwinOf != "" && pv.Original != "" && pv.Name == volume.TwinName(pv.Original) && pv.Source.Known() &&
 		strings.HasPrefix(pv.ProvisionedBy, inTree)
 }
 
@@ -127,7 +127,7 @@ const (
 func NewTwin(o *v1.PersistentVolume) *v1.PersistentVolume {
 	twin := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        TwinName(o.Name),
+			Name:        volume.TwinName(o.Name),
 			Labels:      map[string]string{volume.TwinLabel: string(o.UID)},
 			Annotations: map[string]string{},
 		},

@@ -1,4 +1,4 @@
-package twins
+package volume
 
 import (
 	"crypto/sha256"
@@ -24,4 +24,12 @@ func TwinName(pv string) string {
 	// A part of a name ends with a letter or a digit.
 	head := strings.TrimRight(pv[:maxName-len(hash)-len(twinSuffix)], ".-")
 	return head + hash + twinSuffix
+}
+
+// IsTwinOf reports whether the PV is the twin of another: a second name of the same volume, made only to have it
+// deleted. The label alone does not say so: it comes along where a twin is copied to a PV of another name, or edited
+// for another claim.
+func (pv PV) IsTwinOf(original PV) bool {
+	return pv.TwinOf != "" && pv.TwinOf == original.UID && pv.Name == TwinName(original.Name) &&
+		pv.Claim == original.Claim
 }
