@@ -64,7 +64,7 @@ func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, 
 	case len(changed) > 0:
 		slices.Sort(changed)
 		return misfitCapabilities, "its capabilities changed: " + strings.Join(changed, ", ")
-	case w.node && !maps.Equal(before.Segments, after.Segments):
+	case w.node && before.Segments != nil && !maps.Equal(before.Segments, after.Segments):
 		return misfitSegments, fmt.Sprintf("its topology segments changed from %v to %v", before.Segments, after.Segments)
 	case w.neverAttached && !unattached:
 		return misfitAttachment, "its CSIDriver does not say attachRequired: false any more, or cannot be read"

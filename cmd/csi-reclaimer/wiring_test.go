@@ -30,6 +30,8 @@ func TestWithWhichDriverAProcessGoesOn(t *testing.T) {
 	placed, zone := with(), with()
 	placed.Services = rpc.PluginCapabilitySet{topology: true}
 	zone.Segments = map[string]string{"zone": "b"}
+	unplaced := with()
+	unplaced.Segments = map[string]string{}
 	all := wiring{topology: true, capacity: true, leaks: true, snapshots: true, node: true, neverAttached: true}
 	for name, c := range map[string]struct {
 		wired         wiring
@@ -52,7 +54,8 @@ func TestWithWhichDriverAProcessGoesOn(t *testing.T) {
 		"no leak check runs":               {wired: wiring{}, before: with(), after: with(lists)},
 		"it takes snapshots now":           {all, with(), with(snapshots), false, misfitCapabilities, snapshots.String()},
 		"no snapshot is swept":             {wired: wiring{}, before: with(), after: with(snapshots)},
-		"its place is another":             {all, with(), zone, false, misfitSegments, "zone:b"},
+		"its place was not asked for":      {wired: all, before: with(), after: zone},
+		"its place is another":             {all, unplaced, zone, false, misfitSegments, "zone:b"},
 		"its place does not matter":        {wired: wiring{}, before: with(), after: zone},
 		"its CSIDriver requires to attach": {all, with(), with(), true, misfitAttachment, "attachRequired"},
 		"attachments are looked for":       {wired: wiring{}, before: with(), after: with(), attached: true},

@@ -123,12 +123,14 @@ func (d *Driver) introduce(ctx context.Context) error {
 func (d *Driver) accept(ctx context.Context, facts Facts, lost int) (known bool, err error) {
 	d.judging.Lock()
 	defer d.judging.Unlock()
-	before := d.Facts()
+	d.mu.Lock()
+	before, another := d.facts, d.known != lost
+	d.mu.Unlock()
 	switch {
 	case before.Name == "": // the first
 	case before.Name != facts.Name:
 		err = fmt.Errorf("its name was %q, and %q serves the socket now", before.Name, facts.Name)
-	case d.fits != nil:
+	case d.fits != nil && another:
 		err = d.fits(ctx, before, facts)
 	}
 	d.mu.Lock()

@@ -178,13 +178,21 @@ func TestThePlaceIsAskedForAgain(t *testing.T) {
 	socket := socketPath(t)
 	stop := serve(t, socket, at("n1"))
 	d := connect(t, socket)
+	judged := 0
+	d.Require(func(context.Context, Facts, Facts) error { judged++; return nil })
 	if place, err := d.Segments(t.Context()); err != nil || place["example.com/node"] != "n1" {
 		t.Fatalf("%v, %v", place, err)
+	}
+	if err := d.Refresh(t.Context()); err != nil || judged > 0 {
+		t.Errorf("%v; the driver that was there before was judged %d times", err, judged)
 	}
 	stop()
 	serve(t, socket, at("n2"))
 	succeeds(t, func(ctx context.Context) error { return d.Probe(ctx) })
 	if place := d.Facts().Segments["example.com/node"]; place != "n2" {
 		t.Errorf("the place is %q", place)
+	}
+	if judged != 1 {
+		t.Errorf("another driver was judged %d times", judged)
 	}
 }
