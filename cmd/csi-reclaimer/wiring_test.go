@@ -40,13 +40,15 @@ func TestWithWhichDriverAProcessGoesOn(t *testing.T) {
 		want          misfit
 		words         string
 	}{
-		"the same":                         {wired: all, before: with(), after: with()},
-		"it clones now":                    {wired: all, before: with(), after: with(clones)},
-		"it has topology now":              {all, with(), placed, false, misfitCapabilities, topology.String()},
-		"it has no topology any more":      {all, placed, with(), false, misfitCapabilities, topology.String()},
-		"topology is switched off":         {wired: wiring{}, before: with(), after: placed},
-		"it deletes no more":               {wiring{}, with(), csidriver.Facts{}, false, misfitCapabilities, creates.String()},
-		"it attaches now":                  {wiring{}, with(), with(publishes), false, misfitCapabilities, publishes.String()},
+		"the same":                    {wired: all, before: with(), after: with()},
+		"it clones now":               {wired: all, before: with(), after: with(clones)},
+		"it has topology now":         {all, with(), placed, false, misfitCapabilities, topology.String()},
+		"it has no topology any more": {all, placed, with(), false, misfitCapabilities, topology.String()},
+		"topology is switched off":    {wired: wiring{}, before: with(), after: placed},
+		"it deletes no more": {wiring{}, with(), csidriver.Facts{}, false, misfitCapabilities,
+			creates.String()},
+		"it attaches now": {wiring{}, with(), with(publishes), false, misfitCapabilities,
+			publishes.String()},
 		"it attaches no more":              {wired: all, before: with(publishes), after: with()},
 		"it reports capacity now":          {all, with(), with(capacity), false, misfitCapabilities, capacity.String()},
 		"no capacity is published":         {wired: wiring{}, before: with(), after: with(capacity)},

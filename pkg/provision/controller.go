@@ -279,8 +279,8 @@ func (p *Controller) volumeChanged(pv volume.PV) {
 	}
 }
 
-// volumesListed drops what a list of PVs shows to be gone. The claim of a PV that came and went before the list may need
-// another one.
+// volumesListed drops what a list of PVs shows to be gone. The claim of a PV that came and went before the list may
+// need another one.
 func (p *Controller) volumesListed() {
 	for _, pv := range p.assumed.Expire() {
 		if _, shown := p.volumes.Get(pv.Name); !shown {

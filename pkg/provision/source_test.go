@@ -301,7 +301,7 @@ func TestWhoseSourceLosesItsFinalizer(t *testing.T) {
 	}{
 		"of this driver":    {own, true, freeOwn},
 		"of another driver": {with(func(f *freeFacts) { f.Driver = "another.csi.example.com" }), false, freeOtherDriver},
-		"not known":         {with(func(f *freeFacts) { f.Known, f.Exists, f.Driver = false, false, "" }), false, freeUnknown},
+		"not known":         {with(func(f *freeFacts) { f.Known, f.Exists = false, false }), false, freeUnknown},
 		"not read":          {freeFacts{Bound: true, Own: driverName}, false, freeUnknown},
 		"its PV is gone":    {with(func(f *freeFacts) { f.Exists, f.Driver = false, "" }), true, freeNoVolume},
 		"never bound":       {freeFacts{Own: driverName}, true, freeNoVolume},

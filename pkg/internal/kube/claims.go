@@ -59,7 +59,8 @@ func updateClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 
 // finalizers returns those of a claim with the change.
 func (p FinalizerPatch) finalizers(claim *v1.PersistentVolumeClaim) []string {
-	wanted := slices.DeleteFunc(slices.Clone(claim.Finalizers), func(f string) bool { return slices.Contains(p.Remove, f) })
+	removed := func(f string) bool { return slices.Contains(p.Remove, f) }
+	wanted := slices.DeleteFunc(slices.Clone(claim.Finalizers), removed)
 	for _, f := range p.Add {
 		if !slices.Contains(wanted, f) {
 			wanted = append(wanted, f)
