@@ -265,6 +265,9 @@ func (d *Driver) Facts() Facts {
 // Name returns the driver's name, as in spec.csi.driver of its PVs. It never changes: see ErrReplaced.
 func (d *Driver) Name() string { return d.Facts().Name }
 
+// Version returns the driver's vendor_version (GetPluginInfo); see Facts.
+func (d *Driver) Version() string { return d.Facts().Version }
+
 // Has reports whether the driver advertised the controller capability when it was last asked; see Facts.
 func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool { return d.Facts().Controller[c] }
 
