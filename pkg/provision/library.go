@@ -102,7 +102,7 @@ func (l provisioner) provision(ctx context.Context, options libcontroller.Provis
 	}()
 	defer l.announceStart(l.claimOf(options.PVC))()
 	w := &run{Controller: l.Controller, name: name, claimKey: keyOf(options.PVC), track: t,
-		wanted: &wanted{class: options.StorageClass}}
+		wanted: &wanted{class: options.StorageClass}, began: l.cfg.Clock.Now()}
 	d, err := l.readNode(ctx, w, options.SelectedNode)
 	if err == nil {
 		d, err = w.work(ctx)

@@ -273,3 +273,16 @@ func TestTheLibraryIsLeftNothingToRecord(t *testing.T) {
 		})
 	}
 }
+
+// TestAReadThatFailedWasNotSlow: its node was asked for before the work began.
+func TestAReadThatFailedWasNotSlow(t *testing.T) {
+	w := newWorld(t)
+	p := w.make(Config{}).waitsLong().start()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "gone")
+	})
+	w.wait("it waits", func() bool { return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 })
+	if slow, failures := p.provisioner.tracker.isSlow("pvc-u1"); slow || failures != 1 {
+		t.Errorf("slow %t after %d failures", slow, failures)
+	}
+}

@@ -31,7 +31,7 @@ type run struct {
 	prepared *prepared
 	// reschedule: another node has to be selected.
 	reschedule bool
-	// began is when the work began, and building whether its last step was to build a request.
+	// began is when the try began, and building whether its last step was to build a request.
 	began    time.Time
 	building bool
 	// class and source are the labels by which the outcome is counted.
@@ -50,7 +50,10 @@ func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
 	session := &session{run: w}
 	defer w.end()
-	if w.began = w.cfg.Clock.Now(); w.log.State(w.name) != inflight.Open {
+	if w.began.IsZero() {
+		w.began = w.cfg.Clock.Now()
+	}
+	if w.log.State(w.name) != inflight.Open {
 		w.track.since = w.began
 	}
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
