@@ -398,6 +398,17 @@ func TestWritesOfAPod(t *testing.T) {
 		}))
 		return locked == 0
 	})
+	b.until("all writes are answered", func() bool {
+		writes.mu.Lock()
+		defer writes.mu.Unlock()
+		for i := range count {
+			name := fmt.Sprintf("pod-%d", i)
+			if writes.of["pods/"+name] < 1 || writes.of["persistentvolumeclaims/"+name] < 2 {
+				return false
+			}
+		}
+		return true
+	})
 	writes.mu.Lock()
 	defer writes.mu.Unlock()
 	for i := range count {

@@ -50,8 +50,11 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 	client := fake.NewClientset()
 	var taken atomic.Bool
 	// A fake API server takes every write; a real one refuses what was read before.
-	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return taken.Load(), nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
+	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		update, _ := a.(clienttesting.UpdateAction)
+		o, ok := update.GetObject().(*coordinationv1.Lease)
+		stale := taken.Load() && ok && *o.Spec.HolderIdentity != "next"
+		return stale, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
 	})
 	// So long that neither the renew deadline nor the lease ends it within the test's patience.
 	e := newElector(10*patience, client)
@@ -68,12 +71,12 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 	if e.Left() <= 0 {
 		t.Fatalf("leads, and %v of the lease are left", e.Left())
 	}
+	taken.Store(true)
 	o := held(t.Context(), t, client)
 	o.Spec.HolderIdentity = ptr.To("next")
 	if _, err := client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	taken.Store(true)
 	select {
 	case err := <-ended:
 		for _, want := range []string{"ns/disk", "renewed", "held by next now"} {

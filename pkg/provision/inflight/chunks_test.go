@@ -278,3 +278,17 @@ func TestAMissingChunkIsWrittenAgain(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkEncode is the cost of an entry whose chunks are known.
+func BenchmarkEncode(b *testing.B) {
+	for _, count := range []int{3, 100, 1000, 5000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			e, chunks := onNodes("pvc-1", nodes(count), count/2), newChunks()
+			for b.Loop() {
+				if _, err := chunks.encode(&e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

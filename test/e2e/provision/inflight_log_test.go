@@ -105,6 +105,9 @@ func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 		claim := env.claimWithLostAnswer(env.CreateStorageClass(fixture.WithWaitForFirstConsumer),
 			fixture.WithSelectedNode(first))
 		env.removeNode(first)
+		env.WaitClaim(claim, "without a selected node", func(now *v1.PersistentVolumeClaim) bool {
+			return now != nil && now.Annotations[objects.SelectedNode] == ""
+		})
 		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":"`+second+`"}}}`), metav1.PatchOptions{})
 		env.Must(err)
