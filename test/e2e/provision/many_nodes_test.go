@@ -25,7 +25,9 @@ func TestTopologySegmentForEachNode(t *testing.T) {
 	const nodes, claims = 1500, 30
 	name := "nodes-" + rand.String(8) + ".csi-reclaimer.io"
 	key := name + "/node"
-	at := func(i int) string { return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i%4, i/7%256, i%251) }
+	at := func(i int) string {
+		return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i%4, i/7%256, i%251)
+	}
 	selected := []string{at(0), at(nodes / 2), at(nodes - 1)}
 	options := mockdriver.Options{Name: name}
 	for _, node := range selected {
