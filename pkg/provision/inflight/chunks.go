@@ -27,11 +27,11 @@ const (
 	inlineTopologies = 8
 	// chunkMean and chunkMax are the number of topologies of a chunk, on average and at most. The content decides where
 	// a chunk ends, so a node that joins or leaves changes one chunk of a long list.
-	chunkMean, chunkMax = 256, 1024
+	chunkMean, chunkMax = 512, 2048
 	// keptChunks bounds the memory of a Log for chunks: at 5,000 nodes a list has about 20.
 	keptChunks = 512
 	// compressFrom is the size in bytes from which the value of an annotation is compressed.
-	compressFrom = 2 << 10
+	compressFrom = 1536
 	// compressed begins the value of an annotation that is.
 	compressed = "deflate:"
 	// maxValue bounds what the value of an annotation is decompressed to, in bytes.
