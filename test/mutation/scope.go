@@ -127,7 +127,8 @@ var scopes = []scope{
 var worlds = map[string][]string{
 	"pkg/internal/engine/provisioning": {
 		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "legacy, zone", "refused",
-		"node", "name taken", "lost answers", "PV deleted", "claim, two leaders",
+		"node", "name taken", "lost answers", "PV deleted", "claim, two leaders", "log full", "node gone", "Secret",
+		"driver replaced, unsure",
 	},
 	"pkg/internal/engine/reclaiming": {
 		"orders", "static", "attached", "shared", "restored", "unprotected", "held", "stripped", "contested", "companion",

@@ -62,6 +62,7 @@ const VolumeMade = provisioning.VolumeMade
 const (
 	Wait            = provisioning.Wait
 	BuildRequest    = provisioning.BuildRequest
+	Prepare         = provisioning.Prepare
 	ReadPV          = provisioning.ReadPV
 	ReadClaim       = provisioning.ReadClaim
 	OpenEntry       = provisioning.OpenEntry

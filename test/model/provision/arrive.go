@@ -42,9 +42,14 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 				take(&c.left)
 			}
 			now := &c.lines[i].calls[n]
-			now.stage, now.class = answered, uint8(class)
+			now.stage, now.class, now.changed = answered, uint8(class), now.request.version != now.version
 		}
 	}
+	if k.rejects(now.request, now.version) {
+		k.Can(true, is(driverRejects), reply(errclass.Unfit, nil))
+		return
+	}
+	k.Can(now.bare, is(driverWantsSecret), reply(errclass.Unfit, nil))
 	if k.Full {
 		k.Can(true, is(driverIsFull), reply(errclass.Exhausted, nil))
 		return
@@ -58,7 +63,7 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 		c.left.Spoil--
 		c.createArrives(&c.lines[i].calls[n], i, n, true)
 	})
-	k.Breaks(!v.there || v.by != now.request, s.left.Unfit, is(driverCannot),
+	k.Breaks(!v.there || !v.by.isSentAs(now.request) || v.maker != now.version, s.left.Unfit, is(driverCannot),
 		reply(errclass.Unfit, func(b *Budget) { b.Unfit-- }))
 	k.Breaks(true, s.left.Refuse, is(driverRefuses), reply(errclass.Refused, func(b *Budget) { b.Refuse-- }))
 	k.Breaks(true, s.left.Refuse, is(driverIsFull), reply(errclass.Exhausted, func(b *Budget) { b.Refuse-- }))
@@ -68,8 +73,11 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 
 // accepts reports whether a request is not in the way of the volume that is there.
 func (w *World) accepts(v volume, r request) bool {
-	return !v.there || v.by == r || w.Compatible && v.by.content != othersContent
+	return !v.there || v.by.isSentAs(r) || w.Compatible && v.by.content != othersContent
 }
+
+// rejects reports whether a version of the driver accepts no request that was composed with another one.
+func (w *World) rejects(r request, version uint8) bool { return w.Rejects && r.version != version }
 
 // atWork reports whether the driver may be at work on a call that nobody waits for.
 func (w *World) atWork(s *state, place, name int) bool {
@@ -86,6 +94,7 @@ func (c *scene) createArrives(now *call, i, n int, unfit bool) {
 	v := &c.volumes[c.place(i)][n]
 	if !v.there {
 		v.there, v.unfit, v.by, v.legacy = true, unfit, now.request, now.action == legacyCall
+		v.maker, v.by.version = now.version, 0
 		switch {
 		case v.generation == 0 || !c.Unique:
 			v.generation = 1
@@ -143,7 +152,7 @@ func (c *scene) abandon(now call, i, n int) {
 	if now.stage != onItsWay || isLogWrite(now.action) && !now.current {
 		return
 	}
-	now.first, now.quiet = false, false
+	now.first, now.quiet, now.bare = false, false, false
 	for j := range c.late {
 		if c.late[j].stage == idle {
 			c.late[j] = late{call: now, replica: uint8(i), name: uint8(n)}
@@ -178,7 +187,7 @@ func (k *worker) lateCalls(s *state) {
 func (c *scene) lateArrives(o late, i, n int, unfit bool) {
 	switch engine.Action(o.action) {
 	case engine.CreateVolume, legacyCall:
-		if c.accepts(c.volumes[c.place(i)][n], o.request) {
+		if c.accepts(c.volumes[c.place(i)][n], o.request) && !c.rejects(o.request, o.version) {
 			c.createArrives(&o.call, i, n, unfit)
 		}
 	case engine.DeleteVolume:

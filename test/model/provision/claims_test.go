@@ -97,7 +97,8 @@ func TestEverythingVariesInSomeWorld(t *testing.T) {
 		}
 	}
 	for name, does := range varies {
-		if !does && name != "Deep" && name != "strict" && name != "anew" {
+		if !does && name != "Deep" && name != "strict" && name != "anew" && name != "credulous" &&
+			name != "insistent" {
 			t.Errorf("%s does not vary in any world", name)
 		}
 	}
@@ -121,6 +122,30 @@ func TestEachExcuseIsNeeded(t *testing.T) {
 				t.Fatal("no promise is broken")
 			}
 			modeltest.Judged(t, r.Findings()[0].Promise, promise)
+		})
+	}
+}
+
+// Without Reply.Comparable a refusal of a driver that judges by other rules, or without the Secret, closes the entry of
+// a volume that there is. Without Facts.SecondFailed an entry that gets no second request is never finished.
+func TestTheGuardsOfTheExitsAreNeeded(t *testing.T) {
+	for name, c := range map[string]struct {
+		promise string
+		without func(*World)
+	}{
+		"driver replaced":         {"P1", func(w *World) { w.credulous = true }},
+		"driver replaced, unsure": {"P1", func(w *World) { w.credulous = true }},
+		"Secret":                  {"P1", func(w *World) { w.credulous = true }},
+		"log full":                {"P5", func(w *World) { w.insistent = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := named(t, name)
+			c.without(&w)
+			r := w.Explore(t.Context(), search.Options{})
+			if len(r.Findings()) == 0 {
+				t.Fatal("no promise is broken")
+			}
+			modeltest.Judged(t, r.Findings()[0].Promise, c.promise)
 		})
 	}
 }

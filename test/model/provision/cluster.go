@@ -42,6 +42,19 @@ func (k *worker) users(s *state) {
 		c.left.Zone--
 		c.zone = true
 	})
+	toggle := func(is bool, left uint8, off, on verb, do func(*scene)) {
+		if is {
+			off = on
+		}
+		k.User(true, left, move{off, 0, 0, 0}, do)
+	}
+	toggle(s.gone, s.left.Leave, nodeALeaves, nodeAReturns, func(c *scene) { c.left.Leave--; c.gone = !c.gone })
+	toggle(s.noSecret, s.left.Secret, userDeletesSecret, userCreatesSecret,
+		func(c *scene) { c.left.Secret--; c.noSecret = !c.noSecret })
+	toggle(s.version > 0, s.left.Replace, driverIsReplaced, driverComesBack,
+		func(c *scene) { c.left.Replace--; c.version = 1 - c.version })
+	k.Breaks(!s.full, s.left.LogFull, move{logFills, 0, 0, 0}, func(c *scene) { c.left.LogFull--; c.full = true })
+	k.User(s.full, 1, move{logHasRoom, 0, 0, 0}, func(c *scene) { c.full = false })
 }
 
 func (k *worker) claimUsers(s *state, i int) {
@@ -134,6 +147,9 @@ func (c *scene) endPV(slot int) {
 	}
 }
 
+// isGone reports whether a node is gone.
+func (s *state) isGone(node uint8) bool { return node == 1 && s.gone }
+
 // over reports whether the claim of a PersistentVolume is gone, or has another one.
 func (w *World) over(s *state, slot int) bool {
 	p := s.pvs[slot]
@@ -159,6 +175,10 @@ func (k *worker) cluster(s *state) {
 			func(c *scene) {
 				c.claims[i].bound = boundOwn
 			})
+		for node := uint8(1); node <= 2; node++ {
+			k.Can(k.Scheduled && now.needy() && now.node == 0 && !s.isGone(node), move{schedulerSelects, 0, i, node},
+				func(c *scene) { c.claims[i].node = node })
+		}
 	}
 	for slot, p := range s.pvs {
 		if p.exists() && p.claim != foreign {

@@ -25,16 +25,23 @@
 //     this name conflict, which is read again, as after a write that was not answered.
 //   - Watches show an object's present state at any time, or one that they have received before, and none that is
 //     older than what they have shown. They hold back one state each: more would be shown as well one after another.
-//   - Secrets, sizes, content sources: a request is a number that differs from another one. Which fields differ does
-//     not matter to the engine, which never looks into a request.
-//   - The log is never full or unreadable, which keep the engine from writing an entry and from nothing else. The
-//     engine's own tests ask about them.
+//   - Sizes and content sources: a request is a number that differs from another one. Which fields differ does not
+//     matter to the engine, which never looks into a request. A source that is gone keeps a request from being
+//     prepared, as a Secret does.
+//   - The log is never unreadable, which keeps the engine from writing an entry and from nothing else. The engine's own
+//     tests ask about it. Where it is full, it lacks room for new entries and requests, not for a mark or a removal.
+//   - DeleteVolume of a volume that is not as requested has its Secret.
 //
 // # What is taken for granted
 //
 //   - A driver keeps the calls for one volume name apart (CSI specification, ABORTED), and answers OK to the request
 //     that made the volume. It may refuse in doubt, unseen, but does not answer InvalidArgument or OutOfRange to
-//     that very request. A final answer to the first call ever shows that this request made nothing.
+//     that very request, unless its version differs from the one that made the volume, or it lacks the Secret. A final
+//     answer to the first call ever shows that this request made nothing.
+//   - The version of the driver that is read after a call is the version that answered it. No version of the driver
+//     comes back after another one was called and may have answered OK.
+//   - The API server's node, Secret and class are read live when a request is composed and prepared. A node that cannot
+//     be read is one that is there.
 //   - A replica that another has led after starts anew: what it remembered counts for nothing.
 //   - The calls of a replica end with its lease. What is on the way may arrive until quiet has passed.
 //   - A claim is known to be new to the log (Facts.First) only if it was created after the replica took over.

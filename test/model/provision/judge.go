@@ -154,7 +154,7 @@ func (k *worker) idle(s *state, i int) bool {
 		if !s.born[c] {
 			continue
 		}
-		if d, _, _ := k.decide(s, i, c); !k.waits(s, i, c, d) {
+		if d, _, _ := k.decide(s, i, c); !k.waits(s, i, c, d) || k.deselects(s, i, c) {
 			return false
 		}
 	}
@@ -185,7 +185,9 @@ func (k *worker) unsettled(s *state) string {
 			e := s.shards[place][n].entry
 			p := s.pvs[n]
 			hasAnother := p.exists() && (p.claim == foreign || p.claim != e.claim || p.terminating)
-			if e.claim != 0 && !k.refusesForEver(s, place, n) && !hasAnother && !k.isKeptUnfit(s, place, n) {
+			lacksSecret := e.claim != 0 && s.noSecret && s.claims[e.claim-1].exists
+			isReported := hasAnother || lacksSecret || k.isKeptUnfit(s, place, n)
+			if e.claim != 0 && !isReported && !k.refusesForEver(s, place, n) {
 				return "P5: the entry of " + k.say(n) + " stays open"
 			}
 		}
@@ -222,6 +224,8 @@ func (k *worker) unsettledVolume(s *state, i int) string {
 		return "has a PersistentVolume without its volume"
 	case c.bound == boundOwn || p.exists():
 		// Another PersistentVolume has its name, which the claim's Events say.
+	case s.full && s.shards[0][n].entry.claim == 0:
+		// The log has no room for its entry.
 	case k.lacksRequest(s, c) || k.cannotBeMade(s, k.place2(c), n):
 	default:
 		return "gets no volume"
@@ -229,9 +233,9 @@ func (k *worker) unsettledVolume(s *state, i int) string {
 	return ""
 }
 
-// lacksRequest reports whether a claim lacks what its request is composed from: its class, or the selected node.
+// lacksRequest reports whether a claim lacks what its request is made from: its class, its Secret or the selected node.
 func (k *worker) lacksRequest(s *state, c claim) bool {
-	return s.class == 0 || (k.Late || k.Local) && c.node == 0
+	return s.class == 0 || s.noSecret || (k.Late || k.Local) && c.node == 0
 }
 
 // cannotBeMade reports whether the driver has no volume for the name, whatever is tried.
@@ -253,17 +257,17 @@ func (k *worker) isKeptUnfit(s *state, place, n int) bool {
 }
 
 // refusesForEver reports whether the driver answers OK to no request of the entry: the volume of that name was made by
-// another one, or it has no room. The entry stays open then, which is reported, and nothing else waits for it.
+// another one, it has no room, or it is another version. The entry stays open then, which is reported, and nothing else waits for it.
 func (k *worker) refusesForEver(s *state, place, n int) bool {
 	v, e := s.volumes[place][n], s.shards[place][n].entry
 	switch {
 	case k.Full:
 		return !k.strict
-	case !v.there:
-		return false
+	case e.count == 0:
+		return v.there
 	}
 	for i := range e.count {
-		if k.accepts(v, e.requests[i]) {
+		if k.accepts(v, e.requests[i]) && !k.rejects(e.requests[i], s.version) {
 			return false
 		}
 	}

@@ -10,7 +10,7 @@ var (
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := slices.Concat(claimWorlds(), requestWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(),
+	worlds := slices.Concat(claimWorlds(), requestWorlds(), exitWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(),
 		nodeWorlds(), excuses(), deepWorlds())
 	for i := range worlds {
 		worlds[i].Replicas = max(worlds[i].Replicas, 1)
@@ -104,6 +104,39 @@ func requestWorlds() []World {
 			Name: "one name, late watches", About: "the same, with watches that show what is over",
 			Constant: oneLeader, Claims: two, Short: true, Lag: 2,
 			Budget: Budget{DeleteClaim: 2, CreateClaim: 1},
+		},
+	}
+}
+
+// exitWorlds are about what a request waits for besides the driver's answer, and about what is not there any more.
+func exitWorlds() []World {
+	return []World{
+		{
+			Name: "log full", About: "another node is selected while an outcome is open, and the log has no room for more",
+			Constant: upToDate, Claims: one, Late: true,
+			Budget: Budget{DeleteClaim: 1, Node: 1, RPC: 1, Refuse: 1, Crash: 1, LogFull: 1},
+		},
+		{
+			Name: "node gone", About: "the selected node goes while an outcome is open, another one is selected, and the " +
+				"first one returns",
+			Constant: upToDate, Claims: one, Late: true, Scheduled: true,
+			Budget: Budget{DeleteClaim: 1, Leave: 2, RPC: 2, Refuse: 1, Crash: 1},
+		},
+		{
+			Name: "Secret", About: "the Secret is deleted while an outcome is open, with the claim or before it",
+			Constant: upToDate, Claims: one,
+			Budget: Budget{DeleteClaim: 1, Secret: 2, RPC: 2, Unfit: 1, Crash: 1},
+		},
+		{
+			Name: "driver replaced", About: "another version of the driver, which rejects the requests of the one before " +
+				"for ever",
+			Constant: upToDate, Claims: one, Rejects: true,
+			Budget: Budget{DeleteClaim: 1, Replace: 2, RemoveEntry: 1, RPC: 2, Unfit: 1, Crash: 1},
+		},
+		{
+			Name: "driver replaced, unsure", About: "the same, with a version that may accept them",
+			Constant: upToDate, Claims: one,
+			Budget: Budget{DeleteClaim: 1, Replace: 1, RPC: 2, Unfit: 1, Crash: 1},
 		},
 	}
 }

@@ -64,7 +64,8 @@ func (w *World) facts(s *state, i, c int) engine.Facts {
 	n := w.name(c)
 	l := &s.lines[i]
 	m := &l.names[n]
-	f := engine.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: engine.Log(m.log), First: !m.again}
+	f := engine.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: engine.Log(m.log), First: !m.again,
+		SecondFailed: m.secondFailed}
 	switch {
 	case f.Log == engine.LogOpen && int(m.entry.claim) == c+1:
 		f.Record = w.record(m, w.place(i), n)
@@ -210,7 +211,8 @@ func (c *scene) learn(i, name int) {
 	l.calls[name] = call{}
 	of := int(done.claim) - 1
 	f := c.facts(&c.state, i, of)
-	reply := engine.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name)}
+	reply := engine.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name),
+		Comparable: !done.bare && !done.changed || c.credulous}
 	if done.got != 0 {
 		reply.Handle = handles[c.place(i)][name][done.got]
 	}
@@ -221,7 +223,7 @@ func (c *scene) learn(i, name int) {
 	action := engine.Action(done.action)
 	switch action {
 	case engine.OpenEntry:
-		reply.Request = c.requestOf(done.request)
+		reply.Request, reply.Log = c.requestOf(done.request), engine.LogFull
 	case engine.ReadClaim:
 		read := *l
 		read.claims[of] = done.claimFound
@@ -229,12 +231,17 @@ func (c *scene) learn(i, name int) {
 		reply.Claim.Read = clock
 	default:
 	}
+	asked := f.Record.Requests[f.Record.Next]
 	f.Learn(action, reply, done.first, began, clock, quiet)
 	if f.Log != engine.LogOthers {
 		m.remember(f)
 	}
 	known := f.Record
 	m.learn(action, f, done, of, reply.Class)
+	if action == engine.CreateVolume {
+		m.leaves = c.Scheduled && f.Reschedules(asked, reply.Class, c.isGone(done.request.node))
+	}
+	m.secondFailed = m.secondFailed && !c.insistent
 	if engine.Log(m.log) == engine.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
 		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
 	}
@@ -249,7 +256,8 @@ func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, 
 	case engine.StoreApart:
 		m.apart = fromFacts(f.Apart, of)
 	case engine.OpenEntry:
-		m.entry, m.pv, m.claim, m.of, m.read = done.entry, view{}, claim{}, 0, never
+		m.opened(f, done, class)
+		m.pv, m.claim, m.of, m.read = view{}, claim{}, 0, never
 	case engine.MarkDiscarding:
 		m.entry = done.entry
 	case engine.ReadClaim:
@@ -259,10 +267,22 @@ func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, 
 		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff, removed: m.removed}
 	case engine.CreateVolume:
 		m.backsOff = class != errclass.Done
-		m.pv, m.apart = view{}, view{}
+		m.pv, m.apart, m.secondFailed = view{}, view{}, false
 	case engine.RemoveFinalizer:
 		m.removed = m.removed || class == errclass.Done
 	default:
+	}
+}
+
+// opened takes the outcome of OpenEntry. That the log has no room is known in this run alone.
+func (m *memory) opened(f engine.Facts, done call, class errclass.Class) {
+	switch {
+	case class == errclass.Done:
+		m.entry = done.entry
+	case f.Log == engine.LogOpen:
+		m.secondFailed = f.SecondFailed
+	default:
+		m.log, m.backsOff = uint8(engine.LogAbsent), true
 	}
 }
 

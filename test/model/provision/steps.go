@@ -82,26 +82,33 @@ func (k *worker) receives(s *state, i int) {
 	}
 }
 
-// decide returns the next step, and the request that was composed for it.
+// decide returns the next step, and the request that was composed and prepared for it.
 func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, request) {
 	f := w.facts(s, i, c)
 	d := engine.Decide(f, clock, quiet)
 	if d.Action != engine.BuildRequest || s.class == 0 {
 		return d, f, request{}
 	}
-	composed := w.compose(s, s.lines[i].claims[c].node)
-	f.Composed = true
-	return engine.Decide(f, clock, quiet), f, composed
+	node := s.lines[i].claims[c].node
+	class := errclass.Refused
+	if f.Composed = !s.isGone(node); f.Composed && !s.noSecret {
+		class = errclass.Done
+	}
+	f.Learn(engine.Prepare, engine.Reply{Class: class}, false, clock, clock, quiet)
+	return engine.Decide(f, clock, quiet), f, w.compose(s, node)
 }
 
 // waits reports whether a replica does nothing for a claim now.
 func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 	m := &s.lines[i].names[w.name(c)]
 	switch d.Action {
-	case engine.Wait, engine.BuildRequest:
+	case engine.Wait, engine.BuildRequest, engine.Prepare:
 		return true
-	case engine.OpenEntry, engine.CreateVolume:
+	case engine.OpenEntry:
 		return m.backsOff
+	case engine.CreateVolume:
+		// Without its Secret, a request that may have been sent is repeated only when the claim is gone.
+		return m.backsOff || s.noSecret && m.isSent() && s.claims[c].exists
 	case engine.ReadPV, engine.ReadClaim:
 		return m.backsOff && engine.Log(m.log) == engine.LogAbsent
 	default:
@@ -109,8 +116,24 @@ func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 	}
 }
 
-// looked reports whether a run remembers what it has read.
-func (m *memory) looked() bool { return m.pv != view{} || m.apart != view{} || m.of != 0 }
+// isSent reports whether a request of the entry may have been sent.
+func (m *memory) isSent() bool { return m.record.sent != [2]bool{} }
+
+// looked reports whether a run remembers what it has read, or that a second request found no room.
+func (m *memory) looked() bool {
+	return m.pv != view{} || m.apart != view{} || m.of != 0 || m.secondFailed
+}
+
+// deselects reports whether the selected node of a claim is to be taken back: the engine asked for it, or no request
+// can be composed as the node is gone.
+func (w *World) deselects(s *state, i, c int) bool {
+	l := &s.lines[i]
+	if !w.Scheduled || !l.mayAct || !l.claims[c].needy() || l.claims[c].node == 0 {
+		return false
+	}
+	d, f, _ := w.decide(s, i, c)
+	return l.names[w.name(c)].leaves || d.Action == engine.BuildRequest && !f.Composed && s.class != 0
+}
 
 // works is a replica's look at a claim. What it decides to call is sent.
 func (k *worker) works(s *state, i, c int) {
@@ -121,10 +144,18 @@ func (k *worker) works(s *state, i, c int) {
 	}
 	d, f, composed := k.decide(s, i, c)
 	m := &l.names[name]
+	k.Can(k.deselects(s, i, c), move{nodeIsDeselected, i, c, 0}, func(n *scene) {
+		// A write that another one came before is refused.
+		if n.claims[c] == n.lines[i].claims[c] {
+			n.claims[c].node = 0
+		}
+		n.lines[i].names[name].leaves = false
+	})
 	if k.waits(s, i, c, d) {
 		k.Can(m.looked(), move{runEnds, i, c, 0}, func(n *scene) {
 			m := &n.lines[i].names[name]
 			m.pv, m.apart, m.claim, m.of, m.read = view{}, view{}, claim{}, 0, never
+			m.secondFailed = false
 		})
 		return
 	}
@@ -146,13 +177,17 @@ func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed r
 		sent.stage, sent.class, sent.claimFound = answered, uint8(errclass.Done), c.claims[cl]
 	case engine.OpenEntry:
 		sent.current, sent.entry = m.current, c.opened(m, f, composed)
+		if c.full {
+			sent = call{action: sent.action, stage: answered, claim: sent.claim, class: uint8(errclass.Exhausted)}
+		}
 	case engine.MarkDiscarding:
 		sent.current, sent.entry = m.current, m.entry
 		sent.entry.discarding = true
 	case engine.CloseEntry:
 		sent.current = m.current
 	case engine.CreateVolume:
-		sent.request = m.entry.requests[m.record.next]
+		sent.request, sent.bare = m.entry.requests[m.record.next], c.noSecret && m.isSent()
+		sent.version = c.version
 		if c.anew && c.class != 0 {
 			sent.request = c.compose(&c.state, c.seenClaim(&c.lines[i], cl).node)
 		}
@@ -230,7 +265,13 @@ func (c *scene) learns(i, n int) {
 		c.learn(i, n)
 		return
 	}
-	if errclass.Class(now.class) != errclass.Done {
+	switch errclass.Class(now.class) {
+	case errclass.Done:
+	case errclass.Exhausted:
+		// There was no room for the entry, so that nothing was written.
+		c.learn(i, n)
+		return
+	default:
 		c.reread(i, n)
 		return
 	}

@@ -66,6 +66,33 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 			return engine.Log(m.log) == engine.LogOpen && m.record.failed && !m.record.settled[0] && s.left.Refuse == 0 &&
 				!s.claims[0].exists
 		}},
+		"the driver has no volume for a node that is gone, and one for another": {"node gone", func(s *state) bool {
+			m := s.lines[0].names[0]
+			return s.gone && s.volumes[0][0].by.node == 2 && m.entry.count == 2 && m.record.sent[0]
+		}},
+		"the volume was made for a node that is gone, another is selected, and the first one returns": {"node gone",
+			func(s *state) bool {
+				return doubt(s) && !s.gone && s.left.Leave == 0 && s.claims[0].node == 2 && s.volumes[0][0].by.node == 1
+			}},
+		"the first request goes on while the log has no room for the second": {"log full", func(s *state) bool {
+			l := s.lines[0]
+			return l.names[0].secondFailed && engine.Action(l.calls[0].action) == engine.CreateVolume && s.full &&
+				s.claims[0].node == 2
+		}},
+		"there is no room for the first entry": {"log full", func(s *state) bool {
+			return s.full && s.lines[0].names[0].backsOff && s.shards[0][0].entry.claim == 0
+		}},
+		"a request is repeated without its Secret, and there is a volume": {"Secret", func(s *state) bool {
+			return doubt(s) && s.lines[0].calls[0].bare
+		}},
+		"no entry is opened without a Secret": {"Secret", func(s *state) bool {
+			return s.noSecret && s.claims[0].needy() && s.shards[0][0].entry.claim == 0 && s.lines[0].calls[0].stage == idle
+		}},
+		"another version of the driver rejects the request of a volume that there is": {"driver replaced",
+			func(s *state) bool {
+				now := s.lines[0].calls[0]
+				return doubt(s) && now.stage == answered && now.changed
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := named(t, tc.world)

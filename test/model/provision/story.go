@@ -23,6 +23,16 @@ const (
 	nodeGoes
 	nodeReturns
 	nodeIsSelected
+	nodeALeaves
+	nodeAReturns
+	nodeIsDeselected
+	schedulerSelects
+	userDeletesSecret
+	userCreatesSecret
+	driverIsReplaced
+	driverComesBack
+	logFills
+	logHasRoom
 	adminStrips
 	adminRemovesEntry
 	adminDeletesLog
@@ -53,6 +63,8 @@ const (
 	driverHasAnother
 	driverMakesUnfit
 	driverCannot
+	driverRejects
+	driverWantsSecret
 	driverRefuses
 	driverIsFull
 	driverFails
@@ -101,6 +113,16 @@ var sentences = [verbs]string{
 	nodeGoes:             "the last node of the second zone goes",
 	nodeReturns:          "the second zone has a node again",
 	nodeIsSelected:       "node %[4]s is selected for claim %[1]s",
+	nodeALeaves:          "node a goes",
+	nodeAReturns:         "node a is there again",
+	nodeIsDeselected:     "replica %[2]d has another node selected for claim %[1]s",
+	schedulerSelects:     "the scheduler selects node %[4]s for claim %[1]s",
+	userDeletesSecret:    "a user deletes the Secret of the class",
+	userCreatesSecret:    "a user creates the Secret of the class again",
+	driverIsReplaced:     "another version of the driver is installed",
+	driverComesBack:      "the first version of the driver is installed again",
+	logFills:             "entries of other names fill the log",
+	logHasRoom:           "the log has room again",
 	adminStrips:          "an administrator removes the finalizer of the PV of %[1]s",
 	adminRemovesEntry:    "an administrator removes the entry of %[1]s from the log",
 	adminDeletesLog:      "an administrator deletes the log's Lease with the entry of %[1]s",
@@ -131,6 +153,8 @@ var sentences = [verbs]string{
 	driverHasAnother:     "CreateVolume of replica %[2]d for %[1]s: AlreadyExists, as another request made the volume",
 	driverMakesUnfit:     "CreateVolume of replica %[2]d for %[1]s makes another volume than was asked for",
 	driverCannot:         "CreateVolume of replica %[2]d for %[1]s: InvalidArgument",
+	driverRejects:        "CreateVolume of replica %[2]d for %[1]s: InvalidArgument, as another version is called",
+	driverWantsSecret:    "CreateVolume of replica %[2]d for %[1]s: InvalidArgument, as it has no Secret",
 	driverRefuses:        "CreateVolume of replica %[2]d for %[1]s is refused, unseen",
 	driverIsFull:         "CreateVolume of replica %[2]d for %[1]s: ResourceExhausted, unseen",
 	driverFails:          "CreateVolume of replica %[2]d for %[1]s: Internal, and nothing is made",

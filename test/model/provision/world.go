@@ -39,8 +39,11 @@ type claim struct {
 func (c claim) needy() bool { return c.exists && !c.terminating && c.bound == unbound }
 
 // request is what distinguishes one CreateVolume request from another of the same volume name. content stands
-// for what the class and the nodes of the moment put into it.
-type request struct{ node, content uint8 }
+// for what the class and the nodes of the moment put into it. version is the driver's at that time, which is not sent.
+type request struct{ node, content, version uint8 }
+
+// isSentAs reports whether a driver cannot tell two requests apart.
+func (r request) isSentAs(o request) bool { return r.node == o.node && r.content == o.content }
 
 // othersContent is the request that made a volume that is none of ours.
 const othersContent = 99
@@ -62,6 +65,8 @@ type volume struct {
 	legacy     bool
 	generation uint8
 	by         request
+	// maker is the version of the driver that made it.
+	maker uint8
 }
 
 // foreign is the claim of a PersistentVolume that names neither a claim nor a volume of this world.
@@ -140,6 +145,8 @@ type memory struct {
 	// again: an entry of the name may have been closed before.
 	again    bool
 	backsOff bool
+	// secondFailed: the open entry got no second request in this run. leaves: another node is to be selected.
+	secondFailed, leaves bool
 	// removed: the finalizer of an earlier version was removed, which the cache may not show yet.
 	removed bool
 }
@@ -172,6 +179,10 @@ type call struct {
 	unfit      bool
 	found      view
 	claimFound claim
+	// bare: CreateVolume was sent without its Secret. changed: a refusal does not judge what was sent before.
+	bare, changed bool
+	// version is the driver's that it was sent to.
+	version uint8
 }
 
 // late is a call that nobody waits for any more, on its way.
@@ -209,11 +220,13 @@ type state struct {
 	excused [maxPlaces][maxNames]bool
 	// class is 0 if the StorageClass does not exist, else which parameters it has.
 	class uint8
-	// zone: the second zone has a node.
-	zone  bool
-	lines [maxReplicas]line
-	late  [maxLate]late
-	left  Budget
+	// zone: the second zone has a node. gone: node a is. full: the log has no room. noSecret: the Secret is gone.
+	zone, gone, full, noSecret bool
+	// version is the driver's.
+	version uint8
+	lines   [maxReplicas]line
+	late    [maxLate]late
+	left    Budget
 }
 
 func (s *state) encode(b []byte) []byte {
@@ -283,7 +296,7 @@ func (w *World) start(s *state, i int) {
 
 // compose returns the request that is composed now for a claim with this selected node.
 func (w *World) compose(s *state, node uint8) request {
-	r := request{content: s.class}
+	r := request{content: s.class, version: s.version}
 	if s.zone {
 		r.content |= 4
 	}

@@ -34,6 +34,10 @@ type World struct {
 	Occupied bool
 	// Full: the driver answers ResourceExhausted and nothing else, also where it has made the volume.
 	Full bool
+	// Rejects: the driver answers InvalidArgument to requests that were composed with another version of it.
+	Rejects bool
+	// Scheduled: the selected node is taken back as the engine asks for, and a scheduler selects one.
+	Scheduled bool
 	// Legacy: an earlier version has held the first claim by a finalizer and called CreateVolume.
 	Legacy bool
 	// Gap: the log can change between reclaim's look at it and the driver's call.
@@ -47,23 +51,28 @@ type World struct {
 	Deep bool
 
 	// For tests. strict: what is an excuse is judged all the same. anew: requests are composed for each CreateVolume
-	// anew, as versions without a log did.
-	strict, anew bool
+	// anew, as versions without a log did. credulous: each refusal counts as one that judges the request. insistent:
+	// that a second request could not be added is not remembered.
+	strict, anew, credulous, insistent bool
 }
 
 // Budget is how often each thing may happen in one history.
 type Budget struct {
 	// What users do. BindElsewhere: the claim is bound to another PV. Retain: a PV's policy is turned to Retain.
 	// TakeName: a PV of another driver gets the name of a claim's PV. CreateClass: with other parameters. Zone: the
-	// last node of a zone goes, or comes back. Node: another node is selected, or none.
+	// last node of a zone goes, or comes back. Node: another node is selected, or none. Leave: node a goes, or comes
+	// back. Secret: the Secret is deleted, or created again. Replace: another version of the driver is installed, or the
+	// first one again.
 	DeleteClaim, CreateClaim, BindElsewhere, DeletePV, Retain, TakeName, DeleteClass, CreateClass, Zone, Node uint8
+	Leave, Secret, Replace                                                                                    uint8
 	// What is an excuse: a PV's finalizer removed by hand; an entry, or the whole log, removed by hand; a
 	// provisioner beside ours that does not wait; calls that arrive later than the engine counts on.
 	Strip, RemoveEntry, DeleteLog, Peer, Overdue uint8
 	// What breaks: processes that end, and those that are paused while another leads; calls of the API server and
 	// of the driver that are not answered, done, done later, or not; a driver that answers InvalidArgument to a
-	// request that made nothing, refuses unseen, or makes another volume than was asked for; processes that stall.
-	Crash, Overlap, API, RPC, Unfit, Refuse, Spoil, Slow uint8
+	// request that made nothing, refuses unseen, or makes another volume than was asked for; processes that stall; a log
+	// without room for more, as other names have it.
+	Crash, Overlap, API, RPC, Unfit, Refuse, Spoil, Slow, LogFull uint8
 }
 
 // Bounds says in short what is in the world.
