@@ -86,10 +86,10 @@ func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
 	for name, e := range map[string]Entry{"full": fullEntry(), "least": entry("pvc-1")} {
 		t.Run(name, func(t *testing.T) {
 			stored, err := newChunks().encode(&e)
-			value := stored.value
 			if err != nil {
 				t.Fatal(err)
 			}
+			value := plain(t, stored.value)
 			if diff := cmp.Diff(&e, stored.entry, protocmp.Transform()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -111,6 +111,16 @@ func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
 			}
 		})
 	}
+}
+
+// plain returns the value of an annotation before it was compressed.
+func plain(t *testing.T, value string) string {
+	t.Helper()
+	text, err := decompress(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestTheFullEntryHasEveryField notices a field that was added to the types and not to the test.
@@ -179,7 +189,7 @@ func TestDecodeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := stored.value
+	good := plain(t, stored.value)
 	replace := func(old, by string) string {
 		if !strings.Contains(good, old) {
 			t.Fatalf("%s is not in the entry", old)
