@@ -44,11 +44,15 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease lease.
 	if err != nil {
 		return nil, err
 	}
-	log, err := inflight.New(inflight.Config{
+	settings := inflight.Config{
 		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver,
 			volume.RoleOwner) + "-in-flight"),
 		Driver: driver, Identity: identity, CreateMissing: o.provisions(), Lease: lease,
-	})
+	}
+	if o.node.on {
+		settings.Shards, settings.Owner = 1, nodeOwner(client.CoreV1().Nodes(), o.node.name)
+	}
+	log, err := inflight.New(settings)
 	if err != nil {
 		return nil, err
 	}

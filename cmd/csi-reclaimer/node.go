@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -92,6 +95,26 @@ func (o *nodeOptions) local(node *volume.Node) *provision.Local {
 		return nil
 	}
 	return &provision.Local{Node: *node, Immediate: o.immediate, BaseDelay: o.baseDelay, MaxDelay: o.maxDelay}
+}
+
+// nodeOwner returns what finds the Node as the owner of the in-flight log, nil where it cannot be read. It lists, since
+// a process that deletes volumes of one node may list nodes anyway.
+func nodeOwner(nodes corev1client.NodeInterface, name string) func(context.Context) *metav1.OwnerReference {
+	return func(ctx context.Context) *metav1.OwnerReference {
+		list, err := nodes.List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+		if err == nil {
+			for i := range list.Items {
+				if node := &list.Items[i]; node.Name == name && node.UID != "" {
+					return &metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}
+				}
+			}
+			err = errors.New("there is no such Node")
+		}
+		klog.FromContext(ctx).Info("The Node cannot be read, so the Lease of the in-flight log stays when it is deleted",
+			"node", name, "err", err)
+		return nil
+	}
 }
 
 // maxName is how long the name of a Lease may be (a DNS subdomain, RFC 1123), less the shard's number of the in-flight

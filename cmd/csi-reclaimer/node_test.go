@@ -1,10 +1,18 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 )
 
 func TestNodeDeploymentFlags(t *testing.T) {
@@ -50,6 +58,29 @@ func TestEachNodeHasALeaseOfItsOwn(t *testing.T) {
 	}
 	if !names["disk-csi-example-com"] || !names["disk-csi-example-com-n1"] {
 		t.Errorf("leases %v", names)
+	}
+}
+
+func TestTheNodeOwnsItsLog(t *testing.T) {
+	node := func(name string, uid types.UID) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
+	}
+	client := fake.NewClientset(node("n1", "1"), node("n2", "2"), node("n3", ""))
+	nodes := client.CoreV1().Nodes()
+	got := nodeOwner(nodes, "n2")(t.Context())
+	if want := (metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "2"}); got == nil || *got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, name := range []string{"n3", "gone"} {
+		if got := nodeOwner(nodes, name)(t.Context()); got != nil {
+			t.Errorf("node %s: %v", name, got)
+		}
+	}
+	client.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(v1.Resource("nodes"), "", errors.New("no"))
+	})
+	if got := nodeOwner(nodes, "n1")(t.Context()); got != nil {
+		t.Errorf("nodes that may not be listed: %v", got)
 	}
 }
 

@@ -184,7 +184,7 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 			e.Volume, e.Claim.Namespace = fmt.Sprintf("pvc-%08x-6f0e-4a55-9c5e-2f2d6f7b8a01", n*7919), fmt.Sprint(n)
 			e.Requests = []Request{{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{StorageClassName: fmt.Sprint(n)}}}}
 			stored.entry = &e
-			number := shardOf(e.Volume)
+			number := shardOf(e.Volume, Shards)
 			if shards[number] == nil {
 				shards[number] = newShard(number, shardName(number))
 			}

@@ -292,7 +292,7 @@ func TestAnnotationKeysAreValidAndDiffer(t *testing.T) {
 // TestShardsAreFixed: another number, or another function, would look for stored entries where they are not.
 func TestShardsAreFixed(t *testing.T) {
 	for volume, want := range map[string]int{"pvc-1": 2, "pvc-2": 7, "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01": 6} {
-		if got := shardOf(volume); got != want || Shards != 8 {
+		if got := shardOf(volume, 8); got != want || Shards != 8 || shardOf(volume, 1) != 0 {
 			t.Errorf("%s is in shard %d of %d, want %d of 8", volume, got, Shards, want)
 		}
 	}

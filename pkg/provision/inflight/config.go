@@ -1,11 +1,13 @@
 package inflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
 )
@@ -16,7 +18,7 @@ type Config struct {
 	Leases coordinationv1client.LeasesGetter
 	// Namespace is the one of the Leases.
 	Namespace string
-	// Name is the base name: the shards are Name-0 to Name-7. One driver's processes share it, and with a
+	// Name is the base name: the shards are Name-0, Name-1 and so on. One driver's processes share it, and with a
 	// process on each node, one node's.
 	Name string
 	// Driver is the CSI driver's name. A shard of another driver is read-only.
@@ -26,6 +28,14 @@ type Config struct {
 	// CreateMissing creates the shards that do not exist. Without it only what other processes left is
 	// finished: Put fails with ErrNoShard where there is none.
 	CreateMissing bool
+	// Shards is the number of Leases of a new log, 1 to the constant of that name, which is the default. A log of
+	// one node needs one. An existing log keeps its number.
+	Shards int
+	// Owner returns the owner of the Lease of a log of one shard. The Lease has this owner while it holds no entries,
+	// so that garbage collection removes it with the owner, and none while it holds some. Nil: owners are left as
+	// they are. Owner is called when the log is taken over, and when its Lease is created anew. It may return nil
+	// where the owner is not known.
+	Owner func(context.Context) *metav1.OwnerReference
 	// RemoveDelay is how long a removal waits for other writes of its shard. Default 500 ms.
 	RemoveDelay time.Duration
 	// Clock is replaced in tests. Default the real one.
@@ -50,6 +60,9 @@ func (c Config) Validate() error {
 	if problems := validation.NameIsDNSSubdomain(c.shard(0), false); c.Name != "" && len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("in-flight log: Name %q: %s", c.Name, problems[0]))
 	}
+	if c.Shards < 0 || c.Shards > Shards {
+		errs = append(errs, fmt.Errorf("in-flight log: Shards is not between 1 and %d", Shards))
+	}
 	if c.RemoveDelay < 0 {
 		errs = append(errs, errors.New("in-flight log: RemoveDelay is negative"))
 	}
@@ -59,6 +72,9 @@ func (c Config) Validate() error {
 func (c Config) shard(number int) string { return fmt.Sprintf("%s-%d", c.Name, number) }
 
 func (c Config) withDefaults() Config {
+	if c.Shards == 0 {
+		c.Shards = Shards
+	}
 	if c.RemoveDelay == 0 {
 		c.RemoveDelay = 500 * time.Millisecond
 	}

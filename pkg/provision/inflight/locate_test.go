@@ -30,7 +30,7 @@ func TestLocate(t *testing.T) {
 	e := &Entry{Volume: volume, Claim: Claim{"ns", "data", "1"}, Requests: []Request{{
 		Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}},
 	}}}
-	shard := Config{Name: "log"}.shard(shardOf(volume))
+	shard := Config{Name: "log"}.shard(shardOf(volume, Shards))
 	shown := lease(shard, "d", "u", e)
 	entries, problems := Locate([]coordinationv1.Lease{shown, lease("copy-0", "other", "another"),
 		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -74,8 +75,9 @@ type Log struct {
 	follow []func(volume string)
 	own    meta
 	err    error // why it cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
-	shards [Shards]*shard
-	stats  Stats // Writes and Conflicts
+	shards []*shard
+	owner  *metav1.OwnerReference // of an empty log of one shard, nil if it is not known
+	stats  Stats                  // Writes and Conflicts
 	// takenOver is when TakeOver last wrote, by the API server's clock.
 	takenOver time.Time
 }
@@ -90,11 +92,20 @@ func New(cfg Config) (*Log, error) {
 		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), chunks: newChunks(), err: ErrNotReady,
 		own: meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
 	}
-	for i := range l.shards {
-		l.shards[i] = newShard(i, cfg.shard(i))
-	}
+	l.resize(cfg.Shards)
 	return l, nil
 }
+
+// resize sets the number of shards, of which nothing is known yet.
+func (l *Log) resize(shards int) {
+	l.own.Shards, l.shards = shardsNoted(shards), nil
+	for i := range shards {
+		l.shards = append(l.shards, newShard(i, l.cfg.shard(i)))
+	}
+}
+
+// shardOf returns the shard of a volume. The caller holds the lock.
+func (l *Log) shardOf(volume string) *shard { return l.shards[shardOf(volume, len(l.shards))] }
 
 // Put adds an entry, or replaces the one of that name, and returns nil once the API server has confirmed it by
 // an answer or a read. It sets the Epoch of a new entry to this process', and its Begun to now if it is zero; an entry
@@ -131,7 +142,7 @@ func (l *Log) Put(ctx context.Context, e Entry) error {
 func (l *Log) unconfirmed(volume string, cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last := l.shards[shardOf(volume)].lastErr; last != nil {
+	if last := l.shardOf(volume).lastErr; last != nil {
 		return fmt.Errorf("%w: %w; last error: %w", ErrUnconfirmed, cause, last)
 	}
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
@@ -139,9 +150,10 @@ func (l *Log) unconfirmed(volume string, cause error) error {
 
 // enqueue hands an entry to its shard's writer. It returns nil if it is stored already.
 func (l *Log) enqueue(e Entry) (*item, error) {
-	key, s := annotationKey(e.Volume), l.shards[shardOf(e.Volume)]
+	key := annotationKey(e.Volume)
 	for {
 		l.mu.Lock()
+		s := l.shardOf(e.Volume)
 		before, err := l.admit(s, key)
 		e.Epoch = l.own.Epoch
 		l.mu.Unlock()
@@ -206,7 +218,7 @@ func (l *Log) Remove(volume string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
-		l.shards[shardOf(volume)].remove(annotationKey(volume), l.cfg.Clock.Now().Add(l.cfg.RemoveDelay))
+		l.shardOf(volume).remove(annotationKey(volume), l.cfg.Clock.Now().Add(l.cfg.RemoveDelay))
 	}
 }
 
@@ -254,7 +266,7 @@ func (l *Log) Get(volume string) (Entry, State) {
 func (l *Log) find(volume string) (*Entry, State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key, s := annotationKey(volume), l.shards[shardOf(volume)]
+	key, s := annotationKey(volume), l.shardOf(volume)
 	if l.err != nil {
 		return nil, Unknown
 	}
@@ -321,7 +333,7 @@ func (l *Log) Confirm(ctx context.Context, volume string) error {
 func (l *Log) ask(volume string) (*check, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key, s := annotationKey(volume), l.shards[shardOf(volume)]
+	key, s := annotationKey(volume), l.shardOf(volume)
 	switch {
 	case l.err != nil:
 		return nil, l.err
@@ -386,6 +398,7 @@ func (l *Log) emptyShard(name string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = l.cfg.Namespace, name
 	lease.Labels = withLabels(nil)
-	lease.Annotations = map[string]string{annMeta: meta{Version: metaVersion, Driver: l.own.Driver}.String()}
+	m := meta{Version: metaVersion, Driver: l.own.Driver, Shards: l.own.Shards}
+	lease.Annotations = map[string]string{annMeta: m.String()}
 	return lease
 }

@@ -38,7 +38,7 @@ func entry(volume string) Entry {
 func volumes(number, n int) []string {
 	var names []string
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprintf("pvc-%d", i); shardOf(name) == number {
+		if name := fmt.Sprintf("pvc-%d", i); shardOf(name, Shards) == number {
 			names = append(names, name)
 		}
 	}

@@ -30,6 +30,7 @@ type referee struct {
 	t      *testing.T
 	store  *store
 	random *rand.Rand // only with mu
+	shards int
 
 	mu      sync.Mutex
 	leader  string          // no write of another one may land; empty during a take-over
@@ -41,7 +42,10 @@ type referee struct {
 func newReferee(t *testing.T, seed uint64) *referee {
 	j := &referee{
 		t: t, store: newStore(), random: rand.New(rand.NewPCG(seed, 1)),
-		stored: map[string]bool{}, removed: map[string]bool{}, faults: true,
+		stored: map[string]bool{}, removed: map[string]bool{}, faults: true, shards: Shards,
+	}
+	if seed%3 == 2 {
+		j.shards = 1
 	}
 	j.store.latency = 5 * time.Millisecond
 	j.store.fault, j.store.committed = j.fault, j.committed
@@ -77,8 +81,11 @@ func (j *referee) committed(by string, lease *coordinationv1.Lease) {
 		j.t.Errorf("%s wrote after %s took over", by, j.leader)
 	}
 	entries := view{lease: lease}.entries()
+	if len(entries) > 0 && len(lease.OwnerReferences) > 0 {
+		j.t.Errorf("%s wrote Lease %s with entries and an owner", by, lease.Name)
+	}
 	for volume := range j.stored {
-		if _, there := entries[annotationKey(volume)]; !there && lease.Name == shardName(shardOf(volume)) {
+		if _, there := entries[annotationKey(volume)]; !there && lease.Name == shardName(shardOf(volume, j.shards)) {
 			j.t.Errorf("%s wrote Lease %s without volume %s", by, lease.Name, volume)
 		}
 	}
@@ -146,7 +153,11 @@ func (j *referee) play() {
 
 // process has a new process take over.
 func (j *referee) process(name string) *process {
-	p := prepare(j.t, settings(j.store, name))
+	cfg := settings(j.store, name)
+	if cfg.Shards = j.shards; j.shards == 1 {
+		cfg.Owner = ownedBy("node")
+	}
+	p := prepare(j.t, cfg)
 	p.Follow(func(volume string) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
@@ -199,7 +210,7 @@ func (j *referee) volume(p *process, volume string) {
 		}
 	case 1: // a person removes it
 		j.set(volume, false)
-		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) {
+		j.store.edit(shardName(shardOf(volume, j.shards)), func(l *coordinationv1.Lease) {
 			delete(l.Annotations,
 				annotationKey(volume))
 		})
@@ -212,7 +223,9 @@ func (j *referee) volume(p *process, volume string) {
 			j.t.Errorf("volume %s is stored: %v", volume, err)
 		}
 	case 3: // a person does something else
-		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) { l.Annotations["example.com/note"] = volume })
+		j.store.edit(shardName(shardOf(volume, j.shards)), func(l *coordinationv1.Lease) {
+			l.Annotations["example.com/note"] = volume
+		})
 	case 4:
 		return
 	}

@@ -16,11 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Shards is the number of Leases of a log. An entry takes 1 to 2 KiB and the annotations of an object end at 256 KiB in
-// total, so a shard holds over 120 entries and the log a thousand: ten times what the default of 100 workers has in
-// flight. At 5,000 nodes with a topology segment each, chunks take about 32 KiB of a shard. Eight writes at once keep an
-// API server's latency of 10 ms from limiting provisioning, while a take-over stays at eight reads and eight writes. It
-// is part of the format.
+// Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the
+// annotations of an object end at 256 KiB in total, so a shard holds over 120 entries and the log a thousand: ten
+// times what the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, chunks take about
+// 32 KiB of a shard. Eight writes at once keep an API server's latency of 10 ms from limiting provisioning, while a
+// take-over stays at eight reads and eight writes. It is part of the format: a shard that does not note its log's
+// number of shards is of a log of so many.
 const Shards = 8
 
 const (
@@ -59,17 +60,19 @@ func volumeOf(key string) string {
 	return name
 }
 
-// shardOf returns the number of a volume's shard.
-func shardOf(volume string) int {
+// shardOf returns the number of a volume's shard in a log of so many shards.
+func shardOf(volume string, shards int) int {
 	h := fnv.New32a()
 	h.Write([]byte(volume)) // it accepts everything
-	return int(h.Sum32() % Shards)
+	return int(h.Sum32() % uint32(shards))
 }
 
 // meta is what a shard notes about itself.
 type meta struct {
 	Version int    `json:"version"`
 	Driver  string `json:"driver"`
+	// Shards is the number of shards of the log, 0 for the constant of that name.
+	Shards int `json:"shards,omitempty"`
 	// UID is the Lease's own. A copy has another one. Empty in a shard that was just created.
 	UID types.UID `json:"uid,omitempty"`
 	// Epoch and Process name the process that leads; Process is random, so that two that chose the same
@@ -84,6 +87,22 @@ type meta struct {
 
 // ledBy reports whether the process of own wrote it, in the take-over that own is of.
 func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch == own.Epoch }
+
+// shards returns the number of shards of the log.
+func (m meta) shards() int {
+	if m.Shards == 0 {
+		return Shards
+	}
+	return m.Shards
+}
+
+// shardsNoted is what a log of so many shards notes in its meta data.
+func shardsNoted(shards int) int {
+	if shards == Shards {
+		return 0
+	}
+	return shards
+}
 
 func (m meta) String() string {
 	data, err := json.Marshal(m)
@@ -156,6 +175,8 @@ func look(lease *coordinationv1.Lease, driver string) view {
 	switch {
 	case v.meta.Version != metaVersion:
 		v.err = fmt.Errorf("%w: version %d", ErrVersion, v.meta.Version)
+	case v.meta.Shards < 0 || v.meta.Shards > Shards:
+		v.err = fmt.Errorf("%w: its log has %d shards", ErrVersion, v.meta.Shards)
 	case driver != "" && v.meta.Driver != driver:
 		v.err = fmt.Errorf("%w: it is of driver %q", ErrForeign, v.meta.Driver)
 	case v.meta.UID == "" && len(v.entries()) > 0:
@@ -176,8 +197,8 @@ func (v view) read(number int, c *chunks) (entries map[string]coded, problems []
 		case err != nil:
 		case annotationKey(one.entry.Volume) != key:
 			err = fmt.Errorf("%w: it is of volume %q", ErrMisplaced, one.entry.Volume)
-		case shardOf(one.entry.Volume) != number:
-			err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(one.entry.Volume))
+		case shardOf(one.entry.Volume, v.meta.shards()) != number:
+			err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(one.entry.Volume, v.meta.shards()))
 		}
 		if err != nil {
 			problems = append(problems, Problem{Lease: leaseName(v.lease), Annotation: key, Volume: volumeOf(key), Err: err})
@@ -199,7 +220,7 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 		lease := &leases[i]
 		v := look(lease, "")
 		number, named := shardNumber(lease)
-		if v.err == nil && !named {
+		if v.err == nil && (!named || number >= v.meta.shards()) {
 			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
 		}
 		if v.err != nil {

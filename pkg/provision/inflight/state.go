@@ -286,7 +286,7 @@ func (s *shard) fit(own meta) {
 // observe takes in the Lease as it was read or answered. It returns ErrSuperseded if another process leads.
 // hand is what somebody else did.
 func (s *shard) observe(v view, own meta) (hand change, err error) {
-	same := s.seen.err == nil && s.seen.uid() == v.uid()
+	same := s.seen.err == nil && !s.seen.fresh() && s.seen.uid() == v.uid() // the Lease that we wrote to
 	switch {
 	case superseded(v, own, same):
 		if !s.taken && v.meta.Epoch < own.Epoch {

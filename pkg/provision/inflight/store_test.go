@@ -27,6 +27,8 @@ type store struct {
 	latency time.Duration
 	// fault is asked before a call is carried out.
 	fault func(c call) fault
+	// admit may refuse an update.
+	admit func(is, lease *coordinationv1.Lease) error
 	// committed is called with each Lease that a client stored, and may not use the store.
 	committed func(by string, lease *coordinationv1.Lease)
 }
@@ -142,6 +144,11 @@ func (c client) Update(ctx context.Context, lease *coordinationv1.Lease,
 			return nil, apierrors.NewConflict(leasesResource, lease.Name, fmt.Errorf("the object has been modified"))
 		case size(lease.Annotations) > validation.TotalAnnotationSizeLimitB:
 			return nil, apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), lease.Name, nil)
+		}
+		if c.admit != nil {
+			if err := c.admit(is, lease); err != nil {
+				return nil, err
+			}
 		}
 		return c.commit(c.replace(lease)), nil
 	})

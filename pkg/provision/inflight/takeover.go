@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,7 +53,8 @@ func (l *Log) TakeOver(ctx context.Context) error {
 	if !errors.Is(err, ErrNotReady) {
 		return errors.New("take the in-flight log over: it was done before")
 	}
-	t := takeOver{log: l, create: l.cfg.CreateMissing, own: l.own}
+	l.findOwner(ctx)
+	t := newTakeOver(l)
 	// A write of an earlier call of TakeOver that failed may still land. It must not be taken for one of this call.
 	t.own.Process = string(uuid.NewUUID())
 	for failures := 1; ; failures++ {
@@ -84,13 +86,48 @@ type takeOver struct {
 	log    *Log
 	create bool
 	own    meta
-	views  [Shards]view
-	known  [Shards]bool // views has the shard as it is
-	writes [Shards]int64
+	sized  bool // the number of shards is known
+	views  []view
+	known  []bool // views has the shard as it is
+	writes []int64
+}
+
+func newTakeOver(l *Log) takeOver {
+	t := takeOver{log: l, create: l.cfg.CreateMissing, own: l.own, sized: l.cfg.Shards == Shards}
+	t.resize()
+	return t
+}
+
+func (t *takeOver) resize() {
+	n := len(t.log.shards)
+	t.own.Shards, t.views, t.known, t.writes = t.log.own.Shards, make([]view, n), make([]bool, n), make([]int64, n)
+}
+
+// size takes the number of shards from an existing log: an entry is looked for in the shard that belongs to it. The
+// first shard has the number.
+func (t *takeOver) size(ctx context.Context) error {
+	lease, err := t.log.fetch(ctx, t.log.shards[0].name)
+	if err != nil {
+		return fmt.Errorf("read Lease %s: %w", t.log.shards[0].name, err)
+	}
+	v := look(lease, t.log.cfg.Driver)
+	if v.err == nil && !v.missing() && v.meta.shards() != len(t.log.shards) {
+		t.log.mu.Lock()
+		t.log.resize(v.meta.shards())
+		t.log.mu.Unlock()
+		t.resize()
+	}
+	t.views[0], t.known[0], t.sized = v, true, true
+	return nil
 }
 
 // pass reads what is not known, chooses the epoch and writes it where it is not. It says whether all is done.
 func (t *takeOver) pass(ctx context.Context) (bool, error) {
+	if !t.sized {
+		if err := t.size(ctx); err != nil {
+			return false, err
+		}
+	}
 	if err := t.each(func(i int) error {
 		if t.known[i] {
 			return nil
@@ -104,8 +141,8 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	}); err != nil {
 		return false, err
 	}
-	t.own.Epoch = chooseEpoch(t.views[:], t.own)
-	var wrote [Shards]bool
+	t.own.Epoch = chooseEpoch(t.views, t.own)
+	wrote := make([]bool, len(t.views))
 	if err := t.each(func(i int) error {
 		var err error
 		wrote[i], err = t.write(ctx, i)
@@ -113,7 +150,7 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	}); err != nil {
 		return false, err
 	}
-	if wrote == [Shards]bool{} {
+	if !slices.Contains(wrote, true) {
 		return true, nil
 	}
 	again := false
@@ -129,9 +166,9 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 
 // each does something for all shards at once and returns one of the errors.
 func (t *takeOver) each(do func(i int) error) error {
-	var errs [Shards]error
+	errs := make([]error, len(t.log.shards))
 	var all sync.WaitGroup
-	for i := range Shards {
+	for i := range errs {
 		all.Go(func() { errs[i] = do(i) })
 	}
 	all.Wait()
@@ -150,7 +187,7 @@ func (t *takeOver) each(do func(i int) error) error {
 // write creates a shard or writes the epoch to it, and says whether it sent anything.
 func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
 	wrote := false
-	for range 3 { // create, write, done
+	for range 4 { // create, write, write without an owner, done
 		lease := t.log.emptyShard(t.log.shards[i].name)
 		switch take(t.views[i], t.own, t.create) {
 		case takeCreate:
@@ -159,11 +196,15 @@ func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
 			own := t.own
 			own.Write = t.writes[i]
 			lease = compose(t.views[i], own, t.views[i].entries(), func(string) bool { return true })
+			t.log.setOwner(lease)
 		default:
 			return wrote, nil
 		}
 		v, err := t.log.send(ctx, lease)
 		wrote = true
+		if err != nil && t.log.disown(ctx, lease, err) {
+			continue
+		}
 		if err != nil {
 			t.known[i] = false
 			return wrote, fmt.Errorf("write Lease %s: %w", lease.Name, err)

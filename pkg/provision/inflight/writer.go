@@ -155,18 +155,36 @@ func (l *Log) call(ctx context.Context, limit time.Duration, cause error) (conte
 	return ctx, func() { cancel(nil) }
 }
 
-// get reads a Lease from the API server's store, not from its cache. A missing one is no error.
+// get reads a shard of this log. A missing one is no error.
 func (l *Log) get(ctx context.Context, name string) (view, error) {
+	lease, err := l.fetch(ctx, name)
+	if err != nil {
+		return view{}, err
+	}
+	return l.look(lease), nil
+}
+
+// fetch reads a Lease from the API server's store, not from its cache. It returns nil for a missing one.
+func (l *Log) fetch(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	ctx, end := l.call(ctx, callTimeout, errSlow)
 	defer end()
 	lease, err := l.leases.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		return look(lease, l.cfg.Driver), nil
+		return lease, nil
 	case absent(err, name):
-		return view{}, nil
+		return nil, nil
 	}
-	return view{}, because(ctx, err)
+	return nil, because(ctx, err)
+}
+
+// look reads a shard of this log, nil for none.
+func (l *Log) look(lease *coordinationv1.Lease) view {
+	v := look(lease, l.cfg.Driver)
+	if v.err == nil && !v.missing() && v.meta.shards() != len(l.shards) {
+		v.err = fmt.Errorf("%w: its log has %d shards, not %d", ErrForeign, v.meta.shards(), len(l.shards))
+	}
+	return v
 }
 
 // because adds why ctx has ended, and that the API server does not let us.
@@ -210,7 +228,7 @@ func (l *Log) send(ctx context.Context, lease *coordinationv1.Lease) (view, erro
 	if err != nil {
 		return view{}, because(ctx, err)
 	}
-	return look(answer, l.cfg.Driver), nil
+	return l.look(answer), nil
 }
 
 func (l *Log) read(ctx context.Context, s *shard) error {
@@ -231,6 +249,7 @@ func (l *Log) read(ctx context.Context, s *shard) error {
 
 func (l *Log) create(ctx context.Context, s *shard) error {
 	klog.FromContext(ctx).Info("The Lease of the in-flight log is gone; creating it anew")
+	l.findOwner(ctx)
 	v, err := l.send(ctx, l.emptyShard(s.name))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +261,8 @@ func (l *Log) create(ctx context.Context, s *shard) error {
 }
 
 // fence looks at the other shards before a Lease is written to that somebody deleted and that was created anew:
-// its resourceVersion says nothing of whether another process has taken over.
+// its resourceVersion says nothing of whether another process has taken over. A log of one shard has no others: there
+// the process that writes the new Lease first goes on, and the other one finds its epoch.
 func (l *Log) fence(ctx context.Context, s *shard) error {
 	for _, other := range l.shards {
 		if other == s {
@@ -275,11 +295,17 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 	lease, sent, again := s.compose(l.own)
 	s.removeAt = time.Time{}
 	l.mu.Unlock()
+	l.setOwner(lease)
 
 	v, err := l.send(ctx, lease)
+	disowned := l.disown(ctx, lease, err)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if disowned {
+		s.drop(sent.write)
+		return nil
+	}
 	if err != nil {
 		if again {
 			sent.write = 0 // what is known of this one is not known of the one before

@@ -3,6 +3,7 @@
 package provision
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -199,5 +201,60 @@ func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	if two.has(claim) {
 		t.Error("LEAK: the volume is on its node's disk")
+	}
+}
+
+// TestTheLogOfANodeGoesWithItsNode: each node has one Lease, which garbage collection removes with the Node, unless a
+// volume is in flight.
+func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env, members := newNodeMembers(t, 2)
+	one, two := members[0], members[1]
+	leases := env.Client.CoordinationV1().Leases(env.Namespace)
+	shards := func() map[string]string { // owner by node
+		list, err := leases.List(env.Ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
+		env.Must(err)
+		owners := map[string]string{}
+		for _, l := range list.Items {
+			for _, m := range members {
+				if !strings.HasSuffix(l.Name, "-in-flight-"+m.node+"-0") {
+					continue
+				}
+				owners[m.node] = ""
+				for _, owner := range l.OwnerReferences {
+					owners[m.node] += owner.Name
+				}
+			}
+		}
+		if len(list.Items) != len(owners) {
+			t.Errorf("%d Leases, want one for each node", len(list.Items))
+		}
+		return owners
+	}
+	class := env.CreateStorageClass(fixture.WithWaitForFirstConsumer)
+	env.waitBoundAndSettled(env.CreateClaim(class, fixture.WithSelectedNode(one.node)))
+	env.Eventually("both Leases are empty and their Nodes'", func() bool {
+		return maps.Equal(shards(), map[string]string{one.node: one.node, two.node: two.node})
+	})
+	env.Must(two.driver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail,
+		Code: "DeadlineExceeded"}}}))
+	claim := env.CreateClaim(class, fixture.WithSelectedNode(two.node))
+	env.Eventually("a volume is in flight", func() bool { return env.IsInFlight(claim) })
+	for _, m := range members {
+		m.sidecar.Kill()
+	}
+	if owners := shards(); owners[one.node] != one.node || owners[two.node] != "" {
+		t.Errorf("owners %v", owners)
+	}
+	for _, m := range members {
+		env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, m.node, metav1.DeleteOptions{}))
+	}
+	env.Eventually("the empty Lease is gone", func() bool {
+		_, there := shards()[one.node]
+		return !there
+	})
+	if !env.IsInFlight(claim) {
+		t.Error("the entry of a volume in flight is gone")
 	}
 }

@@ -1,0 +1,75 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// owning is what a write makes of a shard's owner.
+type owning uint8
+
+const (
+	ownLeave owning = iota // it stays as it is
+	ownNone                // the shard holds entries, which garbage collection must not remove
+	ownSet                 // the shard is empty, and goes with its owner
+)
+
+// ownerOf decides the owner of a shard with so many entries. managed: the log is of one shard and has a Config.Owner.
+// known: that owner is known. It is a pure function.
+func ownerOf(managed bool, entries int, known bool) owning {
+	switch {
+	case !managed:
+		return ownLeave
+	case entries > 0:
+		return ownNone
+	case known:
+		return ownSet
+	}
+	return ownLeave
+}
+
+// setOwner sets the owner of a Lease that is about to be updated. It is not set when a Lease is created: where the API
+// server lets a process create a Lease with an owner, it may still refuse that the process removes the owner.
+func (l *Log) setOwner(lease *coordinationv1.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	managed := l.cfg.Owner != nil && len(l.shards) == 1
+	switch ownerOf(managed, len(view{lease: lease}.entries()), l.owner != nil) {
+	case ownNone:
+		lease.OwnerReferences = nil
+	case ownSet:
+		lease.OwnerReferences = []metav1.OwnerReference{*l.owner}
+	default:
+	}
+}
+
+// findOwner asks for the owner.
+func (l *Log) findOwner(ctx context.Context) {
+	if l.cfg.Owner == nil {
+		return
+	}
+	ctx, end := l.call(ctx, callTimeout, errSlow)
+	defer end()
+	owner := l.cfg.Owner(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner = owner
+}
+
+// disown reports whether an update was refused that set an owner, and may be sent again without one: the admission
+// plugin OwnerReferencesPermissionEnforcement asks for the permission to delete the Lease.
+func (l *Log) disown(ctx context.Context, lease *coordinationv1.Lease, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(err, ErrForbidden) || l.owner == nil || len(lease.OwnerReferences) == 0 {
+		return false
+	}
+	l.owner = nil
+	klog.FromContext(ctx).Info("The Lease of the in-flight log may not have an owner, so it stays when that is deleted",
+		"lease", klog.KObj(lease), "err", err)
+	return true
+}
