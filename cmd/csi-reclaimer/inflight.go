@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -125,7 +126,36 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	looking.Go(func() { l.reportStrays(ctx) })
 	return l.Log.Run(ctx)
+}
+
+// reportStrays logs the entries of this driver that are in flight in logs that this process does not read, such as after
+// the driver was moved to another namespace. It looks once, where Leases of all namespaces may be listed.
+func (l *inFlightLog) reportStrays(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	missing, err := access.Missing(ctx, l.authorization, []access.Permission{{Group: "coordination.k8s.io",
+		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
+	if len(missing) > 0 { // a request that is refused would be in the API server's audit log
+		logger.V(2).Info("Not looking for in-flight logs of this driver in other namespaces", "missing", missing[0].String())
+		return
+	}
+	var strays []inflight.Stray
+	if err == nil {
+		strays, err = l.FindStrays(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		logger.Info("Could not look for in-flight logs of this driver in other namespaces", "err", err)
+	}
+	for _, stray := range strays {
+		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so nothing "+
+			"finishes them. Run csi-reclaimer where that log is until it is empty, or settle them: kubectl reclaim settle",
+			"lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
+	}
 }
 
 // InFlight reports whether the volume of a PV has an entry.
