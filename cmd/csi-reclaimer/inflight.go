@@ -134,8 +134,8 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 	return l.Log.Run(ctx)
 }
 
-// reportStrays logs the entries of this driver that are in flight in logs that this process does not read, such as after
-// the driver was moved to another namespace. It looks once, where Leases of all namespaces may be listed.
+// reportStrays logs the entries of this driver in logs that this process does not read, such as after the driver was
+// moved to another namespace. It looks once, where Leases of all namespaces may be listed.
 func (l *inFlightLog) reportStrays(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	missing, err := access.Missing(ctx, l.authorization, []access.Permission{{Group: "coordination.k8s.io",
@@ -152,9 +152,9 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 		logger.Info("Could not look for in-flight logs of this driver in other namespaces", "err", err)
 	}
 	for _, stray := range strays {
-		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so nothing "+
-			"finishes them. Run csi-reclaimer where that log is until it is empty, or settle them: kubectl reclaim settle",
-			"lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
+		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so "+
+			"nothing finishes them. Run csi-reclaimer where that log is until it is empty, or settle them: "+
+			"kubectl reclaim settle", "lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
 }
 

@@ -35,8 +35,8 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 	may := true
 	report := func(client *fake.Clientset, name string, shards int) string {
 		t.Helper()
-		own, err := inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "new", Name: name, Driver: driver,
-			Shards: shards})
+		own, err := inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "new", Name: name,
+			Driver: driver, Shards: shards})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +52,8 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 		return written.String()
 	}
 	client := fake.NewClientset(lease("new", log+"-0", driver, 1), lease("old", log+"-0", driver, 0),
-		lease("old", log+"-1", driver, 3), lease("old", "tape-in-flight-0", "tape", 5), lease("new", log+"-worker-1-0", driver, 2),
-		lease("old", log+"-worker-1-0", driver, 4))
+		lease("old", log+"-1", driver, 3), lease("old", "tape-in-flight-0", "tape", 5),
+		lease("new", log+"-worker-1-0", driver, 2), lease("old", log+"-worker-1-0", driver, 4))
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, &authorizationv1.SelfSubjectAccessReview{
 			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: may}}, nil

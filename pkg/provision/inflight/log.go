@@ -114,7 +114,8 @@ func (l *Log) shardOf(volume string) *shard { return l.shards[shardOf(volume, le
 // If ctx or Run ends first, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
 // may not be stored, is still being stored, and Get reports it. Errors after which nothing was changed: ErrInvalid,
 // ErrFull, ErrShare, ErrTooLarge, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without
-// ErrUnconfirmed, and the API server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is stored.
+// ErrUnconfirmed, and the API server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is
+// stored.
 func (l *Log) Put(ctx context.Context, e Entry) error {
 	it, err := l.enqueue(e)
 	if err != nil {
