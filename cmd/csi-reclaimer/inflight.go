@@ -158,10 +158,10 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 	}
 }
 
-// InFlight reports whether the volume of a PV has an entry.
-func (l *inFlightLog) InFlight(pv string) (inFlight, known bool) {
+// InFlight returns what the log has for the volume of a PV.
+func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string) {
 	if l.without.Load() {
-		return false, true
+		return volume.InFlightSettled, ""
 	}
 	return l.Log.InFlight(pv)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // releasing is a Reclaimer that removes its finalizers, after the volumes in flight are settled.
@@ -86,9 +87,10 @@ func (r releasing) drain(ctx context.Context) error {
 	defer poll.Stop()
 	reported := time.Time{}
 	for {
-		_, known := r.log.InFlight("")
+		state, _ := r.log.InFlight("")
 		stats := r.log.Stats()
 		open := stats.Open + stats.Adding + stats.Removing // an unconfirmed removal still keeps the PV's finalizer
+		known := state != volume.InFlightUnknown
 		if known && open == 0 {
 			return nil
 		}
@@ -112,7 +114,7 @@ func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entr
 		lines = append(lines, fmt.Sprintf("PV %s was being deleted: its volume stays in the storage system", name))
 	}
 	for _, name := range done.InFlight {
-		lines = append(lines, fmt.Sprintf("PV %s keeps its finalizer: its volume is in flight", name))
+		lines = append(lines, fmt.Sprintf("PV %s keeps its finalizer: its volume is, or may be, in flight", name))
 	}
 	for _, entry := range left {
 		lines = append(lines, fmt.Sprintf("volume %s, for claim %s/%s, is in flight: whether it exists is not known. Run "+

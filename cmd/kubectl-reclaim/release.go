@@ -175,7 +175,7 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs ex
 		fmt.Fprintf(o.Out, "PV %s was being deleted: its volume stays in the storage system\n", pv)
 	}
 	for _, pv := range done.InFlight {
-		fmt.Fprintf(o.Out, "PV %s keeps its finalizer: its volume is in flight\n", pv)
+		fmt.Fprintf(o.Out, "PV %s keeps its finalizer: its volume is, or may be, in flight\n", pv)
 	}
 	fmt.Fprintf(o.Out, "%s %s released\n", plural.Count(done.PVs, "PV"), plural.Verb(done.PVs, "was", "were"))
 	if ctx.Err() != nil {

@@ -42,6 +42,8 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 		s.AddWait("the brake to be released")
 	case reclaiming.ReasonInFlight:
 		s.AddWait("the entry of its volume in the in-flight log to be settled")
+	case reclaiming.ReasonLogUnreadable:
+		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case reclaiming.ReasonSharedHandle, reclaim.Reason(twins.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
 			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
@@ -90,6 +92,8 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
 	case reclaiming.ReasonDeletionsPaused:
 		s.Advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
+	case reclaiming.ReasonLogUnreadable:
+		s.adviseOnLog(f.InFlight.Value.Of(pv.Owner()).unreadable(name))
 	case reclaiming.ReasonAttached:
 		for _, a := range f.attachmentsOf(name) {
 			s.adviseDetach(f, a)

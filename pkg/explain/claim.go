@@ -187,7 +187,7 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	}
 	switch logs := f.InFlight.Value; {
 	case !f.InFlight.OK():
-	case logs.unreadable(claim.PVName):
+	case len(logs.Of(driver).unreadable(claim.PVName)) > 0:
 		facts.Log = provisioning.LogUnreadable
 	default:
 		facts.Log = provisioning.LogAbsent
@@ -224,6 +224,9 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	case driver != "" && f.presenceOf(driver) == presenceGone:
 		s.AddWait("driver %s, which is not installed", driver)
 		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
+	case f.InFlight.OK() && len(s.InFlight) == 0 && len(f.InFlight.Value.Of(driver).unreadable("pvc-"+string(o.UID))) > 0:
+		s.AddWait("the in-flight log to be readable where it is for its volume")
+		s.adviseOnLog(f.InFlight.Value.Of(driver).unreadable("pvc-" + string(o.UID)))
 	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
 		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
 			Age(f.Now, s.InFlight[0].Since.Time))

@@ -93,7 +93,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 	if w.releaseBrakeCommand(driver) != "" {
 		s.Brake = reclaiming.BrakeOn
 	}
-	s.Log = w.logState(driver, pv.Name)
+	s.Log, s.LogProblem = w.logState(driver, pv.Name)
 	if claim.OK() {
 		s.Claim = readClaim(pv.Claim, claim.Value)
 		s.Claim.Read = read(1)
@@ -111,18 +111,12 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 	return s
 }
 
-// logState returns what a driver's in-flight log has for the volume of a PV.
-func (w ClusterFacts) logState(driver, pv string) reclaiming.LogState {
+// logState returns what a driver's in-flight log has for the volume of a PV, and what of it cannot be read.
+func (w ClusterFacts) logState(driver, pv string) (state reclaiming.LogState, problem string) {
 	if !w.InFlight.OK() {
-		return reclaiming.LogUnknown
+		return reclaiming.LogUnknown, ""
 	}
-	switch inFlight, known := w.InFlight.Value.Of(driver).InFlight(pv); {
-	case inFlight:
-		return reclaiming.LogOpen
-	case !known:
-		return reclaiming.LogUnknown
-	}
-	return reclaiming.LogSettled
+	return w.InFlight.Value.Of(driver).InFlight(pv)
 }
 
 // readClaim is what a read of a claim shows; nil is one that is gone.

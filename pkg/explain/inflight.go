@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // InFlightLogs is what the in-flight logs of a cluster hold. It is a [reclaim.InFlight] of the moment of the read.
@@ -31,32 +33,28 @@ func (l InFlightLogs) Of(driver string) InFlightLogs {
 	}
 }
 
-// InFlight returns whether an entry, or one that cannot be read, is about the volume of a PV. A shard that cannot
-// be read may have one for any PV.
-func (l InFlightLogs) InFlight(pv string) (inFlight, known bool) {
-	if l.unreadable(pv) {
-		return true, true
+// InFlight returns whether an entry is about the volume of a PV, and what cannot be read that may be about it.
+func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string) {
+	if unreadable := l.unreadable(pv); len(unreadable) > 0 {
+		return volume.InFlightUnreadable, unreadable[0].String()
 	}
-	for _, e := range l.Entries {
-		if e.Of(pv) {
-			return true, true
-		}
+	if len(l.matching(func(e inflight.Located) bool { return e.Of(pv) })) > 0 {
+		return volume.InFlightOpen, ""
 	}
-	return false, !slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool {
-		return p.Annotation == "" ||
-			p.Volume == ""
-	})
+	return volume.InFlightSettled, ""
 }
 
 // Follow does nothing: the logs are of one moment.
 func (InFlightLogs) Follow(func(volume string)) {}
 
-// unreadable returns whether the entry of this volume is there and cannot be read.
-func (l InFlightLogs) unreadable(volume string) bool {
-	return slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool {
-		return p.Volume == volume &&
-			volume != ""
-	})
+// unreadable returns what cannot be read that may be about the volume of a PV.
+func (l InFlightLogs) unreadable(pv string) (all []inflight.LocatedProblem) {
+	for _, p := range l.Problems {
+		if p.Of(pv) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func (l InFlightLogs) matching(fits func(inflight.Located) bool) (all []inflight.Located) {
@@ -152,6 +150,24 @@ func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
 		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
 			"none, or after you delete it there: kubectl reclaim settle %s", e.Volume, e.Volume)
+	}
+}
+
+// adviseOnLog adds what a person can do about parts of an in-flight log that cannot be read.
+func (s *Explanation) adviseOnLog(problems []inflight.LocatedProblem) {
+	for _, p := range problems {
+		namespace, name, _ := strings.Cut(p.Lease, "/")
+		switch {
+		case errors.Is(p.Err, inflight.ErrVersion):
+			s.Advise("Lease %s was written by a version that is not known here. Install the later version of csi-reclaimer "+
+				"again, and let it finish its volumes", p.Lease)
+		case p.Annotation != "":
+			s.Advise("Look in the storage system for the volume of annotation %s of Lease %s. If there is none, or after you "+
+				"delete it there: kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, namespace, name, p.Annotation)
+		default:
+			s.Advise("If Lease %s was restored from a backup, applied again, or belongs to no in-flight log: "+
+				"kubectl delete lease -n %s %s", p.Lease, namespace, name)
+		}
 	}
 }
 

@@ -72,9 +72,15 @@ func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) {
 			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
-				{Problem: inflight.Problem{Lease: "kube-system/l", Annotation: "k", Volume: "pvc-c", Err: inflight.ErrDecode}},
+				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/pvc-c",
+					Volume: "pvc-c", Err: inflight.ErrDecode}, Driver: driver},
 			}})
-		}, []string{"Wait, InFlightLogUnreadable"}},
+		}, []string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where",
+			"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
+		"the Lease for its entry is a copy": {func(f *ClaimFacts) { f.unreadableShard(driver) },
+			[]string{"Wait, InFlightLogUnreadable", "kubectl delete lease -n kube-system l"}},
+		"another driver's Lease is a copy": {func(f *ClaimFacts) { f.unreadableShard("another") },
+			[]string{"BuildRequest, Provision", "!delete lease"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := pending()
@@ -125,10 +131,20 @@ func TestExplainPVWhoseVolumeIsInFlight(t *testing.T) {
 		"the log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
 			[]string{"!DeleteVolume", string(reclaiming.ReasonAPIReadFailed), "(Leases): forbidden"}},
 		"a shard of the log cannot be read": {func(f *PVFacts) { f.unreadableShard(driver) },
-			[]string{"!DeleteVolume", string(reclaiming.ReasonAPIReadFailed)}},
+			[]string{"Wait, InFlightLogUnreadable", "waits (InFlightLogUnreadable)", "Lease kube-system/l: a copy of another",
+				"the in-flight log to be readable where", "kubectl delete lease -n kube-system l"}},
+		"a shard of the log for other volumes cannot be": {func(f *PVFacts) {
+			f.unreadableShard(driver)
+			f.InFlight.Value.Problems[0].Lease = "kube-system/l-1" // the volume's is another
+		}, []string{"DeleteVolume, Reclaim"}},
+		"a later version wrote it": {func(f *PVFacts) {
+			f.unreadableShard(driver)
+			f.InFlight.Value.Problems[0].Err = inflight.ErrVersion
+		}, []string{"Wait, InFlightLogUnreadable", "Install the later version", "!delete lease"}},
 		"a shard of another log cannot be": {func(f *PVFacts) { f.unreadableShard("another") },
 			[]string{"DeleteVolume, Reclaim"}},
-		"a shard of nobody knows whose cannot": {func(f *PVFacts) { f.unreadableShard("") }, []string{"!DeleteVolume"}},
+		"a shard of an unknown driver cannot be": {func(f *PVFacts) { f.unreadableShard("") },
+			[]string{"Wait, InFlightLogUnreadable"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := released()

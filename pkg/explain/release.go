@@ -45,8 +45,8 @@ func PlanRelease(f StatusFacts, driver string) Plan {
 	rules := reclaiming.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
 	var owners int
 	for _, pv := range f.PVs.Value {
-		d := reclaiming.Decide(reclaiming.Facts{Rules: rules, Leading: true, PV: pv.PV, Log: f.logState(driver, pv.Name)},
-			f.Now)
+		state, _ := f.logState(driver, pv.Name)
+		d := reclaiming.Decide(reclaiming.Facts{Rules: rules, Leading: true, PV: pv.PV, Log: state}, f.Now)
 		if d.Action != reclaiming.RemoveFinalizer {
 			if pv.Owner() == driver && pv.HasFinalizer {
 				owners++

@@ -235,10 +235,15 @@ func TestNothingIsDoneForNobody(t *testing.T) {
 }
 
 // inFlightLog is an in-flight log of which a test says what it shows.
-type inFlightLog struct{ inFlight, known bool }
+type inFlightLog struct {
+	state   volume.InFlight
+	problem string
+}
 
-func (l inFlightLog) InFlight(string) (inFlight, known bool) { return l.inFlight, l.known }
-func (inFlightLog) Follow(func(string))                      {}
+func (l inFlightLog) InFlight(string) (state volume.InFlight, problem string) {
+	return l.state, l.problem
+}
+func (inFlightLog) Follow(func(string)) {}
 
 // A volume is deleted only once the log is known to have no entry for it.
 func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
@@ -248,8 +253,9 @@ func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
 		want   []string
 	}{
 		"the log is not read": {inFlightLog{}, reclaiming.ReasonLogNotRead, nil},
-		"it has an entry":     {inFlightLog{inFlight: true, known: true}, reclaiming.ReasonInFlight, nil},
-		"it has none": {inFlightLog{known: true}, reclaiming.ReasonReclaim,
+		"it has an entry":     {inFlightLog{state: volume.InFlightOpen}, reclaiming.ReasonInFlight, nil},
+		"it cannot be read":   {inFlightLog{state: volume.InFlightUnreadable}, reclaiming.ReasonLogUnreadable, nil},
+		"it has none": {inFlightLog{state: volume.InFlightSettled}, reclaiming.ReasonReclaim,
 			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -117,9 +117,9 @@ type Config struct {
 
 // InFlight reports which volumes are being provisioned; *inflight.Log is one. It is safe for concurrent use.
 type InFlight interface {
-	// InFlight reports whether the volume of the PV with this name has an entry in the log. known is false until the
-	// log has been read.
-	InFlight(pv string) (inFlight, known bool)
+	// InFlight returns what the log has for the volume of the PV with this name: nothing is known until the log has been
+	// read. problem says for volume.InFlightUnreadable what cannot be read and why, and names it.
+	InFlight(pv string) (state volume.InFlight, problem string)
 	// Follow calls settled with the volume's name when its entry is gone. settled does not block.
 	Follow(settled func(volume string))
 }

@@ -211,7 +211,7 @@ func (r *Controller) waitLog(ctx context.Context) (waited bool) {
 		return false
 	}
 	for {
-		if _, known := r.cfg.InFlight.InFlight(""); known {
+		if state, _ := r.cfg.InFlight.InFlight(""); state != volume.InFlightUnknown {
 			return waited
 		}
 		waited = true

@@ -31,7 +31,8 @@ type Released struct {
 	// Abandoned are the names of those that were being deleted: they go now, or with their
 	// claim, and their volumes stay in the storage system.
 	Abandoned []string
-	// InFlight are the names of those that keep our finalizers: the in-flight log has an entry for their volume.
+	// InFlight are the names of those that keep our finalizers: the in-flight log has an entry for their volume, or it is
+	// not known that it has none.
 	InFlight []string
 }
 
@@ -62,7 +63,8 @@ func (r *Controller) Release(ctx context.Context) (Released, error) {
 		switch d := reclaiming.Decide(facts, r.cfg.Clock.Now()); {
 		case d.Action == reclaiming.RemoveFinalizer:
 			todo = append(todo, *pv)
-		case d.Reason == reclaiming.ReasonInFlight || d.Reason == reclaiming.ReasonLogNotRead:
+		case d.Reason == reclaiming.ReasonInFlight, d.Reason == reclaiming.ReasonLogNotRead,
+			d.Reason == reclaiming.ReasonLogUnreadable:
 			inFlight = append(inFlight, pv.Name)
 		}
 	})

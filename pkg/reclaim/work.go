@@ -78,13 +78,7 @@ func (r *Controller) moment(pv string) reclaiming.Moment {
 	if r.cfg.InFlight == nil {
 		return at
 	}
-	switch inFlight, known := r.cfg.InFlight.InFlight(pv); {
-	case !known:
-	case inFlight:
-		at.Log = reclaiming.LogOpen
-	default:
-		at.Log = reclaiming.LogSettled
-	}
+	at.Log, at.LogProblem = r.cfg.InFlight.InFlight(pv)
 	return at
 }
 

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -66,6 +67,22 @@ type Problem struct {
 	Volume string
 	// Err says why. It wraps ErrCopy, ErrForeign, ErrVersion, ErrDecode, ErrMisplaced or ErrAppeared.
 	Err error
+	// shards is the number of shards of the log, 0 if the shard does not note it.
+	shards int
+}
+
+// Of reports whether what cannot be read may be about the volume of a PV of this name: it is the volume's entry, or its
+// shard. A Lease whose name is no shard's may be about any.
+func (p Problem) Of(pv string) bool {
+	if p.Annotation != "" {
+		return p.Annotation == annotationKey(pv) || p.Annotation == annotationKey(volumeOfPV(pv))
+	}
+	number, named := shardNumber(p.Lease)
+	if p.shards == 0 && number == 0 {
+		return true // it may be the only one
+	}
+	shards := cmp.Or(p.shards, Shards)
+	return !named || number == shardOf(pv, shards) || number == shardOf(volumeOfPV(pv), shards)
 }
 
 // String returns the problem in one line.

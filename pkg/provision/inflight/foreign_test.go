@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func (p *process) wantProblem(annotation string, want error) {
@@ -52,6 +54,18 @@ func TestAShardThatIsNotOursIsReadOnly(t *testing.T) {
 				p.wantProblem("", test.want)
 				p.wantState(v[0], Unreadable)
 				p.wantState(v[1], Unreadable)
+				for _, pv := range []string{v[0], v[1], ApartName(v[1], "n")} {
+					state, problem := p.InFlight(pv)
+					if state != volume.InFlightUnreadable || !strings.Contains(problem, "/"+shardName(3)+": ") {
+						t.Errorf("PV %s: %d, problem %q", pv, state, problem)
+					}
+				}
+				if state, _ := p.InFlight(others[0]); state != volume.InFlightOpen {
+					t.Errorf("PV of another shard: %d", state)
+				}
+				if state, _ := p.InFlight(others[1]); state != volume.InFlightSettled {
+					t.Errorf("PV of another shard without an entry: %d", state)
+				}
 				if got := names(p.Entries()); !slices.Equal(got, others[:1]) {
 					t.Errorf("entries %v", got)
 				}

@@ -12,6 +12,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // State is what is known of a volume's entry. The zero value knows nothing.
@@ -241,11 +243,30 @@ func (l *Log) Follow(removed func(volume string)) {
 	l.follow = append(slices.Clip(l.follow), removed)
 }
 
-// InFlight says whether the volume of a PersistentVolume may have an entry. known is false while that is not known:
-// before TakeOver, after another process took over, and after Run.
-func (l *Log) InFlight(pv string) (inFlight, known bool) {
-	state := l.State(volumeOfPV(pv))
-	return state != Absent, state != Unknown
+// InFlight returns whether the volume of a PersistentVolume has an entry, and what of the log cannot be read for it.
+// That is not known before TakeOver, after another process took over, and after Run.
+func (l *Log) InFlight(pv string) (state volume.InFlight, problem string) {
+	name := volumeOfPV(pv)
+	switch l.State(name) {
+	case Unknown:
+		return volume.InFlightUnknown, ""
+	case Absent:
+		return volume.InFlightSettled, ""
+	case Unreadable:
+		return volume.InFlightUnreadable, l.problemOf(name)
+	case Open, Adding, Removing:
+	}
+	return volume.InFlightOpen, ""
+}
+
+// problemOf returns what cannot be read of what is for a volume, empty for nothing.
+func (l *Log) problemOf(volume string) string {
+	for _, p := range l.Problems() {
+		if p.Of(volume) {
+			return p.String()
+		}
+	}
+	return ""
 }
 
 // State returns what is known of a volume's entry, without a read of the API server.
@@ -359,7 +380,7 @@ func (l *Log) Problems() []Problem {
 	for _, s := range l.shards {
 		lease := l.cfg.Namespace + "/" + s.name
 		if s.seen.err != nil {
-			problems = append(problems, Problem{Lease: lease, Err: s.seen.err})
+			problems = append(problems, Problem{Lease: lease, Err: s.seen.err, shards: len(l.shards)})
 		}
 		for _, key := range slices.Sorted(maps.Keys(s.kept)) {
 			problems = append(problems, Problem{Lease: lease, Annotation: key, Volume: volumeOf(key), Err: s.kept[key]})

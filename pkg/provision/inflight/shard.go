@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -148,6 +147,14 @@ func (v view) with(prefix string) map[string]string {
 	return values
 }
 
+// shards returns the number of shards of the log, 0 if it cannot be read.
+func (v view) shards() int {
+	if v.meta.Version == 0 {
+		return 0
+	}
+	return v.meta.shards()
+}
+
 // chunk returns the stored chunk of a hash.
 func (v view) chunk(hash string) (string, bool) {
 	if v.lease == nil {
@@ -219,12 +226,12 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	for i := range leases {
 		lease := &leases[i]
 		v := look(lease, "")
-		number, named := shardNumber(lease)
+		number, named := shardNumber(lease.Name)
 		if v.err == nil && (!named || number >= v.meta.shards()) {
 			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
 		}
 		if v.err != nil {
-			problems = append(problems, Problem{Lease: leaseName(lease), Err: v.err})
+			problems = append(problems, Problem{Lease: leaseName(lease), Err: v.err, shards: v.shards()})
 			continue
 		}
 		found, unreadable := v.read(number, known)
@@ -236,8 +243,9 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	return entries, problems
 }
 
-func shardNumber(o metav1.Object) (int, bool) {
-	_, suffix, _ := strings.Cut(o.GetName()[max(0, strings.LastIndexByte(o.GetName(), '-')):], "-")
+// shardNumber returns the number of a shard by the name of its Lease.
+func shardNumber(lease string) (int, bool) {
+	_, suffix, _ := strings.Cut(lease[max(0, strings.LastIndexByte(lease, '-')):], "-")
 	number, err := strconv.Atoi(suffix)
 	return number, err == nil && number < Shards
 }

@@ -362,9 +362,7 @@ func TestOnlyTheNameOfAShardHasItsNumber(t *testing.T) {
 	for name, want := range map[string]int{
 		"log-0": 0, "log-7": 7, "a-log-7": 7, "log-8": -1, "log--1": 1, "log-x": -1, "log": -1, "7": -1, "": -1,
 	} {
-		lease := leaseOf(us, "u")
-		lease.Name = name
-		got, named := shardNumber(lease)
+		got, named := shardNumber(name)
 		if !named {
 			got = -1
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestTakeOverWithoutRights(t *testing.T) {
@@ -25,8 +27,8 @@ func TestTakeOverWithoutRights(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 		p.wantState("pvc-1", Unknown)
-		if in, known := p.InFlight("pvc-1"); !in || known {
-			t.Errorf("in flight %t, known %t", in, known)
+		if state, problem := p.InFlight("pvc-1"); state != volume.InFlightUnknown || problem != "" {
+			t.Errorf("in flight %d, problem %q", state, problem)
 		}
 		wantError(t, p.put(entry("pvc-1")), ErrNotReady)
 		wantError(t, p.confirm("pvc-1"), ErrNotReady)

@@ -37,6 +37,9 @@ func Decide(s Facts, now time.Time) Decision {
 		return d
 	case LogOpen:
 		return wait(ReasonInFlight)
+	case LogUnreadable:
+		// Its cure ends no entry, so no event shows it.
+		return Decision{Action: Wait, Reason: ReasonLogUnreadable, Timed: true}
 	case LogUnknown:
 	}
 	return wait(ReasonLogNotRead)

@@ -229,8 +229,9 @@ type Moment struct {
 	Now time.Time
 	// Leading: this replica may act now, by its Lease.
 	Leading bool
-	// Log is what the in-flight log has for the volume of the PV in question.
-	Log LogState
+	// Log is what the in-flight log has for the volume of the PV in question, and LogProblem what cannot be read.
+	Log        LogState
+	LogProblem string
 }
 
 // Facts returns what is known about an item without a read from the API server.
@@ -269,7 +270,7 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	return Facts{
 		Rules: e.Rules, Leading: at.Leading, PV: pv, Done: m.Done, History: m.History, Contested: m.Contested,
-		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State, Log: at.Log,
+		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State, Log: at.Log, LogProblem: at.LogProblem,
 	}
 }
 

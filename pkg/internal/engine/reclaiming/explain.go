@@ -56,6 +56,8 @@ func Detail(s Facts, reason Reason) string {
 		return fmt.Sprintf("It is claim %s/%s with UID %s.", s.PV.Claim.Namespace, s.PV.Claim.Name, s.Claim.UID)
 	case ReasonAttached:
 		return count(s.Attachments, "attachment") + " left."
+	case ReasonLogUnreadable:
+		return sentence(s.LogProblem)
 	default:
 		return ""
 	}
@@ -131,6 +133,14 @@ func whyLeftBehind(s Facts) string {
 		return "the PV was held"
 	}
 	return "the PV names no volume of this driver"
+}
+
+// sentence returns the words with a period, empty for none.
+func sentence(words string) string {
+	if words == "" {
+		return ""
+	}
+	return words + "."
 }
 
 // count returns "1 thing" or "2 things".

@@ -66,6 +66,8 @@ type Facts struct {
 
 	// Log is what the in-flight log has for the volume of this PV. It counts where the rules say Logged.
 	Log LogState
+	// LogProblem is what cannot be read while Log is LogUnreadable, with the name of the Lease.
+	LogProblem string
 
 	// SecretsRead reports that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
@@ -75,15 +77,14 @@ type Facts struct {
 }
 
 // LogState is what the in-flight log has for a volume. The zero value: it has not been read.
-type LogState uint8
+type LogState = volume.InFlight
 
+// The states of the log.
 const (
-	// LogUnknown: the log has not been read.
-	LogUnknown LogState = iota
-	// LogOpen: it has an entry.
-	LogOpen
-	// LogSettled: it has none.
-	LogSettled
+	LogUnknown    = volume.InFlightUnknown
+	LogOpen       = volume.InFlightOpen
+	LogSettled    = volume.InFlightSettled
+	LogUnreadable = volume.InFlightUnreadable
 )
 
 // End is what is known of a PV that is gone from the API server. The zero value: it is there.

@@ -113,6 +113,7 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 	if pv.InTree && pv.MigratedTo != "" {
 		s.Rules.Driver = pv.MigratedTo
 	}
+	s.Rules.Logged, s.Log = d.of(4) == 1, LogState(d.of(4))
 	return s
 }
 
@@ -141,6 +142,8 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		return "it is held"
 	case !s.Leading:
 		return "the lease is not held"
+	case s.Rules.Logged && s.Log != LogSettled:
+		return "the in-flight log is not known to have no entry"
 	case s.Brake != BrakeOff:
 		return "the brake is not known to be off"
 	case o.Labels[volume.TwinLabel] != "":

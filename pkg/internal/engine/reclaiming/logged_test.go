@@ -5,17 +5,19 @@ import (
 	"testing"
 )
 
-// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, or was not
-// read, the PV keeps its volume and its finalizers; with one that has none, the same is decided.
+// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, was not
+// read, or cannot be, the PV keeps its volume and its finalizers; with one that has none, the same is decided.
 func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
 	given := map[Action]int{}
 	check := func(s Facts) {
 		want := Decide(s, now())
 		s.Rules.Logged = true
-		for state, reason := range map[LogState]Reason{LogUnknown: ReasonLogNotRead, LogOpen: ReasonInFlight} {
+		for state, reason := range map[LogState]Reason{LogUnknown: ReasonLogNotRead, LogOpen: ReasonInFlight,
+			LogUnreadable: ReasonLogUnreadable} {
 			s.Log = state
 			switch got := Decide(s, now()); {
-			case want.Action.destroys() && (got.Action != Wait || got.Reason != reason || got.Over):
+			case want.Action.destroys() && (got.Action != Wait || got.Reason != reason || got.Over ||
+				got.Timed != (state == LogUnreadable)):
 				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)
 			case !want.Action.destroys() && got != want:
 				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)

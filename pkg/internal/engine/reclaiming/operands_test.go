@@ -64,6 +64,8 @@ func TestEachOperandOfADecision(t *testing.T) {
 			waiting(ReasonInFlight)},
 		"the log was not read: keeps the volume": {with(func(s *Facts) { s.Rules.Logged = true }),
 			waiting(ReasonLogNotRead)},
+		"the log cannot be read: keeps the volume": {
+			with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogUnreadable }), looking(ReasonLogUnreadable)},
 		"not in flight: deletes the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogSettled }),
 			do(DeleteVolume, ReasonReclaim)},
 		"in flight, unprotected: protects": {

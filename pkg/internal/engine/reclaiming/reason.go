@@ -47,6 +47,7 @@ const (
 	ReasonTopologyNotUnique Reason = "TopologyNotUnique"
 	ReasonInFlight          Reason = "ProvisioningInFlight"
 	ReasonLogNotRead        Reason = "InFlightLogNotRead"
+	ReasonLogUnreadable     Reason = "InFlightLogUnreadable"
 )
 
 // Reasons for acting.
@@ -156,6 +157,10 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonLogNotRead, Severity: reasons.Counted,
 		Sentence: "The in-flight log has not been read yet. Nothing is deleted before it is known which volumes are being " +
 			"provisioned; the log of csi-reclaimer says why."},
+	{Reason: ReasonLogUnreadable, Severity: reasons.Warning,
+		Sentence: "The part of the in-flight log that is for this PV's volume cannot be read, so it is not known whether a " +
+			"call that provisions the volume may still arrive. The PV and its volume stay until it can be read. Delete the " +
+			"Lease if it was restored or copied; `kubectl reclaim status` names all that cannot be read."},
 	{Reason: ReasonProtect, Sentence: "The PV is protected until its volume is deleted."},
 	{Reason: ReasonAdopt, Sentence: "csi-reclaimer replaces the finalizer of role companion by that of role owner."},
 	{Reason: ReasonReclaim, Sentence: "The claim is gone and the reclaim policy is Delete; the volume is being deleted."},

@@ -229,7 +229,7 @@ func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	f.Brake, f.Leading = e.Breaker.State, at.Leading
 	if at.Log != LogUnknown {
 		// A log that is closed while the program stops does not take back what it showed.
-		f.Log = at.Log
+		f.Log, f.LogProblem = at.Log, at.LogProblem
 	}
 	if f.End.Gone {
 		e.observeEnd(s)

@@ -80,6 +80,8 @@ func TestALogThatClosesKeepsWhatItShowed(t *testing.T) {
 		"a new entry":       {LogSettled, LogOpen, LogOpen},
 		"the entry is gone": {LogOpen, LogSettled, LogSettled},
 		"not read yet":      {LogUnknown, LogUnknown, LogUnknown},
+		"not to be read":    {LogSettled, LogUnreadable, LogUnreadable},
+		"read again":        {LogUnreadable, LogSettled, LogSettled},
 	} {
 		facts, found := e.Facts(Item{Name: pv.Name}, Moment{Now: now(), Leading: true, Log: c.before})
 		if !found {

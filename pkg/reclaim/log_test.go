@@ -1,0 +1,94 @@
+package reclaim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// restoredLog is a log whose Leases are all copies.
+func restoredLog(t *testing.T) *inflight.Log {
+	t.Helper()
+	var leases []runtime.Object
+	for i := range inflight.Shards {
+		leases = append(leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kube-system", Name: fmt.Sprintf("log-%d", i), UID: "restored",
+			Annotations: map[string]string{
+				inflight.LabelLog: fmt.Sprintf(`{"version":1,"driver":%q,"uid":"the first one's"}`, driver),
+			},
+		}})
+	}
+	log, err := inflight.New(inflight.Config{
+		Leases: fake.NewClientset(leases...).CoordinationV1(), Namespace: "kube-system", Name: "log", Driver: driver,
+		Identity: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.TakeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// TestALogThatWasRestoredIsNamed: its Leases may have an entry for any PV, so each PV waits, with a Warning that names
+// the Lease and the way out. It is not said to have an entry.
+func TestALogThatWasRestoredIsNamed(t *testing.T) {
+	heard := &sentences{}
+	w, r := newWorldWith(t, Config{InFlight: restoredLog(t), Events: heard})
+	again := r.reconcile(t.Context(), "pv")
+	w.expect(t)
+	if retries := (controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}); again != retries.Retry() {
+		t.Errorf("decided on again after %+v: no event shows that the log can be read again", again)
+	}
+	if len(heard.said) != 1 || !strings.HasPrefix(heard.said[0], "Warning InFlightLogUnreadable ") {
+		t.Fatalf("Events %q", heard.said)
+	}
+	for _, words := range []string{"Lease kube-system/log-", "a copy of another Lease", "Delete the Lease",
+		"kubectl reclaim status"} {
+		if !strings.Contains(heard.said[0], words) {
+			t.Errorf("%q is missing in %q", words, heard.said[0])
+		}
+	}
+	if waiting := r.recorder.Waiting(); waiting[reclaiming.ReasonLogUnreadable] != 1 {
+		t.Errorf("waiting: %v", waiting)
+	}
+}
+
+// TestALogThatCanBeReadAgainEndsTheWait, though no entry ends.
+func TestALogThatCanBeReadAgainEndsTheWait(t *testing.T) {
+	log := &inFlightLog{state: volume.InFlightUnreadable, problem: "Lease kube-system/log-1: a copy"}
+	w, r := newWorldWith(t, Config{InFlight: log})
+	r.reconcile(t.Context(), "pv")
+	w.expect(t)
+	log.state, log.problem = volume.InFlightSettled, ""
+	r.reconcile(t.Context(), "pv")
+	if !slices.Contains(w.diary, "delete volume") {
+		t.Errorf("did %q", w.diary)
+	}
+}
+
+// sentences keeps what is said of PVs.
+type sentences struct {
+	events.Discard
+	said []string
+}
+
+func (s *sentences) Event(o runtime.Object, kind, reason, message string) {
+	if ref, ok := o.(*v1.ObjectReference); ok && ref.Kind == "PersistentVolume" {
+		s.said = append(s.said, kind+" "+reason+" "+message)
+	}
+}
