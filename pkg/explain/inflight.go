@@ -222,8 +222,9 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.C
 // DeletedClaimFacts is what was read of a claim that does not exist.
 type DeletedClaimFacts struct {
 	ClusterFacts
-	// Events are those about the claim of the first entry, the latest last.
-	Events Read[[]v1.Event]
+	// Events are those about the claim of the first entry, and LeaseEvents those about the Lease of that entry, the latest
+	// last.
+	Events, LeaseEvents Read[[]v1.Event]
 }
 
 // ExplainDeletedClaim explains a claim that does not exist, while the in-flight log has entries for it: at least one.
@@ -234,11 +235,12 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 	s.AddFact("Phase", "the claim does not exist")
 	entries := w.entriesOf(namespace, name)
 	s.addInFlight(w.ClusterFacts, entries)
-	s.AddEvents(w.Events, w.Now)
 	if len(entries) == 0 {
+		s.AddEvents(w.Events, w.Now)
 		s.Headline = what + " does not exist."
 		return s
 	}
+	s.addEventsOf(w, entries[0].Volume)
 	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
 	s.Decision = &d
 	s.AddWait("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
@@ -246,6 +248,19 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 	s.Headline = fmt.Sprintf("%s does not exist, and volume %s has been in flight for it for %s (%s): %s.",
 		what, entries[0].Volume, Age(w.Now, entries[0].Begun), d.Reason, withoutPeriod(d.Text))
 	return s
+}
+
+// addEventsOf adds the Events of a claim that is gone, on whichever object they are.
+func (s *Explanation) addEventsOf(w DeletedClaimFacts, volume string) {
+	all := w.Events
+	for _, e := range w.LeaseEvents.Value {
+		if strings.Contains(e.Message, " volume "+volume+": ") {
+			all.Value = append(slices.Clip(all.Value), e)
+		}
+	}
+	SortEvents(all.Value)
+	s.AddEvents(all, w.Now)
+	NoteUnread(s, w.LeaseEvents, "Events of the Lease", "what csi-reclaimer reported since the claim is gone")
 }
 
 // entriesOf returns the entries for claims of this namespace and name, with any UID.

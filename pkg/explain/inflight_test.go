@@ -95,7 +95,14 @@ func TestExplainDeletedClaim(t *testing.T) {
 	f.openEntries(entry("c"))
 	last := v1.Event{LastTimestamp: metav1.NewTime(f.Now.Add(-3 * time.Minute)), Reason: "ProvisioningOutcomeUnknown",
 		ReportingController: driver, Message: "no quota. " + provisioning.ReasonOutcomeUnknown.Sentence()}
-	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: Found([]v1.Event{last})}
+	newer, others := last, last
+	newer.LastTimestamp = metav1.NewTime(f.Now.Add(-time.Minute))
+	newer.Message = "Claim ns/data, which is gone, volume pvc-c: no room. CreateVolume was called"
+	others.Message = "Claim ns/x, which is gone, volume pvc-c2: of another. CreateVolume was called"
+	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: Found([]v1.Event{last}),
+		LeaseEvents: Found([]v1.Event{newer, others})}
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "60s ago, "+driver+
+		": ProvisioningOutcomeUnknown: Claim ns/data, which is gone, volume pvc-c: no room", "!of another")
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "3m ago, "+driver+
 		": ProvisioningOutcomeUnknown: no quota. CreateVolume was called",
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",

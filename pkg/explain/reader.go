@@ -147,6 +147,7 @@ func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (f De
 	}
 	f.PVs = r.source.PVs(ctx)
 	f.Events = r.source.Events(ctx, namespace, &metav1.ObjectMeta{UID: entries[0].Claim.UID})
+	f.LeaseEvents = r.source.Events(ctx, entries[0].Lease.Namespace, &metav1.ObjectMeta{UID: entries[0].LeaseUID})
 	return f, true
 }
 

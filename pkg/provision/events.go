@@ -2,9 +2,11 @@ package provision
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
@@ -15,6 +17,20 @@ import (
 // minute for what changes from try to try, such as the id of a request in a driver's message. One that repeats is
 // recorded again with the first try after 20 minutes: the last one stands when the API server removes it.
 var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
+
+// eventOn returns what the Events of the run are about: its claim. Where that is gone, its namespace may be gone too, so
+// it is the Lease that has the entry. The message names the claim then.
+func (w *run) eventOn() events.Object {
+	claim := w.facts.Claim
+	log, names := w.log.(interface {
+		LeaseOf(volume string) v1.ObjectReference
+	})
+	if !claim.Gone || !names {
+		return eventOn(claim)
+	}
+	return events.Object{ObjectReference: log.LeaseOf(w.name), Key: types.UID(w.name),
+		Prefix: fmt.Sprintf("Claim %s/%s, which is gone, volume %s: ", claim.Namespace, claim.Name, w.name)}
+}
 
 // eventOn returns what the Events of a claim are about.
 func eventOn(c provisioning.Claim) events.Object {

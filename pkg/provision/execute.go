@@ -314,7 +314,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	switch inDoubt := !f.Record.Settled(); {
 	case reply.Unfit:
 		// The next step deletes it; the reason why goes to the claim's owner now.
-		w.recorder.Report(ctx, eventOn(f.Claim), provisioning.ReasonFailed, err.Error())
+		w.recorder.Report(ctx, w.eventOn(), provisioning.ReasonFailed, err.Error())
 		return nil
 	case err != nil && inDoubt && !whole:
 		return reasons.Because(provisioning.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
@@ -455,7 +455,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 			fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
 	w.metrics.discarded.Inc()
-	w.recorder.Event(ctx, eventOn(w.facts.Claim), why, fmt.Sprintf("Volume %q.", handle))
+	w.recorder.Event(ctx, w.eventOn(), why, fmt.Sprintf("Volume %q.", handle))
 	w.reportChanged(w.track.made)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -109,6 +110,7 @@ func (w *run) handBack() controller.Result {
 		return controller.Done()
 	}
 	w.recorder.Forget(uid)
+	w.recorder.Forget(types.UID(w.name))
 	w.tracker.forget(w.name)
 	return controller.Done()
 }

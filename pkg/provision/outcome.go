@@ -64,7 +64,7 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		if reason == provisioning.ReasonFailed {
 			err = reasons.Because(reason, fmt.Errorf("failed to provision volume with StorageClass %q: %w", w.class, err))
 		}
-		w.recorder.ReportFailure(ctx, eventOn(w.facts.Claim), reason, err, true)
+		w.recorder.ReportFailure(ctx, w.eventOn(), reason, err, true)
 	}
 	now := w.cfg.Clock.Now()
 	w.tracker.failed(w.name, now, w.firstDelay(err), w.longestDelay(err))
@@ -82,7 +82,7 @@ func (w *run) waits(ctx context.Context, why Reason) {
 	if why.About().Severity == reasons.Warning {
 		w.countFailure()
 	}
-	w.recorder.Report(ctx, eventOn(w.facts.Claim), why, "")
+	w.recorder.Report(ctx, w.eventOn(), why, "")
 }
 
 // label notes by which labels the outcome is counted, as the library does.

@@ -70,6 +70,9 @@ type Driver interface {
 }
 
 // Log is the in-flight log; *inflight.Log is one.
+//
+// A Log may have a method LeaseOf(volume string) v1.ObjectReference, which returns the Lease of a volume's entry. Where
+// it does, what concerns a claim that is gone is recorded on the Lease.
 type Log interface {
 	// TakeOver reads the log, and keeps every earlier process from writing to it.
 	TakeOver(ctx context.Context) error

@@ -104,7 +104,7 @@ func (s *session) secondFailed(ctx context.Context, action provisioning.Action, 
 	if action != provisioning.OpenEntry { // which has said so
 		s.learn(action, provisioning.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
 	}
-	s.recorder.Report(ctx, eventOn(s.facts.Claim), reasonOf(err), err.Error())
+	s.recorder.Report(ctx, s.eventOn(), reasonOf(err), err.Error())
 }
 
 // Wait implements controller.Session.

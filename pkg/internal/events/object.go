@@ -17,6 +17,8 @@ type Object struct {
 	Node v1.ObjectReference
 	// Key distinguishes what is reported on one object by what else it is about. Default its UID.
 	Key types.UID
+	// Prefix begins each message, and names what else it is about.
+	Prefix string
 }
 
 // key is under what reports are remembered.

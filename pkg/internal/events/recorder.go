@@ -17,6 +17,9 @@ import (
 // Volume handles and the words of a driver may be megabytes long.
 const MaxMessage = 1024
 
+// shortest is the fewest bytes to which a text is cut.
+const shortest = len("…")
+
 // Config holds the settings of a Recorder. The zero value is usable.
 type Config[R reasons.Reason] struct {
 	// Events records the Events. Default none.
@@ -95,7 +98,7 @@ func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, sa
 // Event reports a reason regardless of what was reported before.
 func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
 	about := reason.About()
-	message := messageOf(about, detail)
+	message := text.Truncate(o.Prefix+messageOf(about, detail, MaxMessage-len(o.Prefix)), MaxMessage)
 	if r.cfg.Observe != nil {
 		r.cfg.Observe(ctx, reason)
 	}
@@ -121,15 +124,16 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	}
 }
 
-// messageOf returns the message of an Event. A detail that comes first leaves room for the sentence.
-func messageOf(about reasons.About, detail string) string {
+// messageOf returns the message of an Event, of so many bytes at most. A detail that comes first leaves room for the
+// sentence.
+func messageOf(about reasons.About, detail string, most int) string {
 	switch {
 	case detail == "" || detail == about.Sentence:
 		return about.Sentence
 	case about.DetailFirst:
-		return text.Truncate(detail, MaxMessage-len(about.Sentence)-len(". ")) + ". " + about.Sentence
+		return text.Truncate(detail, max(shortest, most-len(about.Sentence)-len(". "))) + ". " + about.Sentence
 	}
-	return text.Truncate(about.Sentence+" "+detail, MaxMessage)
+	return text.Truncate(about.Sentence+" "+detail, max(shortest, most))
 }
 
 // Forget ends what is known of an object that is gone.

@@ -89,6 +89,32 @@ func TestAReasonOfAClaimIsReportedOnItsSetToo(t *testing.T) {
 	s.want(t, "PersistentVolumeClaim/data-db-1 Normal Freed It is deleted.")
 }
 
+func TestObjectsOfOneLeaseDoNotHideEachOther(t *testing.T) {
+	s := &seen{}
+	r := NewRecorder(Config[word]{Events: s})
+	about := func(what string) Object {
+		o := Lease(types.NamespacedName{Namespace: "ns", Name: "log-1"})
+		o.Key, o.Prefix = types.UID(what), "Claim ns/"+what+": "
+		return o
+	}
+	for range 2 {
+		r.Report(t.Context(), about("a"), "Waits", "no answer")
+		r.Report(t.Context(), about("b"), "Lost", "")
+	}
+	s.want(t, "Lease/log-1 Normal Waits Claim ns/a: no answer. It is asked again.",
+		"Lease/log-1 Warning Lost Claim ns/b: It is lost.")
+	long := about("c")
+	for _, prefix := range []int{0, MaxMessage - 30, MaxMessage, 2 * MaxMessage} {
+		long.Prefix = strings.Repeat("p", prefix)
+		for _, reason := range []word{"Waits", "Lost"} {
+			r.Event(t.Context(), long, reason, strings.Repeat("d", 2*MaxMessage))
+			if n := len(s.events[len(s.events)-1]); n > MaxMessage+len("Lease/log-1 Warning Waits ") {
+				t.Errorf("an Event with a prefix of %d bytes has %d", prefix, n)
+			}
+		}
+	}
+}
+
 func TestNewDetailsAreReportedWhereTheyMatter(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})

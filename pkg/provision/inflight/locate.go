@@ -7,8 +7,9 @@ import (
 
 // Location is where an entry is stored.
 type Location struct {
-	// Lease is the shard.
-	Lease types.NamespacedName
+	// Lease is the shard, and LeaseUID its UID.
+	Lease    types.NamespacedName
+	LeaseUID types.UID
 	// Annotation is the key of the entry in the shard's annotations.
 	Annotation string
 	// Stored is the value of the annotation.
@@ -47,6 +48,7 @@ func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 		for _, e := range entries {
 			located = append(located, Located{e, Location{
 				Lease:      types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
+				LeaseUID:   lease.UID,
 				Annotation: annotationKey(e.Volume), Stored: lease.Annotations[annotationKey(e.Volume)], Driver: driver,
 			}})
 		}

@@ -37,8 +37,9 @@ func TestLocate(t *testing.T) {
 	if len(entries) != 1 {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
-	want := Location{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume),
-		Stored: shown.Annotations[annotationKey(volume)], Driver: "d"}
+	want := Location{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, LeaseUID: "u",
+		Annotation: annotationKey(volume),
+		Stored:     shown.Annotations[annotationKey(volume)], Driver: "d"}
 	if got := entries[0]; got.Location != want || got.Volume != volume {
 		t.Errorf("got %+v, want %+v", got.Location, want)
 	}

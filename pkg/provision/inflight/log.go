@@ -10,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -267,6 +268,15 @@ func (l *Log) problemOf(volume string) string {
 		}
 	}
 	return ""
+}
+
+// LeaseOf returns the Lease that is for a volume's entry, as far as it is known: without a UID where it was not read.
+func (l *Log) LeaseOf(volume string) v1.ObjectReference {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shards[shardOf(volume)]
+	return v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: l.cfg.Namespace,
+		Name: s.name, UID: s.seen.uid()}
 }
 
 // State returns what is known of a volume's entry, without a read of the API server.
