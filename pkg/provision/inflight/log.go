@@ -274,7 +274,7 @@ func (l *Log) problemOf(volume string) string {
 func (l *Log) LeaseOf(volume string) v1.ObjectReference {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.shards[shardOf(volume)]
+	s := l.shardOf(volume)
 	return v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: l.cfg.Namespace,
 		Name: s.name, UID: s.seen.uid()}
 }
