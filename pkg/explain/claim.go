@@ -227,6 +227,8 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	case f.InFlight.OK() && len(s.InFlight) == 0 && len(f.InFlight.Value.Of(driver).unreadable("pvc-"+string(o.UID))) > 0:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 		s.adviseOnLog(f.InFlight.Value.Of(driver).unreadable("pvc-" + string(o.UID)))
+	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID) && wasRefused(f.Events):
+		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
 	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
 		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
 			Age(f.Now, s.InFlight[0].Since.Time))

@@ -240,27 +240,45 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 		s.Headline = what + " does not exist."
 		return s
 	}
-	s.addEventsOf(w, entries[0].Volume)
+	s.AddEvents(w.eventsOf(entries[0].Volume), w.Now)
+	NoteUnread(&s, w.LeaseEvents, "Events of the Lease", "what csi-reclaimer reported since the claim is gone")
 	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
 	s.Decision = &d
-	s.AddWait("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
-		entries[0].Driver, entries[0].Volume)
+	why, text := d.Reason, d.Text
+	if wasRefused(w.eventsOf(entries[0].Volume)) {
+		why, text = string(provisioning.ReasonPVRefused), provisioning.ReasonPVRefused.Sentence()
+		s.AddWait("the API server to accept the PV of volume %s, which is then reclaimed by its policy", entries[0].Volume)
+	} else {
+		s.AddWait("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
+			entries[0].Driver, entries[0].Volume)
+	}
 	s.Headline = fmt.Sprintf("%s does not exist, and volume %s has been in flight for it for %s (%s): %s.",
-		what, entries[0].Volume, Age(w.Now, entries[0].Begun), d.Reason, withoutPeriod(d.Text))
+		what, entries[0].Volume, Age(w.Now, entries[0].Begun), why, withoutPeriod(text))
 	return s
 }
 
-// addEventsOf adds the Events of a claim that is gone, on whichever object they are.
-func (s *Explanation) addEventsOf(w DeletedClaimFacts, volume string) {
+// eventsOf returns the Events of a claim that is gone, on whichever object they are, the latest last.
+func (w DeletedClaimFacts) eventsOf(volume string) Read[[]v1.Event] {
 	all := w.Events
+	all.Value = slices.Clone(all.Value)
 	for _, e := range w.LeaseEvents.Value {
 		if strings.Contains(e.Message, " volume "+volume+": ") {
-			all.Value = append(slices.Clip(all.Value), e)
+			all.Value = append(all.Value, e)
 		}
 	}
 	SortEvents(all.Value)
-	s.AddEvents(all, w.Now)
-	NoteUnread(s, w.LeaseEvents, "Events of the Lease", "what csi-reclaimer reported since the claim is gone")
+	return all
+}
+
+// wasRefused reports whether csi-reclaimer's last Event about a volume in flight is that the API server refuses its PV:
+// then the driver has answered. Other programs' Events, such as the PV controller's, do not count.
+func wasRefused(sorted Read[[]v1.Event]) bool {
+	for _, e := range slices.Backward(sorted.Value) {
+		if reason := provisioning.Reason(e.Reason); reason.Sentence() != "" {
+			return reason == provisioning.ReasonPVRefused
+		}
+	}
+	return false
 }
 
 // entriesOf returns the entries for claims of this namespace and name, with any UID.

@@ -57,6 +57,12 @@ func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 	}{
 		"it waits": {func(f *ClaimFacts) { f.openEntries(entry("c")) }, append(always,
 			"waits for driver "+driver+" to answer CreateVolume, whose outcome has been unknown for 60m")},
+		"its PV is refused": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.Events = Found([]v1.Event{{Reason: string(provisioning.ReasonPVRefused), Message: "no volumes on Sundays"},
+				{Reason: "ExternalProvisioning", Message: "Waiting for a volume to be created"}})
+		}, append(always, "waits for the API server to accept the PV of volume pvc-c, which the driver has created",
+			"!to answer CreateVolume")},
 		"its class is gone": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
 			f.Class = Found[*storagev1.StorageClass](nil)
@@ -107,6 +113,14 @@ func TestExplainDeletedClaim(t *testing.T) {
 		": ProvisioningOutcomeUnknown: no quota. CreateVolume was called",
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
 		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
+	newer.Reason = string(provisioning.ReasonPVRefused)
+	deleted.LeaseEvents = Found([]v1.Event{newer, others})
+	deleted.LeaseEvents.Value[1].LastTimestamp = metav1.NewTime(f.Now) // of another volume
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "(PersistentVolumeRefused): The volume exists",
+		"the API server to accept the PV of volume pvc-c", "!to answer whether")
+	deleted.LeaseEvents = Failed[[]v1.Event](errForbidden)
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "Events of the Lease: forbidden", "no quota",
+		"to answer whether volume pvc-c exists")
 	expect(t, ExplainDeletedClaim(deleted, "ns", "other").Text(false), "Claim ns/other does not exist.",
 		"!In flight")
 }
