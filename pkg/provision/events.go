@@ -18,8 +18,8 @@ import (
 // recorded again with the first try after 20 minutes: the last one stands when the API server removes it.
 var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
 
-// eventOn returns what the Events of the run are about: its claim. Where that is gone, its namespace may be gone too, so
-// it is the Lease that has the entry. The message names the claim then.
+// eventOn returns what the Events of the run are about: its claim. Where that is gone, its namespace may be gone too,
+// so it is the Lease that has the entry. The message names the claim then.
 func (w *run) eventOn() events.Object {
 	claim := w.facts.Claim
 	log, names := w.log.(interface {

@@ -270,7 +270,8 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	return Facts{
 		Rules: e.Rules, Leading: at.Leading, PV: pv, Done: m.Done, History: m.History, Contested: m.Contested,
-		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State, Log: at.Log, LogProblem: at.LogProblem,
+		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State,
+		Log: at.Log, LogProblem: at.LogProblem,
 	}
 }
 
