@@ -11,7 +11,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -139,14 +138,13 @@ func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim),
 func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	o := f.Claim
 	entry, inFlight := f.entry()
-	held := slices.ContainsFunc(o.Finalizers, finalizers.IsLegacy)
 	switch {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
 	case inFlight:
 		return f.finishProvisioning(entry, claimFacts(o, entry.Claim)), true
 	case driver == "" || strings.HasPrefix(driver, inTreePrefix):
-	case held, o.Spec.VolumeName == "" && f.InFlight.OK():
+	case o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
 	}
 	return Decision{}, false
@@ -250,11 +248,6 @@ func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
 			s.Advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
 				removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
-		case finalizers.IsLegacy(finalizer.Name):
-			s.AddWait("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
-			s.Advise("If no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. "+
-				"If there is none, or after you delete it there: %s",
-				f.Claim.UID, removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case finalizer.Name == pvc.Finalizer && pod != "":
 			s.AddWait("pod %s to end", pod)
 			s.Advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)

@@ -13,7 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 )
 
 // pending is a claim for which a driver that is installed is to make a volume.
@@ -95,22 +94,6 @@ func TestExplainClaim(t *testing.T) {
 		"being deleted, and pods may not be read": {
 			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
 			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known which pods use the claim."},
-		},
-		"being deleted, with the finalizer of an earlier version": {
-			func(f *ClaimFacts) { f.terminate(finalizers.Legacy) },
-			[]string{"finalizer " + finalizers.Legacy + ", which csi-reclaimer of " + driver + " removes",
-				"an earlier version of csi-reclaimer added",
-				"look in the storage system for a volume named pvc-c", "kubectl patch pvc -n ns data"},
-		},
-		"being deleted, with that finalizer of a node": {func(f *ClaimFacts) {
-			f.terminate(finalizers.Legacy +
-				"-n1")
-		},
-			[]string{"csi-reclaimer of " + driver + " on node n1"}},
-		"being deleted, with that finalizer, and the driver is gone": {
-			func(f *ClaimFacts) { f.terminate(finalizers.Legacy); f.uninstall() },
-			[]string{"is stuck: no program removes " + finalizers.Legacy + ", because driver " + driver + " is gone",
-				"kubectl patch pvc -n ns data"},
 		},
 		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
 			[]string{"Waits for    finalizer " + singlenode.Finalizer +

@@ -79,14 +79,6 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 		return Finalizer{Owner: "kube-controller-manager (garbage collector)",
 			When: "when the objects that it owns are deleted or orphaned"}
 	}
-	if finalizers.IsLegacy(name) {
-		f := w.driverFinalizer(driver, "csi-reclaimer of "+driver,
-			"when it has added the volume to its in-flight log (an earlier version of csi-reclaimer added the finalizer)")
-		if node, of := strings.CutPrefix(name, finalizers.Legacy+"-"); of && f.Owner != "" {
-			f.Owner += " on node " + node
-		}
-		return f
-	}
 	if short, is := strings.CutPrefix(name, attacherPrefix); is {
 		attacher := w.attacherOf(short, csiDriver)
 		return w.driverFinalizer(attacher, "external-attacher of "+attacher,

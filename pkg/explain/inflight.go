@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -213,7 +212,6 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.C
 	}
 	return provisioning.Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
-		Finalizer:    slices.ContainsFunc(o.Finalizers, finalizers.IsLegacy),
 		SelectedNode: o.Annotations[annSelectedNode],
 		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,7 +15,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -46,20 +44,14 @@ type maker struct {
 }
 
 // makes reports whether a volume of the driver may be there, or come, for a claim that no PV names yet: it
-// waits for its volume, or the finalizer of an earlier version says that one was begun. A finalizer without a
-// provisioner counts for every driver.
+// waits for its volume.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	asked, named := claim.Annotations[annProvisioner]
 	if !named {
-		asked, named = claim.Annotations[annProvisionerBeta]
+		asked = claim.Annotations[annProvisionerBeta]
 	}
 	ours := asked == driver || claim.Annotations[annMigratedTo] == driver
-	return ours && claim.Spec.VolumeName == "" || (ours || !named) && held(claim)
-}
-
-// held reports whether a finalizer is on the claim that earlier versions of package provision added.
-func held(claim *v1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy)
+	return ours && claim.Spec.VolumeName == ""
 }
 
 // names returns the volume of the driver that a PV names, empty if that is unknown, and whether it is about a

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -192,15 +191,6 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		}, false},
 		"an entry of a claim that is gone": {func(w *world) { w.addEntry("x") }, true},
 		"another driver's entry":           {func(w *world) { w.addEntry("x"); w.driverOf("x", "another") }, false},
-		"a claim, bound and held": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Spec.VolumeName, c.Finalizers = "pv", []string{finalizers.Legacy}
-		}), true},
-		"a claim, held for a node": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations, c.Finalizers = nil, []string{finalizers.Legacy + "-node-1"}
-		}), true},
-		"another driver's held": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations[annProvisioner], c.Finalizers = "another", []string{finalizers.Legacy}
-		}), false},
 		"a claim that others hold": {claim(func(c *v1.PersistentVolumeClaim) {
 			c.Annotations, c.Finalizers = nil, []string{"kubernetes.io/pvc-protection"}
 		}), false},

@@ -37,9 +37,9 @@ type survey struct {
 }
 
 // readAll reads all that a leak check needs, in this order. Volumes come first, so that whatever made or named one
-// of them is there when it is read, and has not gone without the volume being gone too. The in-flight log comes
-// after claims: the finalizer of an earlier version goes once the entry is there. PVs come last: an entry goes,
-// and a claim is seen to be done with its volume, only once the PV is there. DESIGN.md has the proof.
+// of them is there when it is read, and has not gone without the volume being gone too. PVs come last:
+// an entry of the in-flight log goes, and a claim is seen to be done with its volume, only once the PV is there.
+// DESIGN.md has the proof.
 func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32,
 	now func() time.Time) (survey, error) {
 	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, claims: map[types.UID]bool{},

@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -232,44 +231,34 @@ type soak struct {
 	lives map[string]int
 	n     int
 	leaks map[string]bool
-	// old are the lives that an earlier version of the provisioner began, by the name.
-	old map[string]bool
 }
 
 // steps of a life: a claim, its entry, its volume, its PV, the claim bound, its entry settled; the claim gone, the
-// volume gone, the PV gone. Some claims are deleted while their volume is made. Of some an earlier version made the
-// volume, with a finalizer on the claim; the entry comes before that goes.
+// volume gone, the PV gone. Some claims are deleted while their volume is made.
 func (s *soak) live(name string) {
 	handle := "vol-of-" + strings.TrimPrefix(name, "claim-") // without all of the claim's UID
 	switch s.lives[name]++; s.lives[name] {
 	case 1:
 		s.addClaim(name)
 	case 2:
-		if s.old[name] = s.dice.IntN(3) == 0; s.old[name] {
-			s.claims[name].Finalizers = []string{finalizers.Legacy}
-		} else {
-			s.addEntry(name)
-		}
+		s.addEntry(name)
 	case 3:
 		s.volumes[handle] = true
 	case 4:
-		s.addEntry(name)
-	case 5:
-		s.claims[name].Finalizers = nil
 		if s.dice.IntN(4) == 0 {
 			delete(s.claims, name)
 		}
-	case 6:
+	case 5:
 		s.addPV("pvc-"+name, handle)
-	case 7:
+	case 6:
 		if c := s.claims[name]; c != nil {
 			c.Spec.VolumeName = "pvc-" + name
 		}
-	case 8:
+	case 7:
 		delete(s.entries, "pvc-"+name)
-	case 9:
+	case 8:
 		delete(s.claims, name)
-	case 10:
+	case 9:
 		delete(s.volumes, handle)
 	default:
 		s.removePV("pvc-" + name)
@@ -339,8 +328,7 @@ func TestNoMomentOfALifeIsASighting(t *testing.T) {
 func aMoment(t *testing.T, seed uint64, moment, steps int) {
 	t.Helper()
 	const name = "claim-000000"
-	s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 0)), lives: map[string]int{name: 0},
-		old: map[string]bool{}}
+	s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 0)), lives: map[string]int{name: 0}}
 	for range 3 {
 		s.live(name)
 	}
@@ -368,7 +356,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 	dice := chance(t)
 	found := 0
 	for round := range 60 {
-		s := &soak{world: newWorld(t), dice: dice, lives: map[string]int{}, leaks: map[string]bool{}, old: map[string]bool{}}
+		s := &soak{world: newWorld(t), dice: dice, lives: map[string]int{}, leaks: map[string]bool{}}
 		s.stir, s.blind = s.step, true
 		a := s.auditor(func(c *Config) { c.Grace = -1 })
 		for range 40 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,9 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
@@ -43,12 +40,12 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := apiServer{core: client.CoreV1(), legacyFinalizer: finalizers.Legacy}
+	at := apiServer{core: client.CoreV1()}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
-	create := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, provisioning.Claim) {
+	create := func(t *testing.T, name string) *v1.PersistentVolumeClaim {
 		t.Helper()
 		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs", finalizers.Legacy},
+			ObjectMeta: metav1.ObjectMeta{Name: name,
 				Annotations: map[string]string{caches.AnnSelectedNode: "n1", "example.com/theirs": "kept"}},
 			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{
@@ -57,28 +54,11 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return claim, provisioning.Claim{Namespace: namespace, Name: name, UID: claim.UID}
+		return claim
 	}
 
-	t.Run("the finalizer of an earlier version is removed, and no other", func(t *testing.T) {
-		_, c := create(t, "legacy")
-		for range 2 {
-			if err := at.removeFinalizer(ctx, c); err != nil {
-				t.Fatal(err)
-			}
-		}
-		claim, err := at.readClaim(ctx, namespace, "legacy")
-		if err != nil || slices.Contains(claim.Finalizers, finalizers.Legacy) ||
-			!slices.Contains(claim.Finalizers, "example.com/theirs") {
-			t.Errorf("%v, finalizers %v", err, claim.Finalizers)
-		}
-		c.UID = "00000000-0000-0000-0000-000000000000"
-		if err := at.removeFinalizer(ctx, c); !errors.Is(err, kube.ErrGone) {
-			t.Errorf("of a claim of another UID: %v", err)
-		}
-	})
 	t.Run("a node is deselected, only as the claim was read", func(t *testing.T) {
-		claim, _ := create(t, "node")
+		claim := create(t, "node")
 		if err := at.selectNode(ctx, claim, ""); err != nil {
 			t.Fatal(err)
 		}

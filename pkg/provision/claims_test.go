@@ -19,7 +19,7 @@ import (
 // everyKindOfClaim calls visit with claims in every state that matters, with fields set that do not.
 func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 	class, now := "fast", metav1.Now()
-	for bits := range 1 << 9 {
+	for bits := range 1 << 8 {
 		is := func(n int) bool { return bits>>n&1 > 0 }
 		c := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -34,29 +34,26 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.VolumeName = "pvc-u1"
 		}
 		if is(1) {
-			c.Finalizers = append(c.Finalizers, finalizers.Legacy, finalizers.LegacyOf("n1"))
-		}
-		if is(2) {
 			c.Finalizers = append(c.Finalizers, finalizers.Cloning)
 		}
-		if is(3) {
+		if is(2) {
 			c.DeletionTimestamp = &now
 		}
 		switch {
-		case is(4) && is(5):
+		case is(3) && is(4):
 			c.Annotations[caches.AnnProvisioner] = driverName
-		case is(4):
+		case is(3):
 			c.Annotations[caches.AnnProvisionerBeta] = "another.example.com"
-		case is(5):
+		case is(4):
 			c.Annotations[v1.BetaStorageClassAnnotation] = class
 		}
-		if is(6) {
+		if is(5) {
 			c.Spec.StorageClassName = &class
 		}
-		if is(7) {
+		if is(6) {
 			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 		}
-		if is(8) {
+		if is(7) {
 			c.Annotations[caches.AnnSelectedNode] = "n1"
 		}
 		visit(c)
@@ -95,7 +92,7 @@ func checkKept(t *testing.T, p *Controller) {
 			t.Errorf("too much is kept of %+v: %+v", c, kept)
 		}
 	})
-	if partly == 0 || partly == 1<<9 {
+	if partly == 0 || partly == 1<<8 {
 		t.Errorf("%d claims are kept in part", partly)
 	}
 }
@@ -126,9 +123,6 @@ func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
 	if kept := p.claims.Of("ns", "data", "u1"); kept == nil || kept.Spec.VolumeName != "static" {
 		t.Errorf("what is decided from was lost: %+v", kept)
 	}
-	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Legacy} })
-	w.wait("it is whole again once it is held", func() bool { return find("u1") != nil && find("u1").Labels["a"] == "b" })
-	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })
 	w.deleteClaim()
 	w.wait("nothing is left of it", func() bool {
 		_, found := p.claims.Get("ns/data")

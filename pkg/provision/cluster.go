@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -28,8 +27,6 @@ var (
 
 // cluster is what is asked of the API server.
 type cluster interface {
-	// removeFinalizer removes the finalizer that earlier versions added to a claim.
-	removeFinalizer(ctx context.Context, c provisioning.Claim) error
 	// selectNode selects a node for the claim, or none if node is empty, only if the claim still is as it was read.
 	selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error
 	// readClaim reads a claim, nil if there is none of that name.
@@ -50,14 +47,6 @@ type apiServer struct {
 	core corev1.CoreV1Interface
 	// snapshots is nil where none is protected.
 	snapshots sources.SnapshotProtector
-	// legacyFinalizer is the one that earlier versions added to claims.
-	legacyFinalizer string
-}
-
-// removeFinalizer goes by UID alone: the in-flight log has taken the finalizer's place.
-func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
-	return kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, Remove: []string{a.legacyFinalizer}})
 }
 
 // selectNode is an update, as the library's own that takes a selected node back: rules that let it do that

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -113,14 +112,6 @@ func (c Config) Validate() error {
 		wrong.If(name == "", "also known as: a name is empty")
 	}
 	return wrong.Err()
-}
-
-// legacyFinalizer is the finalizer of earlier versions that this process removes.
-func (c Config) legacyFinalizer() string {
-	if c.Local == nil {
-		return finalizers.Legacy
-	}
-	return finalizers.LegacyOf(c.Local.Node.Name)
 }
 
 // node returns the node whose volumes alone are made, nil for the whole cluster.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,7 +134,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 	p := &Controller{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
-		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
+		cluster: apiServer{client.CoreV1(), cfg.Snapshots}, protected: newProtectedSources(),
 		tracker: newTracker(), early: newTracker(), gate: library.NewGate(),
 		selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
 	}
@@ -256,16 +255,12 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	p.offer(now)
 }
 
-// wake has our queue look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier
-// version.
+// wake has our queue look at a claim whose volume is unsettled, or was.
 func (p *Controller) wake(claim *v1.PersistentVolumeClaim) {
 	name := p.nameOf(claim.UID)
-	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
-		p.claimed.Store(name, keyOf(claim))
-	} else if p.log.State(name) != inflight.Open && !p.tracker.knows(name) {
-		return
+	if p.log.State(name) == inflight.Open || p.tracker.knows(name) {
+		p.unsettled.Add(name)
 	}
-	p.unsettled.Add(name)
 }
 
 // volumeChanged is called with PVs that come and go.

@@ -16,7 +16,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -60,8 +59,6 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 		return w.deleteVolume(ctx, d.Reason)
 	case provisioning.CloseEntry:
 		w.closeEntry()
-	case provisioning.RemoveFinalizer:
-		return w.removeFinalizer(ctx)
 	case provisioning.Wait, provisioning.SelectNode:
 	}
 	return nil
@@ -88,13 +85,11 @@ func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began ti
 }
 
 func (w *run) buildRequest(ctx context.Context) error {
-	c := w.facts.Claim
 	if w.claim == nil || !caches.Whole(w.claim) {
 		return reasons.Because(provisioning.ReasonFailed,
 			errors.New("too little is known about the claim to build a request"))
 	}
-	want := request.Options{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer &&
-		(c.Terminating || c.VolumeName != "")}
+	want := request.Options{Claim: w.claim}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
@@ -145,7 +140,7 @@ func (w *run) end() {
 
 // failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
 func (w *run) failure() Reason {
-	if w.facts.Log == provisioning.LogOpen && w.facts.Record.Begun() || w.facts.Claim.Finalizer {
+	if w.facts.Log == provisioning.LogOpen && w.facts.Record.Begun() {
 		return provisioning.ReasonOutcomeUnknown
 	}
 	return provisioning.ReasonFailed
@@ -188,7 +183,7 @@ func (w *run) read(pv *v1.PersistentVolume, began time.Time) provisioning.PV {
 // openEntry writes the entry ahead of the first call, or adds a request to it.
 func (w *run) openEntry(ctx context.Context) error {
 	t, began := w.track, w.cfg.Clock.Now()
-	entry := inflight.Entry{Adopted: w.facts.Claim.Finalizer, Volume: w.name,
+	entry := inflight.Entry{Volume: w.name,
 		Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
 		Begun: began}
 	record := w.facts.Record
@@ -469,13 +464,4 @@ func (w *run) closeEntry() {
 		w.wakeSource(sourceOf(request))
 	}
 	w.track.close()
-}
-
-func (w *run) removeFinalizer(ctx context.Context) error {
-	err := w.cluster.removeFinalizer(ctx, w.facts.Claim)
-	if err != nil && !errors.Is(err, kube.ErrGone) {
-		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
-	}
-	w.learn(provisioning.RemoveFinalizer, provisioning.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
-	return nil
 }

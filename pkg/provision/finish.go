@@ -70,10 +70,7 @@ func (w *run) ask(ctx context.Context) {
 
 // finished works, and says when the name is looked at again.
 func (w *run) finished(ctx context.Context) controller.Result {
-	state := w.log.State(w.name)
-	claim := w.claims.Of(w.claimKey.namespace, w.claimKey.name, w.claimKey.uid)
-	legacy := claim != nil && w.claimOf(claim).Finalizer
-	if state != inflight.Open && !legacy {
+	if w.log.State(w.name) != inflight.Open {
 		return w.handBack()
 	}
 	d, err := w.work(ctx)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -346,30 +345,21 @@ func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 
 // TestTheClassComes when nothing about the claim changes any more that would bring it to the library.
 func TestTheClassComes(t *testing.T) {
-	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
-		"to a claim that nobody began": func(*v1.PersistentVolumeClaim) {},
-		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) {
-			c.Finalizers = []string{finalizers.Legacy}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.deleteClass()
-			_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-				ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: driverName}, metav1.CreateOptions{})
-			w.must(err)
-			w.makeClaim(change)
-			w.start(Config{})
-			w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-				slow := "slow"
-				c.Name, c.UID, c.Spec.StorageClassName = "next", "u2", &slow
-			})
-			w.wait("the next claim is provisioned, and the first was looked at before",
-				func() bool { return w.count("create PV") == 1 })
-			w.makeClass()
-			w.wait("it is provisioned", w.provisioned)
-		})
-	}
+	w := newWorld(t)
+	w.deleteClass()
+	_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: driverName}, metav1.CreateOptions{})
+	w.must(err)
+	w.makeClaim()
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		slow := "slow"
+		c.Name, c.UID, c.Spec.StorageClassName = "next", "u2", &slow
+	})
+	w.wait("the next claim is provisioned, and the first was looked at before",
+		func() bool { return w.count("create PV") == 1 })
+	w.makeClass()
+	w.wait("it is provisioned", w.provisioned)
 }
 
 func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {

@@ -76,8 +76,7 @@ func (p *Controller) nameOf(claim types.UID) string {
 func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provisioning.Claim {
 	return provisioning.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Ours: p.ours(claim), Finalizer: slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()),
-		Node: p.at(claim), SelectedNode: claim.Annotations[caches.AnnSelectedNode],
+		Ours: p.ours(claim), Node: p.at(claim), SelectedNode: claim.Annotations[caches.AnnSelectedNode],
 		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.nameOf(claim.UID),
 	}
 }
@@ -131,7 +130,7 @@ func inherited(entry inflight.Entry, now time.Time) provisioning.Record {
 		requests = append(requests, requestOf(request))
 	}
 	record := provisioning.Inherited(entry.Claim.UID, requests, now)
-	record.Discarding, record.Adopted = entry.Discarding, entry.Adopted
+	record.Discarding = entry.Discarding
 	return record
 }
 

@@ -250,7 +250,7 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	log.entries["pvc-u1"] = entry
 	r.observe()
-	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Adopted || got.Claim != "u1" ||
+	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Claim != "u1" ||
 		r.facts.Log != provisioning.LogOpen {
 		t.Errorf("of an earlier process: %+v", got)
 	}
@@ -283,8 +283,8 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 	if r.observe(); r.facts.Log != provisioning.LogFull {
 		t.Errorf("a log that was full a moment ago: %v", r.facts.Log)
 	}
-	entry.Discarding, entry.Adopted = false, true
-	if got := inherited(entry, time.Now()); got.Discarding || !got.Adopted {
+	entry.Discarding = false
+	if got := inherited(entry, time.Now()); got.Discarding {
 		t.Errorf("inherited: %+v", got)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
@@ -130,10 +129,6 @@ func (p *process) do(what string, effect func() error) error {
 		return errDead
 	}
 	return err
-}
-
-func (p *process) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
-	return p.do("remove finalizer", func() error { return p.inner.removeFinalizer(ctx, c) })
 }
 
 func (p *process) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {

@@ -126,7 +126,7 @@ var scopes = []scope{
 // notice.
 var worlds = map[string][]string{
 	"pkg/internal/engine/provisioning": {
-		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "legacy, zone", "refused",
+		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "refused",
 		"node", "name taken", "lost answers", "PV deleted", "claim, two leaders", "log full", "node gone", "Secret",
 		"driver replaced, unsure",
 	},

@@ -224,8 +224,7 @@ func (b *Builder) PVName(claim types.UID) string {
 
 // Build returns the request for a claim.
 func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
-	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.describe(), Settings: b.cfg.Settings,
-		Begun: want.Begun, CleanUp: want.CleanUp}
+	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.describe(), Settings: b.cfg.Settings}
 	if err := b.driver.Known(); err != nil { // after its capabilities were read
 		return nil, fmt.Errorf("build a request: %w", err)
 	}

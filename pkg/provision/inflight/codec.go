@@ -34,7 +34,6 @@ type (
 		Epoch   int64       `json:"epoch"`
 
 		Discarding bool `json:"discarding,omitempty"`
-		Adopted    bool `json:"adopted,omitempty"`
 
 		Requests []storedRequest `json:"requests"`
 	}
@@ -101,7 +100,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 	}
 	refers = map[string]string{}
 	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: stored(e.Claim), Begun: e.Begun, Epoch: e.Epoch,
-		Discarding: e.Discarding, Adopted: e.Adopted}
+		Discarding: e.Discarding}
 	for i := range e.Requests {
 		r := &e.Requests[i]
 		accessibility, err := c.store(r.Create.GetAccessibilityRequirements(), refers)
@@ -152,8 +151,7 @@ func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (c
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding,
-		Adopted: s.Adopted}
+	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding}
 	refers := map[string]string{}
 	for i := range s.Requests {
 		request, err := c.request(&s.Requests[i], chunk, refers)
@@ -266,7 +264,7 @@ func validateClaim(c Claim) error {
 // equal compares what matters to the driver and the API server: an empty list or map equals a missing one.
 func equal(a, b *Entry) bool {
 	if a.Volume != b.Volume || a.Claim != b.Claim || !a.Begun.Equal(b.Begun) || a.Epoch != b.Epoch ||
-		a.Discarding != b.Discarding || a.Adopted != b.Adopted ||
+		a.Discarding != b.Discarding ||
 		len(a.Requests) != len(b.Requests) {
 		return false
 	}

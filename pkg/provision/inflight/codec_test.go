@@ -78,7 +78,7 @@ func fullEntry() Entry {
 	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume},
 		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}
 	return Entry{
-		Discarding: true, Adopted: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41,
+		Discarding: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41,
 		Requests: []Request{first, second}}
 }
 

@@ -20,9 +20,8 @@ type Entry struct {
 	Begun time.Time
 	// Epoch is the epoch of the process that added the entry. Put sets it.
 	Epoch int64
-	// Discarding: DeleteVolume may have been called for a volume that is not what was asked for. Adopted: an earlier
-	// version of this program, which kept no log, may have sent another request than the entry has.
-	Discarding, Adopted bool
+	// Discarding: DeleteVolume may have been called for a volume that is not what was asked for.
+	Discarding bool
 	// Requests are the requests that may have been sent, one or two. Required.
 	Requests []Request
 }

@@ -60,19 +60,18 @@ const VolumeMade = provisioning.VolumeMade
 
 // The steps.
 const (
-	Wait            = provisioning.Wait
-	BuildRequest    = provisioning.BuildRequest
-	Prepare         = provisioning.Prepare
-	ReadPV          = provisioning.ReadPV
-	ReadClaim       = provisioning.ReadClaim
-	OpenEntry       = provisioning.OpenEntry
-	CreateVolume    = provisioning.CreateVolume
-	StorePV         = provisioning.StorePV
-	StoreApart      = provisioning.StoreApart
-	MarkDiscarding  = provisioning.MarkDiscarding
-	DeleteVolume    = provisioning.DeleteVolume
-	CloseEntry      = provisioning.CloseEntry
-	RemoveFinalizer = provisioning.RemoveFinalizer
+	Wait           = provisioning.Wait
+	BuildRequest   = provisioning.BuildRequest
+	Prepare        = provisioning.Prepare
+	ReadPV         = provisioning.ReadPV
+	ReadClaim      = provisioning.ReadClaim
+	OpenEntry      = provisioning.OpenEntry
+	CreateVolume   = provisioning.CreateVolume
+	StorePV        = provisioning.StorePV
+	StoreApart     = provisioning.StoreApart
+	MarkDiscarding = provisioning.MarkDiscarding
+	DeleteVolume   = provisioning.DeleteVolume
+	CloseEntry     = provisioning.CloseEntry
 )
 
 // Decide returns the next step; see the facts for what counts.

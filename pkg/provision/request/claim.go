@@ -65,7 +65,7 @@ func (f Facts) checkClaim() error {
 			f.claimName())
 	case f.size() <= 0:
 		return refuse(ReasonClaimInvalid, "claim %q asks for no storage; set spec.resources.requests.storage", f.claimName())
-	case f.lateBinding() && f.selectedNode() == "" && !f.CleanUp:
+	case f.lateBinding() && f.selectedNode() == "":
 		return refuse(ReasonNodeNotSelected,
 			"claim %q waits for a pod that uses it: StorageClass %q binds late (WaitForFirstConsumer)", f.claimName(),
 			f.Class.Name)

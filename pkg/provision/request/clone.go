@@ -16,7 +16,7 @@ func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	case source == nil || source.Namespace != name.Namespace || source.Name != name.Name:
 		return "", refuse(ReasonSourceMissing, "claim %q is to be a clone of claim %q, which does not exist", f.claimName(),
 			name)
-	case source.DeletionTimestamp != nil && !f.Begun:
+	case source.DeletionTimestamp != nil:
 		return "", refuse(ReasonSourceDeleting,
 			"claim %q is to be a clone of claim %q, which is being deleted; delete the new claim too, or name another source",
 			f.claimName(), name)

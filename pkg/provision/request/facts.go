@@ -1,8 +1,6 @@
 package request
 
 import (
-	"maps"
-
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -33,12 +31,6 @@ type Facts struct {
 
 	Driver   Driver
 	Settings Settings
-	// Begun: the volume may have been asked for before. Then a source that is being deleted is as
-	// good as any: it stays for as long as this volume is being made from it.
-	Begun bool
-	// CleanUp: the volume was begun, and is asked for by its name once more only to be deleted.
-	// Where it is does not matter then, and no node has to be there.
-	CleanUp bool
 }
 
 // Driver is what the driver said about itself.
@@ -54,13 +46,6 @@ type Driver struct {
 // topology reports whether the driver's volumes are not equally reachable from all nodes.
 func (d Driver) topology() bool {
 	return d.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS]
-}
-
-// anywhere returns the driver as one whose volumes may be anywhere.
-func (d Driver) anywhere() Driver {
-	d.Plugin = maps.Clone(d.Plugin)
-	delete(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
-	return d
 }
 
 // claimName names the claim in sentences.

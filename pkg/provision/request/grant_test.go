@@ -96,8 +96,6 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 				"a grant to nothing":  {facts(with, afar, granted(func(g *Grant) { g.To = nil })), refused},
 				"half of two grants": {facts(with, afar, granted(func(g *Grant) { g.From = nil }),
 					granted(func(g *Grant) { g.To = nil })), refused},
-				"no grant, and the claim is begun": {facts(with, afar, func(f *Facts) { f.Begun = true }), refused},
-				"no grant, to be cleaned up":       {facts(with, afar, func(f *Facts) { f.CleanUp = true }), ""},
 				"the gate is off": {facts(with, afar, granted(),
 					func(f *Facts) { f.Settings.CrossNamespace = false }), ReasonClaimUnsupported},
 				"the source is not there": {facts(with, afar, granted(), func(f *Facts) {

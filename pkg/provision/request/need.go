@@ -59,9 +59,6 @@ func Needs(f Facts) (Need, error) {
 func (f Facts) prepared() (Facts, SourceRef, error) {
 	none := SourceRef{}
 	f.Settings = f.Settings.withDefaults()
-	if f.CleanUp {
-		f.Begun, f.Driver = true, f.Driver.anywhere()
-	}
 	for _, check := range []func() error{f.checkOurs, f.checkClass, f.checkClaim} {
 		if err := check(); err != nil {
 			return f, none, err

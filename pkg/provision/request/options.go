@@ -12,10 +12,6 @@ type Options struct {
 	Class *storagev1.StorageClass
 	// Node is the node that the scheduler has selected, nil if none was, or if it was not read.
 	Node *v1.Node
-	// Begun: an earlier version may have called CreateVolume. Then a source that is terminating is as good as any.
-	Begun bool
-	// CleanUp: as Begun, and the claim can never use the volume: it may be anywhere.
-	CleanUp bool
 }
 
 // SelectedNode returns the name of the claim's selected node, empty if none is.

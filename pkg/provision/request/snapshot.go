@@ -84,7 +84,7 @@ func (f Facts) refuseSnapshot(name types.NamespacedName) error {
 	case s == nil || s.Namespace != name.Namespace || s.Name != name.Name:
 		return refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name,
 			f.claimName())
-	case s.Deleting && !f.Begun && !s.Protected:
+	case s.Deleting && !s.Protected:
 		// Where the finalizer is there, some provisioner has begun to restore the snapshot before it was
 		// deleted, maybe for this claim (external-provisioner #1448).
 		return refuse(ReasonSourceDeleting,

@@ -5,14 +5,12 @@ package provision
 import (
 	"testing"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -299,67 +297,4 @@ func TestInFlightEntryRemovedByUser(t *testing.T) {
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
 	env.ExpectNothingLeft(claim)
-}
-
-// TestInFlightClaimOfEarlierVersion has the finalizer that earlier versions added during provisioning, and a volume
-// that only the driver knows. The entry is written before the finalizer is removed, and the volume is found.
-func TestInFlightClaimOfEarlierVersion(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	for name, deleted := range map[string]bool{"the claim gets its volume": false, "the claim was deleted": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnvironment(t)
-			claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {
-				spec.Change = func(claim *v1.PersistentVolumeClaim) { claim.Finalizers = []string{finalizers.Legacy} }
-			})
-			_, err := env.CSI.CreateVolume(env.Ctx, &csi.CreateVolumeRequest{
-				Name: fixture.PVName(claim), CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
-				VolumeCapabilities: []*csi.VolumeCapability{{
-					AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-					AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
-				}},
-			})
-			env.Must(err)
-			if deleted {
-				env.MustDeleteClaim(claim)
-				env.WaitClaim(claim, "terminating",
-					func(now *v1.PersistentVolumeClaim) bool { return now.DeletionTimestamp != nil })
-			}
-			env.StartSidecar(fixture.FastRetries()...)
-			if deleted {
-				env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-				env.waitSettled(claim)
-				env.waitVolumeGone(claim)
-			} else {
-				env.WaitBound(claim)
-				env.expectOneVolume()
-				env.waitSettled(claim)
-			}
-			env.expectEntryBeforeFinalizerIsRemoved(claim)
-		})
-	}
-}
-
-// expectEntryBeforeFinalizerIsRemoved checks that the sidecar wrote the entry of a claim before it removed the
-// finalizer.
-func (env *environment) expectEntryBeforeFinalizerIsRemoved(claim *objects.Claim) {
-	env.T.Helper()
-	written := env.WritesTo(2, "leases", "persistentvolumeclaims")
-	entry, finalizer := -1, -1
-	for i, e := range written {
-		switch {
-		case e.Resource == "leases" && e.Verb == "update" && e.Code == 200:
-			entry = i
-		case e.Resource == "persistentvolumeclaims" && e.Name == claim.Name && e.Verb == "patch" && e.Code == 200:
-			finalizer = i
-		}
-		if finalizer >= 0 {
-			break
-		}
-	}
-	if finalizer < 0 || entry < 0 {
-		env.T.Errorf("the finalizer went by write %d, the last of the log before it was %d, of %d", finalizer, entry,
-			len(written))
-	}
 }

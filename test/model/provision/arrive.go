@@ -22,8 +22,6 @@ func (k *worker) arrives(s *state, i, n int) {
 			c.left.API--
 			now.stage, now.class = answered, uint8(errclass.Refused)
 		}))
-	case engine.RemoveFinalizer:
-		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.finalizerGoes(now) }))
 	case engine.OpenEntry, engine.MarkDiscarding, engine.CloseEntry:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.logWriteArrives(now, i, n) }))
 	default:
@@ -82,7 +80,7 @@ func (w *World) rejects(r request, version uint8) bool { return w.Rejects && r.v
 // atWork reports whether the driver may be at work on a call that nobody waits for.
 func (w *World) atWork(s *state, place, name int) bool {
 	for j := range s.late {
-		if o := &s.late[j]; o.stage != idle && (o.action == legacyCall || engine.Action(o.action) == engine.CreateVolume ||
+		if o := &s.late[j]; o.stage != idle && (engine.Action(o.action) == engine.CreateVolume ||
 			engine.Action(o.action) == engine.DeleteVolume) && w.place(int(o.replica)) == place && int(o.name) == name {
 			return true
 		}
@@ -93,7 +91,7 @@ func (w *World) atWork(s *state, place, name int) bool {
 func (c *scene) createArrives(now *call, i, n int, unfit bool) {
 	v := &c.volumes[c.place(i)][n]
 	if !v.there {
-		v.there, v.unfit, v.by, v.legacy = true, unfit, now.request, now.action == legacyCall
+		v.there, v.unfit, v.by = true, unfit, now.request
 		v.maker, v.by.version = now.version, 0
 		switch {
 		case v.generation == 0 || !c.Unique:
@@ -134,15 +132,9 @@ func (c *scene) pvArrives(now *call, i, n int) {
 	c.pvs[slot] = pv{claim: now.claim, generation: now.generation, place: uint8(c.place(i))}
 }
 
-func (c *scene) finalizerGoes(now *call) {
-	c.claims[now.claim-1].finalizer = false
-	c.end(int(now.claim) - 1)
-	now.stage, now.class = answered, uint8(errclass.Done)
-}
-
 // end has a claim go that is terminating and has no finalizer.
 func (c *scene) end(claimed int) {
-	if now := &c.claims[claimed]; now.terminating && !now.guarded && !now.finalizer {
+	if now := &c.claims[claimed]; now.terminating && !now.guarded {
 		*now = claim{}
 	}
 }
@@ -186,7 +178,7 @@ func (k *worker) lateCalls(s *state) {
 
 func (c *scene) lateArrives(o late, i, n int, unfit bool) {
 	switch engine.Action(o.action) {
-	case engine.CreateVolume, legacyCall:
+	case engine.CreateVolume:
 		if c.accepts(c.volumes[c.place(i)][n], o.request) && !c.rejects(o.request, o.version) {
 			c.createArrives(&o.call, i, n, unfit)
 		}
@@ -194,8 +186,6 @@ func (c *scene) lateArrives(o late, i, n int, unfit bool) {
 		c.deleteArrives(&o.call, i, n)
 	case engine.StorePV, engine.StoreApart:
 		c.pvArrives(&o.call, i, n)
-	case engine.RemoveFinalizer:
-		c.finalizerGoes(&o.call)
 	default:
 		c.logWriteArrives(&o.call, i, n)
 	}

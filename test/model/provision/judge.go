@@ -34,8 +34,6 @@ func (w *World) leaks(s *state, place, n int) bool {
 	case store.deleted:
 		// Written anew from memory, or lost, which is an excuse.
 		return false
-	case v.legacy && s.claims[0].finalizer:
-		return false
 	}
 	for slot, p := range s.pvs {
 		if nameOf(slot) == n && p.names(place, v.generation) {
@@ -199,10 +197,6 @@ func (k *worker) unsettledClaim(s *state, i int) string {
 	c := s.claims[i]
 	switch {
 	case !c.exists:
-	case c.finalizer && s.class == 0:
-		// Without its class, nobody knows what an earlier version asked for. The message says so.
-	case c.finalizer:
-		return "is held by a finalizer of ours"
 	case c.terminating:
 		return "is terminating for ever"
 	default:
@@ -257,7 +251,8 @@ func (k *worker) isKeptUnfit(s *state, place, n int) bool {
 }
 
 // refusesForEver reports whether the driver answers OK to no request of the entry: the volume of that name was made by
-// another one, it has no room, or it is another version. The entry stays open then, which is reported, and nothing else waits for it.
+// another one, it has no room, or it is another version. The entry stays open then, which is reported, and nothing else
+// waits for it.
 func (k *worker) refusesForEver(s *state, place, n int) bool {
 	v, e := s.volumes[place][n], s.shards[place][n].entry
 	switch {

@@ -55,7 +55,7 @@ func claimWorlds() []World {
 	}
 }
 
-// requestWorlds are about requests that change, with nodes or versions, and names that two claims share.
+// requestWorlds are about requests that change, with nodes, and names that two claims share.
 func requestWorlds() []World {
 	return []World{
 		{
@@ -82,18 +82,6 @@ func requestWorlds() []World {
 			Name: "node, compatible", About: "the same, with a driver that takes a volume that another request made",
 			Constant: upToDate, Claims: one, Late: true, Compatible: true,
 			Budget: Budget{DeleteClaim: 1, Node: 2, RPC: 2, Unfit: 1, Crash: 1},
-		},
-		{
-			Name: "legacy", About: "a claim with a half-made volume and the finalizer of an earlier version, whose class " +
-				"changes",
-			Constant: upToDate, Claims: one, Legacy: true,
-			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, Unfit: 1, RPC: 1, Crash: 1},
-		},
-		{
-			Name: "legacy, zone", About: "the same, whose nodes change",
-			Constant: "the class: what a request is composed from matters only in that it differs", Claims: one, Lag: 1,
-			Legacy: true,
-			Budget: Budget{DeleteClaim: 1, Zone: 1, Unfit: 1, Refuse: 1, API: 1},
 		},
 		{
 			Name: "one name", About: "two claims whose volumes have one name",
@@ -345,11 +333,6 @@ func deepWorlds() []World {
 			About: "a leader that is paused while another takes over, PVs that are kept, and calls that fail", Deep: true,
 			Claims: one, Replicas: 2, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Overlap: 1, API: 1, RPC: 1, DeletePV: 1, Retain: 1},
-		},
-		{
-			Name: "deep: legacy", About: "the finalizer of an earlier version, while everything changes", Deep: true,
-			Claims: one, Lag: 1, Legacy: true,
-			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, Zone: 1, Unfit: 1, Refuse: 1, API: 1, Crash: 1},
 		},
 		{
 			Name: "deep: nodes", About: "a provisioner on each node, a process that ends, and calls that fail", Deep: true,

@@ -33,7 +33,7 @@ func (c *scene) takeOver(i, n int) {
 	to := c.commit(place, n, c.shards[place][n].entry)
 	to.owner = uint8(i + 1)
 	m := &c.lines[i].names[n]
-	*m = memory{log: uint8(engine.LogAbsent), current: true, removed: m.removed}
+	*m = memory{log: uint8(engine.LogAbsent), current: true}
 	for cl := range c.Claims {
 		m.again = m.again || c.name(cl) == n && c.born[cl]
 	}

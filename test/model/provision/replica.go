@@ -100,7 +100,7 @@ func (w *World) claimOf(l *line, i, c int) engine.Claim {
 	seen := w.seenClaim(l, c)
 	claim := engine.Claim{
 		Namespace: "ns", Name: w.Claims[c], UID: uids[c], Ours: true, PVName: "pvc-" + string(uids[c]),
-		Finalizer: seen.finalizer && !l.names[w.name(c)].removed, Terminating: seen.terminating, Gone: !seen.exists,
+		Terminating: seen.terminating, Gone: !seen.exists,
 		SelectedNode: nodes[seen.node],
 	}
 	if w.Short {
@@ -174,7 +174,7 @@ func (w *World) record(m *memory, place, name int) engine.Record {
 	r := engine.Record{
 		Claim: uids[m.entry.claim-1], Count: int(m.entry.count), Next: int(m.record.next), By: int(m.record.by),
 		Unanswered: moment(m.record.unanswered), Unfit: m.record.unfit, Failed: m.record.failed,
-		Discarding: m.entry.discarding, Adopted: m.entry.adopted,
+		Discarding: m.entry.discarding,
 	}
 	for i := range r.Count {
 		q := w.requestOf(m.entry.requests[i])
@@ -264,12 +264,10 @@ func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, 
 		m.claim, m.of, m.read = done.claimFound, done.claim, recently
 	case engine.CloseEntry:
 		// The answer has confirmed it.
-		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff, removed: m.removed}
+		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff}
 	case engine.CreateVolume:
 		m.backsOff = class != errclass.Done
 		m.pv, m.apart, m.secondFailed = view{}, view{}, false
-	case engine.RemoveFinalizer:
-		m.removed = m.removed || class == errclass.Done
 	default:
 	}
 }

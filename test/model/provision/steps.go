@@ -5,9 +5,6 @@ import (
 	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
-// legacyCall is a CreateVolume of an earlier version.
-const legacyCall = 60
-
 // replica are the moves of one replica.
 func (k *worker) replica(s *state, i int) {
 	l := &s.lines[i]
@@ -48,9 +45,6 @@ func (k *worker) watches(s *state, i int) {
 				shown = to.comingClaims[c]
 			}
 			to.claims[c], to.comingClaims[c], to.claimComes[c] = shown, claim{}, false
-			if !shown.finalizer {
-				n.lines[i].names[k.name(c)].removed = false
-			}
 		})
 	}
 	for slot := range s.pvs {
@@ -205,7 +199,7 @@ func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed r
 func (c *scene) opened(m *memory, f engine.Facts, composed request) entry {
 	if f.Log != engine.LogOpen {
 		return entry{
-			claim: uint8(indexOf(f.Claim.UID) + 1), count: 1, adopted: f.Claim.Finalizer, requests: [2]request{composed},
+			claim: uint8(indexOf(f.Claim.UID) + 1), count: 1, requests: [2]request{composed},
 		}
 	}
 	e := m.entry

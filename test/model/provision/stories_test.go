@@ -106,7 +106,7 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 // Nothing of ours holds a claim: no step adds a finalizer, and a claim that nobody else holds is gone at once.
 func TestNoClaimIsHeld(t *testing.T) {
 	for _, w := range Worlds() {
-		if w.Legacy || w.Guarded || w.Deep {
+		if w.Guarded || w.Deep {
 			continue
 		}
 		t.Run(w.Name, func(t *testing.T) {

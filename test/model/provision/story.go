@@ -183,9 +183,6 @@ func (w *World) tellMove(m move) string {
 		node = nodes[m.variant]
 	}
 	action := engine.Action(m.variant).String()
-	if m.variant == legacyCall {
-		action = "CreateVolume of an earlier version"
-	}
 	return strings.TrimSpace(fmt.Sprintf(sentences[m.verb]+"%[5]s", w.say(m.target), m.replica, action, node, ""))
 }
 

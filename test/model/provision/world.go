@@ -28,9 +28,9 @@ const (
 // claim is a claim as the API server has it. The zero value: there is none.
 type claim struct {
 	exists, terminating bool
-	// guarded: Kubernetes' own finalizer is on it. finalizer: that of an earlier version is.
-	guarded, finalizer bool
-	bound              uint8
+	// guarded: Kubernetes' own finalizer is on it.
+	guarded bool
+	bound   uint8
 	// node is the selected node, 0 for none.
 	node uint8
 }
@@ -60,9 +60,7 @@ const (
 type volume struct {
 	there, unfit bool
 	// kept: an administrator turned its PersistentVolume to Retain and deleted it.
-	kept uint8
-	// legacy: an earlier version of ours asked for it.
-	legacy     bool
+	kept       uint8
 	generation uint8
 	by         request
 	// maker is the version of the driver that made it.
@@ -92,9 +90,9 @@ func (p pv) belongs(claim int) bool { return int(p.claim) == claim+1 }
 type entry struct {
 	// claim is its claim's index from 1, 0 if there is no entry.
 	claim, count uint8
-	// discarding: a DeleteVolume may have been sent. adopted: an earlier version may have sent other requests.
-	discarding, adopted bool
-	requests            [2]request
+	// discarding: a DeleteVolume may have been sent.
+	discarding bool
+	requests   [2]request
 }
 
 // shard is what the API server has of the in-flight log for one volume name.
@@ -147,8 +145,6 @@ type memory struct {
 	backsOff bool
 	// secondFailed: the open entry got no second request in this run. leaves: another node is to be selected.
 	secondFailed, leaves bool
-	// removed: the finalizer of an earlier version was removed, which the cache may not show yet.
-	removed bool
 }
 
 // Stages of a call.
@@ -266,15 +262,12 @@ func nameOf(slot int) int {
 func (w *World) first() state {
 	s := state{left: w.Budget, class: 1, zone: true}
 	s.born[0] = true
-	s.claims[0] = claim{exists: true, guarded: w.Guarded, finalizer: w.Legacy}
+	s.claims[0] = claim{exists: true, guarded: w.Guarded}
 	if w.Late || w.Local {
 		s.claims[0].node = 1
 	}
 	if w.Occupied {
 		s.volumes[0][0] = volume{there: true, generation: 1, by: request{content: othersContent}}
-	}
-	if w.Legacy {
-		s.late[0] = late{call: call{action: legacyCall, stage: onItsWay, claim: 1, request: w.compose(&s, s.claims[0].node)}}
 	}
 	for i := range w.Replicas {
 		w.start(&s, i)
@@ -282,7 +275,7 @@ func (w *World) first() state {
 			s.lines[i].mayAct = true
 			for n := range w.names() {
 				s.shards[w.place(i)][n].owner = uint8(i + 1)
-				s.lines[i].names[n] = memory{log: uint8(engine.LogAbsent), current: true, again: w.Legacy}
+				s.lines[i].names[n] = memory{log: uint8(engine.LogAbsent), current: true}
 			}
 		}
 	}

@@ -38,8 +38,6 @@ type World struct {
 	Rejects bool
 	// Scheduled: the selected node is taken back as the engine asks for, and a scheduler selects one.
 	Scheduled bool
-	// Legacy: an earlier version has held the first claim by a finalizer and called CreateVolume.
-	Legacy bool
 	// Gap: the log can change between reclaim's look at it and the driver's call.
 	Gap      bool
 	Replicas int

@@ -29,8 +29,6 @@ const (
 	DeleteVolume
 	// CloseEntry removes the entry from the log.
 	CloseEntry
-	// RemoveFinalizer removes the finalizer that earlier versions added to claims.
-	RemoveFinalizer
 	// SelectNode selects this node for the claim.
 	SelectNode
 )
@@ -62,8 +60,6 @@ func (a Action) String() string {
 		return "DeleteVolume"
 	case CloseEntry:
 		return "CloseEntry"
-	case RemoveFinalizer:
-		return "RemoveFinalizer"
 	case SelectNode:
 		return "SelectNode"
 	}

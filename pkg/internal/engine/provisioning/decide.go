@@ -34,10 +34,6 @@ func begin(f Facts, now time.Time) Decision {
 		return done(ReasonNotOurs)
 	case !c.Ours:
 		return done(ReasonNotOurs)
-	case c.Finalizer && (f.PV.stored() || c.Node == NodeAny && c.VolumeName == c.PVName):
-		return step(RemoveFinalizer, ReasonStored)
-	case c.Finalizer:
-		// An earlier version may have called CreateVolume. An entry replaces the finalizer before that is removed.
 	case c.over():
 		return done(ReasonNotNeeded)
 	case c.Node == NodeElsewhere:
@@ -62,7 +58,7 @@ func open(f Facts, now time.Time) Decision {
 		return timed(ReasonLogUnreadable)
 	case f.Log == LogFull:
 		return timed(ReasonLogFull)
-	case !f.Wanted && !c.Finalizer:
+	case !f.Wanted:
 		return wait(ReasonNotWanted)
 	case !f.Composed:
 		return step(BuildRequest, ReasonProvision)
@@ -82,9 +78,6 @@ func open(f Facts, now time.Time) Decision {
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
-	case f.Claim.Finalizer:
-		// The entry replaces the finalizer, by which earlier versions recorded that they may have called the driver.
-		return step(RemoveFinalizer, ReasonFinish)
 	case r.Volume == VolumeMade && r.Unfit:
 		return discard(f, now)
 	case r.Volume == VolumeMade:

@@ -57,17 +57,6 @@ func TestDecide(t *testing.T) {
 		"this node is selected": {waiting(func(f *Facts) { f.Claim.Node = NodeHere }), ReadPV, ReasonProvision},
 		"this node is, and no PV was found": {waiting(absent, func(f *Facts) { f.Claim.Node = NodeHere }), OpenEntry,
 			ReasonProvision},
-		"an earlier version's finalizer": {waiting(legacy), OpenEntry, ReasonProvision},
-		"and the claim is terminating": {waiting(legacy, func(f *Facts) {
-			f.Claim.Terminating, f.Wanted = true,
-				false
-		}), OpenEntry, ReasonProvision},
-		"and its PV is stored": {waiting(legacy, cached), RemoveFinalizer, ReasonStored},
-		"and it is bound to its PV": {waiting(legacy, func(f *Facts) { f.Claim.VolumeName = f.Claim.PVName }),
-			RemoveFinalizer, ReasonStored},
-		"and it is bound to another PV": {waiting(legacy, func(f *Facts) { f.Claim.VolumeName = "x" }), OpenEntry,
-			ReasonProvision},
-		"and its entry is open": {begun(legacy), RemoveFinalizer, ReasonFinish},
 		"an entry that was written": {begun(func(f *Facts) { f.Record = Opened(uid, Request{}) }), CreateVolume,
 			ReasonProvision},
 		"an entry, and the claim goes": {begun(gone, func(f *Facts) { f.Record = Opened(uid, Request{}) }),

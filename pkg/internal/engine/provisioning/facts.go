@@ -66,8 +66,6 @@ type Claim struct {
 	ResourceVersion string
 	// Ours: this driver is to provision it.
 	Ours bool
-	// Finalizer: it has the finalizer that earlier versions added.
-	Finalizer bool
 	// Node is what its selected node is to this process, and SelectedNode the node's name.
 	Node         NodeSelection
 	SelectedNode string

@@ -38,7 +38,7 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 	case ReadPV, ReadClaim:
 		f.read(done, reply)
 	case OpenEntry:
-		f.opened(reply, now)
+		f.opened(reply)
 	case MarkDiscarding:
 		f.Record.Discarding = f.Record.Discarding || ok
 		if !ok {
@@ -58,8 +58,6 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		}
 	case CloseEntry:
 		f.Log, f.Record = LogChanging, Record{}
-	case RemoveFinalizer:
-		f.Claim.Finalizer = f.Claim.Finalizer && !ok
 	}
 }
 
@@ -74,9 +72,8 @@ func (f *Facts) read(done Action, reply Reply) {
 	}
 }
 
-// opened takes the outcome of OpenEntry. With the finalizer of an earlier version on the claim, a process before
-// this one may have called CreateVolume.
-func (f *Facts) opened(reply Reply, now time.Time) {
+// opened takes the outcome of OpenEntry.
+func (f *Facts) opened(reply Reply) {
 	switch {
 	case reply.Class != errclass.Done && f.Log == LogOpen && reply.Log == LogFull:
 		f.SecondFailed = true
@@ -84,9 +81,6 @@ func (f *Facts) opened(reply Reply, now time.Time) {
 		f.Log = reply.Log
 	case f.Log == LogOpen:
 		f.Record.Add(reply.Request)
-	case f.Claim.Finalizer:
-		f.Log, f.Record = LogOpen, Inherited(f.Claim.UID, []Request{reply.Request}, now)
-		f.Record.Adopted = true
 	default:
 		f.Log, f.Record = LogOpen, Opened(f.Claim.UID, reply.Request)
 	}

@@ -58,10 +58,6 @@ func TestLearn(t *testing.T) {
 				return f.Log == LogOpen && f.Record.Count == 2 && f.Record.Requests[0].Sent && f.Record.Next == 1
 			},
 		},
-		"an entry for an earlier version's claim": {
-			waiting(legacy), OpenEntry, done,
-			func(f Facts) bool { return f.Record.Adopted && f.Record.Begun() && !f.Record.Quiet(now, quiet) },
-		},
 		"a PV is stored": {made(), StorePV, done, func(f Facts) bool {
 			return f.named() && f.namedLive(now) &&
 				f.PV.stored()
@@ -89,8 +85,6 @@ func TestLearn(t *testing.T) {
 			return f.Log == LogChanging &&
 				f.Record == Record{}
 		}},
-		"a finalizer is off":    {begun(legacy), RemoveFinalizer, done, func(f Facts) bool { return !f.Claim.Finalizer }},
-		"a finalizer may be on": {begun(legacy), RemoveFinalizer, lost, func(f Facts) bool { return f.Claim.Finalizer }},
 		"the driver has answered": {
 			begun(), CreateVolume, with(done, func(r *Reply) { r.Handle = "vol-1" }),
 			func(f Facts) bool { return f.Record.Volume == VolumeMade && f.Record.Handle == "vol-1" },

@@ -14,14 +14,12 @@ func TestDecideByEachOperand(t *testing.T) {
 		f.Record.Requests[0].Node, f.Record.Requests[0].MayReschedule = "a", true
 	}
 	unsent := func(f *Facts) { f.Record = Opened(uid, Request{}) }
-	bound := func(f *Facts) { f.Claim.VolumeName, f.Claim.Node = f.Claim.PVName, NodeHere }
 	cases := map[string]struct {
 		facts  Facts
 		action Action
 		reason Reason
 	}{
-		"a claim without UID":                   {waiting(func(f *Facts) { f.Claim.UID = "" }), Wait, ReasonNotOurs},
-		"finalizer and binding, one node alone": {waiting(legacy, absent, bound), OpenEntry, ReasonProvision},
+		"a claim without UID": {waiting(func(f *Facts) { f.Claim.UID = "" }), Wait, ReasonNotOurs},
 		"another node, and the class is gone": {begun(late, func(f *Facts) { f.Wanted, f.Composed = false, false }),
 			CreateVolume, ReasonFinish},
 		"no other node, and nothing is composed": {begun(func(f *Facts) { f.Composed = false }), CreateVolume,
@@ -99,10 +97,5 @@ func TestLearnKeepsWhatIsKnown(t *testing.T) {
 	f.Learn(MarkDiscarding, Reply{Class: errclass.Refused, Log: LogOpen}, false, now, now, quiet)
 	if !f.Record.Discarding {
 		t.Error("a mark is lost with the write of another")
-	}
-	f = waiting()
-	f.Learn(RemoveFinalizer, Reply{Class: errclass.Refused}, false, now, now, quiet)
-	if f.Claim.Finalizer {
-		t.Error("a finalizer that was not there is")
 	}
 }

@@ -27,13 +27,13 @@ func pvs() (list []PV) {
 
 // claims are the claims that there can be.
 func claims(names, bindings []string, nodes []NodeSelection) (list []Claim) {
-	for bits := range 1 << 4 {
+	for bits := range 1 << 3 {
 		for _, name := range names {
 			for _, volume := range bindings {
 				for _, node := range nodes {
 					for _, read := range []time.Time{{}, now, now.Add(-time.Hour)} {
 						list = append(list, Claim{
-							UID: uid, Ours: bits&1 > 0, Finalizer: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0,
+							UID: uid, Ours: bits&1 > 0, Terminating: bits&2 > 0, Gone: bits&4 > 0,
 							PVName: name, VolumeName: volume, Node: node, Read: read,
 						})
 					}
@@ -86,16 +86,12 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 			wrong = "an entry is written although one may have been closed, without live reads"
 		case f.PV.stored():
 			wrong = "an entry is written although the PV is stored"
-		case !c.Finalizer && (!c.needsVolume() || !f.Wanted || f.PV.Exists):
+		case !c.needsVolume() || !f.Wanted || f.PV.Exists:
 			wrong = "an entry is written for a claim that needs none"
 		case !f.Composed || !f.Prepared:
 			wrong = "an entry is written without a request that can be sent"
-		case c.Node == NodeElsewhere && !c.Finalizer:
+		case c.Node == NodeElsewhere:
 			wrong = "an entry is written for another node"
-		}
-	case RemoveFinalizer:
-		if !f.PV.stored() && f.Claim.VolumeName != f.Claim.PVName || !f.Claim.Ours {
-			wrong = "the finalizer goes although the PV is not known to be stored"
 		}
 	default:
 		wrong = "without an entry"
@@ -177,10 +173,6 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 		if f.SecondFailed || isMade || settled {
 			wrong = "a second request keeps the first one from being repeated"
 		}
-	case RemoveFinalizer:
-		if !f.Claim.Finalizer {
-			wrong = "there is none"
-		}
 	case OpenEntry:
 		if !f.Wanted || !f.Composed || !f.Prepared || f.SecondFailed || isMade || settled {
 			wrong = "a request is added that is not wanted, or cannot be sent"
@@ -210,7 +202,7 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 	case CloseEntry:
 		stored := isMade && !r.Unfit && calm && (isNamed(f.PV) || isNamed(f.Apart))
 		nothing := !isMade && (settled || !sent && !f.Claim.needsVolume())
-		if !stored && !nothing || f.Claim.Finalizer {
+		if !stored && !nothing {
 			wrong = "neither stored nor settled nor never sent"
 		}
 	default:

@@ -32,9 +32,8 @@ type Record struct {
 	Volume Volume
 	Handle string
 	Unfit  bool
-	// Discarding: a DeleteVolume may have been sent. Adopted: an earlier version of this program may have sent another
-	// request than the entry has. Both are in the log.
-	Discarding, Adopted bool
+	// Discarding: a DeleteVolume may have been sent. It is in the log.
+	Discarding bool
 	// Failed: the last call was refused or not answered.
 	Failed bool
 }
@@ -66,7 +65,7 @@ func Opened(claim types.UID, request Request) Record {
 }
 
 // Inherited returns the record of an entry that an earlier process has added. Its calls may still arrive. Discarding
-// and Adopted are for the caller to set, as the log has them.
+// is for the caller to set, as the log has it.
 func Inherited(claim types.UID, requests []Request, now time.Time) Record {
 	r := Record{Claim: claim, Unanswered: now}
 	for _, q := range requests {
@@ -121,7 +120,7 @@ func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet t
 	case errclass.Uncertain, errclass.InProgress:
 		r.Unanswered = now
 	case errclass.Unfit:
-		q.Settled = first || r.Quiet(began, quiet) && !r.Adopted && reply.Comparable
+		q.Settled = first || r.Quiet(began, quiet) && reply.Comparable
 	case errclass.Refused, errclass.Exhausted, errclass.NotFound:
 		q.Settled = first
 	}

@@ -20,29 +20,26 @@ func TestWhichAnswersSettle(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first      bool
 		unanswered time.Time
-		adopted    bool
 		other      bool
 		began      time.Time
 		settles    map[errclass.Class]bool
 	}{
-		"the first call ever":                {true, time.Time{}, false, false, now, final},
-		"the first call of a second request": {true, now, false, false, now, final},
-		"a later call, all were answered": {false, time.Time{}, false, false, now,
+		"the first call ever":                {true, time.Time{}, false, now, final},
+		"the first call of a second request": {true, now, false, now, final},
+		"a later call, all were answered": {false, time.Time{}, false, now,
 			map[errclass.Class]bool{errclass.Unfit: true}},
-		"a later call, none can arrive any more": {false, long, false, false, now,
+		"a later call, none can arrive any more": {false, long, false, now,
 			map[errclass.Class]bool{errclass.Unfit: true}},
-		"and the driver is another one":              {false, long, false, true, now, nil},
-		"another one, but it is the first call ever": {true, time.Time{}, false, true, now, final},
-		"a later call, an earlier one can arrive":    {false, short, false, false, now, nil},
-		"it was begun while an earlier could":        {false, long, false, false, now.Add(-time.Second), nil},
-		"an earlier version may have sent another":   {false, long, true, false, now, nil},
-		"and this is a second request's first call":  {true, long, true, false, now, final},
+		"and the driver is another one":              {false, long, true, now, nil},
+		"another one, but it is the first call ever": {true, time.Time{}, true, now, final},
+		"a later call, an earlier one can arrive":    {false, short, false, now, nil},
+		"it was begun while an earlier could":        {false, long, false, now.Add(-time.Second), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, class := range all {
 				r := Opened(uid, Request{})
 				r.Sending()
-				r.Unanswered, r.Adopted = tc.unanswered, tc.adopted
+				r.Unanswered = tc.unanswered
 				r.Answered(Reply{Class: class, Handle: "vol-1", Comparable: !tc.other}, tc.first, tc.began, now, quiet)
 				if r.Requests[0].Settled != tc.settles[class] {
 					t.Errorf("%v: settled %v, want %v", class, r.Requests[0].Settled, tc.settles[class])

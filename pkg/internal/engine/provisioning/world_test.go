@@ -67,4 +67,3 @@ func gone(f *Facts) { f.Claim.Gone, f.Wanted = true, false }
 func unfit(f *Facts)      { f.Record.Unfit = true }
 func discarding(f *Facts) { f.Record.Discarding = true }
 func loud(f *Facts)       { f.Record.Unanswered = now.Add(time.Second - quiet) }
-func legacy(f *Facts)     { f.Claim.Finalizer = true }

@@ -24,9 +24,9 @@ const (
 	AnnSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// Claims is the watch cache of claims. One that has no volume yet, or has an earlier version's finalizer, is kept
-// whole but for managedFields: the library updates what it finds here. Of one that was such and is none any more,
-// what is decided from is kept; one that never was takes no memory. Its methods are safe for concurrent use.
+// Claims is the watch cache of claims. One that has no volume yet is kept whole but for managedFields: the
+// library updates what it finds here. Of one that was such and is none any more, what is decided from is kept; one that
+// never was takes no memory. Its methods are safe for concurrent use.
 type Claims struct {
 	ClaimCache
 	// Changed is called with every change, with nil for what was not there before or is not there now.
@@ -94,8 +94,7 @@ func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 
 // Whole reports whether all of such a claim is kept: it may be written to, or given to a request builder.
 func Whole(claim *v1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy) ||
-		IsTerminatingSource(claim)
+	return claim.Spec.VolumeName == "" || IsTerminatingSource(claim)
 }
 
 // IsTerminatingSource reports whether a claim is one that volumes are cloned from, and is being deleted.
