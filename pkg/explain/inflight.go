@@ -178,7 +178,8 @@ func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provisioning.
 		requests = append(requests, provisioning.Request{Node: r.Node, MayReschedule: r.MayReschedule})
 	}
 	f := provisioning.Facts{
-		MayAct: true, Claim: claim, Log: provisioning.LogOpen, PV: w.provisionedPV(e.Volume, claim, e.Driver),
+		MayAct: true, Claim: claim, Log: provisioning.LogOpen, VersionNoted: true,
+		PV:     w.provisionedPV(e.Volume, claim, e.Driver),
 		Record: provisioning.Inherited(e.Claim.UID, requests, w.Now),
 	}
 	return provisioningDecision(provisioning.Decide(f, w.Now, 0), e.Driver)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -47,6 +48,8 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 		return w.readClaim(ctx)
 	case provisioning.OpenEntry:
 		return w.openEntry(ctx)
+	case provisioning.NoteVersion:
+		return w.noteVersion(ctx)
 	case provisioning.MarkDiscarding:
 		return w.markDiscarding(ctx)
 	case provisioning.CreateVolume:
@@ -242,6 +245,38 @@ func (w *run) markDiscarding(ctx context.Context) error {
 	return nil
 }
 
+// noteVersion writes to the log which version of the driver is called next, if it is not the one that the log has.
+func (w *run) noteVersion(ctx context.Context) error {
+	entry, began, next := w.track.entry, w.cfg.Clock.Now(), w.facts.Record.Next
+	if w.facts.Record.Begun() {
+		if err := w.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	entry.Requests = slices.Clone(entry.Requests)
+	if asked := &entry.Requests[next]; w.facts.Record.Requests[next].Sent {
+		asked.OtherVersions = true
+	} else {
+		asked.DriverVersion = w.version()
+	}
+	err := w.log.Put(ctx, entry)
+	switch {
+	case noRoom(err) != "":
+		return reasons.Because(noRoom(err), err)
+	case err != nil:
+		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+	}
+	w.track.entry = entry
+	w.learn(provisioning.NoteVersion, provisioning.Reply{Class: errclass.Done}, began)
+	return nil
+}
+
+// isNoted reports whether the log has the version of the driver that is called next.
+func (w *run) isNoted() bool {
+	requests, next := w.track.entry.Requests, w.track.record.Next
+	return next < len(requests) && (requests[next].OtherVersions || requests[next].DriverVersion == w.version())
+}
+
 // secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
 // called without: it may look in the wrong place, and answer that nothing is there.
 func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string]string, error) {
@@ -299,7 +334,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	if err == nil {
 		reply, err = w.judge(request, made)
 	}
-	same := request.DriverVersion == w.version()
+	same := request.DriverVersion == w.version() && !request.OtherVersions
 	reply.Comparable = whole && same
 	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
@@ -316,7 +351,7 @@ func (w *run) createVolume(ctx context.Context) error {
 			request.Secret.Namespace, request.Secret.Name))
 	case reply.Class == errclass.Unfit && inDoubt && !same:
 		return reasons.Because(provisioning.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
-			"this is %q)", err, request.DriverVersion, w.version()))
+			"then another one; this is %q)", err, request.DriverVersion, w.version()))
 	case inDoubt && request.Source != nil && status.Code(err) == codes.NotFound:
 		return reasons.Because(provisioning.ReasonSourceGone, err)
 	}

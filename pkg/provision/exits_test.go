@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -251,6 +252,37 @@ func TestAnotherVersionOfTheDriverRefuses(t *testing.T) {
 			w.wait("it has its PV", w.provisioned)
 		})
 	}
+}
+
+// TestAnEarlierVersionOfTheDriverComesBack: the version between them may have made the volume, which a later process
+// has to know.
+func TestAnEarlierVersionOfTheDriverComesBack(t *testing.T) {
+	w := newWorld(t)
+	install := func(version string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.driverVersion = version
+	}
+	install("1.0")
+	w.failing(false, class(errclass.Uncertain))
+	p := w.start(Config{Quiet: time.Millisecond})
+	w.makeClaim()
+	w.calls(2)
+	install("2.0")
+	w.failing(true, class(errclass.Uncertain))
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	p.stop()
+	install("1.0")
+	w.failing(false, class(errclass.Unfit))
+	events := record.NewFakeRecorder(1000)
+	w.start(Config{Events: events, Quiet: time.Millisecond})
+	w.calls(5)
+	w.waitEvent(events, provisioning.ReasonDriverChanged)
+	if w.settled() {
+		t.Fatalf("LEAK: a refusal of the first version has settled the entry: volumes %v", w.onDisk())
+	}
+	w.failing(false, nil)
+	w.wait("it has its PV", w.provisioned)
 }
 
 // TestTheAPIServerRefusesThePV: its words are on the claim, and nothing is lost.

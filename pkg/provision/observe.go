@@ -97,7 +97,7 @@ func (w *run) observe() {
 	case t.record.Count == 0:
 		t.entry, t.record = entry, inherited(entry, w.cfg.Clock.Now())
 	}
-	f.Record = t.record
+	f.Record, f.VersionNoted = t.record, w.isNoted()
 	f.First, f.Wanted, f.Composed = w.first(), w.wanted != nil, w.built != nil
 	f.Shared = t.record.Handle != "" && w.volumes.Shared(t.record.Handle, w.name)
 	w.observePV()

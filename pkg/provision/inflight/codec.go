@@ -55,6 +55,7 @@ type (
 		Secret        *v1.SecretReference  `json:"secret,omitempty"`
 		Source        *storedSource        `json:"source,omitempty"`
 		DriverVersion string               `json:"driverVersion,omitempty"`
+		OtherVersions bool                 `json:"otherVersions,omitempty"`
 		MayReschedule bool                 `json:"mayReschedule,omitempty"`
 		PV            *v1.PersistentVolume `json:"persistentVolume"`
 		Topology      bool                 `json:"topology,omitempty"`
@@ -114,7 +115,8 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 		}
 		request := storedRequest{
 			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret,
-			DriverVersion: r.DriverVersion, MayReschedule: r.MayReschedule, PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
+			DriverVersion: r.DriverVersion, OtherVersions: r.OtherVersions, MayReschedule: r.MayReschedule, PV: r.PV,
+			Topology: r.Topology, Migrated: r.Migrated,
 		}
 		if from := r.Source; from != nil {
 			request.Source = &storedSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: string(from.UID)}
@@ -197,6 +199,7 @@ func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool
 	refers map[string]string) (Request, error) {
 	request := Request{
 		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, DriverVersion: r.DriverVersion,
+		OtherVersions: r.OtherVersions,
 		MayReschedule: r.MayReschedule, PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
 	}
 	if err := protojson.Unmarshal(r.Create, request.Create); err != nil {

@@ -42,8 +42,10 @@ type Request struct {
 	Secret *v1.SecretReference
 	// Source is what the data of the volume come from, nil for an empty volume.
 	Source *Source
-	// DriverVersion is the vendor_version of the driver when the request was composed, empty if it is not known.
+	// DriverVersion is the vendor_version of the driver that was called first, empty if it is not known.
+	// OtherVersions: another version may have been called, too.
 	DriverVersion string
+	OtherVersions bool
 	// MayReschedule: where the driver has no room (ResourceExhausted), another node may have.
 	MayReschedule bool
 	// PV is the PersistentVolume but for what the driver's answer adds: handle, attributes, capacity and node

@@ -66,6 +66,7 @@ const (
 	ReadPV         = provisioning.ReadPV
 	ReadClaim      = provisioning.ReadClaim
 	OpenEntry      = provisioning.OpenEntry
+	NoteVersion    = provisioning.NoteVersion
 	CreateVolume   = provisioning.CreateVolume
 	StorePV        = provisioning.StorePV
 	StoreApart     = provisioning.StoreApart

@@ -22,7 +22,7 @@ func (k *worker) arrives(s *state, i, n int) {
 			c.left.API--
 			now.stage, now.class = answered, uint8(errclass.Refused)
 		}))
-	case engine.OpenEntry, engine.MarkDiscarding, engine.CloseEntry:
+	case engine.OpenEntry, engine.NoteVersion, engine.MarkDiscarding, engine.CloseEntry:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.logWriteArrives(now, i, n) }))
 	default:
 	}
@@ -40,7 +40,7 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 				take(&c.left)
 			}
 			now := &c.lines[i].calls[n]
-			now.stage, now.class, now.changed = answered, uint8(class), now.request.version != now.version
+			now.stage, now.class, now.changed = answered, uint8(class), now.request.noted != now.version
 		}
 	}
 	if k.rejects(now.request, now.version) {
@@ -92,7 +92,7 @@ func (c *scene) createArrives(now *call, i, n int, unfit bool) {
 	v := &c.volumes[c.place(i)][n]
 	if !v.there {
 		v.there, v.unfit, v.by = true, unfit, now.request
-		v.maker, v.by.version = now.version, 0
+		v.maker, v.by.version, v.by.noted = now.version, 0, 0
 		switch {
 		case v.generation == 0 || !c.Unique:
 			v.generation = 1

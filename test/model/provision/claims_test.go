@@ -98,7 +98,7 @@ func TestEverythingVariesInSomeWorld(t *testing.T) {
 	}
 	for name, does := range varies {
 		if !does && name != "Deep" && name != "strict" && name != "anew" && name != "credulous" &&
-			name != "insistent" {
+			name != "insistent" && name != "forgetful" {
 			t.Errorf("%s does not vary in any world", name)
 		}
 	}
@@ -127,19 +127,20 @@ func TestEachExcuseIsNeeded(t *testing.T) {
 }
 
 // Without Reply.Comparable a refusal of a driver that judges by other rules, or without the Secret, closes the entry of
-// a volume that there is. Without Facts.SecondFailed an entry that gets no second request is never finished.
+// a volume that there is. Without NoteVersion an earlier
+// version that comes back does so. Without Facts.SecondFailed an entry that gets no second request is never finished.
 func TestTheGuardsOfTheExitsAreNeeded(t *testing.T) {
-	for name, c := range map[string]struct {
-		promise string
-		without func(*World)
+	credulous, insistent, forgetful := func(w *World) { w.credulous = true }, func(w *World) { w.insistent = true },
+		func(w *World) { w.forgetful = true }
+	for _, c := range []struct {
+		world, promise string
+		without        func(*World)
 	}{
-		"driver replaced":         {"P1", func(w *World) { w.credulous = true }},
-		"driver replaced, unsure": {"P1", func(w *World) { w.credulous = true }},
-		"Secret":                  {"P1", func(w *World) { w.credulous = true }},
-		"log full":                {"P5", func(w *World) { w.insistent = true }},
+		{"driver replaced", "P1", credulous}, {"driver replaced, unsure", "P1", credulous}, {"Secret", "P1", credulous},
+		{"log full", "P5", insistent}, {"driver replaced, unsure", "P1", forgetful},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := named(t, name)
+		t.Run(c.world, func(t *testing.T) {
+			w := named(t, c.world)
 			c.without(&w)
 			r := w.Explore(t.Context(), search.Options{})
 			if len(r.Findings()) == 0 {

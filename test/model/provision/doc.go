@@ -38,8 +38,7 @@
 //     that made the volume. It may refuse in doubt, unseen, but does not answer InvalidArgument or OutOfRange to
 //     that very request, unless its version differs from the one that made the volume, or it lacks the Secret. A final
 //     answer to the first call ever shows that this request made nothing.
-//   - The version of the driver that is read after a call is the version that answered it. No version of the driver
-//     comes back after another one was called and may have answered OK.
+//   - The version of the driver that is read before and after a call is that of the driver that was called.
 //   - The API server's node, Secret and class are read live when a request is composed and prepared. A node that cannot
 //     be read is one that is there.
 //   - A replica that another has led after starts anew: what it remembered counts for nothing.

@@ -122,9 +122,9 @@ func exitWorlds() []World {
 			Budget: Budget{DeleteClaim: 1, Replace: 2, RemoveEntry: 1, RPC: 2, Unfit: 1, Crash: 1},
 		},
 		{
-			Name: "driver replaced, unsure", About: "the same, with a version that may accept them",
+			Name: "driver replaced, unsure", About: "the same, with versions that may accept them or not",
 			Constant: upToDate, Claims: one,
-			Budget: Budget{DeleteClaim: 1, Replace: 1, RPC: 2, Unfit: 1, Crash: 1},
+			Budget: Budget{DeleteClaim: 1, Replace: 2, API: 1, RPC: 2, Unfit: 1, Crash: 1},
 		},
 	}
 }

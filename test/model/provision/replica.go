@@ -69,6 +69,8 @@ func (w *World) facts(s *state, i, c int) engine.Facts {
 	switch {
 	case f.Log == engine.LogOpen && int(m.entry.claim) == c+1:
 		f.Record = w.record(m, w.place(i), n)
+		noted := m.entry.requests[m.record.next].noted
+		f.VersionNoted = noted == several || noted == s.version || w.forgetful
 	case f.Log == engine.LogOpen:
 		f.Log = engine.LogOthers
 	}
@@ -258,7 +260,7 @@ func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, 
 	case engine.OpenEntry:
 		m.opened(f, done, class)
 		m.pv, m.claim, m.of, m.read = view{}, claim{}, 0, never
-	case engine.MarkDiscarding:
+	case engine.MarkDiscarding, engine.NoteVersion:
 		m.entry = done.entry
 	case engine.ReadClaim:
 		m.claim, m.of, m.read = done.claimFound, done.claim, recently

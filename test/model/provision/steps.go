@@ -100,7 +100,7 @@ func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 		return true
 	case engine.OpenEntry:
 		return m.backsOff
-	case engine.CreateVolume:
+	case engine.CreateVolume, engine.NoteVersion:
 		// Without its Secret, a request that may have been sent is repeated only when the claim is gone.
 		return m.backsOff || s.noSecret && m.isSent() && s.claims[c].exists
 	case engine.ReadPV, engine.ReadClaim:
@@ -174,6 +174,13 @@ func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed r
 		if c.full {
 			sent = call{action: sent.action, stage: answered, claim: sent.claim, class: uint8(errclass.Exhausted)}
 		}
+	case engine.NoteVersion:
+		sent.current, sent.entry = m.current, m.entry
+		if asked := &sent.entry.requests[m.record.next]; m.record.sent[m.record.next] {
+			asked.noted = several
+		} else {
+			asked.noted = c.version
+		}
 	case engine.MarkDiscarding:
 		sent.current, sent.entry = m.current, m.entry
 		sent.entry.discarding = true
@@ -245,7 +252,7 @@ func (k *worker) answers(s *state, i, n int) {
 
 func isLogWrite(action uint8) bool {
 	switch engine.Action(action) {
-	case engine.OpenEntry, engine.MarkDiscarding, engine.CloseEntry:
+	case engine.OpenEntry, engine.NoteVersion, engine.MarkDiscarding, engine.CloseEntry:
 		return true
 	default:
 		return false

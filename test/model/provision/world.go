@@ -39,8 +39,12 @@ type claim struct {
 func (c claim) needy() bool { return c.exists && !c.terminating && c.bound == unbound }
 
 // request is what distinguishes one CreateVolume request from another of the same volume name. content stands
-// for what the class and the nodes of the moment put into it. version is the driver's at that time, which is not sent.
-type request struct{ node, content, version uint8 }
+// for what the class and the nodes of the moment put into it. version is the driver's at that time, and noted what
+// the log has of those that it was sent to. Neither is sent.
+type request struct{ node, content, version, noted uint8 }
+
+// several: more than one version of the driver may have been called with a request.
+const several = 9
 
 // isSentAs reports whether a driver cannot tell two requests apart.
 func (r request) isSentAs(o request) bool { return r.node == o.node && r.content == o.content }
@@ -289,7 +293,7 @@ func (w *World) start(s *state, i int) {
 
 // compose returns the request that is composed now for a claim with this selected node.
 func (w *World) compose(s *state, node uint8) request {
-	r := request{content: s.class, version: s.version}
+	r := request{content: s.class, version: s.version, noted: s.version}
 	if s.zone {
 		r.content |= 4
 	}

@@ -17,6 +17,8 @@ const (
 	ReadClaim
 	// OpenEntry writes the entry to the in-flight log, or adds a request to the one that is open.
 	OpenEntry
+	// NoteVersion writes to the open entry which version of the driver its request is sent to.
+	NoteVersion
 	// CreateVolume sends the open entry's request to the driver.
 	CreateVolume
 	// StorePV creates the PersistentVolume.
@@ -48,6 +50,8 @@ func (a Action) String() string {
 		return "ReadClaim"
 	case OpenEntry:
 		return "OpenEntry"
+	case NoteVersion:
+		return "NoteVersion"
 	case CreateVolume:
 		return "CreateVolume"
 	case StorePV:

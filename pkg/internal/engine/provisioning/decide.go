@@ -92,9 +92,17 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case f.Wanted && !f.SecondFailed && r.takesNode(f.Claim.SelectedNode):
 		return addRequest(f)
 	case r.Begun():
-		return step(CreateVolume, ReasonFinish)
+		return send(f, ReasonFinish)
 	}
-	return step(CreateVolume, ReasonProvision)
+	return send(f, ReasonProvision)
+}
+
+// send has the driver called once the log has its version: a later process has to know whether several were called.
+func send(f Facts, why Reason) Decision {
+	if !f.VersionNoted {
+		return step(NoteVersion, why)
+	}
+	return step(CreateVolume, why)
 }
 
 // addRequest has the entry get a request for the node that is selected now. Where that fails, the open one is repeated.

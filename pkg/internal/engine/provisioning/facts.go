@@ -27,6 +27,8 @@ type Facts struct {
 	Prepared bool
 	// SecondFailed: the open entry did not get a second request in this session.
 	SecondFailed bool
+	// VersionNoted: the open entry has the version of the driver that its next request would be sent to.
+	VersionNoted bool
 	// Log is what the in-flight log has under the name.
 	Log Log
 	// Record is what this process knows about the open entry. It counts only while Log is LogOpen.

@@ -21,8 +21,8 @@ type Reply struct {
 	Log Log
 	// Request is what OpenEntry wrote.
 	Request Request
-	// Comparable: a refusal judges the request as it was sent before. The driver has the name and version that it had
-	// when the request was first sent, and got the Secret.
+	// Comparable: a refusal judges the request as it was sent before. No other version of the driver was called with it,
+	// and it had its Secret.
 	Comparable bool
 }
 
@@ -41,6 +41,11 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		f.opened(reply)
 	case MarkDiscarding:
 		f.Record.Discarding = f.Record.Discarding || ok
+		if !ok {
+			f.Log = reply.Log
+		}
+	case NoteVersion:
+		f.VersionNoted = ok
 		if !ok {
 			f.Log = reply.Log
 		}

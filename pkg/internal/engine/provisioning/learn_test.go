@@ -81,6 +81,12 @@ func TestLearn(t *testing.T) {
 			made(unfit), MarkDiscarding, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return f.Log == LogChanging && !f.Record.Discarding },
 		},
+		"a version is noted": {begun(func(f *Facts) { f.VersionNoted = false }), NoteVersion, done,
+			func(f Facts) bool { return f.VersionNoted && f.Log == LogOpen }},
+		"a version may be noted": {
+			begun(), NoteVersion, with(lost, func(r *Reply) { r.Log = LogChanging }),
+			func(f Facts) bool { return f.Log == LogChanging && !f.VersionNoted },
+		},
 		"an entry is closed": {made(live), CloseEntry, done, func(f Facts) bool {
 			return f.Log == LogChanging &&
 				f.Record == Record{}

@@ -148,6 +148,7 @@ func TestAnEntryIsFinished(t *testing.T) {
 					f := Facts{
 						MayAct: true, Log: LogOpen, Wanted: isTrue(bits, 1), Composed: isTrue(bits, 2), Shared: isTrue(bits, 4),
 						Claim: c, PV: pv, Record: r, Apart: aparts[(bits+j)%3], Prepared: j%2 > 0, SecondFailed: j%5 == 0,
+						VersionNoted: j%7 > 0,
 					}
 					checkOpen(t, f, Decide(f, now, quiet))
 				}
@@ -177,7 +178,10 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 		if !f.Wanted || !f.Composed || !f.Prepared || f.SecondFailed || isMade || settled {
 			wrong = "a request is added that is not wanted, or cannot be sent"
 		}
-	case CreateVolume:
+	case CreateVolume, NoteVersion:
+		if f.VersionNoted != (d.Action == CreateVolume) {
+			wrong = "the driver is called whose version the log does not have, or it has it already"
+		}
 		if isMade || settled || !sent && !f.Claim.needsVolume() || r.Discarding && !calm {
 			wrong = "not asked for, or made already, or a deletion may still arrive"
 		}
