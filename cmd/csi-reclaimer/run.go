@@ -106,18 +106,25 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		options: o, config: config, acting: app.LeaderConfig(config, clock), clock: clock, driver: driver,
 		events: events, metrics: metrics, traces: traces, filter: filter, stdout: stdout, wired: o.wiring(),
 	}
-	driver.Require(s.fits)
+	return s.runUntilReplaced(ctx, background, &running, state)
+}
+
+// runUntilReplaced runs until ctx ends, an error occurs, or the driver is replaced by one that this process was not set
+// up for, which is an error.
+func (s *sidecar) runUntilReplaced(ctx, background context.Context, running *sync.WaitGroup,
+	state *health.State) error {
+	s.driver.Require(s.fits)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	running.Go(func() {
 		select {
-		case <-driver.Replaced():
+		case <-s.driver.Replaced():
 			end()
 		case <-background.Done():
 		}
 	})
-	err = s.run(ctx, background, &running, state)
-	if replaced := driver.Err(); replaced != nil {
+	err := s.run(ctx, background, running, state)
+	if replaced := s.driver.Err(); replaced != nil {
 		return fmt.Errorf("%w; start anew", replaced)
 	}
 	return err

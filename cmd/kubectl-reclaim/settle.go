@@ -71,7 +71,8 @@ flight. An entry that changes after it was shown is left as it is.`,
 	return cmd
 }
 
-func (o *settleOptions) run(ctx context.Context, volumes []string) error {
+// validate returns an error for flags and volumes that do not go together.
+func (o *settleOptions) validate(volumes []string) error {
 	byFlags := o.all || o.class != "" || o.olderThan > 0
 	switch {
 	case !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun):
@@ -83,6 +84,13 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	case len(volumes) == 0 && !byFlags:
 		return errors.New("name the volumes to settle, as \"kubectl reclaim status\" shows them, or choose them by " +
 			"--storage-class, --older-than or --all")
+	}
+	return nil
+}
+
+func (o *settleOptions) run(ctx context.Context, volumes []string) error {
+	if err := o.validate(volumes); err != nil {
+		return err
 	}
 	namespace := metav1.NamespaceAll
 	if len(volumes) == 0 && !o.allNamespaces {

@@ -222,12 +222,23 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	case driver != "" && f.presenceOf(driver) == presenceGone:
 		s.AddWait("driver %s, which is not installed", driver)
 		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
-	case f.InFlight.OK() && len(s.InFlight) == 0 && len(f.InFlight.Value.Of(driver).unreadable("pvc-"+string(o.UID))) > 0:
+	default:
+		s.addInFlightWaits(f, driver)
+	}
+}
+
+// addInFlightWaits adds what a claim waits for whose driver is there.
+func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
+	uid := string(f.Claim.UID)
+	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == uid
+	unreadable := f.InFlight.Value.Of(driver).unreadable("pvc-" + uid)
+	switch {
+	case f.InFlight.OK() && len(s.InFlight) == 0 && len(unreadable) > 0:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
-		s.adviseOnLog(f.InFlight.Value.Of(driver).unreadable("pvc-" + string(o.UID)))
-	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID) && wasRefused(f.Events):
+		s.adviseOnLog(unreadable)
+	case inFlight && wasRefused(f.Events):
 		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
-	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
+	case inFlight:
 		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
 			Age(f.Now, s.InFlight[0].Since.Time))
 	case driver != "":

@@ -341,21 +341,31 @@ func (w *run) createVolume(ctx context.Context) error {
 		w.reportChanged(made)
 	}
 	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
-	switch inDoubt := !f.Record.Settled(); {
-	case reply.Unfit:
+	if reply.Unfit {
 		// The next step deletes it; the reason why goes to the claim's owner now.
 		w.recorder.Report(ctx, w.eventOn(), provisioning.ReasonFailed, err.Error())
 		return nil
-	case err != nil && inDoubt && !whole:
+	}
+	return w.because(err, reply.Class, request, whole, same)
+}
+
+// because gives the error of a CreateVolume its reason, nil for none. whole: the call had its Secret. same: no other
+// version of the driver was called.
+func (w *run) because(err error, class errclass.Class, request inflight.Request, whole, same bool) error {
+	if err == nil || w.facts.Record.Settled() {
+		return reasons.Because(w.failed(class), err)
+	}
+	switch {
+	case !whole:
 		return reasons.Because(provisioning.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
 			request.Secret.Namespace, request.Secret.Name))
-	case reply.Class == errclass.Unfit && inDoubt && !same:
+	case class == errclass.Unfit && !same:
 		return reasons.Because(provisioning.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
 			"then another one; this is %q)", err, request.DriverVersion, w.version()))
-	case inDoubt && request.Source != nil && status.Code(err) == codes.NotFound:
+	case request.Source != nil && status.Code(err) == codes.NotFound:
 		return reasons.Because(provisioning.ReasonSourceGone, err)
 	}
-	return reasons.Because(w.failed(reply.Class), err)
+	return reasons.Because(w.failed(class), err)
 }
 
 // version returns the vendor_version of the driver that runs, empty if it is not known.

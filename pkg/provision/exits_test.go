@@ -36,13 +36,6 @@ func (w *world) refuse(err error) {
 	w.refused = err
 }
 
-// failure has calls of one name fail, nil ends that.
-func (w *world) failure(call string, err func() error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fail[call] = err
-}
-
 // calls waits until the driver was called n more times.
 func (w *world) calls(n int) {
 	w.t.Helper()

@@ -272,9 +272,7 @@ func decompress(value string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := flate.NewReader(bytes.NewReader(data))
-	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, maxValue+1))
+	content, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxValue+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("decompress it: %w", err)

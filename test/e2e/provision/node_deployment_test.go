@@ -31,12 +31,12 @@ type nodeMember struct {
 	sidecar     *program.Program
 }
 
-// newNodeMembers makes nodes, each with a driver and a sidecar of its own.
-func newNodeMembers(t *testing.T, n int, args ...string) (*environment, []*nodeMember) {
+// newNodeMembers makes two nodes, each with a driver and a sidecar of its own.
+func newNodeMembers(t *testing.T, args ...string) (*environment, []*nodeMember) {
 	t.Helper()
 	var members []*nodeMember
 	var env *environment
-	for i := range n {
+	for i := range 2 {
 		place := "place-" + rand.String(8)
 		options := mockdriver.Options{Profile: "no-attach",
 			Args: []string{"--topology=" + fixture.NodeTopologyKey + "=" + place}}
@@ -95,7 +95,7 @@ func (env *environment) waitBoundAndSettled(claim *objects.Claim) *fixture.Provi
 func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
-	env, members := newNodeMembers(t, 2)
+	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
 	lately, atOnce := env.CreateStorageClass(fixture.WithWaitForFirstConsumer), env.CreateStorageClass()
 	for name, make := range map[string]func() *objects.Claim{
@@ -174,7 +174,7 @@ func (env *environment) patchesOf(pv string, least int) (n int) {
 func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
-	env, members := newNodeMembers(t, 2)
+	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
 	env.Must(one.driver.SetFaults(env.Ctx,
 		faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true,
@@ -209,7 +209,7 @@ func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
 func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
-	env, members := newNodeMembers(t, 2)
+	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
 	leases := env.Client.CoordinationV1().Leases(env.Namespace)
 	shards := func() map[string]string { // owner by node

@@ -211,7 +211,7 @@ func TestStorageCapacityGuidesScheduler(t *testing.T) {
 func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
-	env, members := newNodeMembers(t, 2, "--enable-capacity", "--capacity-ownerref-level=-1",
+	env, members := newNodeMembers(t, "--enable-capacity", "--capacity-ownerref-level=-1",
 		"--capacity-poll-interval=1h")
 	one, two := members[0], members[1]
 	room := resource.MustParse("1Pi") // of the driver, by default

@@ -210,22 +210,22 @@ func (k *worker) unsettledVolume(s *state, i int) string {
 	c, n := s.claims[i], k.name(i)
 	p := s.pvs[n]
 	v := s.volumes[p.place][n]
-	isMade := v.there && v.generation == p.generation && !v.unfit
-	excused := s.excused[0][n] || s.excused[1][n]
+	isMade := v.there && v.generation == p.generation && !v.unfit || s.excused[0][n] || s.excused[1][n]
 	switch {
 	case c.bound == boundElsewhere:
-	case c.bound == boundOwn && p.exists() && !isMade && !excused:
+	case c.bound == boundOwn && p.exists() && !isMade:
 		return "has a PersistentVolume without its volume"
 	case c.bound == boundOwn || p.exists():
 		// Another PersistentVolume has its name, which the claim's Events say.
-	case s.full && s.shards[0][n].entry.claim == 0:
-		// The log has no room for its entry.
-	case k.lacksRequest(s, c) || k.cannotBeMade(s, k.place2(c), n):
+	case k.lacksRoom(s, n), k.lacksRequest(s, c), k.cannotBeMade(s, k.place2(c), n):
 	default:
 		return "gets no volume"
 	}
 	return ""
 }
+
+// lacksRoom reports whether the log has no room for the entry of a name.
+func (k *worker) lacksRoom(s *state, n int) bool { return s.full && s.shards[0][n].entry.claim == 0 }
 
 // lacksRequest reports whether a claim lacks what its request is made from: its class, its Secret or the selected node.
 func (k *worker) lacksRequest(s *state, c claim) bool {

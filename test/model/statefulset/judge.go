@@ -224,7 +224,7 @@ func (c *scene) needless(n, slot int) string {
 		return "L3: a claim has what was to be removed"
 	case marked && at.mark.of != at.uid:
 		return "L3: a claim has the mark of another one"
-	case !s.exists && marked && at.sets[slot] == noRef, s.exists && marked && s.says().keeps():
+	case marked && c.needsNoMark(n, slot):
 		return "L3: a claim has a mark that nothing needs"
 	case !s.exists, s.terminating:
 	case at.sets[slot] == plain && !s.says().deleted():
@@ -233,6 +233,12 @@ func (c *scene) needless(n, slot int) string {
 		return "L3: a claim is owned by a pod that is in range"
 	}
 	return ""
+}
+
+// needsNoMark reports whether the mark of a set on a claim serves nothing.
+func (c *scene) needsNoMark(n, slot int) bool {
+	s := c.sets[slot]
+	return !s.exists && c.claims[n].sets[slot] == noRef || s.exists && s.says().keeps()
 }
 
 // usedByOther reports whether a pod of another name uses a claim.

@@ -162,15 +162,16 @@ func TestReschedules(t *testing.T) {
 		gone  bool
 		want  bool
 	}{
-		"no room":                          {on(), asked, errclass.Exhausted, false, true},
-		"in doubt":                         {on(), asked, errclass.Uncertain, false, false},
-		"in doubt, and the node is gone":   {on(), asked, errclass.Uncertain, true, true},
-		"refused, and the node is gone":    {on(), asked, errclass.Refused, true, true},
-		"made, and the node is gone":       {on(), asked, errclass.Done, true, false},
-		"another node is selected already": {on(func(f *Facts) { f.Claim.SelectedNode = "b" }), asked, errclass.Exhausted, true, false},
-		"the class binds immediately":      {on(), Request{Node: "a"}, errclass.Exhausted, true, false},
-		"no node was selected": {on(func(f *Facts) { f.Claim.SelectedNode = "" }), Request{MayReschedule: true}, errclass.Exhausted,
+		"no room":                        {on(), asked, errclass.Exhausted, false, true},
+		"in doubt":                       {on(), asked, errclass.Uncertain, false, false},
+		"in doubt, and the node is gone": {on(), asked, errclass.Uncertain, true, true},
+		"refused, and the node is gone":  {on(), asked, errclass.Refused, true, true},
+		"made, and the node is gone":     {on(), asked, errclass.Done, true, false},
+		"another node is selected already": {on(func(f *Facts) { f.Claim.SelectedNode = "b" }), asked, errclass.Exhausted,
 			true, false},
+		"the class binds immediately": {on(), Request{Node: "a"}, errclass.Exhausted, true, false},
+		"no node was selected": {on(func(f *Facts) { f.Claim.SelectedNode = "" }), Request{MayReschedule: true},
+			errclass.Exhausted, true, false},
 		"the claim is gone": {on(gone), asked, errclass.Exhausted, true, false},
 	} {
 		if got := tc.facts.Reschedules(tc.asked, tc.class, tc.gone); got != tc.want {

@@ -39,16 +39,8 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		f.read(done, reply)
 	case OpenEntry:
 		f.opened(reply)
-	case MarkDiscarding:
-		f.Record.Discarding = f.Record.Discarding || ok
-		if !ok {
-			f.Log = reply.Log
-		}
-	case NoteVersion:
-		f.VersionNoted = ok
-		if !ok {
-			f.Log = reply.Log
-		}
+	case MarkDiscarding, NoteVersion:
+		f.noted(done, reply)
 	case CreateVolume:
 		f.Record.Answered(reply, first, began, now, quiet)
 	case StorePV:
@@ -63,6 +55,19 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		}
 	case CloseEntry:
 		f.Log, f.Record = LogChanging, Record{}
+	}
+}
+
+// noted takes the outcome of a note in the open entry.
+func (f *Facts) noted(done Action, reply Reply) {
+	ok := reply.Class == errclass.Done
+	if done == NoteVersion {
+		f.VersionNoted = ok
+	} else {
+		f.Record.Discarding = f.Record.Discarding || ok
+	}
+	if !ok {
+		f.Log = reply.Log
 	}
 }
 

@@ -18,8 +18,9 @@ func TestLearn(t *testing.T) {
 		reply  Reply
 		want   func(Facts) bool
 	}{
-		"a wait teaches nothing":    {begun(), Wait, done, func(f Facts) bool { return f == begun() }},
-		"a request is not prepared": {begun(), BuildRequest, done, func(f Facts) bool { return !f.Prepared && !f.SecondFailed }},
+		"a wait teaches nothing": {begun(), Wait, done, func(f Facts) bool { return f == begun() }},
+		"a request is not prepared": {begun(), BuildRequest, done,
+			func(f Facts) bool { return !f.Prepared && !f.SecondFailed }},
 		"it is": {waiting(func(f *Facts) { f.Prepared = false }), Prepare, done,
 			func(f Facts) bool { return f == waiting() }},
 		"it cannot be": {waiting(func(f *Facts) { f.Prepared = false }), Prepare, failed,

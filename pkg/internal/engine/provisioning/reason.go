@@ -92,12 +92,12 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait " +
 			"until the driver answers for some of them. `kubectl reclaim status` lists the volumes in flight."},
 	{Reason: ReasonLogShare, Severity: reasons.Warning,
-		Sentence: "The claims of this namespace, or of this StorageClass, have all the volumes in flight that they may have. " +
-			"New volumes of theirs wait until the driver answers for some of them. `kubectl reclaim status` lists the " +
+		Sentence: "The claims of this namespace, or of this StorageClass, have all the volumes in flight that they may " +
+			"have. New volumes of theirs wait until the driver answers for some of them. `kubectl reclaim status` lists the " +
 			"volumes in flight."},
 	{Reason: ReasonTooLarge, Severity: reasons.Warning,
-		Sentence: "The CreateVolume request is larger than the in-flight log can hold, so the driver is not called. Shorten " +
-			"the parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology segment " +
+		Sentence: "The CreateVolume request is larger than the in-flight log can hold, so the driver is not called. " +
+			"Shorten the parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology segment " +
 			"for each node, run csi-reclaimer with --strict-topology."},
 	{Reason: ReasonNotQuiet,
 		Sentence: "The volume has its PersistentVolume. A call that was not answered may still arrive; until then the " +
@@ -121,8 +121,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "A write to the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonPVRefused, Severity: reasons.Warning,
 		Sentence: "The volume exists, and the API server refuses its PersistentVolume. csi-reclaimer tries again until the " +
-			"cause is gone: an admission policy, a missing permission, or a value from the driver that is not valid. The claim can be " +
-			"deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you."},
+			"cause is gone: an admission policy, a missing permission, or a value from the driver that is not valid. The " +
+			"claim can be deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you."},
 	{Reason: ReasonDriverChanged, Severity: reasons.Warning,
 		Sentence: "The outcome of CreateVolume is in doubt, and another version of the driver than the one that was called " +
 			"refuses the request. It does not say whether the other one created the volume. Look for the volume in the " +

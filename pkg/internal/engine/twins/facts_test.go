@@ -109,8 +109,8 @@ func releasing(s *Facts) { s.RemovingFinalizers = true }
 // twinFor is the twin of another PV.
 func twinFor(pv PV) PV {
 	twin := made()
-	twin.Name, twin.UID, twin.Claim, twin.TwinOf, twin.Original = volume.TwinName(pv.Name), "twin-"+pv.UID, pv.Claim, pv.UID,
-		pv.Name
+	twin.Name, twin.UID, twin.Claim = volume.TwinName(pv.Name), "twin-"+pv.UID, pv.Claim
+	twin.TwinOf, twin.Original = pv.UID, pv.Name
 	return twin
 }
 

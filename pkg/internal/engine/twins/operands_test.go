@@ -184,7 +184,8 @@ func TestWhichPVIsATwin(t *testing.T) {
 		"without the label":      {func(pv *PV) { pv.TwinOf = "" }, false, false},
 		"under another name":     {func(pv *PV) { pv.Name = "another" }, false, false},
 		"without the annotation": {func(pv *PV) { pv.Name, pv.Original = volume.TwinName(""), "" }, false, false},
-		"of another name":        {func(pv *PV) { pv.Name, pv.Original = volume.TwinName("another"), "another" }, true, false},
+		"of another name": {func(pv *PV) { pv.Name, pv.Original = volume.TwinName("another"), "another" }, true,
+			false},
 	} {
 		twin := made()
 		c.alter(&twin)
