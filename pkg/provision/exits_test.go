@@ -282,8 +282,9 @@ func TestAnEarlierVersionOfTheDriverComesBack(t *testing.T) {
 func TestTheAPIServerRefusesThePV(t *testing.T) {
 	resource := v1.Resource("persistentvolumes")
 	for name, refusal := range map[string]error{
-		"by a policy":     apierrors.NewForbidden(resource, "pvc-u1", errors.New("no volumes on Sundays")),
-		"as not valid":    apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "pvc-u1", nil),
+		"by a policy": apierrors.NewForbidden(resource, "pvc-u1", errors.New("no volumes on Sundays")),
+		"as not valid": apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), "pvc-u1",
+			nil),
 		"as too large":    apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
 		"as no PV at all": apierrors.NewBadRequest("it has no spec"),
 	} {

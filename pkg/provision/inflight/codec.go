@@ -146,8 +146,8 @@ func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	return rest
 }
 
-// decode returns the entry of an annotation's value. chunk returns the value of a chunk by its hash. Fields that are not
-// known are an error: without them the request would be another one.
+// decode returns the entry of an annotation's value. chunk returns the value of a chunk by its hash. Fields that are
+// not known are an error: without them the request would be another one.
 func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (coded, error) {
 	s, err := unmarshal(value)
 	if err != nil {

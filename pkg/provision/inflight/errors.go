@@ -19,7 +19,8 @@ var (
 	ErrUnconfirmed = errors.New("it is not known whether the entry is stored in the in-flight log")
 	// ErrFull: the shard of that name has no room. Nothing was changed.
 	ErrFull = errors.New("the in-flight log is full")
-	// ErrShare: the entry's namespace or StorageClass has as many entries in the shard as it may have. Nothing was changed.
+	// ErrShare: the entry's namespace or StorageClass has as many entries in the shard as it may have. Nothing was
+	// changed.
 	ErrShare = errors.New("the share of the in-flight log is used up")
 	// ErrTooLarge: an empty shard has no room for the entry. Nothing was changed.
 	ErrTooLarge = errors.New("the request is too large for the in-flight log")

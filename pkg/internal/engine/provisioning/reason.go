@@ -97,8 +97,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"volumes in flight."},
 	{Reason: ReasonTooLarge, Severity: reasons.Warning,
 		Sentence: "The CreateVolume request is larger than the in-flight log can hold, so the driver is not called. " +
-			"Shorten the parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology segment " +
-			"for each node, run csi-reclaimer with --strict-topology."},
+			"Shorten the parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology " +
+			"segment for each node, run csi-reclaimer with --strict-topology."},
 	{Reason: ReasonNotQuiet,
 		Sentence: "The volume has its PersistentVolume. A call that was not answered may still arrive; until then the " +
 			"entry of the in-flight log stays."},

@@ -40,8 +40,8 @@ func due() PV {
 func made() PV {
 	pv := due()
 	return PV{
-		Name: volume.TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy, Claim: pv.Claim,
-		Source: pv.Source,
+		Name: volume.TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy,
+		Claim: pv.Claim, Source: pv.Source,
 		Policy: volume.PolicyRetain, Phase: volume.PhasePending, Writer: WriterNone, TwinOf: pv.UID, Original: pv.Name,
 	}
 }
