@@ -57,9 +57,11 @@ type owner struct {
 
 var (
 	byNamespace = owner{"namespace", namespaceShare, func(e *Entry) string { return e.Claim.Namespace }}
-	byClass     = owner{"StorageClass", classShare, func(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }}
+	byClass     = owner{"StorageClass", classShare, classOf}
 	owners      = []owner{byNamespace, byClass}
 )
+
+func classOf(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }
 
 // held returns how many bytes the wanted entries of an owner take without their chunks, and how many entries that is.
 func (s *shard) held(by owner, name string) (total, count int) {

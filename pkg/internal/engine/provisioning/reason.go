@@ -122,7 +122,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonPVRefused, Severity: reasons.Warning,
 		Sentence: "The volume exists, and the API server refuses its PersistentVolume. csi-reclaimer tries again until the " +
 			"cause is gone: an admission policy, a missing permission, or a value from the driver that is not valid. The " +
-			"claim can be deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you."},
+			"claim can be deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the " +
+			"volume to you."},
 	{Reason: ReasonDriverChanged, Severity: reasons.Warning,
 		Sentence: "The outcome of CreateVolume is in doubt, and another version of the driver than the one that was called " +
 			"refuses the request. It does not say whether the other one created the volume. Look for the volume in the " +
