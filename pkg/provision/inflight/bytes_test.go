@@ -10,12 +10,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestBytesWritten measures how much of the log is written for a volume: 500 claims at once, 100 workers, 10 ms for a
+// TestBytesWritten measures how much of the log is written for a volume: 100 to 500 claims at once, 100 workers, 10 ms for a
 // request to the API server and 100 ms for CreateVolume, at different numbers of topology segments.
 func TestBytesWritten(t *testing.T) {
 	const workers, latency, creates = 100, 10 * time.Millisecond, 100 * time.Millisecond
 	perVolume := map[int]int{}
-	for _, c := range []struct{ segments, claims int }{{3, 500}, {100, 500}, {1000, 200}, {5000, 200}} {
+	for _, c := range []struct{ segments, claims int }{{3, 500}, {100, 300}, {1000, 100}, {5000, 100}} {
 		places := nodes(c.segments)
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore()

@@ -71,7 +71,7 @@ func fullEntry() Entry {
 	}
 	first := Request{
 		Node: "node-1", Create: create, Secret: &v1.SecretReference{Namespace: "secrets", Name: "admin"},
-		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"},
+		Source:        &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"},
 		DriverVersion: "1.4.0",
 		OtherVersions: true,
 		MayReschedule: true,
