@@ -10,8 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestBytesWritten measures how much of the log is written for a volume: 100 to 500 claims at once, 100 workers, 10 ms for a
-// request to the API server and 100 ms for CreateVolume, at different numbers of topology segments.
+// TestBytesWritten measures how much of the log is written for a volume, at different numbers of topology segments: 100
+// to 500 claims at once, 100 workers, 10 ms for a request to the API server and 100 ms for CreateVolume.
 func TestBytesWritten(t *testing.T) {
 	const workers, latency, creates = 100, 10 * time.Millisecond, 100 * time.Millisecond
 	perVolume := map[int]int{}
