@@ -13,8 +13,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// track is what this process remembers about one volume name. Whoever has taken it may read and change it.
+// track is what this process remembers about one volume name.
 type track struct {
+	progress
+	turn chan struct{}
+}
+
+// progress is what this process remembers about an entry. Whoever has taken the track may read and change it.
+type progress struct {
 	// entry is the open entry as this process wrote or read it, and record what was learned about it.
 	entry  inflight.Entry
 	record provisioning.Record
@@ -29,12 +35,10 @@ type track struct {
 	// sent the PersistentVolume, and counted: the volume is counted as provisioned.
 	since            time.Time
 	storing, counted bool
-
-	turn chan struct{}
 }
 
 // close forgets what belongs to the entry.
-func (t *track) close() { *t = track{turn: t.turn} }
+func (t *track) close() { t.progress = progress{} }
 
 // tracker has the tracks of all volume names that this process works on, and when each is tried again. It is safe
 // for concurrent use.

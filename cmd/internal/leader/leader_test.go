@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,16 @@ func TestCloseWaitsForTheTermAndReturnsItsError(t *testing.T) {
 // TestTwoReplicasOfOneHost compete for one Lease, as pods with the host's network on one node do.
 func TestTwoReplicasOfOneHost(t *testing.T) {
 	client := fake.NewClientset()
+	var second atomic.Bool
+	refused, asked := 0, make(chan struct{}, 1)
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if second.Load() {
+			if refused++; refused == 10 { // a fake API server serves one request at a time
+				asked <- struct{}{}
+			}
+		}
+		return false, nil, nil
+	})
 	replica := func() *Elector {
 		e, err := New(&rest.Config{}, Config{Name: "disk", Namespace: "ns", LeaseDuration: 10 * patience,
 			RenewDeadline: 5 * patience, RetryPeriod: 10 * time.Millisecond})
@@ -137,14 +148,7 @@ func TestTwoReplicasOfOneHost(t *testing.T) {
 	}()
 	<-leads
 	other := replica()
-	refused := 0
-	asked := make(chan struct{}, 1)
-	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if refused++; refused == 10 { // a fake API server serves one request at a time
-			asked <- struct{}{}
-		}
-		return false, nil, nil
-	})
+	second.Store(true)
 	both := make(chan struct{})
 	go func() {
 		ended <- other.Run(ctx, func(context.Context) error { close(both); return nil })
