@@ -158,7 +158,7 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 	}
 }
 
-// InFlight returns what the log has for the volume of a PV.
+// InFlight returns the state of a PV's volume in the log.
 func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string) {
 	if l.without.Load() {
 		return volume.InFlightSettled, ""

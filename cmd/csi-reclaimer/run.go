@@ -37,7 +37,7 @@ type sidecar struct {
 	config, acting *rest.Config
 	clock          *lease.Clock
 	driver         *csidriver.Driver
-	// wired is what the process was set up with; see wiring. mu guards it.
+	// wired is the setup that depends on the driver; see wiring. mu guards it.
 	mu    sync.Mutex
 	wired wiring
 	// node is the node whose volumes alone the process handles, nil for all nodes.

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
-// wiring is what a process was set up with because of what its driver said of itself. All else that a driver says
-// takes effect while the process runs, such as that it clones.
+// wiring is the part of a process's setup that depends on capabilities of its driver. Other capabilities, such as
+// CLONE_VOLUME, take effect while the process runs.
 type wiring struct {
 	topology, capacity, leaks, snapshots, node bool
 	// neverAttached: the reclaimer does not look for VolumeAttachments.

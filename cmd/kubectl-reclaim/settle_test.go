@@ -119,7 +119,7 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.patch != nil {
 			s.patch()
 		}
-		body, _ := io.ReadAll(r.Body) // what is cut off is no JSON
+		body, _ := io.ReadAll(r.Body) // a body that is cut off is no JSON
 		name := path.Base(r.URL.Path)
 		if s.dry = r.URL.Query().Get("dryRun") == metav1.DryRunAll; s.dry {
 			answer, err = s.client.CoordinationV1().Leases("kube-system").Get(r.Context(), name, metav1.GetOptions{})
@@ -198,8 +198,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleOnlyWhatWasShown: an entry that changed meanwhile stays, and the others of its Lease.
-func TestSettleOnlyWhatWasShown(t *testing.T) {
+// TestSettleKeepsEntriesThatChanged: an entry that changed meanwhile stays, and the others of its Lease.
+func TestSettleKeepsEntriesThatChanged(t *testing.T) {
 	s := newLeaseServer(t, fourVolumes(t)...)
 	s.patch = func() {
 		s.patch = nil

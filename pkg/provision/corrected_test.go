@@ -149,7 +149,7 @@ func TestAnotherNodeEndsTheWait(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-func TestWhichChangesOfAClaimAreCorrections(t *testing.T) {
+func TestCorrectionOf(t *testing.T) {
 	annotated := func(pairs ...string) func(*v1.PersistentVolumeClaim) {
 		return func(c *v1.PersistentVolumeClaim) {
 			for i := 0; i < len(pairs); i += 2 {
@@ -213,7 +213,7 @@ func TestManyCorrectionsEndNotManyWaits(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotWatchedIsLookedAtSoon(t *testing.T) {
+func TestDelayIsShortForUnwatchedObjects(t *testing.T) {
 	p := &Controller{cfg: Config{RetryMax: 5 * time.Minute}}
 	for name, c := range map[string]struct {
 		err  error

@@ -47,9 +47,9 @@ func (r *toldOn) has(begin, words string) bool {
 	return false
 }
 
-// TestWhatConcernsAClaimThatIsGoneIsToldOnTheLease: the claim's namespace may be gone, too. Each entry of the Lease is
+// TestEventsOfAGoneClaimAreOnTheLease: the claim's namespace may be gone, too. Each entry of the Lease is
 // told on it, whatever was told of the others.
-func TestWhatConcernsAClaimThatIsGoneIsToldOnTheLease(t *testing.T) {
+func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 	w, events := newWorld(t), &toldOn{}
 	w.failing(true, class(errclass.Uncertain))
 	w.start(Config{Events: events})

@@ -157,8 +157,6 @@ func TestTwoReplicasOfOneHost(t *testing.T) {
 	case <-asked:
 	case <-both:
 		t.Error("a second replica of the host leads while the first does")
-	case <-time.After(patience):
-		t.Error("the second replica does not ask for the Lease")
 	}
 	cancel()
 	for range 2 {

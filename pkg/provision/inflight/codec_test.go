@@ -137,7 +137,7 @@ func TestTheFullEntryHasEveryField(t *testing.T) {
 	}
 }
 
-func TestEncodeSharesNothing(t *testing.T) {
+func TestEncodeCopiesTheEntry(t *testing.T) {
 	e := fullEntry()
 	stored, err := newChunks().encode(&e)
 	if err != nil {

@@ -16,6 +16,9 @@ const (
 	// reserve is the part of the room that new entries leave to open ones, which grow: by a second request, or the note
 	// that the volume is discarded.
 	reserve = room / 8
+	// notes is the part of the reserve that second requests leave to notes, of some 30 bytes an entry: without its note
+	// no open request is repeated.
+	notes = 8 << 10
 	// namespaceShare and classShare are how many bytes the entries of one namespace, and of one StorageClass, may take for
 	// each byte that stays free. A namespace alone can take a half of what new entries have. The next one can take a half
 	// of the rest, and so on: there is always room for one more. A class can take seven eighths, so that namespaces have
@@ -24,10 +27,15 @@ const (
 )
 
 // admit returns why a shard has no room for the entry it, which is among the wanted ones, nil if it has.
-func (s *shard) admit(it *item, isNew bool, own meta) error {
+// before is the entry that it replaces, nil for none.
+func (s *shard) admit(it, before *item, own meta) error {
 	total := s.total(own)
-	if !isNew {
-		if total > room {
+	if before != nil {
+		limit := room
+		if len(it.entry.Requests) > len(before.entry.Requests) {
+			limit -= notes
+		}
+		if total > limit {
 			return fmt.Errorf("%w: Lease %s has no room for a change of an entry", ErrFull, s.name)
 		}
 		return nil

@@ -80,3 +80,43 @@ func TestTooLarge(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondRequestsLeaveRoomForNotes: in a shard that takes neither entries nor requests any more, each entry can still
+// have its notes.
+func TestSecondRequestsLeaveRoomForNotes(t *testing.T) {
+	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+	s := newShard(3, shardName(3))
+	put := func(n, requests, size int) error {
+		e := entry(fmt.Sprint("pvc-", n))
+		e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = fmt.Sprint(n), fmt.Sprint(n)
+		for len(e.Requests) < requests {
+			e.Requests = append(e.Requests, e.Requests[0])
+		}
+		_, err := s.put(annotationKey(e.Volume), coded{entry: &e, value: strings.Repeat("x", size)}, own)
+		return err
+	}
+	entries, err := 0, error(nil)
+	for ; err == nil; entries++ {
+		err = put(entries, 1, 1400)
+	}
+	wantError(t, err, ErrFull)
+	entries--
+	seconds := 0
+	for err = nil; err == nil; seconds++ {
+		err = put(seconds, 2, 2400)
+	}
+	wantError(t, err, ErrFull)
+	seconds--
+	for n := range entries {
+		requests, size := 1, 1400
+		if n < seconds {
+			requests, size = 2, 2400
+		}
+		if err := put(n, requests, size+30); err != nil {
+			t.Fatalf("entry %d of %d, %d of them with a second request: %v", n, entries, seconds, err)
+		}
+	}
+	if entries < 100 || seconds < 10 {
+		t.Errorf("%d entries, %d second requests", entries, seconds)
+	}
+}

@@ -121,7 +121,7 @@ func (s *shard) put(key string, e coded, own meta) (*item, error) {
 		it.was, it.removing = leaving, true
 	}
 	s.want[key] = it
-	if err := s.admit(it, before == nil, own); err != nil {
+	if err := s.admit(it, before, own); err != nil {
 		delete(s.want, key)
 		if before != nil {
 			s.want[key] = before

@@ -1,0 +1,159 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
+// called without: it may look in the wrong place, and answer that nothing is there.
+func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string]string, error) {
+	if request.Secret == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	values, err := w.cluster.readSecret(ctx, *request.Secret)
+	return values, reasons.Because(w.failure(), err)
+}
+
+// secretsAgain is secrets for a request that may have been sent before. Where the claim is gone with its namespace, the
+// Secret may never come back: whole is false then, and the driver is called without.
+func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (values map[string]string, whole bool,
+	err error) {
+	if w.prepared != nil && w.facts.Record.Unsent() {
+		return w.prepared.secrets, true, nil
+	}
+	values, err = w.secrets(ctx, request)
+	if err == nil || !errors.Is(err, errSecretGone) || !w.facts.Record.Begun() {
+		return values, err == nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	claim, readErr := w.cluster.readClaim(ctx, w.claimKey.namespace, w.claimKey.name)
+	if readErr != nil || claim != nil && claim.UID == w.claimKey.uid {
+		return nil, false, err
+	}
+	return nil, false, nil
+}
+
+// request returns the request that is sent next.
+func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts.Record.Next] }
+
+func (w *run) createVolume(ctx context.Context) error {
+	f, request := &w.facts, w.request()
+	if f.Record.Begun() {
+		if err := w.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	secrets, whole, err := w.secretsAgain(ctx, request)
+	if err != nil {
+		return err
+	}
+	if err := w.holdSource(ctx, request); err != nil {
+		return err
+	}
+	began, first := w.cfg.Clock.Now(), f.Record.Sending()
+	asked := f.Record.Requests[f.Record.Next]
+	w.track.record = f.Record
+	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
+	reply := provisioning.Reply{Class: errclass.Of(err)}
+	if err == nil {
+		reply, err = w.judge(request, made)
+	}
+	same := request.DriverVersion == w.version() && !request.OtherVersions
+	reply.Comparable = whole && same
+	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
+	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
+		w.reportChanged(made)
+	}
+	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
+	if reply.Unfit {
+		// The next step deletes it; the reason why goes to the claim's owner now.
+		w.recorder.Report(ctx, w.eventOn(), provisioning.ReasonFailed, err.Error())
+		return nil
+	}
+	return w.because(err, reply.Class, request, whole, same)
+}
+
+// because gives the error of a CreateVolume its reason, nil for none. whole: the call had its Secret. same: no other
+// version of the driver was called.
+func (w *run) because(err error, class errclass.Class, request inflight.Request, whole, same bool) error {
+	if err == nil || w.facts.Record.Settled() {
+		return reasons.Because(w.failed(class), err)
+	}
+	switch {
+	case !whole:
+		return reasons.Because(provisioning.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
+			request.Secret.Namespace, request.Secret.Name))
+	case class == errclass.Unfit && !same:
+		return reasons.Because(provisioning.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
+			"then another one; this is %q)", err, request.DriverVersion, w.version()))
+	case request.Source != nil && status.Code(err) == codes.NotFound:
+		return reasons.Because(provisioning.ReasonSourceGone, err)
+	}
+	return reasons.Because(w.failed(class), err)
+}
+
+// version returns the vendor_version of the driver that runs, empty if it is not known.
+func (p *Controller) version() string {
+	if d, ok := p.driver.(interface{ Version() string }); ok {
+		return d.Version()
+	}
+	return ""
+}
+
+// left reports whether the node that a volume was requested for is gone, or the driver on it. It is asked only if that
+// matters. A node that cannot be read is there.
+func (w *run) left(ctx context.Context, asked provisioning.Request, class errclass.Class) bool {
+	locator, ok := w.requests.(Locator)
+	if !ok || !w.facts.Reschedules(asked, class, true) || w.facts.Reschedules(asked, class, false) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	has, err := locator.HasNode(ctx, asked.Node)
+	if err != nil {
+		klog.FromContext(ctx).Info("The node that is selected for a claim could not be read", "claim", w.claimKey, "node",
+			asked.Node, "err", err)
+	}
+	return err == nil && !has
+}
+
+// judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
+// the volume is not what was asked for. An answer without an id is none: the driver is asked again.
+func (w *run) judge(request inflight.Request, made *csi.Volume) (provisioning.Reply, error) {
+	pv, err := w.requests.PV(request, made)
+	switch {
+	case made.GetVolumeId() == "":
+		return provisioning.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
+	case err != nil:
+		w.track.made, w.track.pv = made, nil
+		return provisioning.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true},
+			fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
+	}
+	w.track.made, w.track.pv = made, pv
+	return provisioning.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
+}
+
+// failed is the reason of a CreateVolume that failed.
+func (w *run) failed(class errclass.Class) Reason {
+	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
+		return provisioning.ReasonOutcomeUnknown
+	}
+	return provisioning.ReasonFailed
+}
