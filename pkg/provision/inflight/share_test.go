@@ -81,8 +81,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestSecondRequestsLeaveRoomForNotes: in a shard that takes neither entries nor requests any more, each entry can still
-// have its notes.
+// TestSecondRequestsLeaveRoomForNotes: in a shard that takes neither entries nor requests any more, each entry can
+// still have its notes.
 func TestSecondRequestsLeaveRoomForNotes(t *testing.T) {
 	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	s := newShard(3, shardName(3))
