@@ -133,7 +133,7 @@ func TestWhereAReportComesFrom(t *testing.T) {
 
 func TestHowAReportIsPrinted(t *testing.T) {
 	for format, want := range map[string][]string{
-		"table": {"1 volumes of driver d.example.com are suspected", "HANDLE", "1 more have no PV"},
+		"table": {"1 volume of driver d.example.com is suspected to be a leak", "HANDLE", "1 more have no PV"},
 		"wide":  {"vol-2", "claim ns/data"},
 		"json":  {`"kind": "LeakReport"`, `"handle": "vol-1"`},
 		"yaml":  {"kind: LeakReport", "handle: vol-1"},

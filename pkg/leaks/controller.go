@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -155,8 +156,8 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 		size = sizeWords(largest.Bytes)
 	}
 	a.event(ctx, ReasonLeakSuspected, fmt.Sprintf(
-		"%d more volumes of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and what to do.",
-		len(fresh), a.name, shown(largest.Handle), size, a.name))
+		"%s of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and what to do.",
+		plural.Count(len(fresh), "more volume"), a.name, shown(largest.Handle), size, a.name))
 }
 
 // failed reports that a leak check could not be completed, once until one can.

@@ -57,7 +57,7 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 		t.Errorf("a volume with a PV: %s", got)
 	}
 	if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0],
-		"Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volumes of driver "+driverName+
+		"Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volume of driver "+driverName+
 			": the largest is leak (1Gi).") {
 		t.Errorf("reported: %q, want one Event for all its sightings", w.reported)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
@@ -119,9 +120,11 @@ func (r Report) Headline() string {
 	case r.Completed.IsZero():
 		return "No leak check of " + r.Driver + " was completed yet."
 	}
-	text := fmt.Sprintf("%d volumes of driver %s are suspected to be leaks (%s), of %d that it lists (%s); the last "+
+	text := fmt.Sprintf("%s of driver %s %s suspected to be %s (%s), of %d that it lists (%s); the last "+
 		"complete leak check ended %s.",
-		r.Suspected, r.Driver, sizeWords(r.SuspectedBytes), r.Listed, sizeWords(r.ListedBytes), timeOrDash(r.Completed))
+		plural.Count(r.Suspected, "volume"), r.Driver, plural.Verb(r.Suspected, "is", "are"),
+		plural.Verb(r.Suspected, "a leak", "leaks"), sizeWords(r.SuspectedBytes), r.Listed, sizeWords(r.ListedBytes),
+		timeOrDash(r.Completed))
 	if r.Failure != "" {
 		text += " Later ones could not be completed: " + r.Failure
 	}

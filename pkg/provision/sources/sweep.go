@@ -104,7 +104,7 @@ type Uses interface {
 
 // SweeperConfig holds the settings of a Sweeper. The zero value is usable.
 type SweeperConfig struct {
-	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.3
+	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.4
 	// (--snapshot-orphan-sweep-interval).
 	Interval time.Duration
 	// Uses is what creates volumes in this process. Default: nothing, so that claims are read live, and each that
