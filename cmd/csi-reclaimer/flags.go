@@ -163,8 +163,8 @@ func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.brakeWindow, "brake-window", time.Minute,
 		"Over which time --brake-deletions counts.")
 	fs.IntVar(&o.workers, "worker-threads", 100,
-		"How many volumes are deleted concurrently, how many are created, and how many CreateVolume calls whose outcome is "+
-			"in doubt are repeated.")
+		"How many volumes are deleted concurrently, and how many are created, with the CreateVolume calls that are "+
+			"repeated.")
 	fs.IntVar(&o.protectWorkers, "protect-threads", 8,
 		"How many finalizers are added to existing PVs concurrently, at most: fewer while the API server answers 429, one "+
 			"while volumes are deleted.")

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -97,14 +96,10 @@ func checkKept(t *testing.T, p *Controller) {
 	}
 }
 
-func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
+func TestOnlyClaimsWithoutAVolumeAreWhole(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{}).provisioner
-	find := func(uid types.UID) *v1.PersistentVolumeClaim {
-		claim, err := p.library.FindClaim(uid)
-		w.must(err)
-		return claim
-	}
+	find := p.claims.WholeByUID
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Annotations[caches.AnnProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
 	})
@@ -163,7 +158,7 @@ func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
 	w.must(err)
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}
 	try := func(claim *v1.PersistentVolumeClaim) error {
-		work := &run{Controller: p, claim: claim, track: &track{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
+		work := &run{Controller: p, claim: claim, track: &track{}, wanted: &storagev1.StorageClass{}}
 		return work.buildRequest(t.Context())
 	}
 	if err := try(claim); err != nil || orders.n != 1 {

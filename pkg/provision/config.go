@@ -35,8 +35,8 @@ type Config struct {
 	AlsoKnownAs []string
 	// Local has the volumes of one node provisioned alone. Default: those of the whole cluster.
 	Local *Local
-	// Workers is how many volumes are provisioned at once, and how many whose outcome is in doubt are asked for again.
-	// Default 100, as many as the stock external-provisioner has.
+	// Workers is how many volumes are worked on at once, those included whose outcome is in doubt. Default 100, as many as
+	// the stock external-provisioner has.
 	Workers int
 	// CloneWorkers is how many sources of volumes, claims and snapshots, lose their protection at once. Default 1.
 	CloneWorkers int

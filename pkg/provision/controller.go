@@ -47,6 +47,10 @@ func keyOf(claim *v1.PersistentVolumeClaim) key {
 	return key{claim.Namespace, claim.Name, claim.UID}
 }
 
+func keyOfEntry(entry inflight.Entry) key {
+	return key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
+}
+
 // Controller provisions the volumes of one driver's claims.
 type Controller struct {
 	watches
@@ -59,10 +63,7 @@ type Controller struct {
 	cluster  cluster
 	log      Log
 	tracker  *tracker
-	// early counts the failures of claims that come before Provision.
-	early   *tracker
-	assumed *caches.Assumed
-	gate    *library.Gate
+	assumed  *caches.Assumed
 	// events are those of the normal course, and recorder records all others. broadcaster sends them where no recorder
 	// was given, and is nil else.
 	events      record.EventRecorder
@@ -72,12 +73,11 @@ type Controller struct {
 	control     *controller.Controller
 	// working reports whether Run works; replaced in tests.
 	working func() bool
-	// unsettled is our own queue: volumes, by name, whose entry is open, and claims that the library asked for early.
-	unsettled *controller.Queue[string]
-	// slow bounds the workers of unsettled that volumes keep whose driver answers late.
+	// queue has the names of volumes that claims want, or whose entry is open, and trying counts those that are worked on.
+	queue  *controller.Queue[string]
+	trying atomic.Int64
+	// slow bounds the workers that volumes keep whose driver answers late.
 	slow *lane
-	// claimed are the claims that names wait in unsettled for, where no entry is open.
-	claimed sync.Map
 	// sources is the queue that ends the protection of what volumes were made from.
 	sources   *controller.Queue[request.SourceRef]
 	protected *protectedSources
@@ -85,8 +85,6 @@ type Controller struct {
 	selecting  *controller.Queue[key]
 	selections *selfselect.Turns
 	library    *library.Controller
-
-	running atomic.Pointer[context.Context]
 }
 
 // New returns a Controller for the claims of the driver with this name, on the cluster that
@@ -135,15 +133,14 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots}, protected: newProtectedSources(),
-		tracker: newTracker(), early: newTracker(), gate: library.NewGate(),
-		selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
+		tracker: newTracker(), selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
 	}
 	if p.events = cfg.Events; p.events == nil {
 		p.broadcaster = record.NewBroadcaster()
 		p.events = p.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: name})
 	}
 	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events, Pace: pace, Clock: cfg.Clock})
-	p.metrics = newMetrics(name, p.gate.Count, cfg.Log.Stats, cfg.Clock.Now)
+	p.metrics = newMetrics(name, p.trying.Load, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
@@ -165,8 +162,7 @@ func (p *Controller) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
-	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.Workers),
-		p.finish); err != nil {
+	if p.queue, err = controller.NewQueue(p.control, config("provisions", p.cfg.Workers), p.try); err != nil {
 		return err
 	}
 	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers),
@@ -197,7 +193,7 @@ func (p *Controller) caches() []controller.Cache {
 	return all
 }
 
-// follow has changes wake our queue, and bring claims to the library.
+// follow has changes wake the queue, and bring claims to the library.
 func (p *Controller) follow() error {
 	p.claims.Changed = p.claimChanged
 	if p.cfg.Claims != nil {
@@ -205,7 +201,7 @@ func (p *Controller) follow() error {
 	}
 	p.volumes.Follow(p.volumeChanged)
 	p.volumes.FollowLists(p.volumesListed)
-	p.log.Follow(p.unsettled.Add)
+	p.log.Follow(p.queue.Add)
 	// A class that comes or goes changes what can be done for claims that came before it.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(now any) {
@@ -227,7 +223,7 @@ func (p *Controller) follow() error {
 	return err
 }
 
-// claimChanged wakes our queue and the library. Before Run works nobody would look: a replica that
+// claimChanged has a claim looked at that was changed. Before Run works nobody would look: a replica that
 // waits to lead would only pile up names.
 func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	if !p.working() {
@@ -240,7 +236,7 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		p.selections.Forget(before.UID)
 		p.recorder.Forget(before.UID)
 		p.tracker.over(before.UID)
-		p.wake(before)
+		p.wake(p.nameOf(before.UID))
 		return
 	}
 	if before != nil {
@@ -251,24 +247,21 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		p.tracker.over(now.UID)
 		p.selections.Forget(now.UID)
 	}
-	p.wake(now)
+	p.wake(p.nameOf(now.UID))
 	p.offer(now)
 }
 
-// wake has our queue look at a claim whose volume is unsettled, or was.
-func (p *Controller) wake(claim *v1.PersistentVolumeClaim) {
-	name := p.nameOf(claim.UID)
+// wake has a name looked at whose entry is open, or that waits for its next try.
+func (p *Controller) wake(name string) {
 	if p.log.State(name) == inflight.Open || p.tracker.knows(name) {
-		p.unsettled.Add(name)
+		p.queue.Add(name)
 	}
 }
 
 // volumeChanged is called with PVs that come and go.
 func (p *Controller) volumeChanged(pv volume.PV) {
 	p.assumed.Drop(pv)
-	if p.log.State(pv.Name) == inflight.Open {
-		p.unsettled.Add(pv.Name)
-	}
+	p.wake(pv.Name)
 	if claim := p.claims.WholeByUID(pv.Claim.UID); claim != nil {
 		p.offer(claim)
 	}
@@ -312,7 +305,6 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 // Run watches by itself unless Watch already does; then it needs Watch to continue.
 func (p *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	p.running.Store(&ctx)
 	if p.broadcaster != nil {
 		p.broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
 		defer p.broadcaster.Shutdown()
@@ -337,7 +329,6 @@ func (p *Controller) Run(ctx context.Context) error {
 	if err := p.control.Run(ctx, p.provision); err != nil {
 		return err
 	}
-	p.gate.Wait()
 	p.flush(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, inflight.ErrSuperseded) {
 		return cause
@@ -345,23 +336,14 @@ func (p *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// provision runs the library until ctx ends or Stop is called. What it has in hand then is waited for by the gate.
+// provision runs the library until ctx ends. Its workers have nothing to be waited for: they only fill the queue.
 func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
 	p.wakeAll() // what happened before Run worked
-	ctx, end := context.WithCancel(ctx)
-	var working sync.WaitGroup
 	if !p.cfg.FinishOnly {
-		working.Go(func() { p.library.Run(ctx) })
+		p.library.Run(ctx)
 	}
-	select {
-	case <-ctx.Done():
-	case <-p.control.Stopped():
-	}
-	end()
-	p.gate.Close()
-	working.Wait()
 }
 
 // Flush settings: how long removals are waited for, and how often it is looked.
@@ -402,12 +384,12 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 	return false, nil
 }
 
-// inherit has our queue finish what earlier processes have begun.
+// inherit has the queue finish what earlier processes have begun.
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
-		p.tracker.slowly(entry.Volume) // its driver has not answered the earlier process
-		p.unsettled.Add(entry.Volume)
+		p.tracker.mark(entry.Volume, true, false) // its driver has not answered the earlier process
+		p.queue.Add(entry.Volume)
 	}
 }
 
@@ -417,16 +399,10 @@ func (p *Controller) Stop() { p.control.Stop() }
 // Synced reports whether the caches hold what the API server had when they were started.
 func (p *Controller) Synced() bool { return p.control.Synced() }
 
-// lifetime returns the context of Run in place of the library's, which ends at Stop, when work in
-// hand may continue.
-func (p *Controller) lifetime(context.Context) context.Context { return *p.running.Load() }
-
 // newLibrary makes the library's controller.
 func (p *Controller) newLibrary() *library.Controller {
 	return library.New(library.Config{
-		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Workers: p.cfg.Workers, Node: p.cfg.node(),
-		Client: p.client, Limiter: limiter{p}, Claims: p.claims, Classes: p.classes,
-		PVsSynced: p.volumes.Synced, Stored: p.stored,
+		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Client: p.client, Claims: p.claims, Classes: p.classes,
 	}, provisioner{p})
 }
 

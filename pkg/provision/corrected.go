@@ -113,7 +113,7 @@ func (p *Controller) nodesChanged() {
 	}
 	for _, name := range p.tracker.notBuilt() {
 		p.hasten(name)
-		p.unsettled.Add(name)
+		p.queue.Add(name)
 	}
 }
 

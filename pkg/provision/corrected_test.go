@@ -26,6 +26,9 @@ func (p *process) waitsLong() *process {
 	return p
 }
 
+// due returns how long a name has to wait until its next try.
+func (t *tracker) due(name string, now time.Time) time.Duration { return t.retryOf(name).due.Sub(now) }
+
 // TestACorrectionEndsTheWait: the claim would be tried again a day later.
 func TestACorrectionEndsTheWait(t *testing.T) {
 	annotate := func(name string) func(*world, *process) {
@@ -194,7 +197,7 @@ func TestCorrectionOf(t *testing.T) {
 func TestManyCorrectionsEndNotManyWaits(t *testing.T) {
 	const name, least = "pvc-u1", 10 * time.Second
 	tracker, now := newTracker(), time.Unix(1e9, 0)
-	if tracker.hasten(name, now, least); len(tracker.again) > 0 {
+	if tracker.hasten(name, now, least); len(tracker.of) > 0 {
 		t.Error("a name that is not known is remembered")
 	}
 	for i, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
@@ -208,8 +211,8 @@ func TestManyCorrectionsEndNotManyWaits(t *testing.T) {
 		t.Errorf("with another node it waits for %v", wait)
 	}
 	now = now.Add(time.Minute)
-	if tracker.failed(name, now, time.Second, time.Hour); tracker.again[name].count != 4 {
-		t.Errorf("%d failures are known, want 4", tracker.again[name].count)
+	if tracker.failed(name, now, time.Second, time.Hour); tracker.retryOf(name).count != 4 {
+		t.Errorf("%d failures are known, want 4", tracker.retryOf(name).count)
 	}
 }
 

@@ -20,6 +20,6 @@
 // claim is gone. Its reclaim policy then decides.
 //
 // observe.go gathers what is known about one volume name, the engine (internal/engine/provisioning) names the next
-// step, and execute.go carries it out and adds what was learned. The library's workers (library.go, internal/library)
-// make the first attempt; finish.go continues with every entry that is still open after that.
+// step, and execute.go carries it out and adds what was learned. The library (library.go, internal/library) says which
+// claims want a volume; the workers of one queue (try.go) make every try.
 package provision

@@ -9,10 +9,11 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -88,21 +89,32 @@ func (w *run) buildRequest(ctx context.Context) error {
 		return reasons.Because(provisioning.ReasonFailed,
 			errors.New("too little is known about the claim to build a request"))
 	}
-	want := request.Options{Claim: w.claim}
-	if w.wanted != nil {
-		want.Class, want.Node = w.wanted.class, w.wanted.node
-	} else if want.Class = w.classOf(w.claim); want.Class == nil {
-		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist",
-			util.GetPersistentVolumeClaimClass(w.claim)))
-	}
-	built, err := w.requests.Build(ctx, want)
+	node, err := w.selectedNode(ctx)
 	if err != nil {
-		w.reschedule = w.wanted != nil && request.RemediationOf(err) == request.RemediationReschedule
+		return reasons.Because(w.failure(), err)
+	}
+	built, err := w.requests.Build(ctx, request.Options{Claim: w.claim, Class: w.wanted, Node: node})
+	if err != nil {
+		w.reschedule = request.RemediationOf(err) == request.RemediationReschedule
 		return reasons.Because(w.failure(), err)
 	}
 	built.DriverVersion = w.version()
 	w.built, w.prepared = built, nil
 	return nil
+}
+
+// selectedNode reads the node that is selected for the claim, nil for none. One that is gone is given back to the
+// scheduler. A node that provisions for itself knows itself.
+func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
+	name := w.claim.Annotations[caches.AnnSelectedNode]
+	if name == "" || w.cfg.Local != nil {
+		return nil, nil
+	}
+	if node, err = w.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+		w.reschedule = kube.Absent(err, v1.Resource("nodes"), name)
+		return nil, fmt.Errorf("failed to get target node: %w", err)
+	}
+	return node, nil
 }
 
 // prepared is what a request is sent with besides what the log has of it.
@@ -319,9 +331,6 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 	case exists:
 		w.assumed.Forget(name)
 		w.learn(done, provisioning.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
-		if w.facts.PV.Names(w.facts.Record.Handle) {
-			w.track.stored = stored
-		}
 		return nil
 	}
 	w.learn(done, provisioning.Reply{Class: errclass.Done}, began)
@@ -331,7 +340,6 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 
 // assume shows a stored PersistentVolume until the watch does.
 func (w *run) assume(stored *v1.PersistentVolume) {
-	w.track.stored = stored
 	w.assumed.Put(stored)
 	if shown, found := w.volumes.Get(stored.Name); found {
 		w.assumed.Drop(shown) // the watch was faster

@@ -40,11 +40,12 @@ func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	}
 }
 
+// Its end is noticed at once.
 func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
 	w := newWorld(t)
 	w.pvInTheWay(driverName, "u0")
 	events := record.NewFakeRecorder(100)
-	w.start(Config{Events: events})
+	w.make(Config{Events: events}).waitsLong().start()
 	w.makeClaim()
 	<-events.Events
 	if len(w.recorded()) > 0 {

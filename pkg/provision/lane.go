@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// slowTry is how long a try may keep a worker of our own queue. Names that kept one for longer, or whose driver did not
-// answer in time, are worked on in a lane of their own: otherwise the volumes of a storage system that hangs would keep
-// all workers, and a claim whose first call failed would wait for them.
+// slowTry is how long a try may keep a worker. Names that kept one for longer, or whose driver did not answer in time,
+// are worked on in a lane of their own: otherwise the volumes of a storage system that hangs would keep all workers,
+// and new claims would wait for them.
 const slowTry = time.Second
 
 // isSlow reports whether a try that failed kept a worker for long.

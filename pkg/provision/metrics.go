@@ -19,7 +19,7 @@ type metrics struct {
 }
 
 // newMetrics returns metrics that call working, log and now when they are read.
-func newMetrics(driver string, working func() int, log func() inflight.Stats, now func() time.Time) *metrics {
+func newMetrics(driver string, working func() int64, log func() inflight.Stats, now func() time.Time) *metrics {
 	labels := prometheus.Labels{"driver_name": driver}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: labels, Help: help})

@@ -257,7 +257,7 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 	if r.facts.First || r.facts.Wanted || r.facts.Composed {
 		t.Errorf("a claim from before that nobody asks for: %+v", r.facts)
 	}
-	log.takenOver, r.wanted, r.built = time.Unix(-1e9, 0), &wanted{}, mustBuild(t)
+	log.takenOver, r.wanted, r.built = time.Unix(-1e9, 0), &storagev1.StorageClass{}, mustBuild(t)
 	since := claimAt("1", func(c *v1.PersistentVolumeClaim) { c.CreationTimestamp.Time = time.Now() })
 	r.claims.ClaimCache = cacheOf{claimsOf{since}, oneClaim{}}
 	if r.observe(); !r.facts.First || !r.facts.Wanted || !r.facts.Composed {
@@ -344,7 +344,7 @@ func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
 	}
 }
 
-func TestAPVThatExistsIsTheOneToReportOnlyIfItNamesTheVolume(t *testing.T) {
+func TestAPVThatExistsIsTheClaimsOnlyIfItNamesTheVolume(t *testing.T) {
 	for handle, names := range map[string]bool{"vol-1": true, "vol-0": false} {
 		r, log := observing(t, Config{}, nil, pvsOf{})
 		request := mustBuild(t)
@@ -357,8 +357,8 @@ func TestAPVThatExistsIsTheOneToReportOnlyIfItNamesTheVolume(t *testing.T) {
 		if err := r.storePV(t.Context(), provisioning.StorePV, "pvc-u1"); err != nil {
 			t.Fatal(err)
 		}
-		if (r.track.stored != nil) != names {
-			t.Errorf("one of %s: reported %t", handle, r.track.stored != nil)
+		if got := r.facts.PV.Names("vol-1"); got != names {
+			t.Errorf("one of %s: it names the volume: %t", handle, got)
 		}
 	}
 }

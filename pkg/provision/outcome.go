@@ -13,8 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
-// The outcome of each try is counted and recorded here, whether the library or our own queue began the try. The
-// library is told that it has nothing to record.
+// The outcome of each try is counted and recorded here. The library is told that it has nothing to record.
 
 // Reasons of the Events of the normal course, which are those of sig-storage-lib-external-provisioner.
 const (
@@ -66,15 +65,10 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		}
 		w.recorder.ReportFailure(ctx, w.eventOn(), reason, err, true)
 	}
-	now := w.cfg.Clock.Now()
-	w.tracker.failed(w.name, now, w.firstDelay(err), w.longestDelay(err))
-	if isSlow(err, now.Sub(w.began)) {
-		w.tracker.slowly(w.name)
-	}
-	if w.building {
-		w.tracker.failedToBuild(w.name)
-	}
-	return w.tracker.changedSince(w.name, w.began, now, correctedRetries*w.cfg.RetryStart)
+	slow := isSlow(err, w.cfg.Clock.Since(w.began))
+	wait := w.again(w.firstDelay(err), w.longestDelay(err))
+	w.tracker.mark(w.name, slow, w.building)
+	return wait
 }
 
 // waits reports why a try ended without a volume and without an error.

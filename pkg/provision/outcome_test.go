@@ -90,9 +90,8 @@ func (r *told) with(reason string) (found []string) {
 	return found
 }
 
-// TestASuccessIsCountedWhoeverFinishedIt: the library makes the first try, and our own queue those after a call whose
-// outcome is in doubt.
-func TestASuccessIsCountedWhoeverFinishedIt(t *testing.T) {
+// TestASuccessIsCountedOnce, whichever try it is.
+func TestASuccessIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails func(*world)
 		want  outcomes
@@ -282,7 +281,7 @@ func TestAReadThatFailedWasNotSlow(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "gone")
 	})
 	w.wait("it waits", func() bool { return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 })
-	if slow, failures := p.provisioner.tracker.isSlow("pvc-u1"); slow || failures != 1 {
-		t.Errorf("slow %t after %d failures", slow, failures)
+	if last := p.provisioner.tracker.retryOf("pvc-u1"); last.slow || !last.unbuilt || last.count != 1 {
+		t.Errorf("known of it is %+v", last)
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
@@ -14,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
+// run is one try for a volume name, from its wake-up to the next wait.
 type run struct {
 	*Controller
 	name     string
@@ -23,8 +22,10 @@ type run struct {
 	// claim is as the cache has it, nil if it is gone, or claims are not watched.
 	claim *v1.PersistentVolumeClaim
 	facts provisioning.Facts
-	// wanted is what the claim's volume is asked for with, nil if nobody asks.
-	wanted *wanted
+	// wanted is the class that the claim's volume is asked for with, nil if it is not asked for.
+	wanted *storagev1.StorageClass
+	// resumed: the entry was open when the try began.
+	resumed bool
 	// built is the request that is not in the log yet. prepared is what the request is sent with that was prepared in
 	// this run.
 	built    *inflight.Request
@@ -38,24 +39,10 @@ type run struct {
 	class, source string
 }
 
-// wanted is what a volume is asked for with besides its claim.
-type wanted struct {
-	class *storagev1.StorageClass
-	node  *v1.Node
-}
-
-// work decides and acts until there is nothing to do now, or something fails, and returns the last decision. Both the
-// library and our own queue call it, so what follows from the end of a session is theirs.
+// work decides and acts until there is nothing to do now, or something fails, and returns the last decision.
 func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
 	session := &session{run: w}
 	defer w.end()
-	if w.began.IsZero() {
-		w.began = w.cfg.Clock.Now()
-	}
-	if w.log.State(w.name) != inflight.Open {
-		w.track.since = w.began
-	}
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
 	return session.last, session.err
 }

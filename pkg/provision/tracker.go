@@ -1,7 +1,7 @@
 package provision
 
 import (
-	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
@@ -16,10 +17,12 @@ import (
 // track is what this process remembers about one volume name.
 type track struct {
 	progress
-	turn chan struct{}
+	retry
+	// claims want a volume of this name. They are several where a name has few characters of the claim's UID.
+	claims []key
 }
 
-// progress is what this process remembers about an entry. Whoever has taken the track may read and change it.
+// progress is what this process remembers about an entry. It is the matter of the worker that has the name.
 type progress struct {
 	// entry is the open entry as this process wrote or read it, and record what was learned about it.
 	entry  inflight.Entry
@@ -29,8 +32,6 @@ type progress struct {
 	pv   *v1.PersistentVolume
 	// holds is the UID of the source that was protected.
 	holds types.UID
-	// stored is the PersistentVolume as the API server stored it.
-	stored *v1.PersistentVolume
 	// since is when the try began that opened the entry; zero where another process did. storing: this process has
 	// sent the PersistentVolume, and counted: the volume is counted as provisioned.
 	since            time.Time
@@ -39,23 +40,6 @@ type progress struct {
 
 // close forgets what belongs to the entry.
 func (t *track) close() { t.progress = progress{} }
-
-// tracker has the tracks of all volume names that this process works on, and when each is tried again. It is safe
-// for concurrent use.
-type tracker struct {
-	mu    sync.Mutex
-	of    map[string]*track
-	again map[string]retry
-	// volumes are the names of the volumes of claims, where an open entry has another one than claims get now:
-	// the prefix of the names may have changed since.
-	volumes map[types.UID]string
-	// claims are the claims of these volumes.
-	claims map[string]types.UID
-	// ended are the claims without a volume for which an entry was closed.
-	ended map[types.UID]bool
-	// missed are the names that tryTake came for while another worker had the turn.
-	missed map[string]bool
-}
 
 // retry is when a name is tried again.
 type retry struct {
@@ -70,49 +54,20 @@ type retry struct {
 	changed, hastened time.Time
 }
 
+// tracker has the tracks of all volume names that this process works on. It is safe for concurrent use, and its mutex
+// guards all of a track but its progress.
+type tracker struct {
+	mu sync.Mutex
+	of map[string]*track
+	// volumes are the names of the volumes of claims, where an open entry has another one than claims get now:
+	// the prefix of the names may have changed since.
+	volumes map[types.UID]string
+	// ended are the claims without a volume for which an entry was closed.
+	ended map[types.UID]bool
+}
+
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, again: map[string]retry{}, volumes: map[types.UID]string{},
-		claims: map[string]types.UID{}, ended: map[types.UID]bool{}, missed: map[string]bool{}}
-}
-
-// take waits for the name's turn: no two workers are at work on one name. giveBack ends it, and reports whether
-// tryTake came meanwhile.
-func (t *tracker) take(ctx context.Context, name string) (_ *track, giveBack func() (missed bool), err error) {
-	for {
-		one := t.get(name)
-		select {
-		case one.turn <- struct{}{}:
-		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
-		}
-		if t.get(name) == one {
-			return one, func() bool { return t.giveBack(name, one) }, nil
-		}
-		<-one.turn // it was forgotten meanwhile
-	}
-}
-
-// tryTake is take for a worker that does not wait. nil: another one has the turn, whose giveBack reports it.
-func (t *tracker) tryTake(name string) (_ *track, giveBack func() (missed bool)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.locked(name)
-	select {
-	case one.turn <- struct{}{}:
-		return one, func() bool { return t.giveBack(name, one) }
-	default:
-		t.missed[name] = true
-		return nil, nil
-	}
-}
-
-func (t *tracker) giveBack(name string, one *track) (missed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	<-one.turn
-	missed = t.missed[name]
-	delete(t.missed, name)
-	return missed
+	return &tracker{of: map[string]*track{}, volumes: map[types.UID]string{}, ended: map[types.UID]bool{}}
 }
 
 func (t *tracker) get(name string) *track {
@@ -124,26 +79,60 @@ func (t *tracker) get(name string) *track {
 // locked is get for who holds t.mu.
 func (t *tracker) locked(name string) *track {
 	if t.of[name] == nil {
-		t.of[name] = &track{turn: make(chan struct{}, 1)}
+		t.of[name] = &track{}
 	}
 	return t.of[name]
 }
 
-// forget ends what is remembered about a name. The caller has taken its track.
-func (t *tracker) forget(name string) {
+// want notes that a claim wants a volume of this name.
+func (t *tracker) want(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.of, name)
-	delete(t.again, name)
-	delete(t.volumes, t.claims[name])
-	delete(t.claims, name)
+	if one := t.locked(name); !slices.Contains(one.claims, claim) {
+		one.claims = append(one.claims, claim)
+	}
 }
 
 // note notes whose volume an entry is.
 func (t *tracker) note(entry inflight.Entry) {
+	t.want(entry.Volume, keyOfEntry(entry))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.volumes[entry.Claim.UID], t.claims[entry.Volume] = entry.Volume, entry.Claim.UID
+	t.volumes[entry.Claim.UID] = entry.Volume
+}
+
+// claimsOf returns the claims that want a volume of this name, in the order in which they came.
+func (t *tracker) claimsOf(name string) []key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if one := t.of[name]; one != nil {
+		return slices.Clone(one.claims)
+	}
+	return nil
+}
+
+// leave notes that a claim wants no volume of this name any more. A name that no claim is left of is forgotten.
+func (t *tracker) leave(name string, claim key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.volumes, claim.uid)
+	if one := t.of[name]; one != nil {
+		one.claims = slices.DeleteFunc(one.claims, func(k key) bool { return k == claim })
+	}
+	t.forgetLocked(name)
+}
+
+// forget ends what is remembered about a name, unless a claim wants its volume. The caller is its worker.
+func (t *tracker) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked(name)
+}
+
+func (t *tracker) forgetLocked(name string) {
+	if one := t.of[name]; one != nil && len(one.claims) == 0 {
+		delete(t.of, name)
+	}
 }
 
 // volumeOf returns the name of the volume that an earlier process has begun for a claim.
@@ -179,32 +168,34 @@ func (t *tracker) over(claim types.UID) {
 func (t *tracker) knows(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.of[name] != nil || t.claims[name] != "" || t.again[name].count > 0
+	return t.of[name] != nil
 }
 
-// claimOf returns whose volume it is, empty if that is not known.
-func (t *tracker) claimOf(name string) types.UID {
+// retryOf returns when a name is tried again, zero for one that is not known.
+func (t *tracker) retryOf(name string) retry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.claims[name]
-}
-
-// failed notes a failure and returns the delay until the name is tried again: first, doubled each time, at most most.
-func (t *tracker) failed(name string, now time.Time, first, most time.Duration) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	delay := min(first, most)
-	for range r.count {
-		if delay >= most/2 {
-			delay = most
-			break
-		}
-		delay *= 2
+	if one := t.of[name]; one != nil {
+		return one.retry
 	}
-	r.due, r.count, r.slow, r.unbuilt = now.Add(delay), r.count+1, false, false
-	t.again[name] = r
-	return delay
+	return retry{}
+}
+
+// failed notes a failure. The name is tried again after first, doubled each time, at most most.
+func (t *tracker) failed(name string, now time.Time, first, most time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &t.locked(name).retry
+	r.due = now.Add(controller.Backoff{First: first, Max: most}.Delay(r.count))
+	r.count, r.slow, r.unbuilt = r.count+1, false, false
+}
+
+// mark notes of the last try of the name that it kept a worker for long, or failed before there was a request.
+func (t *tracker) mark(name string, slow, unbuilt bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &t.locked(name).retry
+	r.slow, r.unbuilt = slow, unbuilt
 }
 
 // hasten ends the wait of a name at once, or so long after the last time that it did. A name that is not known has
@@ -212,16 +203,14 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 func (t *tracker) hasten(name string, now time.Time, least time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, failed := t.again[name]
-	if !failed && t.of[name] == nil {
-		return
+	if one := t.of[name]; one != nil {
+		one.changed = now
+		one.hasten(now, least)
 	}
-	r.changed = now
-	t.again[name] = r.hasten(now, least)
 }
 
 // hasten ends the wait at once, or so long after the last time.
-func (r retry) hasten(now time.Time, least time.Duration) retry {
+func (r *retry) hasten(now time.Time, least time.Duration) {
 	due := now
 	if soonest := r.hastened.Add(least); least > 0 && !r.hastened.IsZero() && soonest.After(now) {
 		due = soonest
@@ -229,7 +218,6 @@ func (r retry) hasten(now time.Time, least time.Duration) retry {
 	if r.due.After(due) {
 		r.due, r.hastened = due, due
 	}
-	return r
 }
 
 // changedSince ends the wait of a name if something was changed since then: its last try has not seen it. It returns
@@ -237,62 +225,21 @@ func (r retry) hasten(now time.Time, least time.Duration) retry {
 func (t *tracker) changedSince(name string, began, now time.Time, least time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.again[name]
+	r := &t.locked(name).retry
 	if r.changed.After(began) {
-		r = r.hasten(now, least)
-		t.again[name] = r
+		r.hasten(now, least)
 	}
 	return max(0, r.due.Sub(now))
-}
-
-// failedToBuild notes that the last try of the name failed before there was a request.
-func (t *tracker) failedToBuild(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	r.unbuilt = true
-	t.again[name] = r
 }
 
 // notBuilt returns the names whose last try failed before there was a request.
 func (t *tracker) notBuilt() (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, r := range t.again {
-		if r.unbuilt {
+	for name, one := range t.of {
+		if one.unbuilt {
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// slowly notes that the last try of the name kept a worker for long.
-func (t *tracker) slowly(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	r.slow = true
-	t.again[name] = r
-}
-
-// isSlow reports whether the last try of the name kept a worker for long, and how often in a row it failed.
-func (t *tracker) isSlow(name string) (slow bool, failures int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.again[name]
-	return r.slow, r.count
-}
-
-// due returns how long the name has to wait until its next try.
-func (t *tracker) due(name string, now time.Time) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return max(0, t.again[name].due.Sub(now))
-}
-
-// freely lets the name be tried again at once.
-func (t *tracker) freely(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.again, name)
 }

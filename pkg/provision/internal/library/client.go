@@ -3,7 +3,6 @@ package library
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -57,18 +56,14 @@ func (noEvents) PatchWithEventNamespace(event *v1.Event, _ []byte) (*v1.Event, e
 	return event, nil
 }
 
-// volumeInformer shows the library the PVs that are there and reports none: an event would
-// have it delete volumes.
+// volumeInformer shows the library no PV: an event would have it delete volumes.
 type volumeInformer struct {
 	// SharedInformer is never run.
 	cache.SharedInformer
-	store  volumeStore
-	synced func() bool
 }
 
-func newVolumeInformer(synced func() bool, stored func(types.UID) bool) volumeInformer {
-	idle := cache.NewSharedInformer(&cache.ListWatch{}, &v1.PersistentVolume{}, 0)
-	return volumeInformer{idle, volumeStore{idle.GetStore(), stored}, synced}
+func newVolumeInformer() volumeInformer {
+	return volumeInformer{cache.NewSharedInformer(&cache.ListWatch{}, &v1.PersistentVolume{}, 0)}
 }
 
 // AddEventHandlerWithResyncPeriod takes a handler that is called with nothing: volumes are deleted elsewhere.
@@ -78,24 +73,8 @@ func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEv
 	return i.AddEventHandler(handler)
 }
 
-func (i volumeInformer) GetStore() cache.Store { return i.store }
-func (i volumeInformer) HasSynced() bool       { return i.synced() }
-
-// volumeStore answers whether a claim's PV is there: in our cache, or stored a moment ago. Without the
-// latter, each patch of a claim would have the library ask for its volume once more. The library
-// asks by the name that it would give.
-type volumeStore struct {
-	cache.Store
-	stored func(claim types.UID) bool
-}
-
-func (s volumeStore) GetByKey(key string) (any, bool, error) {
-	uid, found := strings.CutPrefix(key, "pvc-")
-	if !found || !s.stored(types.UID(uid)) {
-		return nil, false, nil
-	}
-	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: key}}, true, nil
-}
+// HasSynced reports that the library may begin.
+func (volumeInformer) HasSynced() bool { return true }
 
 // claimInformer gives the library those claims only that it may have to provision, and whole: it
 // writes what it found here.

@@ -1,0 +1,144 @@
+package provision
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// One queue of volume names has every try: the first one for a claim that the library asks for, those that follow, and
+// those that settle what is in flight, also when the claim is gone.
+
+// try works on one volume name, and says when the next try is due. The queue never has two workers on one name.
+func (p *Controller) try(ctx context.Context, name string) controller.Result {
+	defer p.nextSlow()
+	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
+	if wait := last.due.Sub(now); wait > 0 {
+		return controller.After(wait)
+	}
+	if last.slow {
+		if !p.slow.enter(name, last.count) {
+			return controller.Done() // nextSlow brings it back
+		}
+		defer p.slow.leave()
+	}
+	w := &run{Controller: p, name: name, began: now}
+	if !w.choose(ctx) {
+		p.tracker.forget(name)
+		return controller.Done()
+	}
+	p.trying.Add(1)
+	defer p.trying.Add(-1)
+	w.track = p.tracker.get(name)
+	if !w.resumed {
+		w.track.since = now
+		defer w.announceStart(w.claimOf(w.claim))()
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
+	d, err := w.work(ctx)
+	return w.ended(ctx, d, err)
+}
+
+// nextSlow has a slow name worked on while there is room for it: one that was to be worked on may have needed none.
+func (p *Controller) nextSlow() {
+	if next, found := p.slow.next(); found {
+		p.queue.Add(next)
+	}
+}
+
+// choose has the run work for the claim of the open entry, else for the first claim that wants the volume. It reports
+// false if there is none.
+func (w *run) choose(ctx context.Context) bool {
+	entry, state := w.log.Get(w.name)
+	if w.resumed = state == inflight.Open; w.resumed {
+		w.claimKey = keyOfEntry(entry)
+		w.want(ctx)
+		return true
+	}
+	for _, w.claimKey = range w.tracker.claimsOf(w.name) {
+		w.want(ctx)
+		switch {
+		case w.claim == nil || w.claim.Spec.VolumeName != "" || w.claim.DeletionTimestamp != nil || w.stored(w.claim.UID):
+			w.leave()
+		case w.wanted != nil:
+			return true
+		}
+	}
+	return false
+}
+
+// want has the claim's volume asked for with the class that it has now, if it wants one.
+func (w *run) want(ctx context.Context) {
+	if w.claim = w.claims.WholeByUID(w.claimKey.uid); w.claim != nil && w.wants(ctx, w.claim) {
+		w.wanted = w.classOf(w.claim)
+	}
+}
+
+// leave forgets the claim, which gets no other volume of this name.
+func (w *run) leave() {
+	w.recorder.Forget(w.claimKey.uid)
+	w.recorder.Forget(types.UID(w.name)) // of the Events on the Lease
+	if w.claims.WholeByUID(w.claimKey.uid) == nil {
+		w.tracker.over(w.claimKey.uid) // it was bound, or gone, before its entry was closed
+	}
+	w.tracker.leave(w.name, w.claimKey)
+}
+
+// ended ends a try, and says when the next one is due. How often the name failed stays known until the claim has its
+// volume, or is gone.
+func (w *run) ended(ctx context.Context, d provisioning.Decision, err error) controller.Result {
+	others := request.RemediationOf(err) == request.RemediationIgnore && w.log.State(w.name) != inflight.Open
+	switch {
+	case others, err == nil && (d.Done || d.Reason == provisioning.ReasonStored):
+		if w.resumed && err == nil && d.Reason == provisioning.ReasonStored {
+			w.metrics.finished.Inc()
+		}
+		if w.leave(); w.tracker.knows(w.name) {
+			w.queue.Add(w.name) // for the next claim
+		}
+		return controller.Done()
+	case err != nil:
+		return controller.After(w.fail(ctx, err))
+	}
+	w.waits(ctx, d.Reason)
+	switch {
+	case d.Reason == provisioning.ReasonNotQuiet:
+		return controller.After(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
+	case d.Action == provisioning.CloseEntry: // the claim may want another volume
+		return controller.After(w.again(w.cfg.RetryStart, w.cfg.RetryMax))
+	}
+	return w.retries().Retry()
+}
+
+// again counts a failure, and returns how long the next try has to wait: first, doubled each time, at most most. A
+// change since the try began ends the wait.
+func (w *run) again(first, most time.Duration) time.Duration {
+	now := w.cfg.Clock.Now()
+	w.tracker.failed(w.name, now, first, most)
+	return w.tracker.changedSince(w.name, w.began, now, correctedRetries*w.cfg.RetryStart)
+}
+
+// deselect asks the scheduler for another node.
+func (w *run) deselect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return w.cluster.selectNode(ctx, w.claim, "")
+}
+
+// firstDelay is longer for what a person has to change first.
+func (p *Controller) firstDelay(err error) time.Duration {
+	class, remedy := errclass.Of(err), request.RemediationOf(err)
+	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted ||
+		remedy == request.RemediationChange || remedy == request.RemediationDiscard {
+		return 10 * p.cfg.RetryStart
+	}
+	return p.cfg.RetryStart
+}

@@ -1,0 +1,120 @@
+package provision
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// TestTheNextClaimOfANameGetsItsTurn when the one before is gone.
+func TestTheNextClaimOfANameGetsItsTurn(t *testing.T) {
+	w := newWorld(t)
+	w.orders.characters = 2
+	refused := refusal(t, invalid, request.RemediationChange)
+	w.orders.refuse = func(o request.Options) error {
+		if o.Claim.Name == "first" {
+			return refused
+		}
+		return nil
+	}
+	p := w.start(Config{}).provisioner
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "first", "u1-first" })
+	w.wait("the first is refused", func() bool { return p.tracker.retryOf("pvc-u1").count > 0 })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-second" })
+	w.wait("the second is known", func() bool { return len(p.tracker.claimsOf("pvc-u1")) == 2 })
+	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	w.wait("the second is provisioned", w.provisioned)
+	if owner := w.pv().Spec.ClaimRef.UID; owner != "u1-second" {
+		t.Errorf("the PV is %q's", owner)
+	}
+}
+
+// TestAClaimThatComesMeanwhileIsNotForgotten: the worker of its name has found nothing to do a moment before.
+func TestAClaimThatComesMeanwhileIsNotForgotten(t *testing.T) {
+	tracker, first, second := newTracker(), key{"ns", "a", "u1"}, key{"ns", "b", "u2"}
+	tracker.want("pvc-u", first)
+	tracker.want("pvc-u", first)
+	tracker.want("pvc-u", second)
+	tracker.leave("pvc-u", first)
+	if tracker.forget("pvc-u"); len(tracker.claimsOf("pvc-u")) != 1 || tracker.claimsOf("pvc-u")[0] != second {
+		t.Errorf("known are %v", tracker.claimsOf("pvc-u"))
+	}
+	if tracker.leave("pvc-u", second); tracker.knows("pvc-u") {
+		t.Error("a name without a claim is known")
+	}
+}
+
+// TestAClassOfAnotherDriverIsNotAskedFor: it was created anew since the library asked for the claim.
+func TestAClassOfAnotherDriverIsNotAskedFor(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(errclass.Refused))
+	p := w.start(Config{}).provisioner
+	w.makeClaim()
+	w.wait("it waits for its next try", func() bool { return w.count("close entry") > 0 })
+	claim := p.claims.WholeByUID("u1")
+	if !p.wants(t.Context(), claim) {
+		t.Fatal("its own driver's class is not asked for")
+	}
+	w.deleteClass()
+	_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "another.example.com"}, metav1.CreateOptions{})
+	w.must(err)
+	w.wait("the class is seen", func() bool {
+		class := p.classOf(claim)
+		return class != nil && class.Provisioner == "another.example.com"
+	})
+	if p.wants(t.Context(), claim) {
+		t.Error("another driver's class is asked for")
+	}
+}
+
+// TestASlowNameWaitsForItsLane, also where it has no entry.
+func TestASlowNameWaitsForItsLane(t *testing.T) {
+	p := newWorld(t).make(Config{}).provisioner
+	p.tracker.want("pvc-u1", key{"ns", "data", "u1"})
+	p.tracker.mark("pvc-u1", true, false)
+	p.slow.inside = p.slow.limit
+	if got := p.try(t.Context(), "pvc-u1"); got != controller.Done() || len(p.slow.waiting) != 1 {
+		t.Errorf("%+v, %v wait", got, p.slow.waiting)
+	}
+}
+
+// TestStopLetsATryEnd, and begins no other.
+func TestStopLetsATryEnd(t *testing.T) {
+	w := newWorld(t)
+	calling, answer := make(chan struct{}), make(chan struct{})
+	w.call = func(string) error {
+		calling <- struct{}{}
+		<-answer
+		return nil
+	}
+	p := w.make(Config{})
+	ended := make(chan error, 1)
+	go func() { ended <- p.provisioner.Run(t.Context()) }()
+	w.wait("it works", p.provisioner.working)
+	w.makeClaim()
+	<-calling
+	if n := p.provisioner.trying.Load(); n != 1 {
+		t.Errorf("%d tries are in progress, want 1", n)
+	}
+	p.provisioner.Stop()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.wait("the next claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u2") != nil })
+	close(answer)
+	select {
+	case err := <-ended:
+		w.must(err)
+	case <-time.After(patience):
+		t.Fatal("Run does not return")
+	}
+	if p.log.removals.Wait(); !w.provisioned() || w.count("create volume") != 1 {
+		t.Errorf("records %q", w.recorded())
+	}
+}
