@@ -54,6 +54,12 @@ type (
 		Count    int               `json:"count,omitempty"`
 		Segments map[string]string `json:"segments,omitempty"`
 	}
+	// storedChunk has a column of values for each key: values of one key resemble each other, so that they compress
+	// better than whole topologies do. A column has Count values, nil for a topology without the key.
+	storedChunk struct {
+		Count   int                  `json:"count"`
+		Columns map[string][]*string `json:"columns"`
+	}
 )
 
 // chunk is a part of a requisite list.
@@ -109,13 +115,11 @@ func (c *chunks) of(names []string, topologies []*csi.Topology) (string, chunk, 
 		one, _ := known.(chunk)
 		return hash, one, nil
 	}
-	list := make([]map[string]string, len(topologies))
 	one := chunk{topologies: make([]*csi.Topology, len(topologies))}
 	for i, topology := range topologies {
-		list[i] = segmentsOf(topology)
 		one.topologies[i] = &csi.Topology{Segments: maps.Clone(topology.GetSegments())}
 	}
-	value, err := json.Marshal(list)
+	value, err := json.Marshal(columnsOf(topologies))
 	if err != nil {
 		return "", chunk{}, err
 	}
@@ -167,20 +171,59 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	if err != nil {
 		return chunk{}, err
 	}
-	var list []map[string]string
-	if err := json.Unmarshal(data, &list); err != nil {
+	var stored storedChunk
+	if err := json.Unmarshal(data, &stored); err != nil {
 		return chunk{}, err
 	}
-	names := make([]string, len(list))
-	topologies := make([]*csi.Topology, len(list))
-	for i, segments := range list {
-		names[i], topologies[i] = canonical(segments), &csi.Topology{Segments: segments}
+	topologies, err := stored.topologies()
+	if err != nil {
+		return chunk{}, err
+	}
+	names := make([]string, len(topologies))
+	for i, topology := range topologies {
+		names[i] = canonical(topology.GetSegments())
 	}
 	is, one, err := c.of(names, topologies)
 	if err == nil && is != hash {
 		err = errors.New("its content has another hash")
 	}
 	return one, err
+}
+
+// columnsOf returns the stored form of topologies.
+func columnsOf(topologies []*csi.Topology) storedChunk {
+	s := storedChunk{Count: len(topologies), Columns: map[string][]*string{}}
+	for i, topology := range topologies {
+		for key, value := range topology.GetSegments() {
+			if s.Columns[key] == nil {
+				s.Columns[key] = make([]*string, len(topologies))
+			}
+			s.Columns[key][i] = &value
+		}
+	}
+	return s
+}
+
+// topologies returns the topologies of their stored form.
+func (s storedChunk) topologies() ([]*csi.Topology, error) {
+	if s.Count < 0 || s.Count > chunkMax {
+		return nil, fmt.Errorf("%d topologies", s.Count)
+	}
+	all := make([]*csi.Topology, s.Count)
+	for i := range all {
+		all[i] = &csi.Topology{Segments: map[string]string{}}
+	}
+	for key, column := range s.Columns {
+		if len(column) != s.Count {
+			return nil, fmt.Errorf("%d values of key %q for %d topologies", len(column), key, s.Count)
+		}
+		for i, value := range column {
+			if value != nil {
+				all[i].Segments[key] = *value
+			}
+		}
+	}
+	return all, nil
 }
 
 // runs returns preferred topologies as runs of the requisite list, of which at has the indexes.

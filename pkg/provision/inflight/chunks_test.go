@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,6 +54,16 @@ func onNodes(volume string, places []*csi.Topology, first int) Entry {
 func TestRequirementsAreStoredOnce(t *testing.T) {
 	places := nodes(1200)
 	outside := &csi.Topology{Segments: map[string]string{"zone": "x"}}
+	var mixed []*csi.Topology
+	for i := range 20 {
+		segments := map[string]string{}
+		for bit, key := range []string{"zone", "rack", "node", ""} {
+			if i&(1<<bit) != 0 {
+				segments[key] = strings.Repeat("<\x00\"", i%3) // the empty string among them
+			}
+		}
+		mixed = append(mixed, &csi.Topology{Segments: segments})
+	}
 	for name, r := range map[string]*csi.TopologyRequirement{
 		"none":                     nil,
 		"an empty one":             {},
@@ -66,6 +77,8 @@ func TestRequirementsAreStoredOnce(t *testing.T) {
 		"a place twice":            {Requisite: slices.Concat(places, places), Preferred: slices.Concat(places, places)},
 		"a place without segments": {Requisite: append(slices.Clone(places), &csi.Topology{}),
 			Preferred: []*csi.Topology{{}}},
+		"no place has segments":      {Requisite: slices.Repeat([]*csi.Topology{{}}, inlineTopologies+1)},
+		"places with different keys": {Requisite: slices.Concat(places, mixed), Preferred: slices.Concat(mixed, places)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
@@ -147,6 +160,10 @@ func TestWrongChunksAreRefused(t *testing.T) {
 		"no base64":          func(v map[string]string) { v[hashes[0]] = compressed + "?" },
 		"no deflate":         func(v map[string]string) { v[hashes[0]] = compressed + "AAAA" },
 		"no JSON":            func(v map[string]string) { v[hashes[0]] = "x" },
+		"a short column":     func(v map[string]string) { v[hashes[0]] = `{"count":2,"columns":{"a":["1","2"],"b":["1"]}}` },
+		"a long column":      func(v map[string]string) { v[hashes[0]] = `{"count":1,"columns":{"a":["1","2"]}}` },
+		"a negative count":   func(v map[string]string) { v[hashes[0]] = `{"count":-1}` },
+		"a huge count":       func(v map[string]string) { v[hashes[0]] = `{"count":1000000000}` },
 		"a bomb": func(v map[string]string) {
 			v[hashes[0]] = compress([]byte(strings.Repeat("x", maxValue+1)))
 		},
@@ -164,6 +181,27 @@ func TestWrongChunksAreRefused(t *testing.T) {
 			t.Errorf("%s: it is read", name)
 		}
 	}
+}
+
+// FuzzColumns: no JSON makes it panic, and topologies that it is read as are the same once stored.
+func FuzzColumns(f *testing.F) {
+	f.Add(`{"count":2,"columns":{"zone":["a",null],"node":["1","2"]}}`)
+	f.Add(`{"count":-1,"columns":{"zone":[]}}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		var stored storedChunk
+		if json.Unmarshal([]byte(value), &stored) != nil {
+			return
+		}
+		once, err := stored.topologies()
+		if err != nil {
+			return
+		}
+		again, err := columnsOf(once).topologies()
+		if err != nil || !sameRequirement(&csi.TopologyRequirement{Requisite: once},
+			&csi.TopologyRequirement{Requisite: again}) {
+			t.Errorf("%v becomes %v, %v", once, again, err)
+		}
+	})
 }
 
 // TestRoomAtAnySizeOfCluster: with a segment for each node, the log has room for more volumes than there are workers.

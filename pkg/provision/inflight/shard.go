@@ -18,7 +18,7 @@ import (
 // Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the
 // annotations of an object end at 256 KiB in total, so a shard holds over 120 entries and the log a thousand: ten
 // times what the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, chunks take about
-// 32 KiB of a shard. Eight writes at once keep an API server's latency of 10 ms from limiting provisioning, while a
+// 24 KiB of a shard. Eight writes at once keep an API server's latency of 10 ms from limiting provisioning, while a
 // take-over stays at eight reads and eight writes. It is part of the format: a shard that does not note its log's
 // number of shards is of a log of so many.
 const Shards = 8
