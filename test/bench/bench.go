@@ -50,7 +50,7 @@ type family struct {
 // families are all there are, in the order of the report.
 func families() []family {
 	return slices.Concat(countFamilies(), releasedFamilies(), liveFamilies(), backfillFamilies(), latencyFamilies(),
-		scaleFamilies(), podFamilies(), singleNodeFamilies(), idleFamilies())
+		scaleFamilies(), podFamilies(), singleNodeFamilies(), idleFamilies(), inFlightFamilies())
 }
 
 // Names returns the names of all figures in the order of the report.

@@ -62,6 +62,7 @@ func TestGoalsOfFamilies(t *testing.T) {
 		"calls_per_reclaim_claim_first":               "≤ 3.00",
 		"api_calls_per_claim":                         "≤ 10.3",
 		"peak_rss_mib_100000":                         "≤ 116",
+		"in_flight_bytes_growth":                      "≤ 2.00",
 	}
 	got := map[string]string{}
 	for _, f := range families() {
