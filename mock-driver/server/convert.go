@@ -1,8 +1,10 @@
 package server
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -51,12 +53,26 @@ func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	if len(requisite) == 0 {
 		return preferred, nil
 	}
+	// Both lists may have all nodes of a large cluster.
+	known := make(map[string]bool, len(requisite))
+	for _, r := range requisite {
+		known[text(r)] = true
+	}
 	for _, p := range preferred {
-		if !slices.ContainsFunc(requisite, func(r map[string]string) bool { return maps.Equal(r, p) }) {
+		if !known[text(p)] {
 			return nil, invalid("accessibility_requirements: the preferred topology %v is not among the requisite ones", p)
 		}
 	}
 	return slices.Concat(preferred, requisite), nil
+}
+
+// text returns the same text for the same segments, and another one for others.
+func text(segments map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(segments)) {
+		fmt.Fprintf(&b, "%q=%q,", key, segments[key])
+	}
+	return b.String()
 }
 
 func segmentsOf(list []*csi.Topology) []map[string]string {
