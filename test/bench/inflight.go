@@ -55,9 +55,9 @@ const (
 func segments() []int { return []int{3, 100, 1000, 5000} }
 
 func inFlightFamilies() []family {
-	const load = "500 claims (--quick: 100) that 16 users' connections make at once, all of them Bound and deleted then; " +
-		"the driver takes 100 ms for CreateVolume, any number at once, and has 5 minutes for a call; %s. Requests of csi-reclaimer pass a proxy that " +
-		"keeps the bodies of its PUTs to the Leases of the in-flight log, as they are on the wire. "
+	const load = "500 claims (--quick: 100) that 16 users' connections make at once, and that are deleted once all are " +
+		"Bound; the driver takes 100 ms for CreateVolume, any number at once, and has 5 minutes for a call; %s. " +
+		"csi-reclaimer's requests pass a proxy that keeps the bodies of its PUTs to the Leases of the in-flight log. "
 	var figures []report.Figure
 	for _, n := range segments() {
 		at := fmt.Sprintf(load, fmt.Sprintf("%d nodes, each with a topology segment of two keys", n))
