@@ -37,9 +37,11 @@ func settleCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle [VOLUME]...",
 		Short: "End the tries to create volumes whose outcome the driver does not tell",
-		Long: `Removes entries from the in-flight log: csi-reclaimer called CreateVolume for these volumes, and the driver has not
-answered whether it created them. Without its entry, a volume that exists nevertheless is known to the storage system
+		Long: `Has csi-reclaimer drop entries from the in-flight log: it called CreateVolume for these volumes, and the driver has
+not answered whether it created them. Without its entry, a volume that exists nevertheless is known to the storage system
 alone. So look there for the names that this command shows before you answer, and delete the volumes there.
+
+The entries are dropped before csi-reclaimer calls the driver for them again, or when it starts.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
 flight. An entry that changes after it was shown is left as it is.`,
@@ -160,7 +162,7 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
-// settle shows the entries, asks, and removes them.
+// settle shows the entries, asks, and settles them.
 func (o *settleOptions) settle(ctx context.Context, client coordinationv1.LeasesGetter,
 	entries []inflight.Located) error {
 	if len(entries) == 0 {
@@ -192,7 +194,7 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	}
 	settled, failed := 0, []error(nil)
 	for _, lease := range order {
-		if err := o.remove(ctx, client, lease, byLease[lease]); err != nil {
+		if err := o.patch(ctx, client, lease, byLease[lease]); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -201,23 +203,24 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	if o.dryRun == dryRunServer {
 		fmt.Fprintf(o.Out, "%s would be settled (server dry run). Nothing was changed.\n", plural.Count(settled, "volume"))
 	} else {
-		fmt.Fprintf(o.Out, "%s settled.\n", plural.Count(settled, "volume"))
+		fmt.Fprintf(o.Out, "csi-reclaimer drops %s from its log before it calls the driver again, or when it starts.\n",
+			plural.Count(settled, "volume"))
 	}
 	return errors.Join(failed...)
 }
 
-// remove removes entries from a Lease, all or none: only if each still is as it was shown.
-func (o *settleOptions) remove(ctx context.Context, client coordinationv1.LeasesGetter, lease types.NamespacedName,
+// patch adds to a Lease what settles the entries, all or none: only if each still is as it was shown.
+func (o *settleOptions) patch(ctx context.Context, client coordinationv1.LeasesGetter, lease types.NamespacedName,
 	entries []inflight.Located) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
-		Value string `json:"value,omitempty"`
+		Value string `json:"value"`
 	}
 	var patch []operation
 	for _, e := range entries {
-		path := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(e.Annotation)
-		patch = append(patch, operation{"test", path, e.Stored}, operation{"remove", path, ""})
+		key, value := e.Settle()
+		patch = append(patch, operation{"test", pathOf(e.Annotation), e.Stored}, operation{"add", pathOf(key), value})
 	}
 	data, err := json.Marshal(patch)
 	if err != nil {
@@ -236,6 +239,11 @@ func (o *settleOptions) remove(ctx context.Context, client coordinationv1.Leases
 		return fmt.Errorf("settle volumes in Lease %s: %w", lease, err)
 	}
 	return nil
+}
+
+// pathOf returns the JSON pointer to an annotation.
+func pathOf(annotation string) string {
+	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
 }
 
 func showEntries(w io.Writer, entries []inflight.Located, now time.Time) error {

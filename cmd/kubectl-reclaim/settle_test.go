@@ -108,6 +108,23 @@ func (s *leaseServer) inFlight() (volumes []string) {
 	return volumes
 }
 
+// annotations returns the keys of the Leases' annotations that begin with one of these.
+func (s *leaseServer) annotations(prefixes ...string) (keys []string) {
+	leases, err := s.client.CoordinationV1().Leases("").List(s.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, lease := range leases.Items {
+		for key := range lease.Annotations {
+			if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error
@@ -150,25 +167,25 @@ func TestSettle(t *testing.T) {
 	}{
 		"nothing is chosen": {nil, "y\n", all, "name the volumes to settle", nil},
 		"a volume is named": {[]string{"pvc-3"}, "y\n", []string{"pvc-1", "pvc-2", "pvc-4"}, "",
-			[]string{"bank/data", "slow", "1 volume settled"}},
+			[]string{"bank/data", "slow", "drops 1 volume from its log"}},
 		"two volumes are named": {[]string{"pvc-1", "pvc-4"}, "y\n", []string{"pvc-2", "pvc-3"}, "",
-			[]string{"2 volumes settled", "120m"}},
+			[]string{"drops 2 volumes from its log", "120m"}},
 		"one is not in flight": {[]string{"pvc-1", "pvc-9"}, "y\n", all, `volume "pvc-9" is not in flight`,
 			nil},
 		"a namespace": {[]string{"--all"}, "y\n", []string{"pvc-3"}, "",
-			[]string{"3 volumes settled", "look there for these names"}},
+			[]string{"drops 3 volumes from its log", "look there for these names"}},
 		"a class": {[]string{"--storage-class=fast"}, "y\n", []string{"pvc-3", "pvc-4"}, "",
-			[]string{"2 volumes settled"}},
+			[]string{"drops 2 volumes from its log"}},
 		"what is old": {[]string{"--older-than=1h"}, "y\n", []string{"pvc-2", "pvc-3", "pvc-4"}, "",
-			[]string{"1 volume settled"}},
+			[]string{"drops 1 volume from its log"}},
 		"a driver, everywhere": {[]string{"-A", "--all", "--driver=disk.csi.example.com"}, "y\n", []string{"pvc-4"}, "",
-			[]string{"3 volumes settled"}},
+			[]string{"drops 3 volumes from its log"}},
 		"nothing fits": {[]string{"--storage-class=gold"}, "y\n", all, "",
 			[]string{"No such volume is in flight"}},
 		"the answer is no":     {[]string{"pvc-1"}, "n\n", all, "not confirmed", []string{"pvc-1"}},
 		"there is no terminal": {[]string{"pvc-1"}, "", all, "no terminal", []string{"pvc-1"}},
 		"a script": {[]string{"pvc-1", "--yes"}, "", all[1:], "",
-			[]string{"1 volume settled"}},
+			[]string{"drops 1 volume from its log"}},
 		"a dry run": {[]string{"pvc-1", "--dry-run"}, "", all, "",
 			[]string{"would be settled (server dry run)"}},
 		"names and flags":     {[]string{"pvc-1", "--all"}, "y\n", all, "not both", nil},
@@ -208,5 +225,25 @@ func TestSettleKeepsEntriesThatChanged(t *testing.T) {
 	out, err := runIn(t, s, &typing{text: strings.NewReader("y\n")}, "settle", "pvc-1")
 	if err == nil || !strings.Contains(err.Error(), "changed or is gone since it was shown") || len(s.inFlight()) != 4 {
 		t.Errorf("%v, in flight are %v\n%s", err, s.inFlight(), out)
+	}
+	if left := s.annotations("settle."); len(left) > 0 {
+		t.Errorf("settled are %v", left)
+	}
+}
+
+// TestSettledEntriesLeaveTheLog: the next csi-reclaimer does what the command says.
+func TestSettledEntriesLeaveTheLog(t *testing.T) {
+	s := newLeaseServer(t, fourVolumes(t)...)
+	if out, err := runIn(t, s, &typing{}, "settle", "pvc-1", "pvc-3", "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if asked := s.annotations("settle."); len(asked) != 2 || len(s.annotations("in-flight.")) != 4 {
+		t.Errorf("asked for are %v", asked)
+	}
+	s.open("disk.csi.example.com", 0, "pvc-5", "shop", "fast")
+	left := s.annotations("settle.", "in-flight.")
+	if want := []string{"in-flight.csi-reclaimer.io/pvc-2", "in-flight.csi-reclaimer.io/pvc-4",
+		"in-flight.csi-reclaimer.io/pvc-5"}; !slices.Equal(left, want) {
+		t.Errorf("left are %v", left)
 	}
 }

@@ -285,16 +285,16 @@ func (w *run) isNoted() bool {
 	return next < len(requests) && (requests[next].OtherVersions || requests[next].DriverVersion == w.version())
 }
 
-// confirm reads the log live: an entry that somebody removed by hand is left to them.
+// confirm reads the log live: a volume whose entry an operator settled is left to them.
 func (w *run) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	err := w.log.Confirm(ctx, w.name)
 	switch {
-	case errors.Is(err, inflight.ErrRemovedByHand):
+	case errors.Is(err, inflight.ErrSettled):
 		w.track.close()
 		w.facts.Record = provisioning.Record{}
-		return reasons.Because(provisioning.ReasonRemovedByHand, err)
+		return reasons.Because(provisioning.ReasonSettled, err)
 	case err != nil:
 		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
 	}

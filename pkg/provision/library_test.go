@@ -253,8 +253,8 @@ func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
 	}
 }
 
-// TestAnEntryRemovedByHandIsLeftToWhoeverDidIt: the way out of a driver that never tells.
-func TestAnEntryRemovedByHandIsLeftToWhoeverDidIt(t *testing.T) {
+// TestASettledEntryIsLeftToTheOperator: the way out of a driver that never tells.
+func TestASettledEntryIsLeftToTheOperator(t *testing.T) {
 	w := newWorld(t)
 	p := w.madeUnseen()
 	w.deleteClaim()

@@ -140,7 +140,7 @@ func (l *processLog) Confirm(_ context.Context, volume string) error {
 	case l.world.epoch[l.node] != l.epoch:
 		return inflight.ErrSuperseded
 	case !stored:
-		return inflight.ErrRemovedByHand
+		return inflight.ErrSettled
 	}
 	return nil
 }

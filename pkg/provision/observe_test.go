@@ -321,7 +321,7 @@ func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
 		calls   int
 	}{
 		"it has it":                 {nil, "", true, 1},
-		"somebody removed it":       {inflight.ErrRemovedByHand, provisioning.ReasonRemovedByHand, false, 0},
+		"an operator settled it":    {inflight.ErrSettled, provisioning.ReasonSettled, false, 0},
 		"whether it has is unknown": {inflight.ErrUnreadable, provisioning.ReasonAPIReadFailed, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

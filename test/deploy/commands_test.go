@@ -76,7 +76,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			also: "--overwrite", want: "annotated"},
 		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-": {scene: s.makeBrake, with: of(""),
 			want: "annotated"},
-		"kubectl reclaim settle VOLUME": {why: "TestInFlightEntryRemovedByUser in test/e2e/provision runs it"},
+		"kubectl reclaim settle VOLUME": {why: "TestInFlightEntryIsSettled in test/e2e/provision runs it"},
 		"kubectl reclaim settle -n NAMESPACE --storage-class=CLASS --older-than=1h --dry-run": {
 			with: append(of(""), "CLASS", "fast"), want: "No such volume is in flight"},
 		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log": {},

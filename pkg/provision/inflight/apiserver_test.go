@@ -152,7 +152,8 @@ func (w *realWorld) lifetime() {
 	next.stop()
 }
 
-// deleted: a Lease that is deleted is written anew, with another UID; one annotation that is removed is dropped.
+// deleted: a Lease that is deleted is written anew, with another UID; so is an entry that is removed, and not one that is
+// settled.
 func (w *realWorld) deleted() {
 	t, v := w.t, volumes(3, 2)
 	p := start(t, w.settings("deleted"))
@@ -164,14 +165,22 @@ func (w *realWorld) deleted() {
 	if err := p.confirm(v[1]); err != nil {
 		t.Error(err)
 	}
-	lease := w.get(shardName(3))
-	delete(lease.Annotations, annotationKey(v[1]))
-	if _, err := w.leases.Update(w.ctx, lease, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	edit := func(change func(*coordinationv1.Lease)) {
+		lease := w.get(shardName(3))
+		change(lease)
+		if _, err := w.leases.Update(w.ctx, lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	wantError(t, p.confirm(v[1]), ErrRemovedByHand)
+	edit(settle(v[1]))
+	wantError(t, p.confirm(v[1]), ErrSettled)
+	w.until("it is removed", func() bool { return p.state(v[1]) == Absent })
+	edit(unstore(v[0]))
 	if err := p.confirm(v[0]); err != nil {
 		t.Error(err)
+	}
+	if got := w.get(shardName(3)).Annotations; got[annotationKey(v[0])] == "" || len(got) != 2 {
+		t.Errorf("the Lease has %v", got)
 	}
 }
 

@@ -258,7 +258,7 @@ func TestChunksGoWithTheirEntries(t *testing.T) {
 		if _, err := s.put(annotationKey("pvc-1"), stored, own); err != nil {
 			t.Fatal(err)
 		}
-		with, _, _ := s.compose(own)
+		with := s.compose(own)
 		if got := (view{lease: with}).with(chunkPrefix); len(got) != len(stored.refers) || len(got) == 0 {
 			t.Errorf("%d of %d chunks are written", len(got), len(stored.refers))
 		}
@@ -272,7 +272,7 @@ func TestChunksGoWithTheirEntries(t *testing.T) {
 		}
 		s.remove(annotationKey("pvc-1"), s.removeAt)
 		total := s.total(own)
-		without, _, _ := s.compose(own)
+		without := s.compose(own)
 		got := len((view{lease: without}).with(chunkPrefix))
 		if unreadable && got != len(stored.refers) || !unreadable && got != 0 {
 			t.Errorf("an entry cannot be read: %t: %d chunks stay", unreadable, got)
@@ -298,7 +298,7 @@ func TestAMissingChunkIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	see := func(change func(*coordinationv1.Lease)) step {
-		lease, _, _ := s.compose(own)
+		lease := s.compose(own)
 		lease.ResourceVersion += "1"
 		change(lease)
 		if _, err := s.observe(look(lease, driver), own); err != nil {

@@ -3,6 +3,7 @@ package inflight
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -49,7 +50,7 @@ func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
 // Stray is a Lease with entries of the same driver's log that the process does not read.
 type Stray struct {
 	Lease types.NamespacedName
-	// Entries counts those that can be read and those that cannot.
+	// Entries counts those that can be read and those that cannot, without those that are settled.
 	Entries int
 	// Err says why the whole Lease cannot be read, nil if it can.
 	Err error
@@ -77,7 +78,9 @@ func (c Config) strays(leases []coordinationv1.Lease) []Stray {
 		lease := &leases[i]
 		v := look(lease, "")
 		name := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
-		if n := len(v.entries()); n > 0 && c.belonging(v.meta.Driver, name) == BelongsElsewhere {
+		entries := v.entries()
+		maps.DeleteFunc(entries, func(key, _ string) bool { return v.settles(key) })
+		if n := len(entries); n > 0 && c.belonging(v.meta.Driver, name) == BelongsElsewhere {
 			strays = append(strays, Stray{Lease: name, Entries: n, Err: v.err})
 		}
 	}

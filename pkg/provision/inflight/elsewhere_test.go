@@ -56,8 +56,11 @@ func TestStrays(t *testing.T) {
 	}
 	without := lease("bare", driver, "u", 1)
 	delete(without.Annotations, annMeta)
+	settled := lease("settled", driver, "u", 1)
+	settled.Annotations[settleKey(annotationKey(volumes(0, 1)[0]))] = settleValue("{}")
 	strays := cfg.strays([]coordinationv1.Lease{lease("driver", driver, "u", 1), lease("old", driver, "u", 3),
-		lease("empty", driver, "u", 0), lease("old", "another", "u", 1), lease("copy", driver, "v", 2), without})
+		lease("empty", driver, "u", 0), lease("old", "another", "u", 1), lease("copy", driver, "v", 2), without,
+		settled})
 	if len(strays) != 2 || strays[0].Entries != 3 || strays[0].Err != nil || strays[0].Lease.Namespace != "old" ||
 		strays[1].Entries != 2 || !errors.Is(strays[1].Err, ErrCopy) {
 		t.Errorf("%+v", strays)

@@ -26,8 +26,8 @@ var (
 	ErrTooLarge = errors.New("the request is too large for the in-flight log")
 	// ErrUnreadable: the bytes stored for that name cannot be read, or its shard is read-only. See [Log.Problems].
 	ErrUnreadable = errors.New("what the in-flight log holds for that name cannot be read")
-	// ErrRemovedByHand: somebody else removed the entry's annotation. The entry is dropped.
-	ErrRemovedByHand = errors.New("the entry was removed from the in-flight log by somebody else")
+	// ErrSettled: an operator settled the entry. It is removed from the log.
+	ErrSettled = errors.New("an operator settled the entry of the in-flight log")
 	// ErrAbsent: the log has no such entry.
 	ErrAbsent = errors.New("the in-flight log has no entry of that name")
 	// ErrNoShard: the Lease for that name does not exist, and Config.CreateMissing is false.

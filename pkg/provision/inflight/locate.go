@@ -18,6 +18,12 @@ type Location struct {
 	Driver string
 }
 
+// Settle returns the annotation of the Lease that settles the entry as it is stored: csi-reclaimer drops the entry before
+// it calls the driver for it again, or when it takes the log over.
+func (l Location) Settle() (annotation, value string) {
+	return settleKey(l.Annotation), settleValue(l.Stored)
+}
+
 // Located is an entry with its location.
 type Located struct {
 	Entry
@@ -34,8 +40,8 @@ type LocatedProblem struct {
 	Driver string
 }
 
-// Locate is Decode for programs that also name the location of each entry. It returns the entries, by shard and
-// key, and what cannot be read.
+// Locate is Decode for programs that also name the location of each entry. It returns the entries that are not settled,
+// by shard and key, and what cannot be read.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem

@@ -43,6 +43,11 @@ func TestLocate(t *testing.T) {
 	if got := entries[0]; got.Location != want || got.Volume != volume {
 		t.Errorf("got %+v, want %+v", got.Location, want)
 	}
+	key, value := entries[0].Settle()
+	shown.Annotations[key] = value
+	if entries, _ := Locate([]coordinationv1.Lease{shown}); len(entries) > 0 {
+		t.Errorf("a settled entry is in flight: %+v", entries)
+	}
 	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false,
 		"pvc-2": false} {
 		if entries[0].Of(pv) != want {

@@ -237,7 +237,8 @@ func (l *Log) TakenOver() time.Time {
 	return l.takenOver
 }
 
-// Follow has removed called after a removal is confirmed, by Remove or by somebody else's hand. It must not block.
+// Follow has removed called after a removal is confirmed, of Remove or of an entry that an operator settled. It must not
+// block.
 func (l *Log) Follow(removed func(volume string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,10 +344,11 @@ func (l *Log) Entries() []Entry {
 }
 
 // Confirm reads the shard of an open entry and returns nil if the API server has the entry and this process leads.
-// Reads that are asked for at the same moment are one. If the Lease is gone, Confirm waits until it is written anew.
+// Reads that are asked for at the same moment are one. If the Lease or the entry is gone, Confirm waits until it is
+// written anew.
 //
-// It returns ErrRemovedByHand if somebody else removed the entry, which is dropped then, ErrAbsent if it
-// is not in the log, ErrUnreadable, ErrSuperseded, or that of ctx, when nothing is known.
+// It returns ErrSettled if an operator settled the entry, which is removed then, ErrAbsent if it is not in the log,
+// ErrUnreadable, ErrSuperseded, or that of ctx, when nothing is known.
 func (l *Log) Confirm(ctx context.Context, volume string) error {
 	c, err := l.ask(volume)
 	if err == nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -325,28 +324,6 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSomebodyRemovesAnEntry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
-		v := volumes(3, 3)
-		p.mustPut(v...)
-		for _, volume := range v[:2] {
-			s.edit(shardName(3), func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) })
-		}
-		p.wantState(v[0], Open)
-		wantError(t, p.confirm(v[0]), ErrRemovedByHand)
-		p.wantState(v[0], Absent)
-		wantError(t, p.confirm(v[1]), ErrAbsent)
-		if err := p.confirm(v[2]); err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		p.wantRemoved(v[0], v[1])
-		s.wantStored(t, v[2])
-	})
 }
 
 func TestADeletedLeaseIsWrittenAnew(t *testing.T) {

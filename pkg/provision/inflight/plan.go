@@ -2,7 +2,6 @@ package inflight
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -35,7 +34,7 @@ type situation struct {
 	ours      bool // it has our epoch
 	entries   bool // entries are wanted
 	puts      bool // a wanted entry is not stored as it is wanted
-	removals  bool // a stored entry is not wanted
+	removals  bool // a stored entry, or an annotation that settles one, is not wanted
 	uncertain bool // a write was sent whose outcome is not known, and which may still land
 
 	retryIn   time.Duration // how long to wait after an error
@@ -103,35 +102,6 @@ func chooseEpoch(views []view, own meta) int64 {
 		}
 	}
 	return epoch
-}
-
-// change is what somebody else did to a shard.
-type change struct {
-	removed  []string // entries that were stored as they are wanted, and are gone
-	appeared []string // entries that this process does not know
-	cleared  []string // unreadable entries that are gone
-}
-
-// merge compares a shard with what it was after our last write that landed (base), with what is wanted or still to
-// be removed (known) and with what cannot be read (kept), all by key.
-func merge(base, live, want map[string]string, removing, kept func(key string) bool) change {
-	var c change
-	for _, key := range slices.Sorted(maps.Keys(base)) {
-		_, there := live[key]
-		switch value, wanted := want[key]; {
-		case there:
-		case wanted && value == base[key]:
-			c.removed = append(c.removed, key)
-		case kept(key):
-			c.cleared = append(c.cleared, key)
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(live)) {
-		if _, wanted := want[key]; !wanted && !removing(key) && !kept(key) {
-			c.appeared = append(c.appeared, key)
-		}
-	}
-	return c
 }
 
 // compose returns the Lease to write: the one that was seen, with m, with the wanted annotations, and with no others

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,41 +62,6 @@ func TestNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if step, wait := next(test.situation); step != test.step || wait != test.wait {
 				t.Errorf("got %v, %v, want %v, %v", step, wait, test.step, test.wait)
-			}
-		})
-	}
-}
-
-func TestMerge(t *testing.T) {
-	type texts = map[string]string
-	for name, test := range map[string]struct {
-		base, live, want texts
-		removing, kept   string
-		change           change
-	}{
-		"nothing":    {},
-		"as written": {base: texts{"a": "1"}, live: texts{"a": "1"}, want: texts{"a": "1"}},
-		"removed by somebody": {base: texts{"a": "1", "b": "1"}, live: texts{"b": "1"},
-			want: texts{"a": "1", "b": "1"}, change: change{removed: []string{"a"}}},
-		"never written":                 {live: texts{}, want: texts{"a": "1"}},
-		"removed by us":                 {base: texts{}, live: texts{}, want: texts{}, removing: "a"},
-		"a removal that did not land":   {base: texts{"a": "1"}, live: texts{"a": "1"}, removing: "a"},
-		"a removal that somebody did":   {base: texts{"a": "1"}, live: texts{}, removing: "a"},
-		"removed while it is replaced":  {base: texts{"a": "1"}, live: texts{}, want: texts{"a": "2"}},
-		"changed by somebody":           {base: texts{"a": "1"}, live: texts{"a": "x"}, want: texts{"a": "1"}},
-		"added by somebody":             {base: texts{}, live: texts{"a": "1"}, change: change{appeared: []string{"a"}}},
-		"added by somebody, as we want": {base: texts{}, live: texts{"a": "x"}, want: texts{"a": "1"}},
-		"unreadable":                    {base: texts{"a": "?"}, live: texts{"a": "?"}, kept: "a"},
-		"unreadable, removed by somebody": {base: texts{"a": "?"}, live: texts{}, kept: "a",
-			change: change{cleared: []string{"a"}}},
-		"empty, removed by somebody": {base: texts{"a": ""}, live: texts{}, kept: "a",
-			change: change{cleared: []string{"a"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := merge(test.base, test.live, test.want,
-				func(key string) bool { return key == test.removing }, func(key string) bool { return key == test.kept })
-			if diff := cmp.Diff(test.change, got, cmp.AllowUnexported(change{})); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -294,7 +258,7 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 	m := own
 	m.UID = "u"
 	lease := leaseOf(m, "u", "pvc-1", "pvc-2")
-	lease.Annotations["example.com/note"] = "kept"
+	lease.Annotations["example.com/note"], lease.Annotations[settlePrefix+"pvc-1"] = "kept", "x"
 	lease.Annotations[entryPrefix+"broken"] = "??"
 	s.kept[entryPrefix+"broken"] = ErrDecode
 	s.seen = look(lease, driver)
@@ -303,7 +267,7 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 		t.Fatal(it, err)
 	}
 	total := s.total(own)
-	next, _, _ := s.compose(own)
+	next := s.compose(own)
 	if got := size(next.Annotations); got < total || got > total+20 {
 		t.Errorf("the next write has %d bytes, %d were counted", got, total)
 	}

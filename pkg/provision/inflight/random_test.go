@@ -138,6 +138,11 @@ func (j *referee) play() {
 	if len(problems) > 0 {
 		j.t.Error(problems)
 	}
+	for _, lease := range j.store.all() {
+		if left := (view{lease: &lease}).with(settlePrefix); len(left) > 0 {
+			j.t.Errorf("%v is left in Lease %s", left, lease.Name)
+		}
+	}
 	if got, want := names(last.Entries()), names(sorted(entries)); !slices.Equal(got, want) {
 		j.t.Errorf("the process has %v, the store %v", got, want)
 	}
@@ -200,7 +205,7 @@ func (j *referee) volume(p *process, volume string) {
 	}
 	j.set(volume, true)
 	time.Sleep(time.Duration(j.number(5000)) * time.Millisecond)
-	switch j.number(6) {
+	switch j.number(7) {
 	case 0: // a second request
 		e.Requests = append(e.Requests, e.Requests[0])
 		if err := p.put(e); err == nil {
@@ -208,20 +213,19 @@ func (j *referee) volume(p *process, volume string) {
 				j.t.Errorf("volume %s has %d requests, want 2", volume, len(got.Requests))
 			}
 		}
-	case 1: // a person removes it
+	case 1: // an operator settles it
 		j.set(volume, false)
-		j.store.edit(shardName(shardOf(volume, j.shards)), func(l *coordinationv1.Lease) {
-			delete(l.Annotations,
-				annotationKey(volume))
-		})
+		j.store.edit(shardName(shardOf(volume, j.shards)), settle(volume))
 		if err := p.confirm(volume); err == nil {
-			j.t.Errorf("volume %s was removed, and confirmed", volume)
+			j.t.Errorf("volume %s was settled, and confirmed", volume)
 		}
 		return
 	case 2:
-		if err := p.confirm(volume); errors.Is(err, ErrRemovedByHand) || errors.Is(err, ErrAbsent) {
-			j.t.Errorf("volume %s is stored: %v", volume, err)
-		}
+		j.confirm(p, volume)
+	case 5: // a person removes it without a word: unless the process ends, it is written again
+		j.set(volume, false)
+		j.store.edit(shardName(shardOf(volume, j.shards)), unstore(volume))
+		j.confirm(p, volume)
 	case 3: // a person does something else
 		j.store.edit(shardName(shardOf(volume, j.shards)), func(l *coordinationv1.Lease) {
 			l.Annotations["example.com/note"] = volume
@@ -231,6 +235,16 @@ func (j *referee) volume(p *process, volume string) {
 	}
 	j.set(volume, false)
 	p.Remove(volume)
+}
+
+// confirm has an entry be confirmed that is stored, unless another process leads.
+func (j *referee) confirm(p *process, volume string) {
+	switch err := p.confirm(volume); {
+	case errors.Is(err, ErrSettled), errors.Is(err, ErrAbsent):
+		j.t.Errorf("volume %s is stored: %v", volume, err)
+	case err == nil:
+		j.set(volume, true)
+	}
 }
 
 func sorted(entries []Entry) []Entry {

@@ -32,6 +32,8 @@ const (
 	annMeta = "csi-reclaimer.io/in-flight-log"
 	// entryPrefix begins the key of each entry.
 	entryPrefix = "in-flight.csi-reclaimer.io/"
+	// settlePrefix begins the key of what settles an entry. The name part is that of the entry's key.
+	settlePrefix = "settle.csi-reclaimer.io/"
 	// hashPrefix begins the name part for volumes whose name does not fit. No PersistentVolume's name
 	// has an underscore, so it is no volume's own.
 	hashPrefix = "sha256_"
@@ -76,7 +78,7 @@ type meta struct {
 	UID types.UID `json:"uid,omitempty"`
 	// Epoch and Process name the process that leads; Process is random, so that two that chose the same
 	// epoch at the same moment differ, as do two take-overs of one process. Write counts that process' writes of this
-	// shard, which says which write it is that stands after an answer was lost.
+	// shard: a write that changed nothing would get no resourceVersion, and an earlier one might land after it.
 	Epoch   int64  `json:"epoch,omitempty"`
 	Process string `json:"process,omitempty"`
 	Write   int64  `json:"write,omitempty"`
@@ -128,6 +130,14 @@ func (v view) uid() types.UID {
 		return ""
 	}
 	return v.lease.UID
+}
+
+// version returns the resourceVersion of the Lease, empty if it does not exist.
+func (v view) version() string {
+	if v.lease == nil {
+		return ""
+	}
+	return v.lease.ResourceVersion
 }
 
 // entries returns the stored entries by key.
@@ -217,7 +227,7 @@ func (v view) read(number int, c *chunks) (entries map[string]coded, problems []
 }
 
 // Decode reads the shards of a log, or of several, from their Leases as listed by LabelLog, for programs that look
-// and do not write. It returns the entries, by shard and key, and what cannot be read. The Leases
+// and do not write. It returns the entries that are not settled, by shard and key, and what cannot be read. The Leases
 // are not changed; the entries do not share memory with them, but with each other.
 func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	var entries []Entry
@@ -236,7 +246,9 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 		}
 		found, unreadable := v.read(number, known)
 		for _, key := range slices.Sorted(maps.Keys(found)) {
-			entries = append(entries, *found[key].entry)
+			if !v.settles(key) {
+				entries = append(entries, *found[key].entry)
+			}
 		}
 		problems = append(problems, unreadable...)
 	}

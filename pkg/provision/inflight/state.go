@@ -21,7 +21,7 @@ type shard struct {
 	known bool // nothing is known to have changed since
 	taken bool // this process' epoch was written to it, or it was seen missing
 	write int64
-	tries []try // writes that were sent and may have landed, or may still land, all on what was seen
+	tries []map[string]string // entries of writes whose outcome is not known, all on what was seen: they may still land
 
 	want     map[string]*item // by key
 	removing map[string]*item // no longer wanted, and perhaps stored
@@ -61,13 +61,6 @@ type check struct {
 	key   string
 	asked bool // a read was begun since
 	done  chan error
-}
-
-// try is a write that was sent. Sent again unchanged, it is the same.
-type try struct {
-	write   int64
-	version string            // the resourceVersion that it replaces
-	entries map[string]string // what it stores
 }
 
 func newShard(number int, name string) *shard {
@@ -156,7 +149,7 @@ func (s *shard) total(own meta) int {
 }
 
 // keeps reports whether a write leaves an annotation that is not wanted. An entry that cannot be read may refer to any
-// chunk.
+// chunk. What settles an entry goes with the entry, so that it does not meet a later one of the same name.
 func (s *shard) keeps(key string) bool {
 	switch {
 	case strings.HasPrefix(key, entryPrefix):
@@ -164,7 +157,7 @@ func (s *shard) keeps(key string) bool {
 	case strings.HasPrefix(key, chunkPrefix):
 		return len(s.kept) > 0
 	}
-	return true
+	return !strings.HasPrefix(key, settlePrefix)
 }
 
 // remove makes an entry unwanted.
@@ -189,23 +182,18 @@ func (s *shard) wanted() map[string]string {
 	return all
 }
 
-// compose returns the next write, and whether it is one that was sent before.
-func (s *shard) compose(own meta) (*coordinationv1.Lease, try, bool) {
-	own.Write = s.write + 1
-	lease := compose(s.seen, own, s.wanted(), s.keeps)
-	t := try{write: own.Write, version: lease.ResourceVersion, entries: view{lease: lease}.entries()}
-	if n := len(s.tries); n > 0 && maps.Equal(s.tries[n-1].entries, t.entries) {
-		own.Write = s.tries[n-1].write
-		return compose(s.seen, own, s.wanted(), s.keeps), s.tries[n-1], true
-	}
+// compose returns the next write. No two writes are equal.
+func (s *shard) compose(own meta) *coordinationv1.Lease {
 	s.write++
-	s.tries = append(s.tries, t)
-	return lease, t, false
+	own.Write = s.write
+	return compose(s.seen, own, s.wanted(), s.keeps)
 }
 
-// drop forgets a write that is known not to have landed.
-func (s *shard) drop(write int64) {
-	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return t.write == write })
+// sent notes the entries of a write whose outcome is not known. One that is sent again unchanged is the same.
+func (s *shard) sent(entries map[string]string) {
+	if n := len(s.tries); n == 0 || !maps.Equal(s.tries[n-1], entries) {
+		s.tries = append(s.tries, entries)
+	}
 }
 
 // refuse ends the Puts of a write that was not sent or was refused, nil for all that wait. Where no other write is
@@ -259,15 +247,15 @@ func (s *shard) holds(key string, it *item) bool {
 
 // mayLand says whether a write that is open stores an entry of that key.
 func (s *shard) mayLand(key string) bool {
-	return slices.ContainsFunc(s.tries, func(t try) bool {
-		_, stores := t.entries[key]
+	return slices.ContainsFunc(s.tries, func(entries map[string]string) bool {
+		_, stores := entries[key]
 		return stores
 	})
 }
 
 // mayChange reports whether a write that is open removes or replaces these bytes of that key.
 func (s *shard) mayChange(key, value string) bool {
-	return slices.ContainsFunc(s.tries, func(t try) bool { return t.entries[key] != value })
+	return slices.ContainsFunc(s.tries, func(entries map[string]string) bool { return entries[key] != value })
 }
 
 // fit ends with ErrFull the Puts for which others' annotations left no room.
@@ -284,8 +272,8 @@ func (s *shard) fit(own meta) {
 }
 
 // observe takes in the Lease as it was read or answered. It returns ErrSuperseded if another process leads.
-// hand is what somebody else did.
-func (s *shard) observe(v view, own meta) (hand change, err error) {
+// others is what others did.
+func (s *shard) observe(v view, own meta) (others change, err error) {
 	same := s.seen.err == nil && !s.seen.fresh() && s.seen.uid() == v.uid() // the Lease that we wrote to
 	switch {
 	case superseded(v, own, same):
@@ -296,62 +284,43 @@ func (s *shard) observe(v view, own meta) (hand change, err error) {
 		return change{}, fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",
 			ErrSuperseded, v.meta.Epoch, v.meta.Identity, s.name, own.Epoch)
 	case v.missing():
-		s.taken, s.fenced, s.tries = true, false, nil
+		s.taken, s.fenced = true, false
 		clear(s.kept)
 	case v.err == nil:
-		hand = s.compare(v, s.base(v, own))
+		others = s.takeIn(v)
 	}
-	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return t.version != v.lease.ResourceVersion })
+	if s.seen.version() != v.version() {
+		s.tries = nil
+	}
 	s.seen, s.known = v, true
 	if v.err == nil {
-		s.settle()
+		s.conclude()
 	} else {
 		s.refuse(nil, fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, v.err))
 	}
-	s.answer(hand)
-	return hand, nil
+	s.answer(others)
+	return others, nil
 }
 
-// base returns what our last write that landed stored, as far as v is its result: nothing if v is another Lease, or if
-// somebody put older annotations back.
-func (s *shard) base(v view, own meta) map[string]string {
-	if !v.meta.ledBy(own) {
-		return nil
+// takeIn drops what an operator settled, and keeps what somebody else added.
+func (s *shard) takeIn(v view) change {
+	others := compare(v, s.values(), func(key string) bool { return s.removing[key] != nil }, s.isKept)
+	for _, key := range others.settled {
+		s.want[key].end(ErrSettled)
+		s.remove(key, time.Time{})
 	}
-	for _, t := range s.tries {
-		if t.write == v.meta.Write {
-			return t.entries
-		}
-	}
-	if s.seen.err == nil && s.seen.meta.Write == v.meta.Write {
-		return s.seen.entries()
-	}
-	return nil
-}
-
-// compare drops what somebody else removed, and keeps what somebody else added.
-func (s *shard) compare(v view, base map[string]string) change {
-	live := v.entries()
-	leaving := func(key string) bool { return s.removing[key] != nil }
-	hand := merge(base, live, s.values(), leaving, s.isKept)
-	for _, key := range hand.removed {
-		it := s.want[key]
-		delete(s.want, key)
-		it.end(ErrRemovedByHand)
-		s.removed = append(s.removed, it.entry.Volume)
-	}
-	for _, key := range hand.appeared {
+	for _, key := range others.appeared {
 		s.kept[key] = ErrAppeared
 	}
 	maps.DeleteFunc(s.kept, func(key string, _ error) bool {
-		_, there := live[key]
+		_, there := v.lease.Annotations[key]
 		return !there
 	})
-	return hand
+	return others
 }
 
-// settle confirms what the Lease as last seen shows and no open write changes.
-func (s *shard) settle() {
+// conclude confirms what the Lease as last seen shows and no open write changes.
+func (s *shard) conclude() {
 	for key, it := range s.want {
 		if s.holds(key, it) && !s.mayChange(key, it.value) {
 			it.confirmed, it.was = true, nil
@@ -374,14 +343,14 @@ func (s *shard) ask(begins bool) {
 }
 
 // answer ends the Confirms whose read has begun, by what was seen since.
-func (s *shard) answer(hand change) {
+func (s *shard) answer(others change) {
 	s.checks = slices.DeleteFunc(s.checks, func(c *check) bool {
 		it := s.want[c.key]
 		switch {
 		case !c.asked:
 			return false
-		case slices.Contains(hand.removed, c.key):
-			c.done <- ErrRemovedByHand
+		case slices.Contains(others.settled, c.key):
+			c.done <- ErrSettled
 		case it == nil:
 			c.done <- ErrAbsent
 		case s.seen.err != nil:
@@ -411,9 +380,10 @@ func (s *shard) situation(own meta, now time.Time) situation {
 	f := situation{
 		known: s.known, missing: s.seen.missing(), readOnly: s.seen.err != nil, fresh: s.seen.fresh(), fenced: s.fenced,
 		ours:    s.seen.meta.ledBy(own),
-		entries: len(s.want) > 0, removals: len(s.removing) > 0, uncertain: len(s.tries) > 0,
-		asked:   slices.ContainsFunc(s.checks, func(c *check) bool { return !c.asked }),
-		retryIn: s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,
+		entries: len(s.want) > 0, removals: len(s.removing)+len(s.seen.with(settlePrefix)) > 0,
+		uncertain: len(s.tries) > 0,
+		asked:     slices.ContainsFunc(s.checks, func(c *check) bool { return !c.asked }),
+		retryIn:   s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,
 	}
 	for key, it := range s.want {
 		f.puts = f.puts || !s.holds(key, it)

@@ -89,7 +89,6 @@ type takeOver struct {
 	sized  bool // the number of shards is known
 	views  []view
 	known  []bool // views has the shard as it is
-	writes []int64
 }
 
 func newTakeOver(l *Log) takeOver {
@@ -100,7 +99,7 @@ func newTakeOver(l *Log) takeOver {
 
 func (t *takeOver) resize() {
 	n := len(t.log.shards)
-	t.own.Shards, t.views, t.known, t.writes = t.log.own.Shards, make([]view, n), make([]bool, n), make([]int64, n)
+	t.own.Shards, t.views, t.known = t.log.own.Shards, make([]view, n), make([]bool, n)
 }
 
 // size takes the number of shards from an existing log: an entry is looked for in the shard that belongs to it. The
@@ -192,10 +191,7 @@ func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
 		switch take(t.views[i], t.own, t.create) {
 		case takeCreate:
 		case takeWrite:
-			t.writes[i]++
-			own := t.own
-			own.Write = t.writes[i]
-			lease = compose(t.views[i], own, t.views[i].entries(), func(string) bool { return true })
+			lease = compose(t.views[i], t.own, nil, func(string) bool { return true })
 			t.log.setOwner(lease)
 		default:
 			return wrote, nil
@@ -245,7 +241,7 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 	l.own, l.takenOver = t.own, t.lastWrite()
 	for i, s := range l.shards {
 		v := t.views[i]
-		s.seen, s.known, s.write = v, true, t.writes[i]
+		s.seen, s.known = v, true
 		s.taken = v.err == nil
 		s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
 		if v.missing() || v.err != nil {
@@ -258,6 +254,7 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		for _, p := range problems {
 			s.kept[p.Annotation] = p.Err
 		}
+		l.logChange(ctx, s.takeIn(v))
 	}
 	l.err = nil
 	klog.FromContext(ctx).Info("Took the in-flight log over", "epoch", l.own.Epoch, "shards",

@@ -101,7 +101,7 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.known && s.seen.err == nil {
-		s.settle() // a removal of what no write was sent for
+		s.conclude() // a removal of what no write was sent for
 	}
 	do, wait := next(s.situation(l.own, l.cfg.Clock.Now()))
 	if do == stepWait && !l.cfg.Clock.Now().Before(s.retryAt) {
@@ -254,7 +254,7 @@ func (l *Log) create(ctx context.Context, s *shard) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.settleFailure(ctx, s, try{}, err)
+		l.writeFailed(ctx, s, nil, err)
 		return nil
 	}
 	return l.observe(ctx, s, v)
@@ -292,7 +292,7 @@ func (l *Log) fence(ctx context.Context, s *shard) error {
 func (l *Log) write(ctx context.Context, s *shard) error {
 	l.mu.Lock()
 	s.fit(l.own)
-	lease, sent, again := s.compose(l.own)
+	lease := s.compose(l.own)
 	s.removeAt = time.Time{}
 	l.mu.Unlock()
 	l.setOwner(lease)
@@ -302,33 +302,30 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if disowned {
-		s.drop(sent.write)
+	switch {
+	case disowned:
 		return nil
-	}
-	if err != nil {
-		if again {
-			sent.write = 0 // what is known of this one is not known of the one before
-		}
-		l.settleFailure(ctx, s, sent, err)
+	case err != nil:
+		l.writeFailed(ctx, s, view{lease: lease}.entries(), err)
 		return nil
 	}
 	s.failures, s.lastErr = 0, nil
 	return l.observe(ctx, s, v)
 }
 
-// settleFailure takes in a write that failed, the zero try for a create. The caller holds the lock.
-func (l *Log) settleFailure(ctx context.Context, s *shard, sent try, err error) {
+// writeFailed takes in a write of these entries that failed, nil for a create. The caller holds the lock.
+func (l *Log) writeFailed(ctx context.Context, s *shard, entries map[string]string, err error) {
 	l.failed(ctx, s, "Writing a Lease of the in-flight log failed; trying again", err)
 	switch {
 	case errors.Is(err, errNotSent):
-		s.drop(sent.write)
 		s.refuse(nil, err)
 		s.retryAt = l.cfg.Clock.Now().Add(leasePause)
 	case judge(err) == outcomeRefused:
-		s.drop(sent.write)
-		s.refuse(sent.entries, err)
+		s.refuse(entries, err)
 	default:
+		if entries != nil {
+			s.sent(entries)
+		}
 		s.known = false
 	}
 	s.answer(change{}) // of Puts that are over
@@ -349,15 +346,22 @@ func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 	}
 }
 
-// observe takes in a Lease and logs what somebody else did. The caller holds the lock.
+// observe takes in a Lease and logs what others did. The caller holds the lock.
 func (l *Log) observe(ctx context.Context, s *shard, v view) error {
-	hand, err := s.observe(v, l.own)
-	for _, key := range hand.removed {
-		klog.FromContext(ctx).Info("Somebody removed an entry of the in-flight log; it is dropped", "annotation", key)
-	}
-	for _, key := range hand.appeared {
-		klog.FromContext(ctx).Info("Somebody added an entry to the in-flight log; it is read after the next start",
-			"annotation", key)
-	}
+	others, err := s.observe(v, l.own)
+	l.logChange(ctx, others)
 	return err
+}
+
+func (l *Log) logChange(ctx context.Context, others change) {
+	logger := klog.FromContext(ctx)
+	for _, key := range others.settled {
+		logger.Info("An operator settled an entry of the in-flight log; it is removed", "annotation", key)
+	}
+	for _, key := range others.ignored {
+		logger.Info("What settles no entry of the in-flight log as it is stored is ignored, and removed", "annotation", key)
+	}
+	for _, key := range others.appeared {
+		logger.Info("Somebody added an entry to the in-flight log; it is read after the next start", "annotation", key)
+	}
 }

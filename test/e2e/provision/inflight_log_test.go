@@ -280,8 +280,8 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	})
 }
 
-// TestInFlightEntryRemovedByUser is not written again while the sidecar runs.
-func TestInFlightEntryRemovedByUser(t *testing.T) {
+// TestInFlightEntryIsSettled: it is dropped while the sidecar runs.
+func TestInFlightEntryIsSettled(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newEnvironment(t)
@@ -292,8 +292,14 @@ func TestInFlightEntryRemovedByUser(t *testing.T) {
 		func() bool { return env.IsInFlight(claim) && len(env.CreateCalls(claim)) > 1 })
 	env.MustDeleteClaim(claim)
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	env.ExpectOutput(env.RunPlugin("settle", fixture.PVName(claim), "--yes"), "1 volume settled")
-	env.waitSettled(claim)
+	entry := env.InFlightEntries()[fixture.PVName(claim)]
+	env.ExpectOutput(env.RunPlugin("settle", fixture.PVName(claim), "--yes"), "drops 1 volume from its log")
+	env.Eventually("the entry leaves the log", func() bool {
+		lease, err := env.Client.CoordinationV1().Leases(entry.Lease.Namespace).Get(env.Ctx, entry.Lease.Name,
+			metav1.GetOptions{})
+		env.Must(err)
+		return lease.Annotations[entry.Annotation] == ""
+	})
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
 	env.ExpectNothingLeft(claim)

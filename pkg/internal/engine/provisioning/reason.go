@@ -57,8 +57,8 @@ const (
 	ReasonSecretGone Reason = "ProvisionerSecretGone"
 	// ReasonSourceGone: the driver refused a request in doubt because its source is gone.
 	ReasonSourceGone Reason = "VolumeSourceGone"
-	// ReasonRemovedByHand: somebody removed the entry from the log.
-	ReasonRemovedByHand Reason = "InFlightEntryRemoved"
+	// ReasonSettled: an operator settled the entry of the log.
+	ReasonSettled Reason = "InFlightEntrySettled"
 )
 
 // table has a row for every reason there is, in the order of their declaration.
@@ -136,9 +136,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The outcome of CreateVolume is in doubt, and the driver does not find the snapshot or volume that the " +
 			"data comes from. The volume may have been created before that was deleted. Look for the volume in the storage " +
 			"system. `kubectl reclaim settle` ends the tries."},
-	{Reason: ReasonRemovedByHand, Severity: reasons.Warning,
-		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log. What happens to the volume, " +
-			"if there is one, is up to them."},
+	{Reason: ReasonSettled, Severity: reasons.Warning,
+		Sentence: "An operator settled this claim's volume (`kubectl reclaim settle`), so its entry leaves the in-flight " +
+			"log. What happens to the volume, if there is one, is up to them."},
 })
 
 // Reasons returns every reason there is, in the order of their declaration.

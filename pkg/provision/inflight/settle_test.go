@@ -1,0 +1,277 @@
+package inflight
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// settle is what an operator does who was shown the entry as it is stored.
+func settle(volume string) func(*coordinationv1.Lease) {
+	return func(l *coordinationv1.Lease) {
+		key := annotationKey(volume)
+		l.Annotations[settleKey(key)] = settleValue(l.Annotations[key])
+	}
+}
+
+// unstore removes an entry behind the back of the process that leads.
+func unstore(volume string) func(*coordinationv1.Lease) {
+	return func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) }
+}
+
+func TestWhatOthersDidToALease(t *testing.T) {
+	key, settling, of := entryPrefix+"a", settlePrefix+"a", settleValue
+	for name, test := range map[string]struct {
+		live, want     values
+		removing, kept bool
+		change         change
+	}{
+		"nothing":              {},
+		"as written":           {live: values{key: "1"}, want: values{key: "1"}},
+		"settled":              {values{key: "1", settling: of("1")}, values{key: "1"}, false, false, change{settled: []string{key}}},
+		"settled, and removed": {live: values{key: "1", settling: of("1")}, removing: true},
+		"another was shown": {values{key: "1", settling: of("0")}, values{key: "1"}, false, false,
+			change{ignored: []string{settling}}},
+		"shown before a change that is being written": {values{key: "1", settling: of("1")}, values{key: "2"}, false, false,
+			change{ignored: []string{settling}}},
+		"shown after somebody changed it": {values{key: "x", settling: of("x")}, values{key: "1"}, false, false,
+			change{ignored: []string{settling}}},
+		"settled by a name alone": {values{key: "1", settling: ""}, values{key: "1"}, false, false,
+			change{ignored: []string{settling}}},
+		"settled, and not stored": {values{settling: of("1")}, values{key: "1"}, false, false,
+			change{ignored: []string{settling}}},
+		"settled, and not known": {values{settling: of("")}, nil, false, false, change{ignored: []string{settling}}},
+		"settled, and unreadable": {values{key: "?", settling: of("?")}, nil, false, true,
+			change{ignored: []string{settling}}},
+		"removed by somebody":             {want: values{key: "1"}},
+		"removed by us":                   {removing: true},
+		"a removal that did not land":     {live: values{key: "1"}, removing: true},
+		"changed by somebody":             {live: values{key: "x"}, want: values{key: "1"}},
+		"added by somebody":               {live: values{key: "1"}, change: change{appeared: []string{key}}},
+		"unreadable":                      {live: values{key: "?"}, kept: true},
+		"unreadable, removed by somebody": {kept: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view{lease: &coordinationv1.Lease{}}
+			v.lease.Annotations = test.live
+			got := compare(v, test.want, func(string) bool { return test.removing }, func(string) bool { return test.kept })
+			if diff := cmp.Diff(test.change, got, cmp.AllowUnexported(change{})); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// wantNone fails for what settles entries and is left in a Lease.
+func (s *store) wantNoneSettling(t *testing.T, lease string) {
+	t.Helper()
+	if left := (view{lease: s.read(lease)}).with(settlePrefix); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestASettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		p := start(t, settings(s, "one"))
+		v := volumes(3, 3)
+		p.mustPut(v...)
+		s.edit(shardName(3), settle(v[0]))
+		s.edit(shardName(3), settle(v[1]))
+		s.committed = func(_ string, l *coordinationv1.Lease) {
+			if got := (view{lease: l}); len(got.entries()) != 1 || len(got.with(settlePrefix)) > 0 {
+				t.Errorf("a write has %v", l.Annotations)
+			}
+		}
+		p.wantState(v[0], Open)
+		wantError(t, p.confirm(v[0]), ErrSettled)
+		wantError(t, p.confirm(v[1]), ErrAbsent)
+		if err := p.confirm(v[2]); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		p.wantState(v[0], Absent)
+		p.wantRemoved(v[0], v[1])
+		s.wantStored(t, v[2])
+	})
+}
+
+// TestASettledEntryIsDroppedBetweenCalls: a write that meets the operator's reads what it settled.
+func TestASettledEntryIsDroppedBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := newStore(), volumes(3, 2)
+		p := start(t, settings(s, "one"))
+		p.mustPut(v[0])
+		s.edit(shardName(3), settle(v[0]))
+		p.mustPut(v[1])
+		synctest.Wait()
+		p.wantRemoved(v[0])
+		s.wantStored(t, v[1])
+		s.wantNoneSettling(t, shardName(3))
+	})
+}
+
+// TestAnEntryIsSettledWhoseAnswerWasLost: the operator was shown what the process does not know to be stored.
+func TestAnEntryIsSettledWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, volume := newStore(), volumes(3, 1)[0]
+		p := start(t, settings(s, "one"))
+		once := true
+		s.fail(func(c call) fault {
+			if c.verb == "update" && once {
+				once = false
+				return fault{err: apierrors.NewTimeoutError("lost", 0), carry: true}
+			}
+			return fault{}
+		})
+		result := make(chan error, 1)
+		go func() { result <- p.put(entry(volume)) }()
+		synctest.Wait()
+		s.edit(shardName(3), settle(volume))
+		wantError(t, <-result, ErrSettled)
+		synctest.Wait()
+		p.wantState(volume, Absent)
+		s.wantStored(t)
+	})
+}
+
+func TestTheNextProcessFindsASettledEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := newStore(), volumes(3, 2)
+		before(t, s, v...)
+		s.edit(shardName(3), settle(v[0]))
+		p := prepare(t, settings(s, "one"))
+		p.take()
+		if got := names(p.Entries()); len(got) != 1 || p.state(v[0]) != Removing {
+			t.Errorf("entries %v", got)
+		}
+		p.run()
+		synctest.Wait()
+		p.wantRemoved(v[0])
+		s.wantStored(t, v[1])
+		s.wantNoneSettling(t, shardName(3))
+	})
+}
+
+// TestWhatSettlesAnotherEntryIsIgnoredOnce: it goes, and the entry stays.
+func TestWhatSettlesAnotherEntryIsIgnoredOnce(t *testing.T) {
+	v := volumes(3, 2)
+	for name, change := range map[string]func(*coordinationv1.Lease){
+		"an earlier one of the name": func(l *coordinationv1.Lease) {
+			l.Annotations[settleKey(annotationKey(v[0]))] = settleValue("{}")
+		},
+		"none": func(l *coordinationv1.Lease) { l.Annotations[settleKey(annotationKey(v[1]))] = settleValue("") },
+	} {
+		for _, running := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStore()
+					before(t, s, v[0])
+					if !running {
+						s.edit(shardName(3), change)
+					}
+					p := start(t, settings(s, "one"))
+					if running {
+						s.edit(shardName(3), change)
+						if err := p.confirm(v[0]); err != nil {
+							t.Error(err)
+						}
+					}
+					synctest.Wait()
+					p.wantState(v[0], Open)
+					s.wantStored(t, v[0])
+					s.wantNoneSettling(t, shardName(3))
+				})
+			})
+		}
+	}
+}
+
+// TestAnEntryThatGotAnotherRequestIsNotSettled: the operator was shown one request.
+func TestAnEntryThatGotAnotherRequestIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, volume := newStore(), volumes(3, 1)[0]
+		p := start(t, settings(s, "one"))
+		p.mustPut(volume)
+		s.edit(shardName(3), settle(volume))
+		two := entry(volume)
+		two.Requests = append(two.Requests, two.Requests[0])
+		if err := errors.Join(p.put(two), p.confirm(volume)); err != nil {
+			t.Error(err)
+		}
+		s.wantStored(t, volume)
+		s.wantNoneSettling(t, shardName(3))
+	})
+}
+
+func TestALaterEntryOfTheNameIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, volume := newStore(), volumes(3, 1)[0]
+		p := start(t, settings(s, "one"))
+		p.mustPut(volume)
+		s.edit(shardName(3), settle(volume))
+		wantError(t, p.confirm(volume), ErrSettled)
+		p.mustPut(volume) // of the same bytes
+		if err := p.confirm(volume); err != nil {
+			t.Error(err)
+		}
+		s.wantStored(t, volume)
+		s.wantNoneSettling(t, shardName(3))
+	})
+}
+
+// TestAnEntryThatSomebodyRemovesIsWrittenAgain: only an operator who says which entry is meant settles it.
+func TestAnEntryThatSomebodyRemovesIsWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := newStore(), volumes(3, 2)
+		p := start(t, settings(s, "one"))
+		p.mustPut(v...)
+		s.edit(shardName(3), unstore(v[0]))
+		if err := p.confirm(v[0]); err != nil {
+			t.Error(err)
+		}
+		s.wantStored(t, v...)
+		s.edit(shardName(3), unstore(v[0]))
+		s.edit(shardName(3), unstore(v[1]))
+		if err := p.confirm(v[0]); err != nil {
+			t.Error(err)
+		}
+		s.wantStored(t, v...)
+		time.Sleep(time.Minute)
+		p.wantRemoved()
+	})
+}
+
+// TestAnEntryThatCannotBeReadIsNotSettled: its way out is the removal of its annotation.
+func TestAnEntryThatCannotBeReadIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := newStore(), volumes(3, 2)
+		before(t, s, v[0])
+		s.edit(shardName(3), func(l *coordinationv1.Lease) { l.Annotations[annotationKey(v[1])] = "{{" })
+		s.edit(shardName(3), settle(v[1]))
+		p := start(t, settings(s, "one"))
+		time.Sleep(time.Minute)
+		p.wantProblem(annotationKey(v[1]), ErrDecode)
+		if got := s.read(shardName(3)).Annotations[annotationKey(v[1])]; got != "{{" {
+			t.Errorf("it became %q", got)
+		}
+		s.wantNoneSettling(t, shardName(3))
+	})
+}
+
+// TestACopiedLeaseIsNotSettled: it is not the log of the process.
+func TestACopiedLeaseIsNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, volume := newStore(), volumes(3, 1)[0]
+		p := start(t, settings(s, "one"))
+		p.mustPut(volume)
+		s.edit(shardName(3), func(l *coordinationv1.Lease) { settle(volume)(l); l.UID = "another" })
+		wantError(t, p.confirm(volume), ErrUnreadable)
+		p.wantState(volume, Open)
+	})
+}
