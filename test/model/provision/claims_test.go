@@ -108,7 +108,7 @@ func TestEverythingVariesInSomeWorld(t *testing.T) {
 func TestEachExcuseIsNeeded(t *testing.T) {
 	for name, promise := range map[string]string{
 		"excuse: log deleted":         "P1",
-		"excuse: entry removed":       "P1",
+		"excuse: entry settled":       "P1",
 		"excuse: finalizer removed":   "P1",
 		"excuse: another provisioner": "P2",
 		"excuse: no room":             "P5",

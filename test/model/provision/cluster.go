@@ -106,10 +106,10 @@ func (k *worker) admins(s *state) {
 	for n := range k.names() {
 		for place := range k.places() {
 			store := s.shards[place][n]
-			k.User(store.entry.claim != 0, s.left.RemoveEntry, move{adminRemovesEntry, place, n, 0}, func(c *scene) {
-				c.left.RemoveEntry--
+			k.User(store.entry.claim != 0, s.left.SettleEntry, move{adminSettlesEntry, place, n, 0}, func(c *scene) {
+				c.left.SettleEntry--
 				c.excuse(place, n)
-				c.commit(place, n, entry{})
+				c.commit(place, n, c.shards[place][n].entry).settled = true
 			})
 			k.User(store.entry.claim != 0, s.left.DeleteLog, move{adminDeletesLog, place, n, 0}, func(c *scene) {
 				c.left.DeleteLog--

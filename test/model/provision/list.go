@@ -119,7 +119,7 @@ func exitWorlds() []World {
 			Name: "driver replaced", About: "another version of the driver, which rejects the requests of the one before " +
 				"for ever",
 			Constant: upToDate, Claims: one, Rejects: true,
-			Budget: Budget{DeleteClaim: 1, Replace: 2, RemoveEntry: 1, RPC: 2, Unfit: 1, Crash: 1},
+			Budget: Budget{DeleteClaim: 1, Replace: 2, SettleEntry: 1, RPC: 2, Unfit: 1, Crash: 1},
 		},
 		{
 			Name: "driver replaced, unsure", About: "the same, with versions that may accept them or not",
@@ -281,9 +281,9 @@ func excuses() []World {
 			Budget: Budget{DeleteClaim: 1, DeleteLog: 1, RPC: 1, Crash: 1},
 		},
 		{
-			Name: "excuse: entry removed", About: "somebody removes an open entry by hand",
+			Name: "excuse: entry settled", About: "an operator settles an open entry",
 			Constant: upToDate, Claims: one,
-			Budget: Budget{DeleteClaim: 1, RemoveEntry: 1, RPC: 1, API: 1},
+			Budget: Budget{DeleteClaim: 1, SettleEntry: 1, RPC: 1, API: 1, Crash: 1},
 		},
 		{
 			Name: "excuse: finalizer removed", About: "the finalizer of a PV is removed by hand while its entry is open",

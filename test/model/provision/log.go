@@ -8,7 +8,7 @@ import (
 // commit writes the log. Whatever else is based on the version before is not current any more.
 func (c *scene) commit(place, name int, e entry) *shard {
 	to := &c.shards[place][name]
-	to.entry, to.deleted = e, false
+	to.entry, to.deleted, to.settled = e, false, false
 	c.outdate(place, name)
 	return to
 }
@@ -27,10 +27,14 @@ func (c *scene) outdate(place, name int) {
 	}
 }
 
-// takeOver is what a new leader does first: it reads the log and writes its epoch.
+// takeOver is what a new leader does first: it reads the log and writes its epoch, without the entry that was settled.
 func (c *scene) takeOver(i, n int) {
 	place := c.place(i)
-	to := c.commit(place, n, c.shards[place][n].entry)
+	stored := c.shards[place][n].entry
+	if c.shards[place][n].settled {
+		stored = entry{}
+	}
+	to := c.commit(place, n, stored)
 	to.owner = uint8(i + 1)
 	m := &c.lines[i].names[n]
 	*m = memory{log: uint8(engine.LogAbsent), current: true}
@@ -70,12 +74,12 @@ func (c *scene) reread(i, n int) {
 	case int(store.owner) != i+1:
 		// Another leader has taken over.
 		*now, *m = call{}, memory{}
+	case store.settled && store.entry == now.entry:
+		*now = call{}
+		c.drop(i, n)
 	case store.entry == now.entry && !store.deleted:
 		now.class, now.current, m.current = uint8(errclass.Done), true, true
 		c.learn(i, n)
-	case m.entry.claim != 0 && store.entry.claim == 0 && !store.deleted:
-		// Somebody removed the entry by hand.
-		*now, *m = call{}, memory{log: uint8(engine.LogAbsent), current: true, again: true}
 	default:
 		now.stage, now.class, now.current, m.current = onItsWay, 0, true, true
 	}
@@ -95,9 +99,15 @@ func (c *scene) compareLog(i, n int) {
 	case store.deleted:
 		c.commit(place, n, m.entry)
 		m.current = true
-	case m.entry.claim != 0 && store.entry.claim == 0:
-		*m = memory{log: uint8(engine.LogAbsent), current: true, again: true}
+	case store.settled && store.entry == m.entry:
+		c.drop(i, n)
 	default:
 		m.current = true
 	}
+}
+
+// drop removes the entry from the log and from memory: an operator settled it.
+func (c *scene) drop(i, n int) {
+	c.commit(c.place(i), n, entry{})
+	c.lines[i].names[n] = memory{log: uint8(engine.LogAbsent), current: true, again: true}
 }

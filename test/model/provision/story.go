@@ -34,7 +34,7 @@ const (
 	logFills
 	logHasRoom
 	adminStrips
-	adminRemovesEntry
+	adminSettlesEntry
 	adminDeletesLog
 	peerReclaims
 	protectionEnds
@@ -124,7 +124,7 @@ var sentences = [verbs]string{
 	logFills:             "entries of other names fill the log",
 	logHasRoom:           "the log has room again",
 	adminStrips:          "an administrator removes the finalizer of the PV of %[1]s",
-	adminRemovesEntry:    "an administrator removes the entry of %[1]s from the log",
+	adminSettlesEntry:    "an administrator settles the entry of %[1]s",
 	adminDeletesLog:      "an administrator deletes the log's Lease with the entry of %[1]s",
 	peerReclaims:         "another provisioner deletes volume and PV of %[1]s without regard to the log",
 	protectionEnds:       "PVC protection removes its finalizer from claim %[1]s",

@@ -104,8 +104,9 @@ type shard struct {
 	entry entry
 	// owner is the replica that wrote its epoch last, from 1.
 	owner uint8
-	// deleted: the Lease was deleted, and not written anew since.
-	deleted bool
+	// deleted: the Lease was deleted, and not written anew since. settled: an operator settled the entry, and the Lease
+	// was not written since.
+	deleted, settled bool
 }
 
 // When a call ended last that may still arrive.

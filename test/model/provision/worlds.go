@@ -64,9 +64,9 @@ type Budget struct {
 	// first one again.
 	DeleteClaim, CreateClaim, BindElsewhere, DeletePV, Retain, TakeName, DeleteClass, CreateClass, Zone, Node uint8
 	Leave, Secret, Replace                                                                                    uint8
-	// What is an excuse: a PV's finalizer removed by hand; an entry, or the whole log, removed by hand; a
+	// What is an excuse: a PV's finalizer removed by hand; an entry that is settled; the log deleted by hand; a
 	// provisioner beside ours that does not wait; calls that arrive later than the engine counts on.
-	Strip, RemoveEntry, DeleteLog, Peer, Overdue uint8
+	Strip, SettleEntry, DeleteLog, Peer, Overdue uint8
 	// What breaks: processes that end, and those that are paused while another leads; calls of the API server and
 	// of the driver that are not answered, done, done later, or not; a driver that answers InvalidArgument to a
 	// request that made nothing, refuses unseen, or makes another volume than was asked for; processes that stall; a log
