@@ -37,11 +37,10 @@ func settleCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle [VOLUME]...",
 		Short: "End the tries to create volumes whose outcome the driver does not tell",
-		Long: `Has csi-reclaimer drop entries from the in-flight log: it called CreateVolume for these volumes, and the driver has
-not answered whether it created them. Without its entry, a volume that exists nevertheless is known to the storage system
-alone. So look there for the names that this command shows before you answer, and delete the volumes there.
-
-The entries are dropped before csi-reclaimer calls the driver for them again, or when it starts.
+		Long: `Has csi-reclaimer drop entries from the in-flight log before it calls the driver again, or when it starts. It
+called CreateVolume for these volumes, and the driver has not answered whether it created them. Without its entry, a
+volume that exists nevertheless is known to the storage system alone. So look there for the names that this command
+shows before you answer, and delete the volumes there.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
 flight. An entry that changes after it was shown is left as it is.`,

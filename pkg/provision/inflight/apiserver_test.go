@@ -152,8 +152,8 @@ func (w *realWorld) lifetime() {
 	next.stop()
 }
 
-// deleted: a Lease that is deleted is written anew, with another UID; so is an entry that is removed, and not one that is
-// settled.
+// deleted: a Lease that is deleted is written anew, with another UID; so is an entry that is removed, and not one that
+// is settled.
 func (w *realWorld) deleted() {
 	t, v := w.t, volumes(3, 2)
 	p := start(t, w.settings("deleted"))

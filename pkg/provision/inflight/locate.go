@@ -18,8 +18,8 @@ type Location struct {
 	Driver string
 }
 
-// Settle returns the annotation of the Lease that settles the entry as it is stored: csi-reclaimer drops the entry before
-// it calls the driver for it again, or when it takes the log over.
+// Settle returns the annotation of the Lease that settles the entry as it is stored: csi-reclaimer drops the entry
+// before it calls the driver for it again, or when it takes the log over.
 func (l Location) Settle() (annotation, value string) {
 	return settleKey(l.Annotation), settleValue(l.Stored)
 }

@@ -237,8 +237,8 @@ func (l *Log) TakenOver() time.Time {
 	return l.takenOver
 }
 
-// Follow has removed called after a removal is confirmed, of Remove or of an entry that an operator settled. It must not
-// block.
+// Follow has removed called after a removal is confirmed, of Remove or of an entry that an operator settled. It must
+// not block.
 func (l *Log) Follow(removed func(volume string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

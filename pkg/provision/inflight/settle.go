@@ -9,8 +9,8 @@ import (
 )
 
 // An operator settles an entry by an annotation beside it. Its value names the bytes that the operator was shown, so
-// that an entry that changed since stays. The process that leads obeys it at its next read of the Lease or when it takes
-// over, and removes it with its next write, whether it settles an entry or not.
+// that an entry that changed since stays. The process that leads obeys it at its next read of the Lease or when it
+// takes over, and removes it with its next write, whether it settles an entry or not.
 
 // settleKey returns the key of the annotation that settles the entry of that key.
 func settleKey(key string) string { return settlePrefix + strings.TrimPrefix(key, entryPrefix) }

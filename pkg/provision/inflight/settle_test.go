@@ -31,9 +31,10 @@ func TestWhatOthersDidToALease(t *testing.T) {
 		removing, kept bool
 		change         change
 	}{
-		"nothing":              {},
-		"as written":           {live: values{key: "1"}, want: values{key: "1"}},
-		"settled":              {values{key: "1", settling: of("1")}, values{key: "1"}, false, false, change{settled: []string{key}}},
+		"nothing":    {},
+		"as written": {live: values{key: "1"}, want: values{key: "1"}},
+		"settled": {values{key: "1", settling: of("1")}, values{key: "1"}, false, false,
+			change{settled: []string{key}}},
 		"settled, and removed": {live: values{key: "1", settling: of("1")}, removing: true},
 		"another was shown": {values{key: "1", settling: of("0")}, values{key: "1"}, false, false,
 			change{ignored: []string{settling}}},
@@ -67,7 +68,7 @@ func TestWhatOthersDidToALease(t *testing.T) {
 	}
 }
 
-// wantNone fails for what settles entries and is left in a Lease.
+// wantNoneSettling fails for what settles entries and is left in a Lease.
 func (s *store) wantNoneSettling(t *testing.T, lease string) {
 	t.Helper()
 	if left := (view{lease: s.read(lease)}).with(settlePrefix); len(left) > 0 {
@@ -158,8 +159,8 @@ func TestTheNextProcessFindsASettledEntry(t *testing.T) {
 	})
 }
 
-// TestWhatSettlesAnotherEntryIsIgnoredOnce: it goes, and the entry stays.
-func TestWhatSettlesAnotherEntryIsIgnoredOnce(t *testing.T) {
+// TestWhatSettlesAnotherEntryIsIgnored: it goes, and the entry stays.
+func TestWhatSettlesAnotherEntryIsIgnored(t *testing.T) {
 	v := volumes(3, 2)
 	for name, change := range map[string]func(*coordinationv1.Lease){
 		"an earlier one of the name": func(l *coordinationv1.Lease) {
