@@ -323,9 +323,7 @@ func (l *Log) writeFailed(ctx context.Context, s *shard, entries map[string]stri
 	case judge(err) == outcomeRefused:
 		s.refuse(entries, err)
 	default:
-		if entries != nil {
-			s.sent(entries)
-		}
+		s.sent(entries)
 		s.known = false
 	}
 	s.answer(change{}) // of Puts that are over
