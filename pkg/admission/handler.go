@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 )
 
@@ -114,7 +115,7 @@ func changePod(changesOf func(*v1.Pod) podhold.Changes) reviewFunc {
 // operationsOf returns the operations that make the changes of a pod.
 func operationsOf(pod *v1.Pod, changes podhold.Changes) (all []operation) {
 	if changes.Hold {
-		all = addFinalizers(pod.Finalizers, []string{podhold.Finalizer})
+		all = addFinalizers(pod.Finalizers, []string{objects.RunningFinalizer})
 	}
 	if changes.Grace {
 		all = append(all, operation{"replace", "/spec/terminationGracePeriodSeconds", podhold.MinGracePeriodSeconds})

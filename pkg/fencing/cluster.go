@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -133,14 +133,14 @@ func (a apiServer) listRemaining(ctx context.Context, node string) (f fencing.Re
 
 // countPod counts what remains with a pod of a node.
 func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
-	held, terminating := slices.Contains(o.Finalizers, podhold.Finalizer), o.DeletionTimestamp != nil
-	if terminating {
-		f.Terminating = append(f.Terminating, o.UID)
+	p := objects.PodOf(o)
+	if p.Terminating {
+		f.Terminating = append(f.Terminating, p.UID)
 	}
-	if held && terminating {
+	if p.Held && p.Terminating {
 		f.Leaving.Pods++
 	}
-	if ended := o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed; held || hasClaims(o) && !ended {
+	if p.Held || len(p.Claims) > 0 && p.UsesVolumes() {
 		f.All.Pods++
 	}
 }

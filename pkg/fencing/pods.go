@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // waiting is what is read of a pod with claims on a node that is unreachable.
@@ -18,27 +20,16 @@ type waiting struct {
 // waitingOf returns a pod as what waits for its node, false for one that does not: it has no claim, it has ended, it
 // cannot run on another node (DaemonSets, static pods), or it is to stay on its node for ever.
 func waitingOf(o *v1.Pod) (waiting, bool) {
-	terminating := o.DeletionTimestamp != nil
-	_, static := o.Annotations[v1.MirrorPodAnnotationKey]
-	owner := metav1.GetControllerOf(o)
+	p, owner := objects.PodOf(o), metav1.GetControllerOf(o)
 	switch {
-	case static, owner != nil && owner.Kind == "DaemonSet", !hasClaims(o):
+	case p.Mirror, owner != nil && owner.Kind == "DaemonSet", len(p.Claims) == 0:
 		return waiting{}, false
-	case o.Status.Phase == v1.PodSucceeded, o.Status.Phase == v1.PodFailed && !terminating:
+	case !p.UsesVolumes(), p.Finished():
 		return waiting{}, false
-	case !terminating && staysForEver(o):
+	case !p.Terminating && staysForEver(o):
 		return waiting{}, false
 	}
-	return waiting{o.Namespace, o.Labels, terminating}, true
-}
-
-func hasClaims(o *v1.Pod) bool {
-	for i := range o.Spec.Volumes {
-		if v := &o.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return true
-		}
-	}
-	return false
+	return waiting{o.Namespace, o.Labels, p.Terminating}, true
 }
 
 // staysForEver reports whether a pod tolerates its node being unreachable without a limit, as kube-controller-manager

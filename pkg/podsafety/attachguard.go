@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -169,7 +170,7 @@ func (c *Controller) decideLock(ctx context.Context, f *podhold.LockFacts) (podh
 }
 
 // driverOf returns the CSI driver of a volume of a pod, empty for none.
-func (c *Controller) driverOf(ctx context.Context, p podhold.Pod, name string) (string, error) {
+func (c *Controller) driverOf(ctx context.Context, p objects.Pod, name string) (string, error) {
 	for _, claim := range p.Claims {
 		v, err := c.cluster.readVolume(ctx, p.Namespace, claim)
 		if err != nil {

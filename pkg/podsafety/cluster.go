@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -21,7 +22,7 @@ import (
 // cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
 // was sent. Reads do not fail where there is no such object.
 type cluster interface {
-	readPod(ctx context.Context, namespace, name string) (p podhold.Pod, found bool, err error)
+	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
 	readNode(ctx context.Context, name string) (podhold.NodeFacts, error)
 	readLease(ctx context.Context, node string) (podhold.LeaseFacts, error)
 	// readFence returns what the NodeFence of a node shows about a pod.
@@ -64,17 +65,17 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-func (a apiServer) readPod(ctx context.Context, namespace, name string) (podhold.Pod, bool, error) {
+func (a apiServer) readPod(ctx context.Context, namespace, name string) (objects.Pod, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("pods"), name):
-		return podhold.Pod{}, false, nil
+		return objects.Pod{}, false, nil
 	case err != nil:
-		return podhold.Pod{}, false, fmt.Errorf("read pod %q: %w", namespace+"/"+name, err)
+		return objects.Pod{}, false, fmt.Errorf("read pod %q: %w", namespace+"/"+name, err)
 	}
-	return podhold.PodOf(o), true, nil
+	return objects.PodOf(o), true, nil
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts, error) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
@@ -89,15 +90,15 @@ func (w *world) call(format string, args ...any) error {
 	return w.fail[what]
 }
 
-func (w *world) readPod(_ context.Context, ns, name string) (podhold.Pod, bool, error) {
+func (w *world) readPod(_ context.Context, ns, name string) (objects.Pod, bool, error) {
 	if err := w.call("get pod"); err != nil {
-		return podhold.Pod{}, false, err
+		return objects.Pod{}, false, err
 	}
 	o, found := w.live[ns+"/"+name]
 	if !found {
-		return podhold.Pod{}, false, nil
+		return objects.Pod{}, false, nil
 	}
-	return podhold.PodOf(o), true, nil
+	return objects.PodOf(o), true, nil
 }
 
 func (w *world) readNode(_ context.Context, name string) (podhold.NodeFacts, error) {
@@ -362,7 +363,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	w.show(held(terminating, confirmed))
 	w.reconcilePod()
 	w.expectCalls("get pod")
-	w.observer.candidates["ns/db"] = podhold.PodOf(held(unheld))
+	w.observer.candidates["ns/db"] = objects.PodOf(held(unheld))
 	delete(w.podCache, "ns/db")
 	w.reconcilePod()
 	w.expectCalls()

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -111,7 +112,7 @@ func (c *Controller) report(ctx context.Context, s *podhold.Session, err error) 
 }
 
 // object returns what a report on a pod is about.
-func object(p podhold.Pod) events.Object {
+func object(p objects.Pod) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 }
@@ -122,7 +123,7 @@ func (c *Controller) hold(ctx context.Context, namespace string) controller.Resu
 		return controller.Done()
 	}
 	err := c.cluster.eachPod(ctx, namespace, "", func(o *v1.Pod) {
-		if p := podhold.PodOf(o); !p.Held {
+		if p := objects.PodOf(o); !p.Held {
 			c.observer.offer(p, cache.NewObjectName(o.Namespace, o.Name).String())
 		}
 	})

@@ -3,16 +3,17 @@ package podsafety
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 )
 
 const (
 	// Finalizer holds a pod until there is evidence that its processes have ended.
-	Finalizer = podhold.Finalizer
+	Finalizer = objects.RunningFinalizer
 	// NamespaceLabel on a namespace is the mode of pod safety there: "enforce" or "warn".
 	NamespaceLabel = podhold.NamespaceLabel
 	// ConfirmAnnotation on a pod, with the pod's UID, confirms that its processes cannot run any more.
-	ConfirmAnnotation = podhold.ConfirmAnnotation
+	ConfirmAnnotation = objects.ConfirmAnnotation
 	// NodeUnreachable is the condition of a pod on a node that the node controller has not heard of for long.
 	NodeUnreachable v1.PodConditionType = "csi-reclaimer.io/NodeUnreachable"
 

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
@@ -47,12 +48,12 @@ type observer struct {
 	// tracker and candidates are guarded by mu.
 	tracker *podhold.Tracker
 	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
-	candidates map[string]podhold.Pod
+	candidates map[string]objects.Pod
 }
 
 func newObserver(rules podhold.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podhold.NewTracker(),
-		candidates: map[string]podhold.Pod{}}
+		candidates: map[string]objects.Pod{}}
 }
 
 // follow makes the caches, which do not run yet. Without a client no NodeFence is read.
@@ -128,7 +129,7 @@ func (o *observer) answer(s *podhold.Session, reply podhold.Reply, sent, now tim
 }
 
 // offer has a pod worked on that is to get the finalizer, and leaves others alone.
-func (o *observer) offer(p podhold.Pod, key string) {
+func (o *observer) offer(p objects.Pod, key string) {
 	f := podhold.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
 	if !o.wake.working() || podhold.Decide(f, o.clock.Now()).Action != podhold.AddFinalizer {
 		return

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 )
 
@@ -22,17 +23,17 @@ type pod struct {
 	// marked: it has the condition NodeUnreachable.
 	marked bool
 	// all is what is decided from, nil for a pod that is held and not terminating.
-	all *podhold.Pod
+	all *objects.Pod
 }
 
 // podOf reads what is needed of a Pod, without keeping a reference to it.
 func podOf(o *v1.Pod) *pod {
 	p := &pod{
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID, node: unique.Make(o.Spec.NodeName).Value(),
-		held: slices.Contains(o.Finalizers, podhold.Finalizer), marked: isMarked(o),
+		held: slices.Contains(o.Finalizers, objects.RunningFinalizer), marked: isMarked(o),
 	}
 	if !p.held || o.DeletionTimestamp != nil {
-		all := podhold.PodOf(o)
+		all := objects.PodOf(o)
 		p.all = &all
 	}
 	return p
@@ -45,11 +46,11 @@ func isMarked(o *v1.Pod) bool {
 func (p *pod) key() string { return cache.NewObjectName(p.namespace, p.name).String() }
 
 // facts returns what is decided from.
-func (p *pod) facts() podhold.Pod {
+func (p *pod) facts() objects.Pod {
 	if p.all != nil {
 		return *p.all
 	}
-	return podhold.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Held: p.held}
+	return objects.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Held: p.held}
 }
 
 // waits reports whether the pod is held and terminating.
@@ -63,7 +64,7 @@ func recordPod(modeOf func(namespace string) podhold.Mode) func(runtime.Object, 
 		if !ok {
 			return nil, false, fmt.Errorf("watch pods: got a %T", object)
 		}
-		keep := slices.Contains(o.Finalizers, podhold.Finalizer) || isMarked(o)
+		keep := slices.Contains(o.Finalizers, objects.RunningFinalizer) || isMarked(o)
 		if !keep && !known && modeOf(o.Namespace) == podhold.ModeOff {
 			return nil, false, nil
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -64,7 +65,7 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	workers := controller.NewWorkers(r.cfg.Workers)
 	r.out.Left = nil
 	err = r.cluster.eachPod(ctx, metav1.NamespaceAll, "", func(o *v1.Pod) {
-		p := podhold.PodOf(o)
+		p := objects.PodOf(o)
 		marked := r.cfg.NodeCondition && isMarked(o)
 		found = found || p.Held
 		if p.Held || marked {
@@ -75,7 +76,7 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 }
 
 // one releases one pod.
-func (r *releaser) one(ctx context.Context, p podhold.Pod, marked bool) error {
+func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
 	var err error
 	if marked {
 		err = r.cluster.patchCondition(ctx, p.Namespace, kube.ConditionPatch{Name: p.Name, UID: p.UID,

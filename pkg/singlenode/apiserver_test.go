@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -115,7 +116,7 @@ func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim))
 func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
 	b.Helper()
 	o := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{podhold.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{objects.RunningFinalizer}},
 		Spec: v1.PodSpec{
 			SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}},
 			Containers:      []v1.Container{{Name: "c", Image: "none"}},
@@ -342,7 +343,7 @@ func TestManyPodsOfOneNamespace(t *testing.T) {
 	b.until("no pod has a gate", func() bool {
 		gated := 0
 		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
-			if singlenode.HasGate(o) {
+			if objects.HasVolumeGate(o) {
 				gated++
 			}
 		}))
@@ -380,7 +381,7 @@ func TestWritesOfAPod(t *testing.T) {
 	b.until("no pod has a gate", func() bool {
 		gated := 0
 		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
-			if singlenode.HasGate(o) {
+			if objects.HasVolumeGate(o) {
 				gated++
 			}
 		}))

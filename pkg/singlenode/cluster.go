@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -119,7 +120,7 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlen
 	case err != nil:
 		return singlenode.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
 	}
-	return singlenode.PodOf(o), true, nil
+	return objects.PodOf(o), true, nil
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
@@ -163,7 +164,7 @@ func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := kube.RemovePodGate(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, singlenode.Gate)
-	if err == nil && singlenode.HasGate(o) {
+	if err == nil && objects.HasVolumeGate(o) {
 		err = fmt.Errorf("remove the gate of pod %q: %w", keyOf(ask.Namespace, ask.Name), kube.ErrUndone)
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -229,7 +230,7 @@ func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []si
 	defer end()
 	c.metrics.lists.Inc()
 	err = c.cluster.eachPod(ctx, namespace, func(o *v1.Pod) {
-		if p := singlenode.PodOf(o); !p.Gated && len(p.Claims) > 0 {
+		if p := objects.PodOf(o); !p.Gated && len(p.Claims) > 0 {
 			pods = append(pods, p)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -51,7 +52,7 @@ func (w *world) readPod(_ context.Context, ns, name string) (singlenode.Pod, boo
 	if err != nil || !found {
 		return singlenode.Pod{}, false, err
 	}
-	return singlenode.PodOf(o), true, nil
+	return objects.PodOf(o), true, nil
 }
 
 func (w *world) readClass(_ context.Context, name string) (class, bool, error) {

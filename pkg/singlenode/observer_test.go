@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
@@ -32,8 +32,7 @@ func (l laggingPods) Get(string) (*pod, bool) {
 func TestRemovedGateIsNotRemovedAgain(t *testing.T) {
 	o := newObserver(singlenode.Rules{}, testclock.NewFakeClock(time.Now()), nil)
 	const uid = types.UID("web-uid")
-	gated := &pod{namespace: "ns", name: "web", uid: uid, all: &singlenode.Pod{Pod: podhold.Pod{UID: uid},
-		Gated: true}}
+	gated := &pod{namespace: "ns", name: "web", uid: uid, all: &objects.Pod{UID: uid, Gated: true}}
 	o.pods, o.namespaces = laggingPods{o, gated}, noNamespaces{}
 	o.tracker.RemovedGate(gated.uid)
 	facts, found := o.observe("ns/web")

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
@@ -47,10 +48,10 @@ type pod struct {
 
 // podOf reads what is needed of a Pod, without keeping a reference to it.
 func podOf(o *v1.Pod) *pod {
-	all := singlenode.PodOf(o)
+	all := objects.PodOf(o)
 	p := &pod{namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID,
 		node: unique.Make(o.Spec.NodeName).Value(), claims: all.Claims, created: o.CreationTimestamp.Unix()}
-	if all.Gated || all.Terminating || all.Ended {
+	if all.Gated || all.Terminating || all.Final {
 		p.all = &all
 	}
 	return p
@@ -65,8 +66,7 @@ func (p *pod) facts() singlenode.Pod {
 	if p.all != nil {
 		return *p.all
 	}
-	return singlenode.Pod{Pod: podhold.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node,
-		Claims: p.claims}}
+	return objects.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Claims: p.claims}
 }
 
 // same reports whether nothing that decisions depend on differs.
@@ -87,20 +87,14 @@ func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
 		if !ok {
 			return nil, false, fmt.Errorf("watch pods: got a %T", object)
 		}
-		keep := singlenode.HasGate(p) || hasClaim(p) && o.modeOf(p.Namespace) != singlenode.ModeOff
-		if !keep && !known && !slices.ContainsFunc(singlenode.PodOf(p).Claims, func(claim string) bool {
+		keep := objects.HasVolumeGate(p) || objects.HasClaims(p) && o.modeOf(p.Namespace) != singlenode.ModeOff
+		if !keep && !known && !slices.ContainsFunc(objects.PodOf(p).Claims, func(claim string) bool {
 			return o.concerned(keyOf(p.Namespace, claim))
 		}) {
 			return nil, false, nil
 		}
 		return podOf(p), keep, nil
 	}
-}
-
-func hasClaim(o *v1.Pod) bool {
-	return slices.ContainsFunc(o.Spec.Volumes, func(v v1.Volume) bool {
-		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
-	})
 }
 
 // claim is what is kept of a claim. Its Unasked and Driver are not set.

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -60,7 +61,7 @@ type releaser struct {
 // pass lists all pods once and removes their gates. It reports whether one had it.
 func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	seen := seen{running: map[string][]singlenode.Pod{}, locks: map[string]singlenode.Lock{}}
-	if err := r.cluster.eachPod(ctx, metav1.NamespaceAll, func(o *v1.Pod) { seen.pod(singlenode.PodOf(o)) }); err != nil {
+	if err := r.cluster.eachPod(ctx, metav1.NamespaceAll, func(o *v1.Pod) { seen.pod(objects.PodOf(o)) }); err != nil {
 		return false, err
 	}
 	if len(seen.gated) == 0 {
@@ -103,7 +104,7 @@ func (s *seen) pod(p singlenode.Pod) {
 // claim without its lock, and the one that has the lock. A pod that waits for the first has the locks of its claims, so
 // only claims with a lock matter.
 func (s *seen) unproven(p singlenode.Pod) (of []string) {
-	if p.Terminating || p.Ended {
+	if p.Terminating || p.Final {
 		return nil
 	}
 	for _, name := range p.Claims {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -242,7 +243,7 @@ func (w *world) pod(name string, alter ...func(*v1.Pod)) {
 	if !found {
 		o = &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
-				CreationTimestamp: metav1.NewTime(w.clock.Now()), Finalizers: []string{podhold.Finalizer}},
+				CreationTimestamp: metav1.NewTime(w.clock.Now()), Finalizers: []string{objects.RunningFinalizer}},
 			Spec: v1.PodSpec{SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}}, Containers: []v1.Container{{Name: "c"}}},
 		}
 		uses("data")(o)
@@ -310,7 +311,7 @@ func (w *world) lock() string {
 	return singlenode.ParseLock(w.claims["ns/data"].Annotations[LockAnnotation]).Name
 }
 
-func (w *world) gated(pod string) bool { return singlenode.HasGate(w.pods["ns/"+pod]) }
+func (w *world) gated(pod string) bool { return objects.HasVolumeGate(w.pods["ns/"+pod]) }
 
 // locked has a claim have the lock of a pod.
 func locked(pod string) func(*v1.PersistentVolumeClaim) {

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 const (
@@ -58,7 +60,7 @@ type Changes struct {
 func HoldOf(pod *v1.Pod) Changes {
 	grace := pod.Spec.TerminationGracePeriodSeconds
 	return Changes{
-		Hold:  hasClaim(pod) && !mirror(pod) && !slices.Contains(pod.Finalizers, Finalizer),
+		Hold:  objects.HasClaims(pod) && !mirror(pod) && !slices.Contains(pod.Finalizers, Finalizer),
 		Grace: grace != nil && *grace == 0,
 	}
 }
@@ -67,14 +69,8 @@ func HoldOf(pod *v1.Pod) Changes {
 // function, and the same rule as the conditions in deploy/manifests/single-node-gate.yaml. A pod that names its node is
 // not changed, because it cannot have a gate: [GateRequiredName] refuses it.
 func GateOf(pod *v1.Pod) Changes {
-	return Changes{Gate: hasClaim(pod) && !mirror(pod) && pod.Spec.NodeName == "" &&
+	return Changes{Gate: objects.HasClaims(pod) && !mirror(pod) && pod.Spec.NodeName == "" &&
 		!slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: Gate})}
-}
-
-func hasClaim(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
-		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
-	})
 }
 
 // mirror reports whether a pod is the copy of a static pod, which its kubelet creates and deletes.

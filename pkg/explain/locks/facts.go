@@ -137,13 +137,9 @@ func (i *index) claim(c Claim) singlenode.Claim {
 
 // endOf returns what is known of the end of a pod.
 func (i *index) endOf(p pods.Pod) singlenode.User {
-	hold, of := i.Hold(p), gatedPod(p)
+	hold, of := i.Hold(p), p.Pod
 	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, i.Now), NodeSeen: hold.NodeSeen,
 		FenceSeen: hold.FenceSeen, Fence: hold.Fence, Node: hold.Node}
-}
-
-func gatedPod(p pods.Pod) singlenode.Pod {
-	return singlenode.Pod{Pod: p.Pod, Gated: p.Gated, Ephemeral: p.Ephemeral}
 }
 
 // holder returns the pod that has the name in a lock, the zero value for none.
@@ -157,7 +153,7 @@ func (i *index) holder(c Claim) singlenode.User {
 
 // gate returns what volume-guard decides about a gated pod from.
 func (i *index) gate(p pods.Pod) singlenode.Facts {
-	f := singlenode.Facts{Pod: gatedPod(p), Mode: i.mode(p.Namespace)}
+	f := singlenode.Facts{Pod: p.Pod, Mode: i.mode(p.Namespace)}
 	seen := map[types.UID]bool{p.UID: true}
 	for _, name := range p.Claims {
 		at := key{p.Namespace, name}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
@@ -76,7 +77,7 @@ func lock(o *v1.PersistentVolumeClaim, value string) {
 // pod is a held pod with claims, created two hours ago.
 func pod(name string, claims ...string) *v1.Pod {
 	o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("pod-" + name),
-		CreationTimestamp: ago(2 * time.Hour), Finalizers: []string{podhold.Finalizer}, Generation: 1},
+		CreationTimestamp: ago(2 * time.Hour), Finalizers: []string{objects.RunningFinalizer}, Generation: 1},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}, Status: v1.PodStatus{Phase: v1.PodPending}}
 	for _, claim := range claims {
 		o.Spec.Volumes = append(o.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{

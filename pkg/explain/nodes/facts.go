@@ -35,11 +35,8 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-// ended reports whether the phase is final.
-func (p Pod) ended() bool { return p.Phase == v1.PodSucceeded || p.Phase == v1.PodFailed }
-
 // waits reports whether the pod has a claim that nobody else gets while it is there.
-func (p Pod) waits() bool { return len(p.Claims) > 0 && !p.Mirror && (!p.ended() || p.Held) }
+func (p Pod) waits() bool { return len(p.Claims) > 0 && !p.Mirror && (!p.Final || p.Held) }
 
 // held reports whether the pod is terminating, and held.
 func (p Pod) held() bool { return p.Held && p.Terminating }
@@ -185,7 +182,7 @@ func remainingOf(all explain.Read[[]Pod],
 		if pod.held() {
 			r.Leaving.Pods++
 		}
-		if (len(pod.Claims) > 0 || pod.Held) && !pod.ended() {
+		if (len(pod.Claims) > 0 || pod.Held) && !pod.Final {
 			r.All.Pods++
 		}
 	}

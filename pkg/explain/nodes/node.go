@@ -140,7 +140,7 @@ func addPods(s *explain.Explanation, f Facts) {
 	}
 	others := 0
 	for _, pod := range f.Pods.Value {
-		if !pod.ended() && !pod.held() && !pod.waits() {
+		if !pod.Final && !pod.held() && !pod.waits() {
 			others++
 		}
 	}

@@ -180,7 +180,7 @@ func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
 	}
 	running := 0
 	for _, pod := range f.Pods.Value {
-		if !pod.ended() && !pod.Terminating {
+		if !pod.Final && !pod.Terminating {
 			running++
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -107,9 +108,9 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of s
 		s.Advise("To remove the machine: shut it down. The taint counts once the node is not Ready")
 		return true
 	case podhold.ReasonConfirmationMismatch:
-		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, objects.ConfirmAnnotation)
 	case podhold.ReasonGracePeriodRunning:
-		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, objects.ConfirmAnnotation)
 		return true
 	default:
 	}

@@ -8,46 +8,40 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
 // ConfirmAnnotation on a pod confirms that its processes cannot run, so that its force deletion is admitted and the pod
 // released. Its value is the UID of the pod.
-const ConfirmAnnotation = podhold.ConfirmAnnotation
+const ConfirmAnnotation = objects.ConfirmAnnotation
 
 // Pod is what is kept of each pod of a list.
 type Pod struct {
-	podhold.Pod
+	objects.Pod
 	Phase v1.PodPhase
 	// Finalizers are all but the one of volume-guard.
 	Finalizers []string
 	// TerminatingSince is when the deletion was asked for, zero for a pod that nobody has deleted.
 	TerminatingSince time.Time
-	// Gated: it has the scheduling gate of volume-guard. Ephemeral are the names of the claims of its generic ephemeral
-	// volumes; they are among Claims.
-	Gated     bool
-	Ephemeral []string
 	// Created is when it was created, and Scheduled when it was bound to a node, zero for one that was not.
 	Created, Scheduled time.Time
 }
 
 // PodOf reads what is needed of a Pod, without keeping a reference to it.
 func PodOf(o *v1.Pod) Pod {
-	of := singlenode.PodOf(o)
-	p := Pod{Pod: of.Pod, Gated: of.Gated, Ephemeral: of.Ephemeral, Phase: o.Status.Phase,
-		Created: o.CreationTimestamp.Time}
+	p := Pod{Pod: objects.PodOf(o), Phase: o.Status.Phase, Created: o.CreationTimestamp.Time}
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
 			p.Scheduled = c.LastTransitionTime.Time
 		}
 	}
 	for _, name := range o.Finalizers {
-		if name != podhold.Finalizer {
+		if name != objects.RunningFinalizer {
 			p.Finalizers = append(p.Finalizers, name)
 		}
 	}
@@ -61,11 +55,8 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-// ended reports whether the phase is final.
-func (p Pod) ended() bool { return p.Phase == v1.PodSucceeded || p.Phase == v1.PodFailed }
-
 // uses reports whether the pod names a claim of its namespace, and may have processes or get some.
-func (p Pod) uses(claim string) bool { return !p.ended() && slices.Contains(p.Claims, claim) }
+func (p Pod) uses(claim string) bool { return !p.Final && slices.Contains(p.Claims, claim) }
 
 // Facts is what was read of one pod. The zero value of each field is not known.
 type Facts struct {
@@ -108,7 +99,7 @@ func (f Facts) ForceDeletionRefused() bool {
 func (f Facts) on() OnNode { return OnNode{Node: f.Node, Lease: f.Lease, Fence: f.Fence} }
 
 func (f Facts) hold() podhold.Facts {
-	return holdFacts(podhold.PodOf(f.Pod), f.mode(), f.on(), f.Now)
+	return holdFacts(objects.PodOf(f.Pod), f.mode(), f.on(), f.Now)
 }
 
 // OnNode is what was read of a node after its pods. The zero value of each field is not known.
@@ -126,7 +117,7 @@ func Judge(pod Pod, on OnNode, now time.Time) podhold.Explanation {
 
 // holdFacts is what a volume-guard that has just started would know, after it has read pod, Node, Lease and NodeFence,
 // in that order.
-func holdFacts(pod podhold.Pod, mode podhold.Mode, on OnNode, now time.Time) podhold.Facts {
+func holdFacts(pod objects.Pod, mode podhold.Mode, on OnNode, now time.Time) podhold.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
 	f := podhold.Facts{Mode: mode, Pod: pod, PodRead: read(1), Sight: podhold.NewTracker().Saw(pod, now)}
 	if pod.Node == "" {
@@ -169,7 +160,7 @@ func fenceFacts(shown fencing.Shown) podhold.FenceFacts {
 
 // forced is what is known if the pod is force-deleted now, without a confirmation: what that would risk.
 func forced(f podhold.Facts, now time.Time) podhold.Facts {
-	f.Pod.Held, f.Pod.Confirmation = true, podhold.NotConfirmed
+	f.Pod.Held, f.Pod.Confirmation = true, objects.NotConfirmed
 	if !f.Pod.Terminating {
 		f.Pod.Terminating, f.Pod.GraceEnds = true, now
 	}

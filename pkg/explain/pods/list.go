@@ -84,7 +84,7 @@ func ListOf(f ListFacts, running bool) List {
 	for _, pod := range f.Pods.Value {
 		row := f.RowOf(pod)
 		switch {
-		case row.nodeDown && (pod.Held || !pod.ended()), pod.Held && pod.Terminating:
+		case row.nodeDown && (pod.Held || !pod.Final), pod.Held && pod.Terminating:
 			l.Pods = append(l.Pods, row)
 		case pod.Held:
 			l.HeldRunning++

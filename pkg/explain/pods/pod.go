@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -133,11 +134,11 @@ func addMode(s *explain.Explanation, f Facts, pod Pod) {
 		s.AddFact("Pod safety", "%s", mode)
 	}
 	switch pod.Confirmation {
-	case podhold.ConfirmedThis:
-		s.AddFact("Confirmed", "by the annotation %s: its processes cannot run", podhold.ConfirmAnnotation)
-	case podhold.ConfirmedOther:
-		s.AddFact("Confirmed", "no: the annotation %s has the UID of another pod", podhold.ConfirmAnnotation)
-	case podhold.NotConfirmed:
+	case objects.ConfirmedThis:
+		s.AddFact("Confirmed", "by the annotation %s: its processes cannot run", objects.ConfirmAnnotation)
+	case objects.ConfirmedOther:
+		s.AddFact("Confirmed", "no: the annotation %s has the UID of another pod", objects.ConfirmAnnotation)
+	case objects.NotConfirmed:
 	}
 }
 
@@ -257,7 +258,7 @@ func (f Facts) finalizers() []explain.Finalizer {
 	for _, name := range f.Pod.Finalizers {
 		own := explain.Finalizer{Name: name, AddedBy: explain.AddedBy(f.Pod, name)}
 		switch name {
-		case podhold.Finalizer:
+		case objects.RunningFinalizer:
 			own.Owner, own.When = volumeGuard, "when there is evidence that the processes of the pod have ended"
 		case jobTracking:
 			own.Owner, own.When = "kube-controller-manager (job controller)", "when it has counted the pod"

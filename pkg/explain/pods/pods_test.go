@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -30,7 +31,7 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 func held() Facts {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", Generation: 2,
-			Finalizers: []string{podhold.Finalizer}, OwnerReferences: []metav1.OwnerReference{{
+			Finalizers: []string{objects.RunningFinalizer}, OwnerReferences: []metav1.OwnerReference{{
 				Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}},
 		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "main"}}, Volumes: []v1.Volume{{Name: "data",
 			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-0"}}}}},
@@ -105,7 +106,7 @@ func (f *Facts) finish() {
 
 // other is another pod of the namespace with the claim.
 func other(change func(*Pod)) Pod {
-	p := Pod{Pod: podhold.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
+	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
 	change(&p)
 	return p
 }
@@ -132,7 +133,7 @@ func TestExplainPod(t *testing.T) {
 			"Heartbeat    5s ago by the node's clock (Lease kube-node-lease/n1)",
 			"Claim        data-0 (ReadWriteOnce), PV pv-0, attached to node n1",
 			"volume-guard volume-guard-a leads (Lease kube-system/volume-guard)",
-			podhold.Finalizer + ": volume-guard removes it when there is evidence",
+			objects.RunningFinalizer + ": volume-guard removes it when there is evidence",
 			"Force risks  Node n1 is Ready: the processes most likely run", "StatefulSet db creates a pod of the same name",
 			"!No evidence", "!Waits for", "!You can"}},
 		"its kubelet ends it": {func(f *Facts) { f.terminate() }, []string{
@@ -191,7 +192,7 @@ func TestExplainPod(t *testing.T) {
 		"another pod writes to its claim": {func(f *Facts) {
 			f.down()
 			f.Pods.Value = append(f.Pods.Value, other(func(*Pod) {}),
-				other(func(p *Pod) { p.Name, p.Phase = "ended", v1.PodSucceeded }),
+				other(func(p *Pod) { p.Name, p.Phase, p.Final = "ended", v1.PodSucceeded, true }),
 				other(func(p *Pod) { p.Name, p.Node = "waiting", "" }),
 				other(func(p *Pod) { p.Name, p.Node, p.Gated = "gated", "", true }),
 				other(func(p *Pod) { p.Name, p.Claims = "apart", []string{"x"} }))
@@ -304,7 +305,7 @@ func listed(pods ...Pod) ListFacts {
 }
 
 func pod(name, node string, change func(*Pod)) Pod {
-	p := Pod{Pod: podhold.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
+	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
 		Phase: v1.PodRunning}
 	change(&p)
 	return p
@@ -332,10 +333,10 @@ func TestListOf(t *testing.T) {
 			"Terminating,NodeDown|02:54||node n2 to return"},
 		"terminating and held on a node that is down": {pod("p", "n2", both), false,
 			"Terminating,NodeDown|02:54|NodeUnreachable|node n2 to return, or evidence that its processes cannot run"},
-		"held on a node that is down":  {pod("p", "n2", isHeld), false, "NodeDown|02:54|NotTerminating|"},
-		"ended on a node that is down": {pod("p", "n2", func(p *Pod) { p.Phase = v1.PodSucceeded }), false, ""},
-		"on no node":                   {pod("p", "", nothing), false, ""},
-		"on a node that was deleted":   {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
+		"held on a node that is down": {pod("p", "n2", isHeld), false, "NodeDown|02:54|NotTerminating|"},
+		"ended, its node is down":     {pod("p", "n2", func(p *Pod) { p.Phase, p.Final = v1.PodSucceeded, true }), false, ""},
+		"on no node":                  {pod("p", "", nothing), false, ""},
+		"on a node that was deleted":  {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
 		"terminating, never bound": {pod("p", "", both), false,
 			"Terminating|02:04|NeverBound|volume-guard to release it"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
@@ -40,10 +41,10 @@ type Pod struct {
 	// Scheduled: it has a node. One that has none uses nothing, and the scheduler places no pod whose claim is
 	// terminating. A kubelet would start it as long as the finalizer is on the claim: see DESIGN.md.
 	Scheduled bool
-	// Ended: its phase is Succeeded or Failed.
+	// Ended: it has ended, of a pod that pod safety holds by the word of its kubelet.
 	Ended bool
-	// ShutDown: it was deleted without grace, by force or by the kubelet that is done with it. Its
-	// ephemeral volumes go then, for the pod may wait for their claims to go.
+	// ShutDown: it was deleted without grace, by force or by the kubelet that is done with it, and
+	// nothing holds it. Its ephemeral volumes go then, for the pod may wait for their claims to go.
 	ShutDown bool
 	// Claims and Ephemeral are the claims that its volumes name, and those that its generic
 	// ephemeral volumes have by their name, if the pod controls them.
@@ -52,22 +53,10 @@ type Pod struct {
 
 // PodOf reads what is needed of a pod, without keeping a reference to it.
 func PodOf(o *v1.Pod) Pod {
-	p := Pod{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID,
-		Scheduled: o.Spec.NodeName != "",
-		Ended:     o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
-		ShutDown:  o.DeletionTimestamp != nil && o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds == 0,
-	}
-	for i := range o.Spec.Volumes {
-		switch v := &o.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			p.Claims = append(p.Claims, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			// The name is fixed (k8s.io/component-helpers/storage/ephemeral).
-			p.Ephemeral = append(p.Ephemeral, o.Name+"-"+v.Name)
-		}
-	}
-	return p
+	p := objects.PodOf(o)
+	named := slices.DeleteFunc(p.Claims, func(name string) bool { return slices.Contains(p.Ephemeral, name) })
+	return Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Scheduled: p.Node != "",
+		Ended: p.Node != "" && !p.UsesVolumes(), ShutDown: p.ShutDown(), Claims: named, Ephemeral: p.Ephemeral}
 }
 
 // names returns the keys of all claims that the pod may use.

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // apiPod is a pod on a node that names the claim "data" and has a generic ephemeral volume "cache".
@@ -34,6 +36,8 @@ func apiClaim(name, owner string) *v1.PersistentVolumeClaim {
 	}
 	return c
 }
+
+func held(p *v1.Pod) { p.Finalizers = []string{objects.RunningFinalizer} }
 
 func TestWhoUsesAClaim(t *testing.T) {
 	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "web-0"}
@@ -75,6 +79,23 @@ func TestWhoUsesAClaim(t *testing.T) {
 		}), ephemeral, runs},
 		"one of a pod that is not deleted": {change(func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](0) }),
 			ephemeral, runs},
+		// The pod garbage collector sets Failed and grace 0 while the containers run.
+		"a held pod, failed and without grace": {change(func(p *v1.Pod) {
+			held(p)
+			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = v1.PodFailed, now, ptr.To[int64](0)
+		}), data, runs},
+		"one of a held pod, failed and without grace": {change(func(p *v1.Pod) {
+			held(p)
+			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = v1.PodFailed, now, ptr.To[int64](0)
+		}), ephemeral, runs},
+		"a held pod that failed by the word of another than its kubelet": {change(func(p *v1.Pod) {
+			held(p)
+			p.Status.Phase = v1.PodFailed
+		}), data, runs},
+		"a held pod that has completed": {change(func(p *v1.Pod) {
+			held(p)
+			p.Status.Phase, p.Status.ContainerStatuses = v1.PodSucceeded, []v1.ContainerStatus{{Name: "one"}}
+		}), data, ended},
 		"one of a pod without a node": {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), ephemeral, Usage{}},
 	}
 	for sentence, c := range cases {

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
@@ -19,7 +20,7 @@ type (
 	// Facts is all that is known about one pod.
 	Facts = podhold.Facts
 	// Pod is what is read of a Pod.
-	Pod = podhold.Pod
+	Pod = objects.Pod
 	// Rules are the settings.
 	Rules = podhold.Rules
 	// Read is a live read.
@@ -134,8 +135,8 @@ const ModeEnforce = podhold.ModeEnforce
 
 // Names on the objects.
 const (
-	Finalizer         = podhold.Finalizer
-	ConfirmAnnotation = podhold.ConfirmAnnotation
+	Finalizer         = objects.RunningFinalizer
+	ConfirmAnnotation = objects.ConfirmAnnotation
 )
 
 // Reasons returns every reason there is.
@@ -145,7 +146,7 @@ func Reasons() []Reason { return podhold.Reasons() }
 func NewTracker() *Tracker { return podhold.NewTracker() }
 
 // PodOf reads what is needed of a Pod.
-func PodOf(o *v1.Pod) Pod { return podhold.PodOf(o) }
+func PodOf(o *v1.Pod) Pod { return objects.PodOf(o) }
 
 // NodeOf reads what is needed of a Node.
 func NodeOf(o *v1.Node) NodeFacts { return podhold.NodeOf(o) }

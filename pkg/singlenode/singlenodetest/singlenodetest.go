@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -131,7 +132,7 @@ const (
 	Gate           = singlenode.Gate
 	LockAnnotation = singlenode.LockAnnotation
 	Finalizer      = singlenode.Finalizer
-	HoldFinalizer  = podhold.Finalizer
+	HoldFinalizer  = objects.RunningFinalizer
 )
 
 // Reasons returns every reason there is.
@@ -141,7 +142,7 @@ func Reasons() []Reason { return singlenode.Reasons() }
 func NewTracker() *Tracker { return singlenode.NewTracker() }
 
 // PodOf reads what is needed of a Pod.
-func PodOf(o *v1.Pod) Pod { return singlenode.PodOf(o) }
+func PodOf(o *v1.Pod) Pod { return objects.PodOf(o) }
 
 // ClaimOf reads what is needed of a claim itself.
 func ClaimOf(o metav1.Object) Claim { return singlenode.ClaimOf(o) }

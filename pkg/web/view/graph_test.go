@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -51,7 +51,7 @@ func everything() Around {
 	return Around{
 		Subject: Ref{Kind: KindPV, Name: "pv"}, PVs: []*v1.PersistentVolume{newPV("pv", nil), twin},
 		Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)},
-		Pods: []pods.Pod{{Pod: podhold.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
+		Pods: []pods.Pod{{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
 			Held: true}, Phase: v1.PodRunning}},
 		Nodes: []*v1.Node{newNode("down", false)}, Gone: []string{"lost"},
 		Attachments: []storagev1.VolumeAttachment{attachment("pv", "down")},

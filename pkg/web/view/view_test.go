@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -207,12 +207,12 @@ func TestRowsOfClaims(t *testing.T) {
 }
 
 func TestRowsOfPods(t *testing.T) {
-	held := pods.Pod{Pod: podhold.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
+	held := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
 		Claims: []string{"data"}, GraceEnds: now().Add(-time.Hour)}, Phase: v1.PodRunning,
 		TerminatingSince: now().Add(-time.Hour)}
-	runs := pods.Pod{Pod: podhold.Pod{Namespace: "ns", Name: "db-1", UID: "q", Node: "up", Held: true,
+	runs := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-1", UID: "q", Node: "up", Held: true,
 		Claims: []string{"data-1"}}, Phase: v1.PodRunning}
-	other := pods.Pod{Pod: podhold.Pod{Namespace: "ns", Name: "web", UID: "r", Node: "up", Claims: []string{"x"}},
+	other := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "web", UID: "r", Node: "up", Claims: []string{"x"}},
 		Phase: v1.PodRunning}
 	f := cluster()
 	f.Pods.Pods = explain.Found([]pods.Pod{held, runs, other})

@@ -3,6 +3,7 @@ package podhold
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -39,7 +40,7 @@ func notHeld(f Facts) Decision {
 	switch {
 	case f.Rules.RemovingFinalizers:
 		return wait(ReasonFinalizersRemoved)
-	case f.Pod.Terminating, f.Mode != ModeEnforce, !f.Pod.wanted():
+	case f.Pod.Terminating, f.Mode != ModeEnforce, !wanted(f.Pod):
 		return wait(ReasonNothingToHold)
 	}
 	return step(AddFinalizer, ReasonHold)
@@ -87,20 +88,20 @@ func byPod(f Facts, now time.Time) Decision {
 	switch {
 	case pod.Node == "":
 		return step(RemoveFinalizer, ReasonNeverBound)
-	case pod.Confirmation == ConfirmedThis && (pod.GraceZero || !now.Before(pod.GraceEnds)):
+	case pod.Confirmation == objects.ConfirmedThis && (pod.GraceZero || !now.Before(pod.GraceEnds)):
 		return step(RemoveFinalizer, ReasonConfirmed)
-	case pod.Finished() && pod.Confirmation == ConfirmedThis:
+	case pod.Finished() && pod.Confirmation == objects.ConfirmedThis:
 		// Its kubelet can be cut off before it has unmounted the volumes.
 		return both(waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now)), finished(f, now))
 	case pod.Finished():
 		return finished(f, now)
-	case pod.Confirmation == ConfirmedThis:
+	case pod.Confirmation == objects.ConfirmedThis:
 		return waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now))
-	case pod.Confirmation == ConfirmedOther:
+	case pod.Confirmation == objects.ConfirmedOther:
 		return wait(ReasonConfirmationMismatch)
 	case f.NodeSeen != NodeReady:
 		return wait(ReasonNodeUnreachable)
-	case pod.Ended:
+	case pod.Final:
 		return wait(ReasonEndNotReported)
 	}
 	return wait(ReasonProcessesMayRun)

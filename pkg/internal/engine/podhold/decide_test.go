@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -44,12 +45,12 @@ func live(f *Facts)                     { f.PodRead = read(1) }
 func orphans(f *Facts)                  { f.Rules.CollectOrphans = true }
 func removing(f *Facts)                 { f.Rules.RemovingFinalizers = true }
 func noGrace(p *Pod)                    { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
-func ended(p *Pod)                      { p.Ended, p.Running = true, false }
+func ended(p *Pod)                      { p.Final, p.Running = true, false }
 func runs(p *Pod)                       { p.Terminating = false }
 func runsUnheld(p *Pod)                 { p.Terminating, p.Held = false, false }
 func unbound(p *Pod)                    { p.Node = "" }
-func confirmed(p *Pod)                  { p.Confirmation = ConfirmedThis }
-func confirmedOther(p *Pod)             { p.Confirmation = ConfirmedOther }
+func confirmed(p *Pod)                  { p.Confirmation = objects.ConfirmedThis }
+func confirmedOther(p *Pod)             { p.Confirmation = objects.ConfirmedOther }
 
 // finishedFor is what this process has seen of a pod that has finished so long ago; unmounted: with its grace.
 func finishedFor(d time.Duration, unmounted bool) func(*Facts) {

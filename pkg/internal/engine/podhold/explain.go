@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Explanation is what happens to a pod next, and why.
@@ -75,7 +77,7 @@ func (f Facts) whyNotFinished(now time.Time) string {
 		}
 		return fmt.Sprintf("Nothing shows that the volumes are unmounted; volume-guard waits for that for %s more.",
 			max(f.unmountIn(now), 0).Round(time.Second))
-	case !pod.Ended:
+	case !pod.Final:
 		return "The phase of the pod is neither Succeeded nor Failed."
 	case pod.Running:
 		return "A container still has the state running."
@@ -134,10 +136,10 @@ func (f Facts) whyNotFenced() string {
 
 func (f Facts) whyNotConfirmed() string {
 	switch f.Pod.Confirmation {
-	case ConfirmedThis:
+	case objects.ConfirmedThis:
 		return "The pod was deleted with a grace period, which has not passed."
-	case ConfirmedOther:
-		return "The annotation " + ConfirmAnnotation + " does not have the UID of this pod."
+	case objects.ConfirmedOther:
+		return "The annotation " + objects.ConfirmAnnotation + " does not have the UID of this pod."
 	default:
 		return "Nobody has confirmed a force deletion."
 	}

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -58,6 +59,9 @@ const (
 	// node-monitor-grace-period before 1.32).
 	LeaseDuration = 40 * time.Second
 )
+
+// wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.
+func wanted(p Pod) bool { return len(p.Claims) > 0 && !p.Mirror }
 
 func (r Rules) unmountGrace() time.Duration {
 	if r.UnmountGrace == 0 {
@@ -280,7 +284,8 @@ func (f Facts) nodeMayProve() bool {
 // volumes: the pod had ended before, this process did not, nobody has confirmed a force deletion, and the pod garbage
 // collector does not for a node that is Ready.
 func (f Facts) unmountShown() bool {
-	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.Pod.Confirmation == NotConfirmed && f.NodeSeen == NodeReady
+	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.Pod.Confirmation == objects.NotConfirmed &&
+		f.NodeSeen == NodeReady
 }
 
 // unmountIn returns how long the wait for the unmount lasts where nothing shows it, not positive when it is over.

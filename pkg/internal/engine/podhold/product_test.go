@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -15,14 +16,14 @@ func everyPod(visit func(Pod)) {
 	for bits := range 1 << 10 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		p := terminatingPod()
-		p.Held, p.Terminating, p.GraceZero, p.Ended, p.Running = bit(0), bit(1), bit(2), bit(3), bit(4)
+		p.Held, p.Terminating, p.GraceZero, p.Final, p.Running = bit(0), bit(1), bit(2), bit(3), bit(4)
 		p.Reported, p.ContainersReadyEnded, p.PhaseByKubelet = bit(5), bit(6), bit(7)
 		if bit(8) {
 			p.Node = ""
 		}
-		p.Succeeded = bit(9) && p.Ended
+		p.Succeeded = bit(9) && p.Final
 		for p.ObservedGeneration = range int64(3) {
-			for p.Confirmation = NotConfirmed; p.Confirmation <= ConfirmedThis; p.Confirmation++ {
+			for p.Confirmation = objects.NotConfirmed; p.Confirmation <= objects.ConfirmedThis; p.Confirmation++ {
 				for _, p.GraceEnds = range []time.Time{ago(time.Second), now().Add(time.Second)} {
 					visit(p)
 				}
@@ -84,14 +85,14 @@ func evidence(f Facts, why Reason) bool {
 	case ReasonNeverBound:
 		return p.Node == ""
 	case ReasonConfirmed:
-		return p.Confirmation == ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
+		return p.Confirmation == objects.ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
 	case ReasonFinished:
 		says := p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
 			p.ObservedGeneration == 0 && p.ContainersReadyEnded
-		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == NotConfirmed &&
+		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == objects.NotConfirmed &&
 			f.NodeSeen == NodeReady
 		waited := !f.Sight.FinishedSince.IsZero() && now().Sub(f.Sight.FinishedSince) >= 30*time.Second
-		return p.Ended && !p.Running && p.Reported && says && p.GraceZero && (unmounted || waited)
+		return p.Final && !p.Running && p.Reported && says && p.GraceZero && (unmounted || waited)
 	case ReasonOutOfService:
 		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
 			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
@@ -65,8 +66,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The node is not Ready, and somebody has declared by the taint node.kubernetes.io/out-of-service that it " +
 			"is shut down."},
 	{Reason: ReasonConfirmed, Severity: reasons.Warning,
-		Sentence: "Somebody has confirmed, by the annotation " + ConfirmAnnotation + ", that the processes of the pod " +
-			"cannot run. If they do run, a replacement runs beside them."},
+		Sentence: "Somebody has confirmed, by the annotation " + objects.ConfirmAnnotation + ", that the processes of the " +
+			"pod cannot run. If they do run, a replacement runs beside them."},
 	{Reason: ReasonNothingToHold, Sentence: "The pod is not held."},
 	{Reason: ReasonNotTerminating, Sentence: "The pod is held until its processes have ended; nobody has deleted it."},
 	{Reason: ReasonFinalizersRemoved,
@@ -89,7 +90,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The node has the taint node.kubernetes.io/out-of-service, but nothing shows that it is down. Kubernetes " +
 			"detaches volumes under running processes on such a node. Remove the taint, or shut the node down."},
 	{Reason: ReasonConfirmationMismatch, Severity: reasons.Warning,
-		Sentence: "The annotation " + ConfirmAnnotation + " does not have the UID of this pod, so it confirms nothing."},
+		Sentence: "The annotation " + objects.ConfirmAnnotation + " does not have the UID of this pod, so it confirms " +
+			"nothing."},
 	{Reason: ReasonGracePeriodRunning, Severity: reasons.Counted,
 		Sentence: "A force deletion is confirmed, but the pod was deleted with a grace period, which has not passed."},
 	{Reason: ReasonHold, Sentence: "The pod is held until its processes have ended."},

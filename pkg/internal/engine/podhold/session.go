@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -97,11 +98,11 @@ func (s *Session) Ask() Ask {
 	case ForceDelete:
 		ask.Call = DeletePod
 	case AddFinalizer:
-		ask.Call, ask.Add = PatchFinalizers, []string{Finalizer}
+		ask.Call, ask.Add = PatchFinalizers, []string{objects.RunningFinalizer}
 	case RemoveFinalizer:
-		ask.Call, ask.Remove, ask.ResourceVersion = PatchFinalizers, []string{Finalizer}, pod.ResourceVersion
+		ask.Call, ask.Remove, ask.ResourceVersion = PatchFinalizers, []string{objects.RunningFinalizer}, pod.ResourceVersion
 	case RemoveFinalizerByUID:
-		ask.Call, ask.Remove = PatchFinalizers, []string{Finalizer}
+		ask.Call, ask.Remove = PatchFinalizers, []string{objects.RunningFinalizer}
 	case Wait:
 	}
 	return ask

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -68,7 +69,7 @@ func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
 	s, asked, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace, version("12")), 0},
 		answer{PatchFinalizers, done(), 0})
 	want := Ask{Call: PatchFinalizers, Action: RemoveFinalizer, Namespace: "ns", Name: "db-0", Node: "a", UID: "uid-1",
-		ResourceVersion: "12", Remove: []string{Finalizer}}
+		ResourceVersion: "12", Remove: []string{objects.RunningFinalizer}}
 	if got := asked[1]; got.Call != want.Call || got.Action != want.Action || got.Name != want.Name ||
 		got.Namespace != want.Namespace || got.UID != want.UID || got.ResourceVersion != want.ResourceVersion ||
 		!slices.Equal(got.Remove, want.Remove) || got.Add != nil {
@@ -81,7 +82,8 @@ func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
 
 func TestAPodThatRunsIsHeld(t *testing.T) {
 	s, asked, _ := play(t, NewTracker(), facts(pod(runsUnheld)), answer{PatchFinalizers, done(), 0})
-	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Add, []string{Finalizer}) ||
+	finalizer := []string{objects.RunningFinalizer}
+	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Add, finalizer) ||
 		a.Remove != nil {
 		t.Errorf("asks %+v", a)
 	}
@@ -92,7 +94,8 @@ func TestAPodThatRunsIsHeld(t *testing.T) {
 
 func TestTheFinalizerIsRemovedByUIDForGood(t *testing.T) {
 	_, asked, _ := play(t, NewTracker(), facts(removing), answer{PatchFinalizers, done(), 0})
-	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Remove, []string{Finalizer}) {
+	finalizer := []string{objects.RunningFinalizer}
+	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Remove, finalizer) {
 		t.Errorf("asks %+v", a)
 	}
 }

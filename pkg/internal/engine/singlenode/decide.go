@@ -81,7 +81,7 @@ func Decide(f Facts, now time.Time) Decision {
 		return wait(ReasonNotGated)
 	case f.Rules.Removing:
 		return step(RemoveGate, ReasonUninstalled)
-	case f.Pod.Terminating, f.Pod.Ended:
+	case f.Pod.Terminating, f.Pod.Final:
 		return wait(ReasonPodEnded)
 	case f.Mode == ModeUnknown, f.Mode == ModeOff && !f.ModeRead.Fresh(now):
 		return step(ReadNamespace, ReasonNotAsked)

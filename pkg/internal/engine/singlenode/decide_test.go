@@ -29,15 +29,15 @@ func old(order int) session.Read {
 
 // gatedPod is a pod that waits for the lock of the claim data.
 func gatedPod() Pod {
-	return Pod{Gated: true, Pod: podhold.Pod{Namespace: "ns", Name: "web-1", UID: "uid-1", ResourceVersion: "10",
+	return Pod{Gated: true, Namespace: "ns", Name: "web-1", UID: "uid-1", ResourceVersion: "10",
 		Held:   true,
-		Claims: []string{"data"}}}
+		Claims: []string{"data"}}
 }
 
 // runningPod is another pod that uses the claim on node a.
 func runningPod() Pod {
-	return Pod{Pod: podhold.Pod{Namespace: "ns", Name: "web-0", UID: "uid-0", ResourceVersion: "9", Held: true, Node: "a",
-		Claims: []string{"data"}, Running: true, Reported: true}}
+	return Pod{Namespace: "ns", Name: "web-0", UID: "uid-0", ResourceVersion: "9", Held: true, Node: "a",
+		Claims: []string{"data"}, Running: true, Reported: true}
 }
 
 func lockOf(p Pod) Lock { return Lock{UID: p.UID, Name: p.Name} }
@@ -109,8 +109,8 @@ func nodeSeen(n podhold.NodeSeen) func(*User) {
 	return func(u *User) { u.NodeSeen = n }
 }
 func deleted(p *Pod)   { p.Terminating = true }
-func succeeded(p *Pod) { p.Ended, p.Succeeded, p.Running = true, true, false }
-func failed(p *Pod)    { p.Ended, p.Running = true, false }
+func succeeded(p *Pod) { p.Final, p.Succeeded, p.Running = true, true, false }
+func failed(p *Pod)    { p.Final, p.Running = true, false }
 func unbound(p *Pod)   { p.Node, p.Running, p.Reported = "", false, false }
 
 // endedFor is when this process has seen that the pod has completed.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
@@ -22,7 +23,7 @@ const (
 	AllValue      = "all"
 	SelectValue   = "true"
 	// Gate is the scheduling gate of pods that wait for the locks of their claims.
-	Gate = "csi-reclaimer.io/volume"
+	Gate = objects.VolumeGate
 	// LockAnnotation on a claim names the one pod that may use it: its UID, a space, and its name.
 	LockAnnotation = "csi-reclaimer.io/used-by"
 	// Finalizer keeps a claim that has a lock. The finalizer kubernetes.io/pvc-protection does not where the pod has no
@@ -56,32 +57,7 @@ func ModeOf(labels map[string]string) Mode {
 }
 
 // Pod is what decisions need of a pod that uses claims.
-type Pod struct {
-	podhold.Pod
-	// Gated: it has Gate.
-	Gated bool
-	// Ephemeral are the names of the claims of its generic ephemeral volumes. They are among Claims.
-	Ephemeral []string
-}
-
-// PodOf reads what is needed of a Pod, without keeping a reference to it. Its Claims have each name once, also where
-// several volumes name it.
-func PodOf(o *v1.Pod) Pod {
-	p := Pod{Pod: podhold.PodOf(o), Gated: HasGate(o)}
-	slices.Sort(p.Claims)
-	p.Claims = slices.Compact(p.Claims)
-	for i := range o.Spec.Volumes {
-		if v := &o.Spec.Volumes[i]; v.Ephemeral != nil {
-			p.Ephemeral = append(p.Ephemeral, o.Name+"-"+v.Name)
-		}
-	}
-	return p
-}
-
-// HasGate reports whether a pod has Gate.
-func HasGate(o *v1.Pod) bool {
-	return slices.ContainsFunc(o.Spec.SchedulingGates, func(g v1.PodSchedulingGate) bool { return g.Name == Gate })
-}
+type Pod = objects.Pod
 
 // Lock is who may use a claim. The zero value: nobody does.
 type Lock struct {
@@ -264,7 +240,7 @@ func (u User) uses() Reason {
 		return ReasonHolderUnreachable
 	case p.Terminating:
 		return ReasonHolderTerminating
-	case p.Ended:
+	case p.Final:
 		return ReasonHolderFailed
 	case p.Node == "":
 		return ReasonHolderWaits

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 )
 
@@ -24,7 +25,8 @@ func ephemeralVolume(name string) v1.Volume {
 
 func TestPodOf(t *testing.T) {
 	o := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", UID: "uid-1", Finalizers: []string{podhold.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", UID: "uid-1",
+			Finalizers: []string{objects.RunningFinalizer}},
 		Spec: v1.PodSpec{
 			SchedulingGates: []v1.PodSchedulingGate{{Name: "example.org/quota"}, {Name: Gate}},
 			Volumes: []v1.Volume{
@@ -33,7 +35,7 @@ func TestPodOf(t *testing.T) {
 			},
 		},
 	}
-	p := PodOf(o)
+	p := objects.PodOf(o)
 	if !p.Gated || !p.Held || p.Namespace != "ns" || p.Name != "web-1" || p.UID != "uid-1" {
 		t.Errorf("%+v", p)
 	}
@@ -45,7 +47,7 @@ func TestPodOf(t *testing.T) {
 	}
 	o.Spec.SchedulingGates = o.Spec.SchedulingGates[:1]
 	o.Spec.Volumes = nil
-	if p := PodOf(o); p.Gated || p.Claims != nil || p.Ephemeral != nil {
+	if p := objects.PodOf(o); p.Gated || p.Claims != nil || p.Ephemeral != nil {
 		t.Errorf("%+v", p)
 	}
 }

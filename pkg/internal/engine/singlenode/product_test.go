@@ -19,7 +19,7 @@ func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Orde
 // ended reports whether a pod that a live read has shown cannot write to a volume any more.
 func ended(u User, shown session.Read, of string) bool {
 	p := u.Pod
-	byItself := !p.Terminating && p.Ended && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
+	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
 		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == podhold.CoversVolumes && of != "" && u.Fence.Driver == of && after(u.Node.Read, shown)
@@ -50,7 +50,7 @@ func everyPod(visit func(User)) {
 	for bits := range 1 << 8 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		p := runningPod()
-		p.Terminating, p.Ended, p.Running, p.Reported = bit(0), bit(1), bit(2), bit(3)
+		p.Terminating, p.Final, p.Running, p.Reported = bit(0), bit(1), bit(2), bit(3)
 		p.Succeeded, p.PhaseByKubelet, p.Gated = bit(4) && bit(1), bit(5) && bit(1), bit(6)
 		if bit(7) {
 			p.Node = ""
@@ -177,7 +177,7 @@ func mayRun(f Facts) bool {
 		return false
 	case f.Rules.Removing:
 		return true
-	case f.Pod.Terminating, f.Pod.Ended, f.Mode == ModeUnknown:
+	case f.Pod.Terminating, f.Pod.Final, f.Mode == ModeUnknown:
 		return false
 	case f.Mode == ModeOff:
 		return fresh(f.ModeRead)
@@ -216,7 +216,7 @@ func wrongWrite(f Facts, d Decision) string {
 func judgePod(t *testing.T, f Facts) {
 	t.Helper()
 	d := Decide(f, now())
-	waits := !f.Pod.Gated || f.Pod.Terminating || f.Pod.Ended || blocked(f) || usedByOther(f)
+	waits := !f.Pod.Gated || f.Pod.Terminating || f.Pod.Final || blocked(f) || usedByOther(f)
 	switch {
 	case (d.Action == RemoveGate) != mayRun(f):
 		t.Fatalf("%v (%s), and it may run: %t\n%+v", d.Action, d.Reason, mayRun(f), f)
@@ -317,7 +317,7 @@ func TestNoCombinationOfTheNamespaceLetsAPodRun(t *testing.T) {
 				everyClaim("data", func(c ClaimFacts) {
 					f := facts(mode(m), users())
 					f.Claims[0], f.ModeRead, f.Rules.Removing = c, modeRead, bit(0)
-					f.Pod.Gated, f.Pod.Held, f.Pod.Terminating, f.Pod.Ended = bit(1), bit(2), bit(3), bit(4)
+					f.Pod.Gated, f.Pod.Held, f.Pod.Terminating, f.Pod.Final = bit(1), bit(2), bit(3), bit(4)
 					judgePod(t, f)
 				})
 			}

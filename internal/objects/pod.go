@@ -1,4 +1,4 @@
-package podhold
+package objects
 
 import (
 	"bytes"
@@ -12,17 +12,12 @@ import (
 )
 
 const (
-	// Finalizer holds a pod until there is evidence that its processes have ended.
-	Finalizer = "csi-reclaimer.io/running"
-	// NamespaceLabel on a namespace is the mode of pod safety there: EnforceValue or WarnValue.
-	NamespaceLabel = "csi-reclaimer.io/pod-safety"
-	EnforceValue   = "enforce"
-	WarnValue      = "warn"
+	// RunningFinalizer holds a pod until there is evidence that its processes have ended.
+	RunningFinalizer = "csi-reclaimer.io/running"
+	// VolumeGate is the scheduling gate of pods that wait for the locks of their claims.
+	VolumeGate = "csi-reclaimer.io/volume"
 	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
 	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
-	// OwnTaintValue is the value of the taint node.kubernetes.io/out-of-service that this project adds to a node that it
-	// has fenced. The fence is the evidence then, not the taint.
-	OwnTaintValue = "csi-reclaimer"
 
 	// kubelet is the field manager under which kubelets write: the first part of their user agent.
 	kubelet = "kubelet"
@@ -51,10 +46,13 @@ type Pod struct {
 	ResourceVersion string
 	// Node is spec.nodeName, empty for a pod that is not bound to a node.
 	Node string
-	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes.
-	Claims []string
+	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes, sorted.
+	// Ephemeral are the latter.
+	Claims, Ephemeral []string
+	// Gated: it has VolumeGate.
+	Gated bool
 
-	// Held: the pod has Finalizer.
+	// Held: the pod has RunningFinalizer.
 	Held bool
 	// Mirror: a kubelet created it for a static pod.
 	Mirror bool
@@ -65,9 +63,9 @@ type Pod struct {
 	GraceZero    bool
 	Confirmation Confirmation
 
-	// Ended: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector writes
-	// Failed.
-	Ended bool
+	// Final: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector writes
+	// Failed. So it is evidence of no end; see Finished, Completed and UsesVolumes.
+	Final bool
 	// Succeeded: the phase is Succeeded, which only kubelets write.
 	Succeeded bool
 	// Running: a container status of any kind has the state running.
@@ -90,8 +88,8 @@ type Pod struct {
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Node: o.Spec.NodeName,
-		Held: slices.Contains(o.Finalizers, Finalizer), Generation: o.Generation,
-		Ended:     o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
+		Held: slices.Contains(o.Finalizers, RunningFinalizer), Gated: HasVolumeGate(o), Generation: o.Generation,
+		Final:     o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
 		Succeeded: o.Status.Phase == v1.PodSucceeded,
 		Running:   anyRunning(o.Status),
 		Reported:  len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
@@ -113,17 +111,31 @@ func PodOf(o *v1.Pod) Pod {
 			p.Claims = append(p.Claims, v.PersistentVolumeClaim.ClaimName)
 		case v.Ephemeral != nil:
 			// The name is fixed (k8s.io/component-helpers/storage/ephemeral).
-			p.Claims = append(p.Claims, o.Name+"-"+v.Name)
+			p.Claims, p.Ephemeral = append(p.Claims, o.Name+"-"+v.Name), append(p.Ephemeral, o.Name+"-"+v.Name)
 		}
 	}
+	slices.Sort(p.Claims)
+	p.Claims = slices.Compact(p.Claims)
 	for i := range o.Status.Conditions {
 		if c := &o.Status.Conditions[i]; c.Type == v1.ContainersReady {
 			p.ObservedGeneration = c.ObservedGeneration
 			p.ContainersReadyEnded = c.Reason == podCompleted || c.Reason == podFailed
 		}
 	}
-	p.PhaseByKubelet = p.Ended && slices.ContainsFunc(o.ManagedFields, writesPhase)
+	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)
 	return p
+}
+
+// HasVolumeGate reports whether a pod has VolumeGate.
+func HasVolumeGate(o *v1.Pod) bool {
+	return slices.ContainsFunc(o.Spec.SchedulingGates, func(g v1.PodSchedulingGate) bool { return g.Name == VolumeGate })
+}
+
+// HasClaims reports whether a volume of the pod is that of a claim.
+func HasClaims(o *v1.Pod) bool {
+	return slices.ContainsFunc(o.Spec.Volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
 }
 
 // anyRunning reports whether a container runs, as far as the statuses show. Sidecars are among the init containers.
@@ -155,12 +167,12 @@ func hasPhase(fields []byte) bool {
 
 // Finished reports whether the kubelet says that the pod has ended, and says so knowing of the deletion. A pod that the
 // pod garbage collector has set to Failed has not finished by that.
-func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && p.kubeletSays() }
+func (p Pod) Finished() bool { return p.Terminating && p.Final && !p.Running && p.kubeletSays() }
 
 // Completed reports whether the kubelet says that the pod has ended, though nobody has deleted it, such as that of a
 // Job. Its volumes may still be mounted for a moment.
 func (p Pod) Completed() bool {
-	return !p.Terminating && p.Ended && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet)
+	return !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet)
 }
 
 // kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
@@ -185,5 +197,19 @@ func (p Pod) kubeletSays() bool {
 	return p.ContainersReadyEnded
 }
 
-// wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.
-func (p Pod) wanted() bool { return len(p.Claims) > 0 && !p.Mirror }
+// UsesVolumes reports whether processes of the pod may use its volumes, now or once its kubelet starts them: it is
+// bound to a node, and has not ended. Of a pod that is held, only the word of its kubelet is an end, and of one that
+// was deleted too, only its release.
+func (p Pod) UsesVolumes() bool {
+	switch {
+	case p.Node == "":
+		return false
+	case p.Held:
+		return !p.Completed()
+	}
+	return !p.Final
+}
+
+// ShutDown reports whether the pod was deleted without grace, by force or by the kubelet that is done with it, and
+// nothing holds it.
+func (p Pod) ShutDown() bool { return p.GraceZero && !p.Held }

@@ -1,4 +1,4 @@
-package podhold
+package objects
 
 import (
 	"encoding/json"
@@ -10,13 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+var graceEnds = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 // apiPod is a pod with a claim, as the API server has it after a force deletion that its kubelet has carried out.
 func apiPod(alter ...func(*v1.Pod)) *v1.Pod {
 	zero := int64(0)
 	o := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "db-0", UID: "uid-1", ResourceVersion: "10", Generation: 2,
-			Finalizers: []string{Finalizer}, DeletionTimestamp: &metav1.Time{Time: now()}, DeletionGracePeriodSeconds: &zero,
+			Finalizers: []string{RunningFinalizer}, DeletionTimestamp: &metav1.Time{Time: graceEnds},
+			DeletionGracePeriodSeconds: &zero,
 		},
 		Spec: v1.PodSpec{
 			NodeName:       "a",
@@ -175,6 +178,35 @@ func TestCompleted(t *testing.T) {
 	}
 }
 
+// TestUsesVolumes: the phase of a held pod is no evidence of its end. The pod garbage collector writes it while the
+// containers run.
+func TestUsesVolumes(t *testing.T) {
+	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
+	unheld := func(o *v1.Pod) { o.Finalizers = nil }
+	byKubelet := writes("kubelet", "status", phaseField)
+	runs := func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }
+	unbound := func(o *v1.Pod) { o.Spec.NodeName = "" }
+	withGrace := func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }
+	for name, c := range map[string]struct {
+		pod            *v1.Pod
+		uses, shutDown bool
+	}{
+		"held, failed by the garbage collector, without grace": {apiPod(condition(1, "")), true, false},
+		"held, ended by its kubelet, not released":             {apiPod(), true, false},
+		"held, failed by another program":                      {apiPod(kept), true, false},
+		"held, completed":                                      {apiPod(kept, byKubelet), false, false},
+		"held, runs":                                           {apiPod(kept, runs), true, false},
+		"held, without a node":                                 {apiPod(kept, runs, unbound), false, false},
+		"failed, without grace":                                {apiPod(unheld), false, true},
+		"terminating, with grace":                              {apiPod(unheld, runs, withGrace), true, false},
+		"without grace":                                        {apiPod(unheld, runs), true, true},
+	} {
+		if p := PodOf(c.pod); p.UsesVolumes() != c.uses || p.ShutDown() != c.shutDown {
+			t.Errorf("%s: uses its volumes %t, shut down %t", name, p.UsesVolumes(), p.ShutDown())
+		}
+	}
+}
+
 func TestWhoWroteThePhase(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter func(*v1.Pod)
@@ -214,7 +246,7 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 	if got := strings.Join(p.Claims, " "); got != "data-db-0 db-0-tmp" {
 		t.Errorf("claims %q", got)
 	}
-	if !p.Held || !p.Terminating || !p.GraceZero || !p.GraceEnds.Equal(now()) || p.Mirror {
+	if !p.Held || !p.Terminating || !p.GraceZero || !p.GraceEnds.Equal(graceEnds) || p.Mirror {
 		t.Errorf("%+v", p)
 	}
 	for name, c := range map[string]struct {
@@ -244,56 +276,6 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 	}
 }
 
-func TestWhatIsReadOfANode(t *testing.T) {
-	node := func(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
-		return &v1.Node{
-			Spec: v1.NodeSpec{Taints: taints},
-			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status}}},
-		}
-	}
-	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}
-	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: OwnTaintValue}
-	for name, c := range map[string]struct {
-		node *v1.Node
-		want NodeFacts
-		seen NodeSeen
-	}{
-		"Ready":        {node(v1.ConditionTrue), NodeFacts{Found: true, Ready: ReadyTrue}, NodeReady},
-		"not Ready":    {node(v1.ConditionFalse), NodeFacts{Found: true, Ready: ReadyFalse}, NodeNotReady},
-		"not heard of": {node(v1.ConditionUnknown), NodeFacts{Found: true, Ready: ReadyUnknown}, NodeNotReady},
-		"a new word":   {node("Perhaps"), NodeFacts{Found: true}, NodeNotReady},
-		"no condition": {&v1.Node{}, NodeFacts{Found: true}, NodeNotReady},
-		"out of service": {node(v1.ConditionTrue, others), NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true},
-			NodeTainted},
-		"out of service by us": {node(v1.ConditionUnknown, ours),
-			NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true}, NodeTainted},
-		"by both": {node(v1.ConditionUnknown, ours, others),
-			NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true, OutOfService: true}, NodeTainted},
-		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
-			NodeFacts{Found: true, Ready: ReadyTrue}, NodeReady},
-	} {
-		got := NodeOf(c.node)
-		if got != c.want || got.Seen() != c.seen {
-			t.Errorf("%s: %+v, seen %d", name, got, got.Seen())
-		}
-	}
-	if got := (NodeFacts{}).Seen(); got != NodeAbsent {
-		t.Errorf("no node: %d", got)
-	}
-}
-
-func TestModeOfANamespace(t *testing.T) {
-	for value, want := range map[string]Mode{"enforce": ModeEnforce, "warn": ModeWarn, "Enforce": ModeOff, "": ModeOff} {
-		if got := ModeOf(map[string]string{NamespaceLabel: value}); got != want {
-			t.Errorf("%q: %d", value, got)
-		}
-	}
-	if got := ModeOf(nil); got != ModeOff {
-		t.Errorf("no label: %d", got)
-	}
-}
-
 // FuzzWhoWroteThePhase holds what is read of managedFields against a decoder that knows nothing of the format.
 func FuzzWhoWroteThePhase(f *testing.F) {
 	f.Add([]byte(phaseField))
@@ -315,7 +297,7 @@ func FuzzWhoWroteThePhase(f *testing.F) {
 	})
 }
 
-// FuzzPod reads any pod, and releases none that nobody has deleted.
+// FuzzPod reads any pod. One that was not deleted has not finished.
 func FuzzPod(f *testing.F) {
 	seed, err := json.Marshal(apiPod())
 	if err != nil {
@@ -328,12 +310,8 @@ func FuzzPod(f *testing.F) {
 			return
 		}
 		p := PodOf(&o)
-		facts := Facts{Pod: p, PodRead: read(1), Node: NodeFacts{Read: read(2)}, NodeSeen: NodeAbsent,
-			Sight: Sight{FinishedSince: ago(time.Hour)}}
-		d := Decide(facts, now())
-		released := d.Action == RemoveFinalizer || d.Action == RemoveFinalizerByUID
-		if released && (o.DeletionTimestamp == nil || !p.Held) {
-			t.Fatalf("%v (%v) of %s", d.Action, d.Reason, text)
+		if p.UID != o.UID || (p.Finished() || p.ShutDown()) && o.DeletionTimestamp == nil {
+			t.Fatalf("%+v of %s", p, text)
 		}
 	})
 }
