@@ -27,7 +27,7 @@ var exceptions = []exception{
 		"what is made of JSON is JSON"},
 	{"pkg/internal/engine/twins:sourceOf/if p, ok := fields[\"path\"].(string); ok " +
 		"{fields[\"path\"] = path.Clean(p)} → always", "a field that all have distinguishes none"},
-	{"pkg/internal/engine/podhold:hasPhase/if !bytes.Contains(fields, []byte(`\"f:phase\"`)) {return false} → never",
+	{"internal/objects:hasPhase/if !bytes.Contains(fields, []byte(`\"f:phase\"`)) {return false} → never",
 		"it saves the parsing of what does not have the field"},
 	{"pkg/reclaim:Controller.readSecrets/without err != nil ||", "with an error no Secret is named"},
 	{"pkg/reclaim:secretOfClass/if err != nil {return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf(" +

@@ -35,7 +35,7 @@ var scopes = []scope{
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go"},
-	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go"},
+	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go settle.go"},
 
 	{folder: "pkg/internal/engine/reclaiming", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},
@@ -57,6 +57,7 @@ var scopes = []scope{
 	{folder: "pkg/internal/engine/session", statements: true},
 	{folder: "pkg/internal/controller", files: "session.go release.go", statements: true},
 
+	{folder: "internal/objects", except: words, also: "pkg/internal/engine/podhold", statements: true},
 	{folder: "pkg/internal/engine/podhold", except: words, statements: true},
 	{folder: "pkg/internal/engine/singlenode", except: words, statements: true},
 	{folder: "pkg/singlenode", files: "changes.go execute.go record.go users.go", statements: true},
