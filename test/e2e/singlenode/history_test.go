@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // history has every version of the objects by which claims are locked. The resourceVersions of all kinds come from one
@@ -154,10 +156,48 @@ func (h *history) has(namespace string, pods *v1.PodList, claims *v1.PersistentV
 	return true
 }
 
+// saw reports whether the history has a version of each of these objects.
+func (h *history) saw(uids []types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !slices.ContainsFunc(uids, func(uid types.UID) bool {
+		return !slices.ContainsFunc(h.changes, func(c change) bool { return c.object.GetUID() == uid })
+	})
+}
+
+// canaries creates a pod and a claim that nothing uses, and deletes them. A watch that shows one of them has shown all
+// that was written to its kind before: where everything is deleted, a watch that lags shows nothing, as one that is
+// done.
+func (env *environment) canaries() []types.UID {
+	env.T.Helper()
+	pod, err := env.create(&v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "canary-"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}},
+			NodeSelector: map[string]string{"no-node": "has-it"}},
+	})
+	env.Must(err)
+	claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
+	claim, err := claims.Create(env.Ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "canary-"},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To(""),
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceStorage: resource.MustParse("1Ki")}}},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name, metav1.DeleteOptions{}))
+	env.Must(claims.Delete(env.Ctx, claim.Name, metav1.DeleteOptions{}))
+	return []types.UID{pod.UID, claim.UID}
+}
+
 // judge judges the history of the environment's namespace, once it is complete.
 func (env *environment) judge() verdict {
 	env.T.Helper()
+	last := env.canaries()
 	env.Eventually("the history is complete", func() bool {
+		if !env.history.saw(last) {
+			return false
+		}
 		pods, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{})
 		env.Must(err)
 		claims, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).List(env.Ctx, metav1.ListOptions{})
