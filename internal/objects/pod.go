@@ -49,8 +49,11 @@ type Pod struct {
 	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes, sorted.
 	// Ephemeral are the latter.
 	Claims, Ephemeral []string
-	// Gated: it has VolumeGate.
-	Gated bool
+	// Gated: it has VolumeGate. OtherGates are its other scheduling gates, such as that of a queue.
+	Gated      bool
+	OtherGates []string
+	// Unschedulable: the scheduler has found no node for it. That may change.
+	Unschedulable bool
 
 	// Held: the pod has RunningFinalizer.
 	Held bool
@@ -116,10 +119,18 @@ func PodOf(o *v1.Pod) Pod {
 	}
 	slices.Sort(p.Claims)
 	p.Claims = slices.Compact(p.Claims)
+	for _, gate := range o.Spec.SchedulingGates {
+		if gate.Name != VolumeGate {
+			p.OtherGates = append(p.OtherGates, gate.Name)
+		}
+	}
 	for i := range o.Status.Conditions {
-		if c := &o.Status.Conditions[i]; c.Type == v1.ContainersReady {
+		switch c := &o.Status.Conditions[i]; c.Type {
+		case v1.ContainersReady:
 			p.ObservedGeneration = c.ObservedGeneration
 			p.ContainersReadyEnded = c.Reason == podCompleted || c.Reason == podFailed
+		case v1.PodScheduled:
+			p.Unschedulable = c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
 		}
 	}
 	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)

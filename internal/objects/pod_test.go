@@ -2,6 +2,7 @@ package objects
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -249,11 +250,23 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 	if !p.Held || !p.Terminating || !p.GraceZero || !p.GraceEnds.Equal(graceEnds) || p.Mirror {
 		t.Errorf("%+v", p)
 	}
+	scheduled := func(status v1.ConditionStatus, reason string) func(*v1.Pod) {
+		return func(o *v1.Pod) {
+			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: status, Reason: reason}}
+		}
+	}
 	for name, c := range map[string]struct {
 		alter func(*v1.Pod)
 		is    func(Pod) bool
 	}{
-		"another finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
+		"gates": {func(o *v1.Pod) {
+			o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "queue.example.com/x"}, {Name: VolumeGate}}
+		}, func(p Pod) bool { return p.Gated && slices.Equal(p.OtherGates, []string{"queue.example.com/x"}) }},
+		"no gates":                {func(*v1.Pod) {}, func(p Pod) bool { return !p.Gated && p.OtherGates == nil }},
+		"no node fits it":         {scheduled("False", "Unschedulable"), func(p Pod) bool { return p.Unschedulable }},
+		"gated":                   {scheduled("False", "SchedulingGated"), func(p Pod) bool { return !p.Unschedulable }},
+		"scheduled after a delay": {scheduled("True", "Unschedulable"), func(p Pod) bool { return !p.Unschedulable }},
+		"another finalizer":       {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
 		"with grace": {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 },
 			func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },

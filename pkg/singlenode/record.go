@@ -42,7 +42,7 @@ type pod struct {
 	claims          []string
 	// created is when it was created, in seconds since 1970.
 	created int64
-	// all is what is decided from, nil for a pod that has no gate, is not terminating, and has not ended.
+	// all is what is decided from, nil for a pod that has no gate, is not terminating, has not ended, and fits a node.
 	all *singlenode.Pod
 }
 
@@ -51,7 +51,7 @@ func podOf(o *v1.Pod) *pod {
 	all := objects.PodOf(o)
 	p := &pod{namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID,
 		node: unique.Make(o.Spec.NodeName).Value(), claims: all.Claims, created: o.CreationTimestamp.Unix()}
-	if all.Gated || all.Terminating || all.Final {
+	if all.Gated || all.Terminating || all.Final || all.Unschedulable {
 		p.all = &all
 	}
 	return p

@@ -28,11 +28,18 @@ func TestWhatAChangeWakes(t *testing.T) {
 		"the status of the holder": {func(w *world) {
 			w.pod("one", func(o *v1.Pod) { o.Status.Message = "it runs" })
 		}, nil},
-		"the holder is being deleted":         {func(w *world) { w.pod("one", terminating) }, all},
-		"the holder has completed":            {func(w *world) { w.pod("one", completed) }, all},
-		"the holder is gone":                  {func(w *world) { w.endPod("one") }, []string{"claim ns/data"}},
-		"another has the name of the holder":  {func(w *world) { w.pod("one", func(o *v1.Pod) { o.UID = "2" }) }, all},
-		"a pod that waits":                    {func(w *world) { w.pod("two", terminating) }, []string{"pod ns/two"}},
+		"the holder is being deleted":        {func(w *world) { w.pod("one", terminating) }, all},
+		"the holder has completed":           {func(w *world) { w.pod("one", completed) }, all},
+		"the holder is gone":                 {func(w *world) { w.endPod("one") }, []string{"claim ns/data"}},
+		"another has the name of the holder": {func(w *world) { w.pod("one", func(o *v1.Pod) { o.UID = "2" }) }, all},
+		"a pod that waits":                   {func(w *world) { w.pod("two", terminating) }, []string{"pod ns/two"}},
+		"a queue has kept a pod that waits":  {func(w *world) { w.pod("two", queued) }, []string{"pod ns/two"}},
+		"the holder fits no node": {func(w *world) {
+			w.pod("one", ungated, func(o *v1.Pod) {
+				o.Spec.NodeName, o.Status.Conditions = "", []v1.PodCondition{{Type: v1.PodScheduled,
+					Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable}}
+			})
+		}, all},
 		"a pod that waits is gone":            {func(w *world) { w.endPod("two") }, nil},
 		"a pod without the lock runs":         {func(w *world) { w.pod("old", onNode) }, all},
 		"a pod that waits lost its gate":      {func(w *world) { w.pod("two", ungated) }, all[:2]},

@@ -58,6 +58,17 @@ func TestListOf(t *testing.T) {
 			"data: old on , HolderGone" + freed, "new: data, , ClaimInUse; the lock of claim data, which pod old has"}},
 		"it waits to be scheduled, too": {func(env *environment) { env.old = nil; env.add("old", "data") }, []string{
 			"data: old on , HolderWaits; pod old to end <- new", waits, "old: , , LocksAcquired" + goes}},
+		"it fits no node": {func(env *environment) {
+			env.old = nil
+			old := env.add("old", "data")
+			old.Spec.SchedulingGates = nil
+			old.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse,
+				Reason: v1.PodReasonUnschedulable}}
+		}, []string{"data: old on , HolderUnschedulable; pod old to fit a node, or to be deleted <- new", waits}},
+		"a queue has not admitted the waiting pod": {func(env *environment) {
+			env.new.Spec.SchedulingGates = append(env.new.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
+		}, []string{"data: old on n1, HolderRuns; pod old to end",
+			"new: , , OtherSchedulingGates; its other scheduling gates to be removed: queue.example.com/x"}},
 		"its volume is fenced": {func(env *environment) { terminate(env.old); env.fence() }, []string{
 			"data: old on n1, VolumeFenced" + freed, waits}},
 		"its volume is fenced, and the node has rebooted": {func(env *environment) {

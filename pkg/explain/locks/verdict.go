@@ -2,6 +2,7 @@ package locks
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
@@ -66,6 +67,8 @@ func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
 		return claim + ", which belongs to something else"
 	case singlenode.ReasonNotHeld:
 		return "the finalizer that holds it"
+	case singlenode.ReasonOtherGates:
+		return "its other scheduling gates to be removed: " + strings.Join(p.OtherGates, ", ")
 	default:
 	}
 	if d.Action == singlenode.RemoveGate {
@@ -99,6 +102,8 @@ func (i *index) lockWaitsFor(c Claim, d singlenode.Decision) string {
 	switch {
 	case !found:
 		return ""
+	case d.Reason == singlenode.ReasonHolderUnschedulable:
+		return "pod " + holder.Name + " to fit a node, or to be deleted"
 	case d.Reason == singlenode.ReasonHolderFailed:
 		return "pod " + holder.Name + " to be deleted"
 	case d.Reason == singlenode.ReasonWaitsForUnmount:

@@ -122,6 +122,7 @@ const (
 	ReasonClaimTerminating = singlenode.ReasonClaimTerminating
 	ReasonClaimOfOther     = singlenode.ReasonClaimOfOther
 	ReasonNotHeld          = singlenode.ReasonNotHeld
+	ReasonOtherGates       = singlenode.ReasonOtherGates
 	ReasonHolderCompleted  = singlenode.ReasonHolderCompleted
 )
 

@@ -70,7 +70,8 @@ func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: wh
 // pod that uses a claim without its lock, such as one that was created before the namespace asked, is in it. The gate
 // goes last.
 //
-// A pod takes no lock while it sees that another has one that it needs. Pods take their locks in the order of the
+// A pod takes no lock while it has other gates: a queue may admit another pod that needs the claim, and never this one.
+// Nor while it sees that another has a lock that it needs. Pods take their locks in the order of the
 // claims' names, so that they cannot wait for each other in a circle. Names and not UIDs, because a claim that is
 // deleted and created again has another UID.
 //
@@ -92,8 +93,12 @@ func Decide(f Facts, now time.Time) Decision {
 		return d
 	}
 	asked := f.asked()
-	if len(asked) > 0 && !f.Pod.Held {
+	switch {
+	case len(asked) == 0:
+	case !f.Pod.Held:
 		return wait(ReasonNotHeld)
+	case len(f.Pod.OtherGates) > 0:
+		return wait(ReasonOtherGates)
 	}
 	for _, next := range []func() Decision{
 		func() Decision { return f.inUse(asked) },

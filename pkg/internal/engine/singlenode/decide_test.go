@@ -70,6 +70,7 @@ func mode(m Mode) func(*Facts)                { return func(f *Facts) { f.Mode =
 func modeRead(r session.Read) func(*Facts)    { return func(f *Facts) { f.ModeRead = r } }
 func removing(f *Facts)                       { f.Rules.Removing = true }
 func ofClaim(alter func(*Claim)) func(*Facts) { return func(f *Facts) { alter(&f.Claims[0].Claim) } }
+func queued(p *Pod)                           { p.OtherGates = []string{"queue.example.com/x"} }
 func unasked(c *Claim)                        { c.Unasked = true }
 func terminating(c *Claim)                    { c.Terminating = true }
 func ephemeral(p *Pod)                        { p.Ephemeral = []string{"data"} }
@@ -160,6 +161,8 @@ func TestDecide(t *testing.T) {
 		"no claim at all":         {facts(func(f *Facts) { f.Pod.Claims, f.Claims = nil, nil }), RemoveGate, ReasonNotAsked},
 		"a pod that is not held":  {facts(pod(unheld)), Wait, ReasonNotHeld},
 		"not even with the lock":  {facts(pod(unheld), locked, users()), Wait, ReasonNotHeld},
+		"a pod with another gate": {facts(pod(queued)), Wait, ReasonOtherGates},
+		"that needs no lock":      {facts(pod(queued), mode(ModeOff), modeRead(read(1))), RemoveGate, ReasonNotAsked},
 		"a claim of no facts":     {facts(func(f *Facts) { f.Claims = nil }), Wait, ReasonClaimMissing},
 		"a claim that is missing": {facts(ofClaim(func(c *Claim) { c.UID = "" })), Wait, ReasonClaimMissing},
 		"a claim being deleted":   {facts(ofClaim(terminating)), Wait, ReasonClaimTerminating},

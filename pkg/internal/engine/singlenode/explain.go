@@ -3,6 +3,7 @@ package singlenode
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -109,6 +110,8 @@ func (f Facts) Detail(d Decision) string {
 	switch d.Reason {
 	case ReasonClaimMissing, ReasonClaimOfOther:
 		return claim
+	case ReasonOtherGates:
+		return strings.Join(f.Pod.OtherGates, ", ") + "."
 	case ReasonClaimTerminating:
 		c, _ := f.named(d.Claim)
 		switch {
@@ -177,6 +180,8 @@ func (u User) describe(does string) string {
 	explain := "kubectl reclaim explain pod/" + object
 	text := u.who() + ", " + does + ". "
 	switch how := u.uses(); {
+	case how == ReasonHolderUnschedulable:
+		return text + "It fits no node: " + explain + " shows why. Make room for it, or kubectl delete pod " + object + "."
 	case how == ReasonHolderWaits:
 		return text + "It waits to be scheduled: " + explain + " shows for what."
 	case how == ReasonWaitsForUnmount:

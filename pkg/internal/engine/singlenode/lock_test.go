@@ -57,6 +57,8 @@ func TestDecideLock(t *testing.T) {
 			ReasonHolderWaits, recheckAfter},
 		"a gated one that failed": {lockFacts(holder(ofUser(unbound), ofUser(gate), ofUser(failed)), live), Wait,
 			ReasonHolderFailed, recheckAfter},
+		"one that fits no node": {lockFacts(holder(ofUser(unbound), ofUser(func(p *Pod) { p.Unschedulable = true })), live),
+			Wait, ReasonHolderUnschedulable, recheckAfter},
 		"one without a node": {lockFacts(holder(ofUser(unbound)), live), Wait, ReasonHolderWaits, recheckAfter},
 		"whatever is seen of no node": {lockFacts(holder(ofUser(unbound), nodeSeen(podhold.NodeAbsent)), live), Wait,
 			ReasonHolderWaits, recheckAfter},

@@ -242,6 +242,8 @@ func (u User) uses() Reason {
 		return ReasonHolderTerminating
 	case p.Final:
 		return ReasonHolderFailed
+	case p.Node == "" && p.Unschedulable:
+		return ReasonHolderUnschedulable
 	case p.Node == "":
 		return ReasonHolderWaits
 	}

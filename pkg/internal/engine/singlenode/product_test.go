@@ -191,7 +191,14 @@ func mayRun(f Facts) bool {
 			return false
 		}
 	}
-	return !blocked(f) && !usedByOther(f)
+	return !blocked(f) && !queuedElsewhere(f) && !usedByOther(f)
+}
+
+// queuedElsewhere: another program keeps the pod from being scheduled, perhaps for ever. Then it keeps no claim from
+// others.
+func queuedElsewhere(f Facts) bool {
+	return len(f.Pod.OtherGates) > 0 &&
+		slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool { return !c.Claim.Unasked })
 }
 
 // wrongWrite returns what a write breaks, empty for nothing.
@@ -207,7 +214,7 @@ func wrongWrite(f Facts, d Decision) string {
 			return "a lock is taken that is not needed"
 		}
 	}
-	if blocked(f) {
+	if blocked(f) || queuedElsewhere(f) {
 		return "a lock is taken by a pod that waits"
 	}
 	return ""
@@ -216,7 +223,8 @@ func wrongWrite(f Facts, d Decision) string {
 func judgePod(t *testing.T, f Facts) {
 	t.Helper()
 	d := Decide(f, now())
-	waits := !f.Pod.Gated || f.Pod.Terminating || f.Pod.Final || blocked(f) || usedByOther(f)
+	waits := !f.Pod.Gated || f.Pod.Terminating || f.Pod.Final || blocked(f) || queuedElsewhere(f) ||
+		usedByOther(f)
 	switch {
 	case (d.Action == RemoveGate) != mayRun(f):
 		t.Fatalf("%v (%s), and it may run: %t\n%+v", d.Action, d.Reason, mayRun(f), f)
@@ -310,7 +318,7 @@ func TestNoCombinationOfUsersLetsAPodRun(t *testing.T) {
 
 func TestNoCombinationOfTheNamespaceLetsAPodRun(t *testing.T) {
 	t.Parallel()
-	for bits := range 1 << 5 {
+	for bits := range 1 << 6 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		for m := ModeUnknown; m <= ModeAll; m++ {
 			for _, modeRead := range []session.Read{{}, old(1), read(1)} {
@@ -318,6 +326,9 @@ func TestNoCombinationOfTheNamespaceLetsAPodRun(t *testing.T) {
 					f := facts(mode(m), users())
 					f.Claims[0], f.ModeRead, f.Rules.Removing = c, modeRead, bit(0)
 					f.Pod.Gated, f.Pod.Held, f.Pod.Terminating, f.Pod.Final = bit(1), bit(2), bit(3), bit(4)
+					if bit(5) {
+						queued(&f.Pod)
+					}
 					judgePod(t, f)
 				})
 			}

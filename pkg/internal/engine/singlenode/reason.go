@@ -20,6 +20,7 @@ const (
 	ReasonClaimTerminating Reason = "ClaimTerminating"
 	ReasonClaimOfOther     Reason = "ClaimOfOtherPod"
 	ReasonNotHeld          Reason = "NotHeld"
+	ReasonOtherGates       Reason = "OtherSchedulingGates"
 )
 
 // Reasons for leaving a pod alone.
@@ -38,13 +39,14 @@ const (
 
 // Reasons why a lock stays.
 const (
-	ReasonFree              Reason = "Free"
-	ReasonHolderRuns        Reason = "HolderRuns"
-	ReasonHolderWaits       Reason = "HolderWaits"
-	ReasonHolderFailed      Reason = "HolderFailed"
-	ReasonHolderTerminating Reason = "HolderTerminating"
-	ReasonHolderUnreachable Reason = "HolderUnreachable"
-	ReasonWaitsForUnmount   Reason = "WaitsForUnmount"
+	ReasonFree                Reason = "Free"
+	ReasonHolderRuns          Reason = "HolderRuns"
+	ReasonHolderWaits         Reason = "HolderWaits"
+	ReasonHolderUnschedulable Reason = "HolderUnschedulable"
+	ReasonHolderFailed        Reason = "HolderFailed"
+	ReasonHolderTerminating   Reason = "HolderTerminating"
+	ReasonHolderUnreachable   Reason = "HolderUnreachable"
+	ReasonWaitsForUnmount     Reason = "WaitsForUnmount"
 )
 
 // ReasonUninstalled is the reason to remove gates and locks when volume-guard is uninstalled.
@@ -80,6 +82,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The pod is not scheduled, because it is not held: without the finalizer csi-reclaimer.io/running, its " +
 			"object can go before its processes. The namespace needs the label csi-reclaimer.io/pod-safety=enforce, and " +
 			"volume-guard the controller pod-safety."},
+	{Reason: ReasonOtherGates, Severity: reasons.Normal,
+		Sentence: "The pod is not scheduled, because it has other scheduling gates, too. It gets the locks of its claims " +
+			"once these are removed."},
 	{Reason: ReasonNotGated, Sentence: "The pod does not have the scheduling gate."},
 	{Reason: ReasonPodEnded, Sentence: "The pod is being deleted, or has ended, and is not scheduled any more."},
 	{Reason: ReasonHolderGone, Sentence: "The pod that had the lock does not exist any more."},
@@ -92,6 +97,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonFree, Sentence: "No pod has the lock of the claim."},
 	{Reason: ReasonHolderRuns, Sentence: "The pod that has the lock uses the claim."},
 	{Reason: ReasonHolderWaits, Sentence: "The pod that has the lock waits to be scheduled."},
+	{Reason: ReasonHolderUnschedulable, Severity: reasons.Warning,
+		Sentence: "The pod that has the lock fits no node, and other pods wait for its claim meanwhile. Make room for it, " +
+			"or delete it: kubectl delete pod."},
 	{Reason: ReasonHolderFailed, Severity: reasons.Warning,
 		Sentence: "The pod that has the lock has ended by its phase, and nothing shows that its processes have, as where a " +
 			"node has refused it. Delete the pod: kubectl delete pod."},
