@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+	"unique"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,8 @@ type Pod struct {
 	ResourceVersion string
 	// Node is spec.nodeName, empty for a pod that is not bound to a node.
 	Node string
+	// OwnerKind is the kind of the object that controls the pod, such as ReplicaSet, empty for none.
+	OwnerKind string
 	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes, sorted.
 	// Ephemeral are the latter.
 	Claims, Ephemeral []string
@@ -96,6 +99,9 @@ func PodOf(o *v1.Pod) Pod {
 		Succeeded: o.Status.Phase == v1.PodSucceeded,
 		Running:   anyRunning(o.Status),
 		Reported:  len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
+	}
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		p.OwnerKind = unique.Make(owner.Kind).Value()
 	}
 	_, p.Mirror = o.Annotations[v1.MirrorPodAnnotationKey]
 	if o.DeletionTimestamp != nil {

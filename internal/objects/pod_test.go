@@ -262,6 +262,10 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 		"gates": {func(o *v1.Pod) {
 			o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "queue.example.com/x"}, {Name: VolumeGate}}
 		}, func(p Pod) bool { return p.Gated && slices.Equal(p.OtherGates, []string{"queue.example.com/x"}) }},
+		"of a ReplicaSet": {func(o *v1.Pod) {
+			yes := true
+			o.OwnerReferences = []metav1.OwnerReference{{Kind: "Other"}, {Kind: "ReplicaSet", Controller: &yes}}
+		}, func(p Pod) bool { return p.OwnerKind == "ReplicaSet" }},
 		"no gates":                {func(*v1.Pod) {}, func(p Pod) bool { return !p.Gated && p.OtherGates == nil }},
 		"no node fits it":         {scheduled("False", "Unschedulable"), func(p Pod) bool { return p.Unschedulable }},
 		"gated":                   {scheduled("False", "SchedulingGated"), func(p Pod) bool { return !p.Unschedulable }},

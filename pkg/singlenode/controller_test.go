@@ -279,7 +279,7 @@ func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
 
 	// One that is missing is looked for once, and nothing else is done until it is there.
 	w.pod("two", uses("other"))
-	w.clock.Step(missingFor)
+	w.clock.Step(settlingFor)
 	w.settle()
 	w.expectCalls("get claim other")
 	if got := w.recorded(); !slices.Equal(got, []string{"Normal ClaimMissing"}) {
@@ -300,18 +300,19 @@ func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsAboutToBeCreated is not reported: that of an ephemeral volume is created after its pod.
+// TestAClaimThatIsAboutToBeCreated is not reported: that of an ephemeral volume is created after its pod, once that of
+// an earlier pod of the name is gone.
 func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.pod("one", func(o *v1.Pod) {
 		o.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
 	})
 	w.sync()
-	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(missingFor) {
+	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(settlingFor) {
 		t.Errorf("worked on again: %+v", got)
 	}
-	w.clock.Step(missingFor / 2)
-	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(missingFor/2) {
+	w.clock.Step(settlingFor / 2)
+	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(settlingFor/2) {
 		t.Errorf("worked on again: %+v", got)
 	}
 	if got := w.messages(); len(got) > 0 {
@@ -321,8 +322,13 @@ func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one",
 			Controller: ptr.To(true)}}
 	}
-	w.claim("one-tmp")
+	w.claim("one-tmp") // of an earlier pod of the name, perhaps
 	w.settle()
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	w.clock.Step(settlingFor / 2)
+	w.reconcile(t.Context(), "ns/one")
 	if got := w.recorded(); !slices.Equal(got, []string{"Warning ClaimOfOtherPod"}) || !w.gated("one") {
 		t.Errorf("Events %q", got)
 	}

@@ -16,9 +16,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
-// missingFor is how old a pod is at least before it is reported that its claim is missing: the claim of an ephemeral
-// volume is created after the pod.
-const missingFor = 5 * time.Second
+// settlingFor is how old a pod is at least before a claim is reported that it cannot use: the claim of an ephemeral
+// volume is created after the pod, and that of an earlier pod of the name goes then.
+const settlingFor = 5 * time.Second
+
+// settles reports whether a wait may end by itself while a pod is young.
+func settles(r Reason) bool {
+	return r == singlenode.ReasonClaimMissing || r == singlenode.ReasonClaimOfOther || r == singlenode.ReasonClaimTerminating
+}
 
 // answered is the reply to a call.
 type answered struct {
@@ -49,8 +54,8 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	p, found := c.observer.pods.Get(key)
 	if !found || p.uid != facts.Pod.UID || !p.gated() {
 		defer c.podReports.Forget(facts.Pod.UID) // it went meanwhile
-	} else if s.Reason() == singlenode.ReasonClaimMissing {
-		if left := missingFor - c.age(p); left > 0 {
+	} else if settles(s.Reason()) {
+		if left := settlingFor - c.age(p); left > 0 {
 			return controller.After(left)
 		}
 	}

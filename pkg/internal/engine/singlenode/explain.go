@@ -130,13 +130,13 @@ func (f Facts) Detail(d Decision) string {
 		case c.Claim.Lock.Name == "" || c.Holder.Pod.UID != c.Claim.Lock.UID:
 			return claim + " The pod of the lock does not exist: the lock is about to be freed."
 		}
-		return claim + " " + c.Holder.describe("has the lock")
+		return claim + " " + c.Holder.describe("has the lock") + c.Holder.advice(f.Pod)
 	case ReasonUsedWithoutLock:
 		i := slices.IndexFunc(f.Users, func(u User) bool { return u.Pod.UID == d.User })
 		if i < 0 {
 			return ""
 		}
-		return claim + " " + f.Users[i].describe("uses it")
+		return claim + " " + f.Users[i].describe("uses it") + f.Users[i].advice(f.Pod)
 	default:
 		return ""
 	}
@@ -197,6 +197,19 @@ func (u User) describe(does string) string {
 	case how == ReasonHolderTerminating:
 		return text + "It is terminating: " + explain + " shows what its end lacks."
 	}
-	return text + "It has not ended, and nobody has deleted it. A Deployment needs the strategy Recreate, or maxSurge: " +
-		"0: otherwise it waits for the new pod before it deletes the old one."
+	return text + "It has not ended, and nobody has deleted it."
+}
+
+// advice returns what to do about a pod that waits for one that runs, with a space before it, empty for nothing.
+func (u User) advice(waits Pod) string {
+	switch {
+	case u.uses() != ReasonHolderRuns:
+		return ""
+	case waits.OwnerKind == "ReplicaSet":
+		return " A Deployment needs the strategy Recreate, or maxSurge: 0: otherwise it waits for the new pod before it " +
+			"deletes the old one."
+	case waits.OwnerKind == "StatefulSet":
+		return ""
+	}
+	return " A pod that is to use the claim beside it, such as that of a backup, waits until it ends."
 }

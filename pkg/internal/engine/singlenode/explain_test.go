@@ -107,7 +107,10 @@ func TestWhatTheEventOnAPodThatWaitsSays(t *testing.T) {
 		want  []string
 	}{
 		"in use, and runs": {facts(watched()), []string{"Claim data.", "Pod web-0, on node a, has the lock.",
-			"nobody has deleted it", "strategy Recreate", "maxSurge: 0"}},
+			"nobody has deleted it", "such as that of a backup"}},
+		"by the earlier pod of a Deployment": {facts(watched(), pod(func(p *Pod) { p.OwnerKind = "ReplicaSet" })),
+			[]string{"nobody has deleted it", "strategy Recreate", "maxSurge: 0"}},
+		"its own other gates": {facts(pod(queued)), []string{"queue.example.com/x."}},
 		"by one without a node": {facts(watched(ofUser(unbound))), []string{"Pod web-0, without a node,",
 			"waits to be scheduled", "kubectl reclaim explain pod/web-0 -n ns"}},
 		"by one that terminates": {facts(watched(ofUser(deleted))), []string{"It is terminating:",
