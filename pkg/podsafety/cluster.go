@@ -130,7 +130,9 @@ func (a apiServer) forceDelete(ctx context.Context, ask podhold.Ask) error {
 func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error {
 	options := metav1.ListOptions{Limit: listPage}
 	if node != "" {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		// From the watch cache of the API server: the pods of a node are listed for marks, which are no evidence. Elsewhere
+		// a list with a limit reads all pods from etcd on Kubernetes 1.30 (shouldDelegateList in its cacher.go).
+		options.FieldSelector, options.ResourceVersion = fields.OneTermEqualSelector("spec.nodeName", node).String(), "0"
 	}
 	err := kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
 		page, err := a.clients.Core.Pods(namespace).List(ctx, o)

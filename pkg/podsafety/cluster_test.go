@@ -5,15 +5,41 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
+
+// TestMarksAreListedFromTheCache of the API server, and evidence from its store.
+func TestMarksAreListedFromTheCache(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("fieldSelector")+" "+r.URL.Query().Get("resourceVersion"))
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
+	}))
+	defer server.Close()
+	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := apiServer{clients, nil, apiTimeout}
+	for _, node := range []string{"", "node-1"} {
+		if err := a.eachPod(t.Context(), "", node, func(*v1.Pod) {}); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{" ", "spec.nodeName=node-1 0"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
 
 // TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
 func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
