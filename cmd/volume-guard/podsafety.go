@@ -26,8 +26,8 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 			"clusters whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which "+
 			"does that.")
 	fs.BoolVar(&o.volumeLocks, "volume-locks", true,
-		"While a held pod is terminating on a node that is not Ready, create a VolumeLock for each of its volumes: the "+
-			"policy csi-reclaimer-attach-lock then refuses to attach the volume to another node. Needs "+
+		"While a held pod is terminating on a node that is not Ready, have the VolumeLock of the node name its volumes: "+
+			"the policy csi-reclaimer-attach-lock then refuses to attach them to another node. Needs "+
 			"pod-safety-crd.yaml. Run kube-controller-manager with --disable-force-detach-on-timeout, too, so that volumes "+
 			"are not detached from such a node after 6 minutes.")
 	fs.BoolVar(&o.nodeCondition, "node-unreachable-condition", true,

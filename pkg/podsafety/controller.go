@@ -22,7 +22,7 @@ type Controller struct {
 	// authorization checks what this program may do.
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
-	guard         *attachGuard
+	volumeLocks   *volumeLocks
 	recorder      *events.Recorder[Reason]
 	metrics       metrics
 
@@ -30,7 +30,7 @@ type Controller struct {
 	pods, lockings, namespaces, markings *controller.Queue[string]
 }
 
-// otherWorkers is how many namespaces, nodes and locks are each worked on at once.
+// otherWorkers is how many namespaces and nodes are each worked on at once.
 const otherWorkers = 2
 
 // New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
@@ -67,7 +67,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 // newController returns a Controller without caches.
 func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, guard: newAttachGuard(locks), metrics: newMetrics()}
+	c := &Controller{cfg: cfg, cluster: cluster, volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
 	return c, c.register(cfg.Metrics)
@@ -83,7 +83,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 		reconcile controller.Reconciler[string]
 	}{
 		{&c.pods, "pod-safety", c.cfg.Workers, c.reconcile},
-		{&c.lockings, "pod-safety-volume-locks", otherWorkers, c.lock},
+		{&c.lockings, "pod-safety-volume-locks", c.cfg.Workers, c.lock},
 		{&c.namespaces, "pod-safety-namespaces", otherWorkers, c.hold},
 		{&c.markings, "pod-safety-nodes", otherWorkers, c.mark},
 	} {
@@ -112,8 +112,7 @@ func (w woken) node(name string) {
 
 func (w woken) forget(p *pod) {
 	w.c.recorder.Forget(p.uid)
-	w.c.guard.forget(p.uid)
-	w.c.locks(p.key())
+	w.c.locks(p.node)
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for

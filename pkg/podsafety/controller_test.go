@@ -13,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
@@ -41,8 +43,9 @@ type world struct {
 	nodes  map[string]podhold.NodeFacts
 	leases map[string]podhold.LeaseFacts
 	fences map[string]*v1alpha1.NodeFence
-	pvs    map[string]bool // shared
-	locked map[string]volumeLock
+	pvs    map[string]bool       // shared
+	locked map[string]volumeLock // by node
+	onList func()                // while locks are listed
 	calls  []string
 	fail   map[string]error
 	events *record.FakeRecorder
@@ -191,22 +194,45 @@ func (w *world) readFence(_ context.Context, node string, pod types.UID) (podhol
 }
 
 func (w *world) list(context.Context) ([]volumeLock, error) {
-	return slices.Collect(maps.Values(w.locked)), w.call("list locks")
+	locks := slices.Collect(maps.Values(w.locked))
+	if w.onList != nil {
+		w.onList()
+	}
+	return locks, w.call("list locks")
 }
 
-func (w *world) create(_ context.Context, l volumeLock) error {
-	if err := w.call("create lock"); err != nil {
-		return err
+func (w *world) put(_ context.Context, l volumeLock) (volumeLock, error) {
+	what := "update lock"
+	if l.object == "" {
+		what = "create lock"
 	}
-	w.locked[l.name] = l
-	return nil
+	if err := w.call(what); err != nil {
+		return volumeLock{}, err
+	}
+	stored, exists := w.locked[l.node]
+	gr := schema.GroupResource{Group: lockGroup, Resource: lockResource}
+	switch {
+	case l.object == "" && exists:
+		return volumeLock{}, apierrors.NewAlreadyExists(gr, l.node)
+	case l.object != "" && !exists:
+		return volumeLock{}, apierrors.NewNotFound(gr, l.node)
+	case l.version != stored.version:
+		return volumeLock{}, apierrors.NewConflict(gr, l.node, nil)
+	}
+	l.object, l.version = "lock-of-"+types.UID(l.node), l.version+"1"
+	l.volumes = maps.Clone(l.volumes)
+	w.locked[l.node] = l
+	return l, nil
 }
 
 func (w *world) delete(_ context.Context, l volumeLock) error {
 	if err := w.call("delete lock"); err != nil {
 		return err
 	}
-	delete(w.locked, l.name)
+	if l.version != w.locked[l.node].version {
+		return apierrors.NewConflict(schema.GroupResource{Group: lockGroup, Resource: lockResource}, l.node, nil)
+	}
+	delete(w.locked, l.node)
 	return nil
 }
 

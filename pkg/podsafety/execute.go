@@ -34,7 +34,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	}
 	// A pod that is released at once needs no locks.
 	if s.Facts.Pod.Terminating {
-		c.locks(key)
+		c.locks(s.Facts.Pod.Node)
 	}
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }

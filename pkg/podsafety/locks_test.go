@@ -2,6 +2,7 @@ package podsafety
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -44,10 +45,8 @@ func TestMarks(t *testing.T) {
 func TestLocks(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"] = false
-	o := held(terminating)
-	w.show(o)
-	key := "ns/db"
-	lock := func() { w.lock(t.Context(), key) }
+	w.show(held(terminating))
+	lock := func() { w.lock(t.Context(), "a") }
 	lock()
 	w.expectCalls() // its node is there
 	w.away()
@@ -55,16 +54,15 @@ func TestLocks(t *testing.T) {
 	w.expectCalls("get volume", "create lock")
 	lock()
 	w.expectCalls() // once
-	name := lockName("uid", "pv-data")
-	if l := w.locked[name]; l.node != "a" || l.volume != "pv-data" || l.holder != "uid" || l.podKey() != key {
-		t.Errorf("the lock is %+v", l)
+	if got, want := w.locked["a"].volumes, (map[string]holder{"pv-data": {"ns", "db", "uid"}}); !maps.Equal(got, want) {
+		t.Errorf("the lock has %v", got)
 	}
 	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
 	lock()
 	w.expectCalls() // it stays until the pod is released
 
 	// The watch shows the pod's end; a live read does not.
-	delete(w.podCache, key)
+	w.unwatch("ns/db")
 	lock()
 	w.expectCalls("get pod")
 	w.fail["get pod"] = errors.New("refused")
@@ -74,11 +72,52 @@ func TestLocks(t *testing.T) {
 		t.Error("the failure is not counted")
 	}
 	w.fail = nil
-	delete(w.live, key)
+	delete(w.live, "ns/db")
 	lock()
 	w.expectCalls("get pod", "delete lock")
-	if len(w.locked) != 0 || w.guard.count() != 0 {
+	if len(w.locked) != 0 || w.volumeLocks.count() != 0 {
 		t.Errorf("locks %v", w.locked)
+	}
+}
+
+// unwatch has the watch show that a pod is gone.
+func (w *world) unwatch(key string) {
+	last := w.podCache[key]
+	delete(w.podCache, key)
+	podChanges{w.observer}.Deleted(last, true)
+}
+
+// TestNodeHasOneLock: it has the volumes of all pods, and a volume of two pods stays until neither is held.
+func TestNodeHasOneLock(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+	named := func(name, claim string) func(*v1.Pod) {
+		return func(o *v1.Pod) {
+			o.Name, o.UID = name, types.UID(name)
+			o.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = claim
+		}
+	}
+	w.show(held(terminating))
+	w.show(held(terminating, named("second", "data")))
+	w.show(held(terminating, named("other", "logs")))
+	w.away()
+	lock := func() { w.lock(t.Context(), "a") }
+	lock()
+	w.expectCalls("get volume", "get volume", "get volume", "create lock")
+	w.unwatch("ns/db")
+	delete(w.live, "ns/db")
+	lock()
+	w.expectCalls("get pod", "update lock")
+	want := map[string]holder{"pv-data": {"ns", "second", "second"}, "pv-logs": {"ns", "other", "other"}}
+	if got := w.locked["a"].volumes; !maps.Equal(got, want) {
+		t.Errorf("the lock has %v", got)
+	}
+	w.unwatch("ns/other")
+	delete(w.live, "ns/other")
+	lock()
+	w.expectCalls("get pod", "update lock")
+	if got := w.locked["a"].volumes; len(got) != 1 || got["pv-data"].name != "second" {
+		t.Errorf("the lock has %v", got)
 	}
 }
 
@@ -91,13 +130,14 @@ func TestVolumesWithoutLocks(t *testing.T) {
 		w.show(held(terminating))
 		w.away()
 		alter(w)
-		w.lock(t.Context(), "ns/db")
-		w.lock(t.Context(), "ns/db")
+		w.lock(t.Context(), "a")
+		w.lock(t.Context(), "a")
 		if !slices.Equal(w.calls, []string{"get volume"}) {
 			t.Errorf("%s: %q", sentence, w.calls)
 		}
-		podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
-		if len(w.guard.complete) != 0 {
+		w.unwatch("ns/db")
+		nodes, pods := w.observer.waitingAll()
+		if w.volumeLocks.keep(pods); len(nodes)+len(w.volumeLocks.volumes)+len(w.observer.waiting) != 0 {
 			t.Errorf("%s: a pod that is gone is remembered", sentence)
 		}
 	}
@@ -110,31 +150,83 @@ func TestALockThatFailedIsTriedAgain(t *testing.T) {
 		w.show(held(terminating))
 		w.away()
 		w.fail[call] = errors.New("refused")
-		if got := w.lock(t.Context(), "ns/db"); got == controller.Done() {
+		if got := w.lock(t.Context(), "a"); got == controller.Done() {
 			t.Errorf("%s: nobody tries again", call)
 		}
 		w.fail = nil
-		w.lock(t.Context(), "ns/db")
+		w.lock(t.Context(), "a")
 		if len(w.locked) != 1 {
 			t.Errorf("%s: %d locks", call, len(w.locked))
 		}
 	}
 }
 
-func TestASweepFindsWhatIsMissing(t *testing.T) {
-	g := newAttachGuard(nil)
-	l := volumeLock{name: "l", namespace: "ns", pod: "db", holder: "uid"}
-	g.locks["l"] = l
-	g.finish("uid", []string{"l"})
-	if keys := g.refresh([]volumeLock{l}, g.names()); !slices.Equal(keys, []string{"ns/db"}) || !g.finished("uid") {
-		t.Errorf("keys %q", keys)
+// TestOnePodKeepsNoOtherFromItsLock: what is known is written, also where the volumes of another pod cannot be read.
+func TestOnePodKeepsNoOtherFromItsLock(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"] = false
+	w.show(held(terminating))
+	w.show(held(terminating, func(o *v1.Pod) { o.Name, o.UID = "broken", "broken" }))
+	w.volumeLocks.note("uid", []volume{{name: "pv-data"}})
+	w.away()
+	w.fail["get volume"] = errors.New("refused")
+	if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.locked["a"].volumes) != 1 {
+		t.Errorf("%v, locked %v", got, w.locked)
 	}
-	g.refresh(nil, map[string]bool{}) // it was created during the list
-	if g.count() != 1 || !g.finished("uid") {
+}
+
+// TestLockOfAnotherWriter: a lock that exists, or that has changed, is read anew, and nothing of it is lost.
+func TestLockOfAnotherWriter(t *testing.T) {
+	for sentence, begin := range map[string]func(w *world){
+		"of an earlier leader": func(*world) {},
+		"changed meanwhile":    func(w *world) { w.lock(t.Context(), "a") },
+	} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+		w.show(held(terminating))
+		w.away()
+		begin(w)
+		w.live["ns/lost"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "lost", "lost" }) // no watch shows it yet
+		w.locked["a"] = volumeLock{node: "a", object: "other", version: "7",
+			volumes: map[string]holder{"pv-of-lost": {"ns", "lost", "lost"}}}
+		w.show(held(terminating, func(o *v1.Pod) {
+			o.Name, o.UID = "later", "later"
+			o.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "logs"
+		}))
+		if got := w.lock(t.Context(), "a"); got == controller.Done() {
+			t.Errorf("%s: nobody tries again", sentence)
+		}
+		w.lock(t.Context(), "a")
+		var got []string
+		for volume, by := range w.locked["a"].volumes {
+			got = append(got, volume+" by "+by.name)
+		}
+		slices.Sort(got)
+		if want := []string{"pv-data by db", "pv-logs by later", "pv-of-lost by lost"}; !slices.Equal(got, want) {
+			t.Errorf("%s: locked %q, want %q", sentence, got, want)
+		}
+	}
+}
+
+func TestASweepFindsWhatIsMissing(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	l := volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv": {"ns", "db", "uid"}}}
+	listed := func() int { _ = w.volumeLocks.refresh(t.Context()); return w.volumeLocks.count() }
+	w.locked["a"] = l
+	if listed() != 1 || !slices.Equal(w.volumeLocks.nodes(), []string{"a"}) {
+		t.Errorf("nodes %q", w.volumeLocks.nodes())
+	}
+	delete(w.locked, "a")
+	if listed() != 0 {
+		t.Error("a lock that was deleted is not missed")
+	}
+	// Written while the list was read.
+	w.onList = func() { w.volumeLocks.wrote("a", l) }
+	if listed() != 1 {
 		t.Error("a lock that was created during the list is forgotten")
 	}
-	g.refresh(nil, g.names())
-	if g.count() != 0 || g.finished("uid") {
-		t.Error("a lock that somebody deleted is not missed")
+	w.locked["a"], w.onList = l, func() { w.volumeLocks.wrote("a", volumeLock{}) }
+	if listed() != 0 {
+		t.Error("a lock that was deleted during the list is back")
 	}
 }

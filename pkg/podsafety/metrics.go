@@ -60,7 +60,7 @@ func (c *Controller) register(to prometheus.Registerer) error {
 // inventory counts when it is scraped.
 type inventory struct {
 	observer *observer
-	guard    *attachGuard
+	locked   *volumeLocks
 	clock    clock.PassiveClock
 
 	held, oldest, locks *prometheus.Desc
@@ -68,7 +68,7 @@ type inventory struct {
 
 func newInventory(c *Controller) inventory {
 	return inventory{
-		observer: c.observer, guard: c.guard, clock: c.cfg.Clock,
+		observer: c.observer, locked: c.volumeLocks, clock: c.cfg.Clock,
 		held: prometheus.NewDesc("csi_reclaimer_pod_safety_held_pods",
 			"Pods with the finalizer, by whether they are terminating.", []string{"terminating"}, nil),
 		oldest: prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
@@ -106,5 +106,5 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.held, float64(running), "false")
 	gauge(i.held, float64(terminating), "true")
 	gauge(i.oldest, oldest)
-	gauge(i.locks, float64(i.guard.count()))
+	gauge(i.locks, float64(i.locked.count()))
 }

@@ -1,10 +1,13 @@
 package podsafety
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
@@ -45,15 +48,17 @@ type observer struct {
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
-	// tracker and candidates are guarded by mu.
+	// tracker, candidates and waiting are guarded by mu.
 	tracker *podhold.Tracker
+	// waiting are the pods that are held and terminating, by node and key.
+	waiting map[string]map[string]*pod
 	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
 	candidates map[string]objects.Pod
 }
 
 func newObserver(rules podhold.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podhold.NewTracker(),
-		candidates: map[string]objects.Pod{}}
+		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{}}
 }
 
 // follow makes the caches, which do not run yet. Without a client no NodeFence is read.
@@ -155,12 +160,46 @@ func (o *observer) saw(p *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tracker.Saw(*p.all, o.clock.Now())
+	if o.waiting[p.node] == nil {
+		o.waiting[p.node] = map[string]*pod{}
+	}
+	o.waiting[p.node][p.key()] = p
+}
+
+// waitingOn returns the pods of a node that are held and terminating, by key.
+func (o *observer) waitingOn(node string) (pods []*pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(o.waiting[node])) {
+		pods = append(pods, o.waiting[node][key])
+	}
+	return pods
+}
+
+// waitingAll returns all such pods, and their nodes.
+func (o *observer) waitingAll() (nodes []string, pods map[types.UID]bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pods = map[types.UID]bool{}
+	for node, on := range o.waiting {
+		nodes = append(nodes, node)
+		for _, p := range on {
+			pods[p.uid] = true
+		}
+	}
+	return nodes, pods
 }
 
 // forget ends what is known of a pod that is gone, or no longer held.
 func (o *observer) forget(p *pod) {
 	o.mu.Lock()
 	o.tracker.Forget(p.uid)
+	if last := o.waiting[p.node][p.key()]; last != nil && last.uid == p.uid {
+		delete(o.waiting[p.node], p.key())
+		if len(o.waiting[p.node]) == 0 {
+			delete(o.waiting, p.node)
+		}
+	}
 	o.mu.Unlock()
 	o.wake.forget(p)
 }

@@ -57,7 +57,7 @@ func (c Config) writes() (permissions []access.Permission) {
 		const unlocked = "volumes can be attached to another node while a held pod may write to them"
 		add("", "persistentvolumeclaims", unlocked, "get")
 		add("", "persistentvolumes", unlocked, "get")
-		add(lockGroup, lockResource, unlocked, "list", "create")
+		add(lockGroup, lockResource, unlocked, "list", "create", "update")
 		add(lockGroup, lockResource, "volumes stay bound to one node after the pod is gone", "delete")
 	}
 	if _, none := c.Events.(events.Discard); !none {

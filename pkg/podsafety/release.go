@@ -124,17 +124,17 @@ func (r *releaser) locks(ctx context.Context) error {
 	if !r.cfg.VolumeLocks {
 		return nil
 	}
-	locks, err := r.guard.client.list(ctx)
+	locks, err := r.volumeLocks.client.list(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range locks {
-		f := podhold.LockFacts{Holder: l.holder, Locked: true, RemovingLocks: true}
+		f := podhold.LockFacts{Locked: true, RemovingLocks: true}
 		if podhold.DecideLock(f, r.cfg.Clock.Now()) != podhold.RemoveLock {
 			continue
 		}
-		err := r.guard.remove(ctx, l)
+		err := r.volumeLocks.set(ctx, l, nil)
 		if err == nil {
 			r.count(ctx, func(out *Released) { out.Locks++ })
 		}

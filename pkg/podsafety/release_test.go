@@ -16,7 +16,7 @@ func TestReleaseRemovesAll(t *testing.T) {
 	w.live["ns/db"] = held(marked)
 	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
 	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
-	w.locked["l"] = volumeLock{name: "l"}
+	w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -3,7 +3,6 @@ package podsafety
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,33 +17,34 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// volumeLock is a VolumeLock: its volume is attached to no node but its own, while it exists
-// (deploy/manifests/pod-safety-crd.yaml).
+// volumeLock is the VolumeLock of a node: while it exists, its volumes are attached to no other node
+// (deploy/manifests/pod-safety-crd.yaml). There is one for a node and not for a volume, since the API server evaluates
+// all of them for each VolumeAttachment.
 type volumeLock struct {
-	name string
-	// object is the UID of the VolumeLock, empty where it is not known.
-	object       types.UID
-	volume, node string
-	// pod is what holds the volume.
-	namespace, pod string
-	holder         types.UID
+	// node is also the name of the object.
+	node string
+	// object and version are its UID and resourceVersion, empty where it does not exist.
+	object  types.UID
+	version string
+	// volumes are the names of PVs, each with a pod that holds it.
+	volumes map[string]holder
 }
 
-// lockName returns the name of the lock of a volume for a pod. It is derived, so that a lock is never created twice.
-func lockName(holder types.UID, volume string) string {
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(volume)) // it never fails
-	return fmt.Sprintf("%s-%016x", holder, hash.Sum64())
+// holder is a pod that holds a volume.
+type holder struct {
+	namespace, name string
+	uid             types.UID
 }
 
-func (l volumeLock) podKey() string { return cache.NewObjectName(l.namespace, l.pod).String() }
+func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name).String() }
 
 // lockClient reads and writes VolumeLocks. All of them are of this package.
 type lockClient interface {
 	list(ctx context.Context) ([]volumeLock, error)
-	// create succeeds where there is one of the name.
-	create(ctx context.Context, l volumeLock) error
-	// delete succeeds where there is none.
+	// put creates a VolumeLock that has no UID, and replaces another one if it still has its version. It returns it as it
+	// is stored.
+	put(ctx context.Context, l volumeLock) (volumeLock, error)
+	// delete succeeds where there is none. It deletes the object of this version alone.
 	delete(ctx context.Context, l volumeLock) error
 }
 
@@ -91,46 +91,61 @@ func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
 }
 
 func lockOf(o *unstructured.Unstructured) volumeLock {
-	text := func(fields ...string) string {
-		s, _, _ := unstructured.NestedString(o.Object, append([]string{"spec"}, fields...)...)
-		return s
+	l := volumeLock{node: o.GetName(), object: o.GetUID(), version: o.GetResourceVersion(), volumes: map[string]holder{}}
+	volumes, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes")
+	for volume := range volumes {
+		text := func(field string) string {
+			s, _, _ := unstructured.NestedString(volumes, volume, field)
+			return s
+		}
+		l.volumes[volume] = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
 	}
-	return volumeLock{
-		name: o.GetName(), object: o.GetUID(), volume: text("persistentVolumeName"), node: text("nodeName"),
-		namespace: text("pod", "namespace"), pod: text("pod", "name"), holder: types.UID(text("pod", "uid")),
-	}
+	return l
 }
 
 func (l volumeLock) unstructured() *unstructured.Unstructured {
+	volumes := map[string]any{}
+	for volume, by := range l.volumes {
+		volumes[volume] = map[string]any{"namespace": by.namespace, "pod": by.name, "uid": string(by.uid)}
+	}
+	metadata := map[string]any{"name": l.node}
+	if l.object != "" {
+		metadata["uid"], metadata["resourceVersion"] = string(l.object), l.version
+	}
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": lockGroup + "/" + lockVersion, "kind": lockKind,
-		"metadata": map[string]any{"name": l.name},
-		"spec": map[string]any{
-			"persistentVolumeName": l.volume, "nodeName": l.node,
-			"pod": map[string]any{"namespace": l.namespace, "name": l.pod, "uid": string(l.holder)},
-		},
+		"apiVersion": lockGroup + "/" + lockVersion, "kind": lockKind, "metadata": metadata,
+		"spec": map[string]any{"volumes": volumes},
 	}}
 }
 
-func (s lockServer) create(ctx context.Context, l volumeLock) error {
+func (s lockServer) put(ctx context.Context, l volumeLock) (volumeLock, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := s.locks.Create(ctx, l.unstructured(), metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create VolumeLock of volume %q: %w", l.volume, err)
+	var o *unstructured.Unstructured
+	var err error
+	if l.object == "" {
+		o, err = s.locks.Create(ctx, l.unstructured(), metav1.CreateOptions{})
+	} else {
+		o, err = s.locks.Update(ctx, l.unstructured(), metav1.UpdateOptions{})
 	}
-	return nil
+	if err != nil {
+		return volumeLock{}, fmt.Errorf("write the VolumeLock of node %q: %w", l.node, err)
+	}
+	return lockOf(o), nil
 }
 
 func (s lockServer) delete(ctx context.Context, l volumeLock) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var options metav1.DeleteOptions
-	if l.object != "" {
-		options.Preconditions = metav1.NewUIDPreconditions(string(l.object))
-	}
-	if err := s.locks.Delete(ctx, l.name, options); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete VolumeLock of volume %q: %w", l.volume, err)
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.object, ResourceVersion: &l.version}}
+	if err := s.locks.Delete(ctx, l.node, options); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the VolumeLock of node %q: %w", l.node, err)
 	}
 	return nil
+}
+
+// with returns the lock with these volumes.
+func (l volumeLock) with(volumes map[string]holder) volumeLock {
+	l.volumes = volumes
+	return l
 }

@@ -54,7 +54,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
 		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
 			"; list,watch namespaces" +
-			"; list,create,delete volumelocks.csi-reclaimer.io" +
+			"; list,create,update,delete volumelocks.csi-reclaimer.io" +
 			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
 			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"

@@ -156,8 +156,8 @@ func (env *environment) waitLocked(w *workload, want bool) {
 		env.Must(err)
 		locked := false
 		for _, o := range list.Items {
-			pv, _, _ := unstructured.NestedString(o.Object, "spec", "persistentVolumeName")
-			locked = locked || pv == w.volume.Name
+			_, of, _ := unstructured.NestedMap(o.Object, "spec", "volumes", w.volume.Name)
+			locked = locked || of
 		}
 		return locked == want
 	})

@@ -18,14 +18,14 @@ import (
 
 const attachLock = "csi-reclaimer-attach-lock"
 
-// lock returns the VolumeLock of a volume.
+// lock returns the VolumeLock of a node, with one volume.
 func lock(t *testing.T, volume, node string) object {
 	t.Helper()
 	return parse(t, `
 apiVersion: csi-reclaimer.io/v1alpha1
 kind: VolumeLock
-metadata: {name: `+volume+`}
-spec: {persistentVolumeName: `+volume+`, nodeName: `+node+`, pod: {namespace: ns, name: web-0, uid: the-uid}}`)[0]
+metadata: {name: `+node+`}
+spec: {volumes: {`+volume+`: {namespace: ns, pod: web-0, uid: the-uid}, another: {namespace: ns, pod: web-1, uid: u}}}`)[0]
 }
 
 // attach creates a VolumeAttachment that nobody acts on, and returns its name.
@@ -77,7 +77,8 @@ func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
 		t.Fatalf("attached to another node: %v", err)
 	}
 	for _, word := range []string{"volume locked", "node other", "pod ns/web-0", "node away",
-		"kubectl annotate pod --namespace ns web-0 " + confirm + "=the-uid"} {
+		"kubectl annotate pod --namespace ns web-0 " + confirm + "=the-uid",
+		`kubectl patch volumelock away --type=json -p '[{"op":"remove","path":"/spec/volumes/locked"}]'`} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("no %q in %q", word, err)
 		}
@@ -115,11 +116,9 @@ func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
 func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
-	for _, field := range []string{
-		"persistentVolumeName: volume", "nodeName: node", "namespace: ns", "name: p", "uid: u",
-	} {
+	for _, field := range []string{"namespace: ns", "pod: p", "uid: u"} {
 		for _, with := range []string{"", strings.Fields(field)[0] + ` ""`} {
-			const all = "spec: {persistentVolumeName: volume, nodeName: node, pod: {namespace: ns, name: p, uid: u}}"
+			const all = "spec: {volumes: {volume: {namespace: ns, pod: p, uid: u}}}"
 			text := strings.Replace(all, field, with, 1)
 			text = strings.NewReplacer("{, ", "{", ", , ", ", ", ", }", "}").Replace(text)
 			o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
@@ -128,17 +127,11 @@ func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"spec: {}", "a: b", "spec: null"} {
+	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: {}}", "spec: {volumes: {volume: {}}}"} {
 		o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
 		if err := apply(ctx, o...); err == nil {
 			t.Errorf("%s: accepted", text)
 		}
-	}
-	locked := lock(t, "v", "node")
-	removeAtEnd(t, locked)
-	must(t, apply(ctx, locked))
-	if err := apply(ctx, lock(t, "v", "another")); !apierrors.IsInvalid(err) {
-		t.Errorf("the node of a lock changes: %v", err)
 	}
 }
 
@@ -166,7 +159,7 @@ func TestLocksAreReadAfterAReinstall(t *testing.T) {
 		"binding, policy, and the kind": append(append(append(keeper[:2:2], binding...), policy...), crd...),
 	} {
 		volume := "v-" + rand.String(5)
-		first := lock(t, volume+"-1", "away")
+		first := lock(t, volume+"-1", volume+"-away-1")
 		must(t, apply(ctx, first))
 		until(t, sentence+": the first lock to be in force", func() bool { return !attachable(t, volume+"-1") })
 		until(t, sentence+" to be removed", func() bool { return remove(ctx, removed...) == nil })
@@ -184,7 +177,7 @@ func TestLocksAreReadAfterAReinstall(t *testing.T) {
 			until(t, "a lock to be created", func() bool { return apply(ctx, first) == nil })
 		}
 		until(t, sentence+": the first lock to be in force again", func() bool { return !attachable(t, volume+"-1") })
-		second := lock(t, volume+"-2", "away") // it was not there when the policy was
+		second := lock(t, volume+"-2", volume+"-away-2") // it was not there when the policy was
 		must(t, apply(ctx, second))
 		until(t, sentence+": the second lock to be in force", func() bool { return !attachable(t, volume+"-2") })
 		must(t, remove(ctx, first, second))

@@ -48,10 +48,12 @@ func (env *podEnvironment) locks() (all []string) {
 	list, err := env.lockClient().List(env.Ctx, metav1.ListOptions{})
 	env.Must(err)
 	for _, o := range list.Items {
-		pv, _, _ := unstructured.NestedString(o.Object, "spec", "persistentVolumeName")
-		node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
-		all = append(all, pv+" at "+node)
+		volumes, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes")
+		for pv := range volumes {
+			all = append(all, pv+" at "+o.GetName())
+		}
 	}
+	slices.Sort(all)
 	return all
 }
 
@@ -111,9 +113,9 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	env.Must(g.Terminate())
 	env.Must(env.lockClient().DeleteCollection(env.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	_, err := env.lockClient().Create(env.Ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "csi-reclaimer.io/v1alpha1", "kind": "VolumeLock", "metadata": map[string]any{"name": "left"},
-		"spec": map[string]any{"persistentVolumeName": "left", "nodeName": other,
-			"pod": map[string]any{"namespace": env.Namespace, "name": "left", "uid": "left"}},
+		"apiVersion": "csi-reclaimer.io/v1alpha1", "kind": "VolumeLock", "metadata": map[string]any{"name": other},
+		"spec": map[string]any{"volumes": map[string]any{
+			"left": map[string]any{"namespace": env.Namespace, "pod": "left", "uid": "left"}}},
 	}}, metav1.CreateOptions{})
 	env.Must(err)
 	env.setReady(node, v1.ConditionUnknown)

@@ -1,0 +1,323 @@
+package podsafety
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+)
+
+// volumeLocks knows the VolumeLocks that exist: those that were listed, and those that this process has written since.
+// It is safe for concurrent use.
+type volumeLocks struct {
+	client lockClient
+
+	mu sync.Mutex
+	of map[string]volumeLock // by node
+	// writes counts the writes of this process, and written has the count of the last one for a node.
+	writes  int
+	written map[string]int
+	// volumes are those of pods, by UID: the claims of a pod that has a node stay bound.
+	volumes map[types.UID][]volume
+}
+
+func newVolumeLocks(client lockClient) *volumeLocks {
+	return &volumeLocks{client: client, of: map[string]volumeLock{}, written: map[string]int{},
+		volumes: map[types.UID][]volume{}}
+}
+
+// get returns the lock of a node, one without volumes where there is none.
+func (l *volumeLocks) get(node string) volumeLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lock, found := l.of[node]; found {
+		return lock
+	}
+	return volumeLock{node: node, volumes: map[string]holder{}}
+}
+
+// count returns how many volumes are locked.
+func (l *volumeLocks) count() (volumes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lock := range l.of {
+		volumes += len(lock.volumes)
+	}
+	return volumes
+}
+
+// nodes returns the nodes that have a lock.
+func (l *volumeLocks) nodes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.of))
+}
+
+// set writes which volumes the lock of a node has, if that changes. If the lock is another one than before by now, all
+// are listed anew.
+func (l *volumeLocks) set(ctx context.Context, before volumeLock, volumes map[string]holder) (err error) {
+	var now volumeLock
+	switch {
+	case len(volumes) == 0 && before.object == "", len(volumes) > 0 && maps.Equal(before.volumes, volumes):
+		return nil
+	case len(volumes) == 0:
+		err = l.client.delete(ctx, before)
+	default:
+		now, err = l.client.put(ctx, before.with(volumes))
+	}
+	switch {
+	case err == nil:
+		l.wrote(before.node, now)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		err = errors.Join(err, l.refresh(ctx))
+	}
+	return err
+}
+
+// wrote notes a write: the lock of a node, without a UID if it was deleted.
+func (l *volumeLocks) wrote(node string, now volumeLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	l.written[node] = l.writes
+	if now.object == "" {
+		delete(l.of, node)
+	} else {
+		l.of[node] = now
+	}
+}
+
+// refresh lists all locks. What this process writes meanwhile is newer.
+func (l *volumeLocks) refresh(ctx context.Context) error {
+	l.mu.Lock()
+	began := l.writes
+	l.mu.Unlock()
+	listed, err := l.client.list(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[string]volumeLock{}
+	for _, lock := range listed {
+		now[lock.node] = lock
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for node, write := range l.written {
+		if write <= began {
+			delete(l.written, node)
+			continue
+		}
+		delete(now, node)
+		if lock, exists := l.of[node]; exists {
+			now[node] = lock
+		}
+	}
+	l.of = now
+	return nil
+}
+
+// known returns the volumes of a pod, if they were read before.
+func (l *volumeLocks) known(pod types.UID) (volumes []volume, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	volumes, known = l.volumes[pod]
+	return volumes, known
+}
+
+func (l *volumeLocks) note(pod types.UID, volumes []volume) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.volumes[pod] = volumes
+}
+
+// keep forgets the volumes of all pods but these.
+func (l *volumeLocks) keep(pods map[types.UID]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.volumes, func(pod types.UID, _ []volume) bool { return !pods[pod] })
+}
+
+// locks has the lock of a node looked after.
+func (c *Controller) locks(node string) {
+	if c.cfg.VolumeLocks && node != "" {
+		c.lockings.Enqueue(node)
+	}
+}
+
+// lock gives the lock of a node the volumes that need it, and no others.
+func (c *Controller) lock(ctx context.Context, node string) controller.Result {
+	err := c.lockVolumes(ctx, node)
+	if err != nil && ctx.Err() == nil {
+		c.metrics.lockErrors.Inc()
+	}
+	return c.failed(ctx, "Keep the volumes of a node from other nodes", err, "node", node)
+}
+
+func (c *Controller) lockVolumes(ctx context.Context, node string) error {
+	before := c.volumeLocks.get(node)
+	volumes := maps.Clone(before.volumes)
+	var errs []error
+	for _, volume := range slices.Sorted(maps.Keys(before.volumes)) {
+		needed, err := c.isNeeded(ctx, node, before.volumes[volume], volume)
+		if errs = append(errs, err); err == nil && !needed {
+			delete(volumes, volume)
+		}
+	}
+	for _, p := range c.observer.waitingOn(node) {
+		errs = append(errs, c.addVolumes(ctx, p, volumes))
+	}
+	if err := c.volumeLocks.set(ctx, before, volumes); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	logger := klog.FromContext(ctx).WithValues("node", node)
+	for volume, by := range volumes {
+		if _, was := before.volumes[volume]; !was {
+			logger.Info("The volume may be attached to no other node", "PV", volume, "pod", by.podKey())
+		}
+	}
+	for volume, by := range before.volumes {
+		if _, is := volumes[volume]; !is {
+			logger.Info("The volume may be attached to other nodes again", "PV", volume, "pod", by.podKey())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lockFacts are what the watches show of a node and of a pod, nil for none.
+func (c *Controller) lockFacts(node string, p *pod) podhold.LockFacts {
+	f := podhold.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node)}
+	if p != nil {
+		f.Pod = p.facts()
+	}
+	return f
+}
+
+// decideLock returns what to do next about the lock of one volume, after a read of the fence if it depends on that.
+func (c *Controller) decideLock(ctx context.Context, f *podhold.LockFacts) (podhold.LockAction, error) {
+	action := podhold.DecideLock(*f, c.cfg.Clock.Now())
+	if action != podhold.ReadLockFence {
+		return action, nil
+	}
+	sent := c.cfg.Clock.Now()
+	fence, err := c.cluster.readFence(ctx, f.Pod.Node, f.Pod.UID)
+	if err != nil {
+		return podhold.KeepLock, err
+	}
+	f.Fence, f.Fence.Read = fence, session.Read{Sent: sent, Order: 1}
+	return podhold.DecideLock(*f, c.cfg.Clock.Now()), nil
+}
+
+// isNeeded reports whether a volume that is locked stays so: unless its pod is not held, or a fence keeps the node from
+// the volume.
+func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name string) (bool, error) {
+	p, _ := c.observer.pods.Get(by.podKey())
+	f := c.lockFacts(node, p)
+	f.Holder, f.Locked = by.uid, true
+	if f.FenceSeen && f.Pod.UID == by.uid && f.Pod.Node == node {
+		volumes, err := c.volumesOf(ctx, f.Pod)
+		if err != nil {
+			return true, err
+		}
+		for _, v := range volumes {
+			if v.name == name {
+				f.Driver = v.driver
+			}
+		}
+	}
+	action, err := c.decideLock(ctx, &f)
+	if err != nil || action != podhold.ReadHolder {
+		return action != podhold.RemoveLock, err
+	}
+	sent := c.cfg.Clock.Now()
+	if f.Pod, _, err = c.cluster.readPod(ctx, by.namespace, by.name); err != nil {
+		return true, err
+	}
+	f.PodRead = session.Read{Sent: sent, Order: 1}
+	return podhold.DecideLock(f, c.cfg.Clock.Now()) != podhold.RemoveLock, nil
+}
+
+// addVolumes adds the volumes of a pod that need a lock.
+func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]holder) error {
+	f := c.lockFacts(p.node, p)
+	f.Holder = p.uid
+	if podhold.DecideLock(f, c.cfg.Clock.Now()) != podhold.CreateLock {
+		return nil
+	}
+	its, err := c.volumesOf(ctx, f.Pod)
+	if err != nil {
+		return err
+	}
+	for _, v := range its {
+		if _, locked := volumes[v.name]; locked || v.name == "" {
+			continue
+		}
+		f.Shared, f.Driver = v.shared, v.driver
+		action, err := c.decideLock(ctx, &f)
+		if err != nil {
+			return err
+		}
+		if action == podhold.CreateLock {
+			volumes[v.name] = holder{p.namespace, p.name, p.uid}
+		}
+	}
+	return nil
+}
+
+// volumesOf returns the volumes of the claims of a pod. One without a PV has no name.
+func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []volume, err error) {
+	if volumes, known := c.volumeLocks.known(p.UID); known {
+		return volumes, nil
+	}
+	for _, claim := range p.Claims {
+		v, err := c.cluster.readVolume(ctx, p.Namespace, claim)
+		if err != nil {
+			return nil, err
+		}
+		volumes = append(volumes, v)
+	}
+	c.volumeLocks.note(p.UID, volumes)
+	return volumes, nil
+}
+
+// sweepEvery is how often all locks are listed: for those of an earlier leader, and those that somebody has deleted or
+// that were written in a request whose answer was lost.
+const sweepEvery = time.Minute
+
+// sweepLocks lists all locks until ctx ends, and has each looked after.
+func (c *Controller) sweepLocks(ctx context.Context) {
+	for {
+		err := c.volumeLocks.refresh(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			c.metrics.lockErrors.Inc()
+			klog.FromContext(ctx).Error(err, "Cannot keep volumes from other nodes while VolumeLocks cannot be read; "+
+				"retrying", "after", sweepEvery)
+		default:
+			nodes, pods := c.observer.waitingAll()
+			c.volumeLocks.keep(pods)
+			for _, node := range append(nodes, c.volumeLocks.nodes()...) {
+				c.lockings.Add(node)
+			}
+		}
+		timer := c.cfg.Clock.NewTimer(sweepEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
+}
