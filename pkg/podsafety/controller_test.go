@@ -206,7 +206,7 @@ func (w *world) put(_ context.Context, l volumeLock) (volumeLock, error) {
 	if l.object == "" {
 		what = "create lock"
 	}
-	if err := w.call(what); err != nil {
+	if err := w.call("%s", what); err != nil {
 		return volumeLock{}, err
 	}
 	stored, exists := w.locked[l.node]

@@ -21,6 +21,8 @@ type Controller struct {
 	cfg     Config
 	cluster cluster
 	users   *users
+	// ungating are pods that may lose their gate without a lock.
+	ungating *ungating
 	// slots bounds how many calls to the API server are made at once.
 	slots chan struct{}
 	// authorization checks what this program may do.
@@ -69,7 +71,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
-	c.users = newUsers(c.listUsers, cfg.Clock.Now)
+	c.users, c.ungating = newUsers(c.listUsers, cfg.Clock.Now), newUngating()
 	reports := events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.podReports, c.claimReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})

@@ -143,53 +143,6 @@ func TestSeveralPodsThatWant(t *testing.T) {
 	}
 }
 
-// TestLockIsOfPodThatQueueAdmits: two pods of a queue wait for one claim. The queue admits one of them, and keeps the
-// other for as long as that one runs.
-func TestLockIsOfPodThatQueueAdmits(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.claim("data")
-	w.pod("first", queued)
-	w.pod("second", queued)
-	w.settle()
-	w.expectCalls()
-	if got := w.recorded(); !slices.Equal(got, []string{"Normal OtherSchedulingGates", "Normal OtherSchedulingGates"}) {
-		t.Errorf("Events %q", got)
-	}
-	w.pod("second", admitted)
-	w.settle()
-	w.expectCalls("lock data for second", "list pods", "ungate second")
-	if w.lock() != "second" || !w.gated("first") {
-		t.Errorf("the lock has %q; the first pod is gated: %t", w.lock(), w.gated("first"))
-	}
-}
-
-// TestLockOfPodThatFitsNoNode is reported: other pods wait for it.
-func TestLockOfPodThatFitsNoNode(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.claim("data")
-	w.pod("one")
-	w.settle()
-	w.pod("one", ungated, func(o *v1.Pod) {
-		o.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse,
-			Reason: v1.PodReasonUnschedulable}}
-	})
-	w.settle()
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning HolderUnschedulable"}) {
-		t.Errorf("Events %q", got)
-	}
-	w.pod("one", onNode)
-	w.settle()
-	if waiting := w.claimReports.Waiting(); len(waiting) > 0 {
-		t.Errorf("%v wait", waiting)
-	}
-}
-
-func queued(o *v1.Pod) {
-	o.Spec.SchedulingGates = append(o.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
-}
-
-func admitted(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: Gate}} }
-
 // TestTheGateStays while a live read shows something else than the watch.
 func TestTheGateStays(t *testing.T) {
 	for sentence, c := range map[string]struct {

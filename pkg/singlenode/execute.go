@@ -69,8 +69,23 @@ func (c *Controller) age(p *pod) time.Duration { return c.cfg.Clock.Now().Sub(ti
 // carryOut has a session about a gated pod carried out. A claim that the watch does not show may exist: it is read
 // before the session ends because it is missing.
 func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s singlenode.Session, err error) {
+	asks, unanswered := false, false // whether anything asks for locks; the end of the gate
+	defer func() {
+		if asks {
+			c.ungating.end(facts.Pod.UID, unanswered, c.cfg.Clock.Now())
+		}
+	}()
+	call := func(ctx context.Context, ask singlenode.Ask) (answered, error) {
+		if ask.Call == singlenode.GetNamespace && !asks {
+			asks = true
+			c.ungating.begin(facts.Pod.UID)
+		}
+		reply, err := c.call(ctx, ask)
+		unanswered = ask.Call == singlenode.PatchGate && reply.Outcome == session.Unanswered
+		return reply, err
+	}
 	calls := controller.Calls[*singlenode.Session, singlenode.Ask, answered]{
-		Clock: c.cfg.Clock, Call: c.call, Wrote: c.wrote,
+		Clock: c.cfg.Clock, Call: call, Wrote: c.wrote,
 		Answer: func(s *singlenode.Session, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
 	}
 	for range len(facts.Pod.Claims) + 1 {
@@ -226,7 +241,7 @@ func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply ans
 	return reply, err
 }
 
-// listUsers lists the pods of a namespace that have claims and no gate.
+// listUsers lists the pods of a namespace that have claims and no gate, or may be about to lose it without a lock.
 func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []singlenode.Pod, err error) {
 	end, err := c.slot(ctx)
 	if err != nil {
@@ -235,7 +250,8 @@ func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []si
 	defer end()
 	c.metrics.lists.Inc()
 	err = c.cluster.eachPod(ctx, namespace, func(o *v1.Pod) {
-		if p := objects.PodOf(o); !p.Gated && len(p.Claims) > 0 {
+		p := objects.PodOf(o)
+		if p.Gated = p.Gated && !c.ungating.may(p.UID, c.cfg.Clock.Now()); !p.Gated && len(p.Claims) > 0 {
 			pods = append(pods, p)
 		}
 	})

@@ -1,0 +1,117 @@
+package singlenode
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// TestLockIsOfPodThatQueueAdmits: two pods of a queue wait for one claim. The queue admits one of them, and keeps the
+// other for as long as that one runs.
+func TestLockIsOfPodThatQueueAdmits(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("first", queued)
+	w.pod("second", queued)
+	w.settle()
+	w.expectCalls()
+	if got := w.recorded(); !slices.Equal(got, []string{"Normal OtherSchedulingGates", "Normal OtherSchedulingGates"}) {
+		t.Errorf("Events %q", got)
+	}
+	w.pod("second", admitted)
+	w.settle()
+	w.expectCalls("lock data for second", "list pods", "ungate second")
+	if w.lock() != "second" || !w.gated("first") {
+		t.Errorf("the lock has %q; the first pod is gated: %t", w.lock(), w.gated("first"))
+	}
+}
+
+// TestLockOfPodThatFitsNoNode is reported: other pods wait for it.
+func TestLockOfPodThatFitsNoNode(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.settle()
+	w.pod("one", ungated, func(o *v1.Pod) {
+		o.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse,
+			Reason: v1.PodReasonUnschedulable}}
+	})
+	w.settle()
+	if got := w.recorded(); !slices.Equal(got, []string{"Warning HolderUnschedulable"}) {
+		t.Errorf("Events %q", got)
+	}
+	w.pod("one", onNode)
+	w.settle()
+	if waiting := w.claimReports.Waiting(); len(waiting) > 0 {
+		t.Errorf("%v wait", waiting)
+	}
+}
+
+// TestLabelTakenOffAndSetAgain: the gate of one pod goes because nothing asks for locks. Another takes the lock as soon
+// as something does, and waits until it is known whether the first one has its gate.
+func TestLabelTakenOffAndSetAgain(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		// during and after are what becomes of the request that removes the gate, while the other pod takes the lock.
+		landed bool
+		fails  error
+		// waits: the other pod waits for the pod whose gate may go.
+		waits bool
+	}{
+		"the request lands later":            {false, errNoAnswer, true},
+		"the request has landed":             {true, nil, true},
+		"the request lands, and no answer":   {true, errNoAnswer, true},
+		"the request was refused by its pod": {false, kube.ErrGone, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.claim("data")
+			w.pod("first")
+			w.label("")
+			w.sync()
+			w.hook = func(call string) {
+				if call != "ungate first" {
+					return
+				}
+				w.hook = nil
+				if c.landed {
+					w.pod("first", ungated)
+				}
+				w.label(AllValue)
+				w.pod("second")
+				w.sync()
+				w.reconcile(t.Context(), "ns/second")
+				if !w.gated("second") {
+					t.Error("both pods run")
+				}
+			}
+			if c.fails != nil {
+				w.fail["ungate first"] = c.fails
+			}
+			w.reconcile(t.Context(), "ns/first")
+			delete(w.fail, "ungate first")
+			w.label(AllValue)
+			w.sync()
+			w.reconcile(t.Context(), "ns/second")
+			if got := w.gated("second"); got != c.waits {
+				t.Errorf("the second pod waits: %t, want %t", got, c.waits)
+			}
+			if c.landed {
+				return
+			}
+			w.clock.Step(lateFor)
+			w.reconcile(t.Context(), "ns/second")
+			if w.gated("second") {
+				t.Error("the second pod waits, though the request cannot land any more")
+			}
+		})
+	}
+}
+
+func queued(o *v1.Pod) {
+	o.Spec.SchedulingGates = append(o.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
+}
+
+func admitted(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: Gate}} }
