@@ -26,6 +26,9 @@ const (
 	// ended (pkg/kubelet/status/generate.go: PodCompleted, PodFailed).
 	podCompleted = "PodCompleted"
 	podFailed    = "PodFailed"
+	// statusUnknown is the reason of the end that a kubelet gives a container that its runtime does not know
+	// (ContainerReasonStatusUnknown in pkg/kubelet/container).
+	statusUnknown = "ContainerStatusUnknown"
 )
 
 // Confirmation is what the annotation ConfirmAnnotation says. The zero value: nothing.
@@ -76,8 +79,9 @@ type Pod struct {
 	Succeeded bool
 	// Running: a container status of any kind has the state running.
 	Running bool
-	// Reported: each of the containers in spec.containers has a status. One is missing of a pod that its kubelet has not
-	// reported on, and of one that a kubelet refuses after a restart, whose containers may run for a moment more.
+	// Reported: each of the containers in spec.containers has a status, and the end of none is a guess. One is missing of
+	// a pod that its kubelet has not reported on, and of one that a kubelet refuses after a restart, whose containers may
+	// run for a moment more.
 	Reported bool
 	// Generation is metadata.generation, which the API server raises with a deletion. ObservedGeneration is that of the
 	// condition ContainersReady, which only kubelets write (KEP-5067, default from 1.34 on); 0 without that feature.
@@ -97,8 +101,8 @@ func PodOf(o *v1.Pod) Pod {
 		Held: slices.Contains(o.Finalizers, RunningFinalizer), Gated: HasVolumeGate(o), Generation: o.Generation,
 		Final:     o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
 		Succeeded: o.Status.Phase == v1.PodSucceeded,
-		Running:   anyRunning(o.Status),
-		Reported:  len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
+		Running:   anyOf(&o.Status, func(c v1.ContainerStatus) bool { return c.State.Running != nil }),
+		Reported:  reported(o),
 	}
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
 		p.OwnerKind = unique.Make(owner.Kind).Value()
@@ -155,11 +159,27 @@ func HasClaims(o *v1.Pod) bool {
 	})
 }
 
-// anyRunning reports whether a container runs, as far as the statuses show. Sidecars are among the init containers.
-func anyRunning(s v1.PodStatus) bool {
-	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
-	return slices.ContainsFunc(s.ContainerStatuses, runs) || slices.ContainsFunc(s.InitContainerStatuses, runs) ||
-		slices.ContainsFunc(s.EphemeralContainerStatuses, runs)
+// anyOf reports whether a container is so, as far as the statuses show. Sidecars are among the init containers.
+func anyOf(s *v1.PodStatus, is func(v1.ContainerStatus) bool) bool {
+	return slices.ContainsFunc(s.ContainerStatuses, is) || slices.ContainsFunc(s.InitContainerStatuses, is) ||
+		slices.ContainsFunc(s.EphemeralContainerStatuses, is)
+}
+
+// reported returns Pod.Reported.
+//
+// A kubelet whose runtime does not know a container, because it is that of another machine under the name of the node or
+// its state was wiped, reports an end all the same: ContainerStatusUnknown (TerminatePod in pkg/kubelet/status), and
+// before that the state waiting. So it does of a container that it never started, such as one whose image is missing.
+// Only the latter has no trace of an earlier run, which a kubelet copies from the status before
+// (convertToAPIContainerStatuses in pkg/kubelet). A kubelet that refuses a pod drops the statuses with that trace, and
+// leaves the reason of its refusal (rejectPod).
+func reported(o *v1.Pod) bool {
+	guessed := func(c v1.ContainerStatus) bool {
+		known := c.State.Running != nil || c.State.Terminated != nil && c.State.Terminated.Reason != statusUnknown
+		return !known && (c.RestartCount > 0 || c.LastTerminationState.Terminated != nil || o.Status.Reason != "")
+	}
+	all := o.Status.ContainerStatuses
+	return len(all) > 0 && len(all) >= len(o.Spec.Containers) && !anyOf(&o.Status, guessed)
 }
 
 // writesPhase reports whether an entry of managedFields says that a kubelet wrote status.phase. A write of the value

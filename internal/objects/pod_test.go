@@ -58,6 +58,17 @@ func waitingStatus(name string) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
 }
 
+// lost is the status of a container that the kubelet's runtime does not know; before: what it copied of the status before.
+func lost(before v1.ContainerStatus) v1.ContainerStatus {
+	before.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: statusUnknown, ExitCode: 137}}
+	return before
+}
+
+// ran is what is copied of a container that ran.
+func ran(reason string) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reason, ExitCode: 137}}
+}
+
 // condition sets the condition ContainersReady.
 func condition(generation int64, reason string) func(*v1.Pod) {
 	return func(o *v1.Pod) {
@@ -77,6 +88,12 @@ func writes(manager, subresource, fields string) func(*v1.Pod) {
 		}}
 	}
 }
+
+func statuses(all ...v1.ContainerStatus) func(*v1.Pod) {
+	return func(o *v1.Pod) { o.Status.ContainerStatuses = all }
+}
+
+func refused(o *v1.Pod) { o.Status.Reason = "OutOfcpu" }
 
 const phaseField = `{"f:status":{"f:phase":{}}}`
 
@@ -145,6 +162,27 @@ func TestFinished(t *testing.T) {
 			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField), func(o *v1.Pod) {
 				o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil
 			}), false},
+		"the kubelet does not find a container that ran": {
+			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)}))), false},
+		"it has not said so yet": {
+			apiPod(func(o *v1.Pod) {
+				o.Status.ContainerStatuses[1] = waitingStatus("two")
+				o.Status.ContainerStatuses[1].LastTerminationState = ran(statusUnknown)
+			}), false},
+		"it does not find one that was to be started again": {
+			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran("Error")}))), false},
+		"it does not find one that was restarted": {
+			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
+		"it does not find a sidecar": {
+			apiPod(func(o *v1.Pod) {
+				o.Status.InitContainerStatuses[0] = lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)})
+			}), false},
+		"it never started a container": {apiPod(statuses(over("one"), lost(v1.ContainerStatus{}))), true},
+		"it refused the pod, and finds no container": {
+			apiPod(refused, statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{}))), false},
+		"it refused the pod, and is about to say so": {
+			apiPod(refused, statuses(waitingStatus("one"), waitingStatus("two"))), false},
+		"it refused the pod, and ended each container": {apiPod(refused), true},
 	} {
 		if got := PodOf(c.pod).Finished(); got != c.want {
 			t.Errorf("%s: finished %t", name, got)
@@ -168,7 +206,9 @@ func TestCompleted(t *testing.T) {
 		"a container runs": {apiPod(kept, done,
 			func(o *v1.Pod) { o.Status.ContainerStatuses[0] = runningStatus("one") }), false},
 		"its kubelet refused it": {apiPod(kept, byKubelet, func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},
-		"it runs":                {apiPod(kept, func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
+		"its kubelet does not find a container": {apiPod(kept, byKubelet,
+			statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
+		"it runs": {apiPod(kept, func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
 	} {
 		if got := PodOf(c.pod).Completed(); got != c.want {
 			t.Errorf("%s: completed %t", name, got)

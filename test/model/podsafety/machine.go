@@ -97,6 +97,9 @@ func setStatus(o *v1.Pod, p pod) {
 	case over:
 		o.Status.ContainerStatuses = []v1.ContainerStatus{
 			{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+	case unknown:
+		end := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown"}}
+		o.Status.ContainerStatuses = []v1.ContainerStatus{{State: end, LastTerminationState: end}}
 	case noStatus:
 	}
 	if p.statuses != noStatus {

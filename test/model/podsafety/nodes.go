@@ -80,7 +80,7 @@ func (c *scene) stop(n int) {
 	c.nodes[n].off, c.nodes[n].fresh = true, false
 	c.forgetPods(n)
 	for slot := range c.processes {
-		if p := &c.processes[slot]; int(p.node) == n+1 {
+		if p := &c.processes[slot]; int(p.node) == n+1 && !p.lost {
 			p.runs, p.mounted = false, false
 		}
 	}
@@ -100,7 +100,7 @@ func (k *worker) kubelet(s *state, slot, n int) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
 		c.judgeStart(slot)
 	})
-	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
+	k.Can(p.deleted && p.found(), move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
 	k.Can(!p.runs && p.mounted && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
 		func(c *scene) { c.processes[slot].mounted = false })
 }
@@ -109,14 +109,14 @@ func (k *worker) kubelet(s *state, slot, n int) {
 func (k *worker) reports(s *state, slot int) {
 	k.sees(s, slot)
 	p, api := s.processes[slot], s.pods[slot]
-	differs := (api.statuses == running) != p.runs
+	differs := (api.statuses == running) != p.found()
 	k.Can(p.known && !p.deleted && api.exists && !api.ended && differs, move{kubeletReports, 0, slot},
 		func(c *scene) { c.report(slot, 1) })
-	ends := p.deleted && !p.runs && !p.done && api.exists
+	ends := p.deleted && !p.found() && !p.done && api.exists
 	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *scene) { c.reportEnd(slot, true) })
 	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
 		func(c *scene) { c.reportEnd(slot, false) })
-	k.Can(p.done && !p.mounted && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
+	k.Can(p.done && (!p.mounted || p.lost) && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
 		c.write(slot, func(p *pod) { p.graceZero = true })
 	})
 }
@@ -140,8 +140,10 @@ func (k *worker) sees(s *state, slot int) {
 func (c *scene) report(slot int, generation uint8) {
 	c.write(slot, func(p *pod) {
 		switch {
-		case c.processes[slot].runs:
+		case c.processes[slot].found():
 			p.statuses = running
+		case c.processes[slot].lost:
+			p.statuses = unknown
 		case p.statuses == running:
 			p.statuses = waiting
 		}
@@ -160,6 +162,9 @@ func (c *scene) reportEnd(slot int, ran bool) {
 		p.phaseByKubelet = p.phaseByKubelet || !p.ended
 		p.ended, p.reasonEnded = true, p.reasonEnded || ran
 		p.statuses = over
+		if c.processes[slot].lost {
+			p.statuses = unknown
+		}
 		if !c.Older {
 			p.observed, p.written = 2, 2
 		}
@@ -177,6 +182,17 @@ func (k *worker) faults(s *state) {
 	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *scene) {
 		c.left.Heal--
 		c.nodes[n].cut = false
+		c.renew(n)
+	})
+	k.Breaks(node.cut, s.left.Replace, move{machineIsReplaced, 0, n}, func(c *scene) {
+		c.left.Replace--
+		c.nodes[n].cut, c.nodes[n].down, c.nodes[n].off, c.nodes[n].fresh = false, false, false, true
+		c.forgetPods(n)
+		for slot := range c.processes {
+			if p := &c.processes[slot]; int(p.node) == n+1 && p.runs {
+				p.lost = true
+			}
+		}
 		c.renew(n)
 	})
 	k.Breaks(!node.down && !node.off, s.left.KubeletEnds, move{kubeletEnds, 0, n}, func(c *scene) {

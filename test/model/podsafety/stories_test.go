@@ -59,7 +59,7 @@ func (s *script) isReleased() {
 // all permits everything that stories need.
 func all() Budget {
 	return Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, DeleteNode: 1, Taint: 1, Untaint: 1, Fence: 1,
-		Reboot: 1, Unfence: 1, Cut: 2, Heal: 2, KubeletEnds: 1, PowerCut: 1, Container: 1}
+		Reboot: 1, Unfence: 1, Cut: 2, Heal: 2, KubeletEnds: 1, PowerCut: 1, Container: 1, Replace: 1}
 }
 
 // Each is a story in which an earlier wording of the evidence released a pod whose processes ran.
@@ -72,6 +72,11 @@ func TestAMachineThatHasRebootedProvesNothing(t *testing.T) {
 func TestANodeWithANewUIDProvesNothing(t *testing.T) {
 	begin(t, World{Budget: all(), NoPodGC: true}).then(userDeletesNode, kubeletEnds, kubeletStarts, kubeletRegisters,
 		nodeReadyChanges, kubeletIsCutOff, nodeReadyChanges, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestAKubeletThatDoesNotKnowTheContainersProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(kubeletIsCutOff, nodeReadyChanges, userDeletesPod, machineIsReplaced, kubeletSees,
+		kubeletReportsEnd, nodeReadyChanges, kubeletDeletes).guardActs().isHeld()
 }
 
 func TestAFenceOfLongAgoProvesNothing(t *testing.T) {

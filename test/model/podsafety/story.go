@@ -33,6 +33,7 @@ const (
 	kubeletRenews
 	kubeletIsCutOff
 	kubeletReturns
+	machineIsReplaced
 	kubeletSees
 	kubeletReports
 	kubeletReportsEnd
@@ -104,6 +105,7 @@ var sentences = [verbs]string{
 	kubeletRenews:           "the kubelet of node %[3]s creates its Lease",
 	kubeletIsCutOff:         "the kubelet of node %[3]s is cut off",
 	kubeletReturns:          "the kubelet of node %[3]s reaches the API server again",
+	machineIsReplaced:       "another machine takes the name of node %[3]s",
 	kubeletSees:             "the kubelet of pod %[1]d sees how it is",
 	kubeletReports:          "the kubelet reports the containers of pod %[1]d",
 	kubeletReportsEnd:       "the kubelet reports the end of pod %[1]d",

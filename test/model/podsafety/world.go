@@ -19,6 +19,8 @@ const (
 	waiting
 	running
 	over
+	// unknown: the kubelet does not find the container, which ran according to the status before.
+	unknown
 )
 
 // pod is a pod as the API server holds it. The zero value: there is none.
@@ -58,7 +60,12 @@ type process struct {
 	known, deleted bool
 	// done: the kubelet has reported the end of the pod.
 	done bool
+	// lost: it runs on the machine that had the name of the node before.
+	lost bool
 }
+
+// found reports whether the kubelet finds a container that runs.
+func (p process) found() bool { return p.runs && !p.lost }
 
 // node is a machine, its kubelet, and its Node.
 type node struct {

@@ -42,8 +42,9 @@ type Budget struct {
 	// Fence: a fence that keeps the machine off. Reboot: one that reboots it. Unfence: its end.
 	Fence, Reboot, Unfence uint8
 	// What breaks. Cut: a kubelet is cut off. Heal: and returns. KubeletEnds: its process; it starts again. PowerCut: the
-	// machine reboots. Container: a container ends, and is started again.
-	Cut, Heal, KubeletEnds, PowerCut, Container uint8
+	// machine reboots. Container: a container ends, and is started again. Replace: another machine takes the name of a
+	// node that is cut off.
+	Cut, Heal, KubeletEnds, PowerCut, Container, Replace uint8
 	// Crash: a replica ends. API: calls that fail, or whose answer is lost.
 	Crash, API uint8
 }
@@ -89,6 +90,11 @@ func partitions() []World {
 			About: "a kubelet that is cut off before it has reported that it started the pod, or " +
 				"that a container runs again", Constant: noAttach + "; " + upToDate, Starting: true,
 			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Container: 1, Taint: 1, Untaint: 1},
+		},
+		{
+			Name: "hold, another machine", About: "another machine takes the name of a node that is cut off, and its kubelet " +
+				"reports the end of containers that it does not know", Constant: noAttach + "; " + upToDate,
+			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Replace: 1},
 		},
 		{
 			Name: "hold, two leaders", About: "two replicas act at the same time", Constant: noAttach + "; " + oneNode,

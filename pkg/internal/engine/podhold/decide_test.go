@@ -125,6 +125,10 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
 			ReasonEndNotReported, 0},
 
+		"the kubelet does not find a container": {
+			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.Reported = false }), finishedFor(time.Hour, true), live), Wait,
+			ReasonEndNotReported, 0},
+
 		"confirmed and forced": {
 			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
 		"confirmed, as the watch shows it": {

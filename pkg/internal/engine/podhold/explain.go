@@ -85,7 +85,7 @@ func (f Facts) whyNotFinished(now time.Time) string {
 		return "The kubelet has not seen the deletion: the condition ContainersReady has another observedGeneration than " +
 			"the pod."
 	case !pod.Reported:
-		return "A container has no status."
+		return "A container has no status, or the kubelet does not find it (ContainerStatusUnknown)."
 	}
 	return "Nothing shows that it was the kubelet that reported the end of the pod."
 }

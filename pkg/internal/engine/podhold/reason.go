@@ -76,8 +76,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The pod is terminating, and its kubelet has not reported yet that its processes have ended."},
 	{Reason: ReasonEndNotReported, Severity: reasons.Counted,
 		Sentence: "The phase of the pod is final, but the kubelet has not reported an end of each of its containers: it " +
-			"refused the pod, or another program set the phase. If you know that the processes cannot run: kubectl reclaim " +
-			"delete-pod --force."},
+			"refused the pod, it does not find a container that ran (ContainerStatusUnknown), or another program set the " +
+			"phase. If you know that the processes cannot run: kubectl reclaim delete-pod --force."},
 	{Reason: ReasonWaitsForUnmount, Severity: reasons.Counted,
 		Sentence: "The processes of the pod have ended, and its volumes may still be mounted."},
 	{Reason: ReasonNodeUnreachable, Severity: reasons.Warning,
