@@ -234,6 +234,12 @@ func (p Pod) kubeletSays() bool {
 	return p.ContainersReadyEnded
 }
 
+// Ending reports whether the kubelet has seen the deletion of the pod, and a container ran when it last said so. Only of
+// a kubelet that tracks generations is that known.
+func (p Pod) Ending() bool {
+	return p.Terminating && p.Running && p.ObservedGeneration != 0 && p.ObservedGeneration == p.Generation
+}
+
 // UsesVolumes reports whether processes of the pod may use its volumes, now or once its kubelet starts them: it is
 // bound to a node, and has not ended. Of a pod that is held, only the word of its kubelet is an end, and of one that
 // was deleted too, only its release.

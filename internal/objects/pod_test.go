@@ -190,6 +190,25 @@ func TestFinished(t *testing.T) {
 	}
 }
 
+// What shows that a kubelet works on the end of a pod.
+func TestEnding(t *testing.T) {
+	runs := statuses(runningStatus("one"), runningStatus("two"))
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		"a container runs":                  {apiPod(runs), true},
+		"each has ended":                    {apiPod(), false},
+		"nobody has deleted it":             {apiPod(runs, func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
+		"its kubelet has not seen that":     {apiPod(runs, condition(1, "")), false},
+		"its kubelet tracks no generations": {apiPod(runs, condition(0, ""), func(o *v1.Pod) { o.Generation = 0 }), false},
+	} {
+		if got := PodOf(c.pod).Ending(); got != c.want {
+			t.Errorf("%s: ending %t", name, got)
+		}
+	}
+}
+
 // What counts as the kubelet's word that a pod that nobody has deleted has ended.
 func TestCompleted(t *testing.T) {
 	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }

@@ -46,6 +46,8 @@ func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
 		return node + " to return, or evidence that its processes cannot run"
 	case podhold.ReasonNodeRecentlyGone:
 		return fmt.Sprintf("no sign of the kubelet of %s, which was deleted, for %s", node, podhold.LeaseDuration)
+	case podhold.ReasonNodeGoneDuringEnd:
+		return "its kubelet on " + node + ", which was deleted, to report its end"
 	case podhold.ReasonOutOfServiceNodeReady:
 		return node + " to be shut down, or its taint out-of-service to be removed"
 	case podhold.ReasonConfirmationMismatch:
@@ -120,6 +122,11 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of s
 // adviseDown adds the ways out where the node is down, the safest first.
 func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 	node := pod.Node
+	if f.Node.OK() && f.Node.Value == nil && pod.Ending() {
+		s.Advise("If the machine still runs, restart its kubelet: it creates the Node again, and ends the pod")
+		adviseForce(s, of)
+		return
+	}
 	if f.Node.OK() && f.Node.Value == nil {
 		s.Advise("Wait: the pod is released when nothing has been heard of the kubelet for %s", podhold.LeaseDuration)
 		s.Advise("If the machine still runs, bring its kubelet back: it creates the Node again, and ends the pod")
@@ -134,7 +141,9 @@ func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 	}
 	s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 		"%s=nodeshutdown:NoExecute", node, v1.TaintNodeOutOfService)
-	s.Advise("If its machine does not exist any more: kubectl delete node %s", node)
+	if !pod.Ending() {
+		s.Advise("If its machine does not exist any more: kubectl delete node %s", node)
+	}
 	adviseForce(s, of)
 }
 

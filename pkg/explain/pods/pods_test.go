@@ -163,6 +163,15 @@ func TestExplainPod(t *testing.T) {
 		"its node was deleted": {func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) }, []string{
 			"(NodeRecentlyGone)", "n1, gone: there is no Node of that name", "Waits for    no sign of the kubelet of node n1",
 			"Wait: the pod is released when nothing", "!kubectl delete node"}},
+		"its node was deleted while it ended": {func(f *Facts) {
+			f.down()
+			f.Node, f.Pod.Status.Conditions[0].ObservedGeneration = explain.Found[*v1.Node](nil), 3
+		}, []string{"(NodeGoneDuringEnd)", "Waits for    its kubelet on node n1, which was deleted, to report its end",
+			"restart its kubelet", "was ending the pod", force, "!kubectl delete node"}},
+		"its node was cut off while it ended": {func(f *Facts) {
+			f.down()
+			f.Pod.Status.Conditions[0].ObservedGeneration = 3
+		}, []string{"(NodeUnreachable)", "Bring node n1 back", force, "!kubectl delete node"}},
 		"its node may not be read": {func(f *Facts) { f.down(); f.Node = explain.Failed[*v1.Node](errForbidden) }, []string{
 			"(APIReadFailed)", "Node n1: forbidden. So it is not known whether it is Ready", "not readable here",
 			"The state of node n1 is not known", "Waits for    not known"}},

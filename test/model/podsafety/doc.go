@@ -15,13 +15,13 @@
 //
 // What a person has said is excused for the pod of which it was said, and for no other: a confirmation with its UID;
 // the taint out-of-service, if the live read found it on a node that was not Ready; the end of a Node, if its kubelet
-// was cut off at a moment since. From there on the person answers for its processes. A Node that is deleted while its
+// was cut off at a moment since and had not begun to end the pod. From there on the person answers for its processes. A Node that is deleted while its
 // kubelet works all the time is no excuse.
 //
 // # What is taken for granted
 //
-// A kubelet that is not cut off acts within the times that are waited for: it ends a pod without grace within 40 s,
-// renews its Lease in less, and unmounts within 30 s. The pod garbage collector can set the grace of a pod to 0 between
+// A kubelet that is not cut off acts within the times that are waited for: it sees that a pod has no grace within 40 s,
+// renews its Lease in less, and unmounts within 30 s. One that does not track generations also ends the pod within 40 s. The pod garbage collector can set the grace of a pod to 0 between
 // its end and its unmount; that the pod is released before the unmount then is the guess that the documentation names.
 // volume-guard creates a lock within the six minutes until a volume is detached by force. A machine whose name another
 // one takes had reported the containers that it started.

@@ -184,7 +184,7 @@ func (c *scene) readNode(now *session, slot int, call engine.Call, reply *engine
 	case engine.GetNode:
 		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
 		now.taintSpoke = node.there && node.taint && !node.ready
-		now.goneSpoke = !node.there && node.lost
+		now.goneSpoke = !node.there && node.lost && !now.pod.ending()
 		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
 	case engine.GetLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
@@ -218,11 +218,11 @@ func (k *worker) time(s *state, i, slot int) {
 		return
 	}
 	node, seen := s.nodes[p.node-1], l.sights[slot]
-	// A kubelet that works unmounts in less time than the unmount grace, and ends a pod without grace in less than the
-	// duration of its Lease. It renews the Lease as long as there is one.
+	// A kubelet that works unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
+	// duration of its Lease; one that does not track generations also ends it. It renews the Lease as long as there is one.
 	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
-	k.Can(seen.graceZero == young && (!node.connected() || p.deleted && !p.runs), move{forceGraceEnds, i, slot},
+	k.Can(seen.graceZero == young && (!node.connected() || p.deleted && (!p.runs || !k.Older)), move{forceGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
 	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })

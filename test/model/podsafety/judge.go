@@ -124,6 +124,6 @@ func (k *worker) evidence(s *state, slot int) bool {
 	}
 	node := s.nodes[p.node-1]
 	fence := node.fence
-	return node.connected() && !s.processes[slot].lost || !node.there || node.taint && !node.ready ||
+	return node.connected() && !s.processes[slot].lost || !node.there && !p.ending() || node.taint && !node.ready ||
 		fence.inForce && (!fence.reboot || fence.covers&(1<<slot) != 0)
 }

@@ -79,6 +79,12 @@ func TestAKubeletThatDoesNotKnowTheContainersProvesNothing(t *testing.T) {
 		kubeletReportsEnd, nodeReadyChanges, kubeletDeletes).guardActs().isHeld()
 }
 
+func TestTheSilenceOfAKubeletWithoutANodeProvesNothing(t *testing.T) {
+	s := begin(t, World{Budget: all()}).then(userForcesUnasked, kubeletSees, userDeletesNode, leaseIsCollected)
+	s.guardActs().isHeld()
+	s.then(processesEnd, kubeletReportsEnd, volumeIsUnmounted).guardActs().isReleased()
+}
+
 func TestAFenceOfLongAgoProvesNothing(t *testing.T) {
 	begin(t, World{Budget: all()}).then(nodeIsFenced, nodeReadyChanges, nodeIsUnfenced, machineStarts, kubeletSees,
 		containerStarts, kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()

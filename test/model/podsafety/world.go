@@ -41,6 +41,9 @@ type pod struct {
 	phaseByKubelet, reasonEnded bool
 }
 
+// ending reports whether a container ran when the kubelet last spoke, after it had seen the deletion.
+func (p pod) ending() bool { return p.observed == 2 && p.statuses == running }
+
 // confirmation is the annotation for that.
 type confirmation uint8
 

@@ -172,6 +172,11 @@ func byNodeObject(f Facts, now time.Time) Decision {
 		return wait(ReasonProcessesMayRun)
 	case node.Found:
 		return wait(ReasonNodeUnreachable)
+	case f.Pod.Ending():
+		// A kubelet whose Node is gone cannot renew its Lease, however well it works: the garbage collector removes the
+		// Lease with its owner, and a Lease is not created without a Node (ensureLease in component-helpers/apimachinery/lease).
+		// It may be waiting for a process that does not end.
+		return wait(ReasonNodeGoneDuringEnd)
 	case !f.after(f.Lease.Read, now):
 		return step(ReadLease, ReasonNodeRecentlyGone)
 	case f.leaseIn() > 0:

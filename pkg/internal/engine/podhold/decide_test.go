@@ -49,6 +49,7 @@ func ended(p *Pod)                      { p.Final, p.Running = true, false }
 func runs(p *Pod)                       { p.Terminating = false }
 func runsUnheld(p *Pod)                 { p.Terminating, p.Held = false, false }
 func unbound(p *Pod)                    { p.Node = "" }
+func unseen(p *Pod)                     { p.ObservedGeneration = 1 }
 func confirmed(p *Pod)                  { p.Confirmation = objects.ConfirmedThis }
 func confirmedOther(p *Pod)             { p.Confirmation = objects.ConfirmedOther }
 
@@ -146,20 +147,23 @@ func TestDecide(t *testing.T) {
 		"a node that is gone, as the watch shows it": {
 			facts(seen(NodeAbsent)), ReadPod, ReasonNodeUnreachable, 0},
 		"the node is read after the pod": {facts(seen(NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
-		"the Lease is read after that":   {facts(live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
+		"the Lease is read after that":   {facts(pod(unseen), live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
 		"the Lease was seen for less than its duration": {
-			facts(live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone, time.Second},
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone, time.Second},
 		"the Lease is another one": {
-			facts(live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
 			Wait, ReasonNodeRecentlyGone, long},
-		"the node is gone":                {facts(live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
-		"the node and its Lease are gone": {facts(live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node is gone":                {facts(pod(unseen), live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node and its Lease are gone": {facts(pod(unseen), live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
 		"a kubelet that is not cut off gets its time": {
-			facts(pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
 			Wait, ReasonNodeRecentlyGone, time.Second},
 		"it had its time": {
-			facts(pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
 			RemoveFinalizer, ReasonNodeGone, 0},
+		"its kubelet was ending the pod, without a Node": {
+			facts(pod(noGrace), live, node(NodeFacts{}), lease("", time.Hour), noGraceFor(time.Hour)),
+			Wait, ReasonNodeGoneDuringEnd, 0},
 
 		"out of service": {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer,
 			ReasonOutOfService, 0},
@@ -189,7 +193,7 @@ func TestDecide(t *testing.T) {
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a fence in force, of a node that is gone": {
-			facts(pod(noGrace), live, node(NodeFacts{}),
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			ReadLease, ReasonNodeRecentlyGone, 0},
 		"of a node that is gone, and the pod was terminating before": {

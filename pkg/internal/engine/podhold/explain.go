@@ -96,6 +96,9 @@ func (f Facts) whyNotGone() string {
 		return "The Node could not be read."
 	case f.Node.Found:
 		return "The Node exists."
+	case f.Pod.Ending():
+		return "The Node does not exist, but its kubelet was ending the pod: without a Node it is silent, whether it works " +
+			"or not."
 	case f.Lease.Read.Order == 0:
 		return "The Lease of the node could not be read."
 	}

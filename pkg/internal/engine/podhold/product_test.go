@@ -103,7 +103,8 @@ func evidence(f Facts, why Reason) bool {
 		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
 		long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
-		return then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
+		answered := p.Terminating && p.Running && p.ObservedGeneration == 2
+		return !answered && then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
 			f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
 			(!p.GraceZero || long(f.Sight.GraceZeroSince))
 	default:
@@ -199,7 +200,8 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
-	pods := []func(*Pod){func(*Pod) {}, noGrace, gcFailed, runs}
+	forgotten := func(p *Pod) { noGrace(p); unseen(p) }
+	pods := []func(*Pod){func(*Pod) {}, noGrace, unseen, forgotten, gcFailed, runs}
 	visited := 0
 	everyNode(func(f Facts) {
 		for _, alter := range pods {
@@ -213,7 +215,7 @@ func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 			}
 		}
 	})
-	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 4 * 2; visited != want {
+	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 6 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -36,6 +36,7 @@ const (
 	ReasonWaitsForUnmount       Reason = "WaitsForUnmount"
 	ReasonNodeUnreachable       Reason = "NodeUnreachable"
 	ReasonNodeRecentlyGone      Reason = "NodeRecentlyGone"
+	ReasonNodeGoneDuringEnd     Reason = "NodeGoneDuringEnd"
 	ReasonOutOfServiceNodeReady Reason = "OutOfServiceNodeReady"
 	ReasonConfirmationMismatch  Reason = "ConfirmationMismatch"
 	ReasonGracePeriodRunning    Reason = "GracePeriodRunning"
@@ -82,10 +83,14 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The processes of the pod have ended, and its volumes may still be mounted."},
 	{Reason: ReasonNodeUnreachable, Severity: reasons.Warning,
 		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on. The pod is released when " +
-			"the node returns, when its Node object is deleted, or when it is fenced or tainted as " +
-			"node.kubernetes.io/out-of-service. If you know that the processes cannot run: kubectl reclaim delete-pod."},
+			"the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, or, unless its kubelet was " +
+			"ending it, when its Node object is deleted. If you know that the processes cannot run: kubectl reclaim delete-pod."},
 	{Reason: ReasonNodeRecentlyGone, Severity: reasons.Counted,
 		Sentence: "The Node of the pod does not exist, and its kubelet has had too little time to show that it runs."},
+	{Reason: ReasonNodeGoneDuringEnd, Severity: reasons.Warning,
+		Sentence: "The Node of the pod was deleted while its kubelet ended the pod. Without a Node the kubelet is silent, " +
+			"whether it works or not. The pod is released when the kubelet reports its end, or a fence of the node is proven. " +
+			"If you know that the processes cannot run: kubectl reclaim delete-pod --force."},
 	{Reason: ReasonOutOfServiceNodeReady, Severity: reasons.Warning,
 		Sentence: "The node has the taint node.kubernetes.io/out-of-service, but nothing shows that it is down. Kubernetes " +
 			"detaches volumes under running processes on such a node. Remove the taint, or shut the node down."},
@@ -133,6 +138,7 @@ func (r Reason) Evidence() bool {
 func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonNodeUnreachable, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonNodeRecentlyGone,
+		ReasonNodeGoneDuringEnd,
 		ReasonOutOfServiceNodeReady, ReasonOrphaned, ReasonProcessesMayRun, ReasonEndNotReported:
 		return fmt.Sprintf("It is node %s.", f.Pod.Node)
 	case ReasonGracePeriodRunning:

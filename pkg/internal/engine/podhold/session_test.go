@@ -119,8 +119,8 @@ func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
 	tracker := NewTracker()
 	gone := Reply{Outcome: session.Succeeded}
 	lease := Reply{Outcome: session.Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
-	f := facts(seen(NodeAbsent), pod(noGrace))
-	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace), 0}, answer{GetNode, gone, 0},
+	f := facts(seen(NodeAbsent), pod(noGrace), pod(unseen))
+	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace, unseen), 0}, answer{GetNode, gone, 0},
 		answer{GetLease, lease, time.Second})
 	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
 		s.Decision.After != LeaseDuration+time.Second {
