@@ -35,6 +35,8 @@ type cluster interface {
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
 	// patchCondition changes a condition of a pod.
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
+	// refusesForce reports whether force deletions are refused that are not confirmed.
+	refusesForce(ctx context.Context) (bool, error)
 	// readVolume returns the PV that a claim is bound to, the zero value for none.
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
 }

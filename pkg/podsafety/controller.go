@@ -126,7 +126,7 @@ func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 // Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
 // before the caches were filled; nothing is decided from less.
 func (c *Controller) Run(ctx context.Context) error {
-	also := []func(context.Context){c.begin}
+	also := []func(context.Context){c.watchForcePolicy, c.begin}
 	if c.cfg.VolumeLocks {
 		also = append(also, c.sweepLocks)
 	}

@@ -186,6 +186,11 @@ func (w *world) readVolume(_ context.Context, _, claim string) (volume, error) {
 	return volume{name: "pv-" + claim, shared: shared, driver: "disk.csi.example.com"}, nil
 }
 
+func (w *world) refusesForce(context.Context) (bool, error) {
+	err := w.call("get policy")
+	return err == nil, err
+}
+
 func (w *world) readFence(_ context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
 	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
 		return podhold.FenceFacts{}, err
@@ -499,10 +504,17 @@ func TestTheUnmountIsSeenInPassing(t *testing.T) {
 	if got := w.reconcilePod(); got != controller.After(podhold.DefaultUnmountGrace) {
 		t.Errorf("a forced pod waits %+v", got)
 	}
+	inPassing := func(w *world) controller.Result {
+		w.show(held(terminating, ended, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
+		w.show(held(terminating, ended))
+		return w.reconcilePod()
+	}
+	if got := inPassing(newWorld(t, Config{})); got != controller.After(podhold.DefaultUnmountGrace) {
+		t.Errorf("a pod that anybody may have forced waits %+v", got)
+	}
 	w = newWorld(t, Config{})
-	w.show(held(terminating, ended, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
-	w.show(held(terminating, ended))
-	w.reconcilePod()
+	w.observer.forceRefused(true, w.clock.Now())
+	inPassing(w)
 	w.expectCalls("get pod", removed+"1")
 	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
 	if len(w.observer.tracker.Sights) != 0 {

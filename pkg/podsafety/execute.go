@@ -30,7 +30,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	}
 	c.report(ctx, &s, err)
 	if s.Requeue() != session.RequeueRetry {
-		c.observer.drop(key)
+		c.observer.drop(key, facts.Pod.UID)
 	}
 	// A pod that is released at once needs no locks.
 	if s.Facts.Pod.Terminating {

@@ -48,10 +48,12 @@ type observer struct {
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
-	// tracker, candidates and waiting are guarded by mu.
+	// tracker, waiting, forceRefusedSince and candidates are guarded by mu.
 	tracker *podhold.Tracker
 	// waiting are the pods that are held and terminating, by node and key.
 	waiting map[string]map[string]*pod
+	// forceRefusedSince is podhold.Facts.ForceRefusedSince.
+	forceRefusedSince time.Time
 	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
 	candidates map[string]objects.Pod
 }
@@ -104,16 +106,17 @@ func (o *observer) unreachable(name string) bool {
 
 // observe returns what is known about a pod without a live read.
 func (o *observer) observe(key string) (podhold.Facts, bool) {
-	f := podhold.Facts{Rules: o.rules}
-	if p, found := o.pods.Get(key); found && p.held {
+	o.mu.Lock()
+	f := podhold.Facts{Rules: o.rules, ForceRefusedSince: o.forceRefusedSince}
+	candidate, offered := o.candidates[key]
+	o.mu.Unlock()
+	switch p, found := o.pods.Get(key); {
+	case found && p.held:
 		f.Pod = p.facts()
-	} else {
-		o.mu.Lock()
-		f.Pod, found = o.candidates[key]
-		o.mu.Unlock()
-		if !found {
-			return f, false
-		}
+	case offered:
+		f.Pod = candidate
+	default:
+		return f, false
 	}
 	f.Mode, f.NodeSeen, f.FenceSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node), o.fenceSeen(f.Pod.Node)
 	return f, true
@@ -145,11 +148,13 @@ func (o *observer) offer(p objects.Pod, key string) {
 	o.wake.pod(key)
 }
 
-// drop ends that a pod is to get the finalizer.
-func (o *observer) drop(key string) {
+// drop ends that a pod is to get the finalizer. Another pod of the name may have been offered meanwhile.
+func (o *observer) drop(key string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.candidates, key)
+	if o.candidates[key].UID == uid {
+		delete(o.candidates, key)
+	}
 }
 
 // saw records a state of a pod that is held.
@@ -231,7 +236,7 @@ func (o podChanges) LeftOut(now *pod) {
 // LeftOutDeleted implements kube.LeftOutHandler.
 func (o podChanges) LeftOutDeleted(last *pod) {
 	if last != nil {
-		o.drop(last.key())
+		o.drop(last.key(), last.uid)
 	}
 }
 

@@ -3,6 +3,7 @@ package podsafety
 import (
 	"context"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
@@ -29,6 +30,12 @@ func (c Config) Permissions() []access.Permission {
 		{Resource: "namespaces", Verb: "list", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
 		{Resource: "namespaces", Verb: "watch", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
 	}
+	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
+	permissions = append(permissions,
+		access.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
+			Verb: "get", Without: unshown},
+		access.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
+			Verb: "get", Without: unshown})
 	if c.Fences {
 		const unfenced = "held pods of nodes that are fenced stay"
 		for _, verb := range []string{"get", "list", "watch"} {

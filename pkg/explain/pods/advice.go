@@ -36,11 +36,11 @@ func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
 	}
 	node := "node " + f.Pod.Node
 	switch d.Reason {
-	case podhold.ReasonProcessesMayRun:
+	case podhold.ReasonProcessesMayRun, podhold.ReasonEndOverdue:
 		return "its kubelet on " + node + " to end its processes"
 	case podhold.ReasonEndNotReported:
 		return "its kubelet on " + node + " to confirm the end of its processes"
-	case podhold.ReasonWaitsForUnmount:
+	case podhold.ReasonWaitsForUnmount, podhold.ReasonUnmountOverdue:
 		return "its volumes to be unmounted on " + node
 	case podhold.ReasonNodeUnreachable:
 		return node + " to return, or evidence that its processes cannot run"
@@ -100,9 +100,13 @@ func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podhold.Explanation) 
 func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of string) (enough bool) {
 	switch reason {
 	case podhold.ReasonProcessesMayRun:
-		s.Advise("Wait until the kubelet has ended the processes. If it takes longer than the grace period, look at the log "+
-			"of the kubelet on node %s", pod.Node)
+		s.Advise("Wait until the kubelet has ended the processes")
 		return true
+	case podhold.ReasonEndOverdue:
+		s.Advise("Look at the log of the kubelet on node %s. A process that waits for storage does not end", pod.Node)
+		return true
+	case podhold.ReasonUnmountOverdue:
+		s.Advise("Look at the logs of the kubelet and of the driver's plugin on node %s", pod.Node)
 	case podhold.ReasonEndNotReported:
 		s.Advise("If it takes long, look at status.reason of the pod and at the log of the kubelet on node %s", pod.Node)
 	case podhold.ReasonOutOfServiceNodeReady:

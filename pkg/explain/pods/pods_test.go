@@ -137,14 +137,15 @@ func TestExplainPod(t *testing.T) {
 			"Force risks  Node n1 is Ready: the processes most likely run", "StatefulSet db creates a pod of the same name",
 			"!No evidence", "!Waits for", "!You can"}},
 		"its kubelet ends it": {func(f *Facts) { f.terminate() }, []string{
-			"has been terminating for 60m and waits (ProcessesMayRun)", "grace period ended 59m ago",
+			"has been terminating for 60m and waits (EndOverdue)", "grace period ended 59m ago",
 			"Kubelet      has not reported since the deletion (generation 2 of 3)",
 			"Waits for    its kubelet on node n1 to end its processes",
 			"No evidence  Finished: The phase of the pod is neither", "NodeGone: The Node exists", "!--force"}},
 		"its grace has just begun": {func(f *Facts) {
 			f.terminate()
 			f.Pod.DeletionTimestamp = ptr.To(ago(-20 * time.Second))
-		}, []string{"has been terminating for 10s", "grace period ends in 20s"}},
+		}, []string{"has been terminating for 10s", "grace period ends in 20s", "(ProcessesMayRun)",
+			"Wait until the kubelet has ended", "!--force"}},
 		"its node is cut off": {func(f *Facts) { f.down() }, []string{"and waits (NodeUnreachable)",
 			"n1, NotReady for 10m (Ready is Unknown: Kubelet stopped posting node status)",
 			"Waits for    node n1 to return, or evidence", "nothing shows whether the processes run there",

@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 
+	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -18,6 +19,7 @@ type Clients struct {
 	Storage       storagev1.StorageV1Interface
 	Coordination  coordinationv1.CoordinationV1Interface
 	Authorization authorizationv1.AuthorizationV1Interface
+	Admission     admissionv1.AdmissionregistrationV1Interface
 }
 
 // NewClients returns clients for the cluster that config describes; config is copied.
@@ -58,6 +60,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("create a client for authorization.k8s.io/v1: %w", err)
 	}
+	admission, err := admissionv1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+	}
 	return Clients{Core: core, Apps: apps, Storage: storage, Coordination: coordination,
-		Authorization: authorization}, nil
+		Authorization: authorization, Admission: admission}, nil
 }

@@ -65,7 +65,9 @@ const (
 	NodeReady    = podhold.NodeReady
 	NodeNotReady = podhold.NodeNotReady
 	NodeTainted  = podhold.NodeTainted
-	NodeAbsent   = podhold.NodeAbsent
+	// NodeTaintedReady is that of a node that is Ready.
+	NodeTaintedReady = podhold.NodeTaintedReady
+	NodeAbsent       = podhold.NodeAbsent
 )
 
 // The condition Ready of a node.

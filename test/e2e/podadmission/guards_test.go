@@ -77,10 +77,12 @@ func parts(policy string) map[string]string {
 	switch policy {
 	case forceDelete:
 		return exempt(map[string]string{
-			`oldObject.spec.?nodeName.orValue(\"\") != \"\" \u0026\u0026 !(`: `!(`,
-			`[\"Succeeded\", \"Failed\"]`:                                    `[\"Succeeded\"]`,
-			`request.options.gracePeriodSeconds\n  :`:                        `30\n  :`,
-			`oldObject.spec.?terminationGracePeriodSeconds.orValue(30)`:      `30`,
+			`oldObject.spec.?nodeName.orValue(\"\") != \"\" \u0026\u0026\n(!(`:                         `(!(`,
+			`oldObject.metadata.?deletionTimestamp.hasValue() \u0026\u0026\n`:                          ``,
+			`\u0026\u0026\n\"csi-reclaimer.io/running\" in oldObject.metadata.?finalizers.orValue([])`: ``,
+			`[\"Succeeded\", \"Failed\"]`:                               `[\"Succeeded\"]`,
+			`request.options.gracePeriodSeconds\n  :`:                   `30\n  :`,
+			`oldObject.spec.?terminationGracePeriodSeconds.orValue(30)`: `30`,
 		})
 	case podStatus:
 		return exempt(map[string]string{

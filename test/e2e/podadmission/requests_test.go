@@ -153,6 +153,8 @@ func requests() map[string]request {
 func deletions() map[string]request {
 	own := metav1.DeleteOptions{} // the pod's grace period
 	unknown, forced := []action{setsPhase(v1.PodUnknown)}, []action{deletes(withGrace(0))}
+	failed := []action{setsPhase(v1.PodFailed)}
+	ended := append(slices.Clone(terminating), failed...)
 	all := map[string]request{
 		"delete with the pod's grace period":    {send: deletes(metav1.DeleteOptions{})},
 		"delete with a grace period of 1":       {send: deletes(withGrace(1))},
@@ -170,7 +172,13 @@ func deletions() map[string]request {
 		"delete all of those with grace":        {pod: bornWithoutGrace, send: deletesAll(withGrace(1))},
 		"delete a terminating pod, now with 0":  {before: terminating, send: deletes(withGrace(0)), refused: true},
 		"delete a Succeeded pod":                {before: []action{setsPhase(v1.PodSucceeded)}, send: deletes(withGrace(0))},
-		"delete a Failed pod":                   {before: []action{setsPhase(v1.PodFailed)}, send: deletes(withGrace(0))},
+		"delete a Failed pod":                   {before: failed, send: deletes(withGrace(0))},
+		"delete a held pod that has ended":      {pod: held, before: failed, send: deletes(withGrace(0))},
+		"delete it between end and unmount":     {pod: held, before: ended, send: deletes(withGrace(0)), refused: true},
+		"delete it then, confirmed":             {pod: held, before: ended, send: deletes(withGrace(0)), confirmed: true},
+		"delete it then, as its kubelet":        {pod: held, before: ended, as: ownKubelet, send: deletes(withGrace(0))},
+		"delete it then once more, with grace":  {pod: held, before: ended, send: deletes(metav1.DeleteOptions{})},
+		"delete one then that is not held":      {before: ended, send: deletes(withGrace(0))},
 		"delete a pod of an unknown phase":      {before: unknown, send: deletes(withGrace(0)), refused: true},
 		"delete a force-deleted pod once more":  {pod: held, before: forced, send: deletes(withGrace(0))},
 		"delete, as its kubelet":                {as: ownKubelet, send: deletes(withGrace(0))},

@@ -21,10 +21,12 @@
 // # What is taken for granted
 //
 // A kubelet that is not cut off acts within the times that are waited for: it sees that a pod has no grace within 40 s,
-// renews its Lease in less, and unmounts within 30 s. One that does not track generations also ends the pod within 40 s. The pod garbage collector can set the grace of a pod to 0 between
-// its end and its unmount; that the pod is released before the unmount then is the guess that the documentation names.
-// volume-guard creates a lock within the six minutes until a volume is detached by force. A machine whose name another
-// one takes had reported the containers that it started.
+// renews its Lease in less, and unmounts within 30 s. One that does not track generations also ends the pod within 40 s.
+// The pod garbage collector can set the grace of a pod to 0 between its end and its unmount; that the pod is released
+// before the unmount then is the guess that the documentation names. So is a release after 30 s while the watch shows a
+// node as Ready that is cut off. A world in which force deletions are not confirmed is one where volume-guard knows no
+// policy that refuses them. volume-guard creates a lock within the six minutes until a volume is detached by force. A
+// machine whose name another one takes had reported the containers that it started.
 //
 // Every world holds these constant. Faults and administrators come to the first node alone, for the second is where
 // replacements run. Live reads do not become too old, which only lets more happen. Calls are carried out at once; that

@@ -17,8 +17,7 @@ func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
 		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
 	case c.mayStart(p):
 		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
-	case why == engine.ReasonFinished && p.mounted && !c.unasked && !c.collected[slot] &&
-		c.lines[i].sights[slot].finished != old:
+	case why == engine.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot):
 		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }
@@ -28,6 +27,12 @@ func (c *scene) said(i, slot int, why engine.Reason) bool {
 	now := c.lines[i].sessions[slot]
 	return why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
 		why == engine.ReasonOutOfService && now.taintSpoke || why == engine.ReasonNodeGone && now.goneSpoke
+}
+
+// waited reports whether a replica has waited for the unmount while the watch showed that the kubelet works.
+func (c *scene) waited(i, slot int) bool {
+	l := &c.lines[i]
+	return l.sights[slot].finished == old && l.sights[slot].graceZero == old && l.sessions[slot].seen.ready
 }
 
 // mayStart reports whether the kubelet of a pod may start its processes: it knows of the pod, and not of its deletion.

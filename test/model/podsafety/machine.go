@@ -251,12 +251,20 @@ func (c *scene) facts(slot int, s *session) engine.Facts {
 	return engine.Facts{
 		Rules: engine.Rules{CollectOrphans: c.NoPodGC}, Mode: engine.ModeEnforce,
 		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
-		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced,
+		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
 		Node: withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
 		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound,
 			ResourceVersion: leaseVersion(s.leaseFound)},
 		Fence: withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
 	}
+}
+
+// forceRefusedSince is zero in a world in which force deletions happen that are not confirmed.
+func (c *scene) forceRefusedSince() time.Time {
+	if c.Budget.Unasked > 0 {
+		return time.Time{}
+	}
+	return c.machine.since(old)
 }
 
 func withRead(n engine.NodeFacts, r engine.Read) engine.NodeFacts {

@@ -30,7 +30,6 @@ func (k *worker) users(s *state, slot int) {
 	})
 	k.User(!p.graceZero, s.left.Unasked, move{userForcesUnasked, 0, slot}, func(c *scene) {
 		c.left.Unasked--
-		c.unasked = true
 		force(c)
 	})
 	k.User(p.confirmed != confirmedThis, s.left.Confirm, move{userConfirms, 0, slot}, func(c *scene) {

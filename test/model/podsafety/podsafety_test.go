@@ -69,6 +69,12 @@ func judged() *scene {
 	return c
 }
 
+// waits has the replica have seen the end and the grace 0 of the pod for so long, on a node that is Ready or not.
+func (c *scene) waits(finished, graceZero age, ready bool) {
+	l := &c.lines[0]
+	l.sights[0].finished, l.sights[0].graceZero, l.sessions[0].seen.ready = finished, graceZero, ready
+}
+
 // because has the session of the pod carry out its step for a reason.
 func (c *scene) because(reason string) {
 	for i, r := range c.machine.reasons {
@@ -111,8 +117,13 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { ended(c); c.pods[0].terminating = false }, release("Finished"), "S1"},
 		"its volume is mounted": {mounted, release("Finished"), "S3"},
 		"it was waited for": {
-			func(c *scene) { mounted(c); c.lines[0].sights[0].finished = old }, release("Finished"), ""},
-		"nobody was asked": {func(c *scene) { mounted(c); c.unasked = true }, release("Finished"), ""},
+			func(c *scene) { mounted(c); c.waits(old, old, true) }, release("Finished"), ""},
+		"it was waited for before the force deletion": {
+			func(c *scene) { mounted(c); c.waits(old, young, true) }, release("Finished"), "S3"},
+		"it was waited for while the node was away": {
+			func(c *scene) { mounted(c); c.waits(old, old, false) }, release("Finished"), "S3"},
+		"the garbage collector was between": {
+			func(c *scene) { mounted(c); c.collected[0] = true }, release("Finished"), ""},
 		"confirmed": {
 			func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Confirmed"), ""},
 		"confirmed for another": {

@@ -56,6 +56,14 @@ func (s *script) isReleased() {
 	}
 }
 
+// isMounted checks that the pod is there, and its volume mounted.
+func (s *script) isMounted() {
+	s.T.Helper()
+	if !s.Now.pods[0].exists || !s.Now.processes[0].mounted {
+		s.T.Errorf("the pod is released before its volume is unmounted\n%s", &s.Script)
+	}
+}
+
 // all permits everything that stories need.
 func all() Budget {
 	return Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, DeleteNode: 1, Taint: 1, Untaint: 1, Fence: 1,
@@ -154,12 +162,21 @@ func TestAConfirmationOfLongAgoDoesNotShortenAGrace(t *testing.T) {
 	s.then(graceEnds).guardActs().isReleased()
 }
 
+func TestAForceDeletionBetweenEndAndUnmountShowsNoUnmount(t *testing.T) {
+	s := begin(t, World{Budget: all()}).then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd,
+		userForcesUnasked)
+	s.guardActs().isMounted()
+	s.then(volumeIsUnmounted).guardActs().isReleased()
+}
+
+func TestTimeShowsNoUnmountOnANodeThatIsAway(t *testing.T) {
+	begin(t, World{Budget: all()}).then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd, kubeletIsCutOff,
+		nodeReadyChanges, userForcesUnasked).guardActs().isMounted()
+}
+
 func TestAGraceOfZeroThatWasThereBeforeDoesNotShowTheUnmount(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userConfirmsOther, userForcesUnasked, kubeletSees, processesEnd,
 		kubeletReportsEnd)
-	s.guardActs()
-	if !s.Now.pods[0].exists || !s.Now.processes[0].mounted {
-		t.Errorf("the pod is released before its volume is unmounted\n%s", &s.Script)
-	}
+	s.guardActs().isMounted()
 	s.then(volumeIsUnmounted).guardActs().isReleased()
 }

@@ -186,7 +186,6 @@ type state struct {
 	excused [maxPods]bool
 	// collected: the pod garbage collector has deleted the pod by force while its volume was mounted.
 	collected [maxPods]bool
-	// unasked: a force deletion was not confirmed. detachExcused: a taint has had the volume detached.
-	unasked       bool
+	// detachExcused: a taint has had the volume detached.
 	detachExcused [maxNodes]bool
 }

@@ -107,6 +107,12 @@ func partitions() []World {
 			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1},
 		},
 		{
+			Name:     "hold, unmount, not refused",
+			About:    "a pod is deleted by force between the end of its processes and the unmount, where nobody is asked",
+			Constant: noAttach + "; " + oneNode,
+			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1},
+		},
+		{
 			Name: "hold, older kubelet", About: "a kubelet that does not track generations", Older: true,
 			Constant: noAttach + "; " + upToDate,
 			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Taint: 1, Untaint: 1},

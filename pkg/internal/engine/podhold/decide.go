@@ -104,18 +104,31 @@ func byPod(f Facts, now time.Time) Decision {
 	case pod.Final:
 		return wait(ReasonEndNotReported)
 	}
-	return wait(ReasonProcessesMayRun)
+	return overdueIn(ReasonProcessesMayRun, ReasonEndOverdue, rest(pod.GraceEnds, overdueAfter, now))
 }
 
-// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted.
+// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. While the node
+// is not Ready no kubelet unmounts them, so that time shows nothing.
 func finished(f Facts, now time.Time) Decision {
 	switch {
-	case !f.Pod.GraceZero:
-		return wait(ReasonWaitsForUnmount) // the kubelet sets it to 0 after the unmount
-	case f.unmountShown(), f.unmountIn(now) <= 0:
+	case !f.NodeSeen.ready():
+		return wait(ReasonNodeUnreachable)
+	case f.Pod.GraceZero && (f.unmountShown() || f.unmountIn(now) <= 0):
 		return step(RemoveFinalizer, ReasonFinished)
 	}
-	return waitFor(ReasonWaitsForUnmount, f.unmountIn(now))
+	d := overdueIn(ReasonWaitsForUnmount, ReasonUnmountOverdue, rest(f.Sight.FinishedSince, overdueAfter, now))
+	if !f.Pod.GraceZero {
+		return d // the kubelet sets it to 0 after the unmount
+	}
+	return waitFor(d.Reason, f.unmountIn(now))
+}
+
+// overdueIn waits for what takes a moment, and for so long without an Event.
+func overdueIn(silent, overdue Reason, left time.Duration) Decision {
+	if left <= 0 {
+		return wait(overdue)
+	}
+	return waitFor(silent, left)
 }
 
 // byNode looks for evidence on the pod's node, by reads that are made after one that shows the pod terminating. Without
@@ -144,9 +157,9 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 func both(node, pod Decision) Decision {
 	d := node
 	switch pod.Reason {
-	case ReasonWaitsForUnmount, ReasonGracePeriodRunning, ReasonConfirmationMismatch:
+	case ReasonGracePeriodRunning, ReasonConfirmationMismatch:
 		d.Reason = pod.Reason
-	case ReasonEndNotReported:
+	case ReasonWaitsForUnmount, ReasonUnmountOverdue, ReasonEndNotReported, ReasonEndOverdue:
 		if node.Reason == ReasonProcessesMayRun {
 			d.Reason = pod.Reason
 		}

@@ -32,7 +32,7 @@ func terminatingPod() Pod {
 
 // facts are those of terminatingPod as the watch shows it, on a node that is Ready.
 func facts(alter ...func(*Facts)) Facts {
-	f := Facts{Mode: ModeEnforce, Pod: terminatingPod(), NodeSeen: NodeReady}
+	f := Facts{Mode: ModeEnforce, ForceRefusedSince: ago(24 * time.Hour), Pod: terminatingPod(), NodeSeen: NodeReady}
 	for _, a := range alter {
 		a(&f)
 	}
@@ -104,13 +104,31 @@ func TestDecide(t *testing.T) {
 			facts(pod(func(p *Pod) { p.Held = false })), Wait, ReasonNothingToHold, 0},
 		"all are released when we are uninstalled": {facts(removing), RemoveFinalizerByUID, ReasonFinalizersRemoved, 0},
 		"and stay so":                     {facts(pod(runsUnheld), removing), Wait, ReasonFinalizersRemoved, 0},
-		"one that is terminating is held": {facts(live), Wait, ReasonProcessesMayRun, 0},
+		"one that is terminating is held": {facts(live), Wait, ReasonProcessesMayRun, 80 * time.Second},
+		"its kubelet takes its time": {
+			facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute - time.Second) }), live), Wait, ReasonProcessesMayRun,
+			time.Second},
+		"its kubelet takes long": {facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute) }), live), Wait,
+			ReasonEndOverdue, 0},
 
 		"never bound, as the watch shows it": {facts(pod(unbound), pod(noGrace)), ReadPod, ReasonNeverBound, 0},
 		"never bound":                        {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
 		"never bound, with grace":            {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
 
-		"finished, with grace": {facts(pod(ended), live), Wait, ReasonWaitsForUnmount, 0},
+		"finished, with grace": {facts(pod(ended), live), Wait, ReasonWaitsForUnmount, time.Minute},
+		"finished, with grace, for long": {
+			facts(pod(ended), finishedFor(time.Minute, true), live), Wait, ReasonUnmountOverdue, 0},
+		"finished, with grace, on a node that is away": {
+			facts(pod(ended), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait, ReasonNodeUnreachable, 0},
+		"finished, and forced, on a node that is away": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait,
+			ReasonNodeUnreachable, 0},
+		"finished, and forced where that is not refused": {
+			facts(pod(ended), pod(noGrace), finishedFor(10*time.Second, true), noGraceFor(time.Second), live,
+				func(f *Facts) { f.ForceRefusedSince = time.Time{} }), Wait, ReasonWaitsForUnmount, 29 * time.Second},
+		"finished on a Ready node that is out of service": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, true), seen(NodeTaintedReady), live),
+			RemoveFinalizer, ReasonFinished, 0},
 		"finished and unmounted, as the watch shows it": {
 			facts(pod(ended), pod(noGrace), finishedFor(0, true)), ReadPod, ReasonFinished, 0},
 		"finished and unmounted": {
@@ -137,7 +155,7 @@ func TestDecide(t *testing.T) {
 		"confirmed and deleted with grace": {
 			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed, finished, and deleted with grace": {
-			facts(pod(confirmed), pod(ended), live), Wait, ReasonWaitsForUnmount, 20 * time.Second},
+			facts(pod(confirmed), pod(ended), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed and deleted with grace, which has passed": {
 			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live), ForceDelete, ReasonConfirmed, 0},
 		"confirmed for another pod of the name": {
@@ -215,7 +233,7 @@ func TestDecide(t *testing.T) {
 		"a fence in force, of a node that is Ready": {
 			facts(pod(noGrace), live, node(ready()),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
-			Wait, ReasonProcessesMayRun, 0},
+			Wait, ReasonProcessesMayRun, 50 * time.Second},
 		"a fence in force, of a node that says nothing": {
 			facts(pod(noGrace), live, node(NodeFacts{Found: true, BootID: "boot"}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})), Wait, ReasonNodeUnreachable, 0},
@@ -244,9 +262,9 @@ func TestDecide(t *testing.T) {
 		"no orphan, as the watch shows it": {facts(pod(runs), live, orphans), Wait, ReasonNotTerminating, 0},
 		"finished, on a node that is gone": {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(NodeAbsent), live),
-			RemoveFinalizer, ReasonFinished, 0},
+			ReadNode, ReasonNodeUnreachable, 0},
 		"finished with grace, on a node that is gone for a short time": {
-			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
+			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonNodeRecentlyGone,
 			time.Second},
 		"no orphan: the Node is there": {
 			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
@@ -268,12 +286,15 @@ func TestTwoWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		node, pod, want Decision
 	}{
-		"of the pod": {wait(ReasonNodeUnreachable), waitFor(ReasonWaitsForUnmount, time.Second),
-			waitFor(ReasonWaitsForUnmount, time.Second)},
+		"of the node": {wait(ReasonNodeUnreachable), waitFor(ReasonWaitsForUnmount, time.Second),
+			waitFor(ReasonNodeUnreachable, time.Second)},
+		"an unmount, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonUnmountOverdue),
+			wait(ReasonUnmountOverdue)},
+		"an end, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonEndOverdue), wait(ReasonEndOverdue)},
 		"the pod's is shorter": {longer, waitFor(ReasonGracePeriodRunning, time.Second),
 			waitFor(ReasonGracePeriodRunning, time.Second)},
-		"the node's is shorter": {brief, waitFor(ReasonWaitsForUnmount, time.Minute),
-			waitFor(ReasonWaitsForUnmount, time.Second)},
+		"the node's is shorter": {brief, waitFor(ReasonGracePeriodRunning, time.Minute),
+			waitFor(ReasonGracePeriodRunning, time.Second)},
 		"the node's alone":      {brief, wait(ReasonNodeUnreachable), brief},
 		"an end not reported":   {wait(ReasonProcessesMayRun), wait(ReasonEndNotReported), wait(ReasonEndNotReported)},
 		"on a node that is not": {wait(ReasonNodeUnreachable), wait(ReasonEndNotReported), wait(ReasonNodeUnreachable)},

@@ -16,6 +16,9 @@ type Facts struct {
 	Rules Rules
 	// Mode is that of the pod's namespace.
 	Mode Mode
+	// ForceRefusedSince is since when this process knows that the API server refuses force deletions that are not
+	// confirmed, in namespaces of ModeEnforce. Zero: it does not know that.
+	ForceRefusedSince time.Time
 
 	// Pod is the pod, from the watch cache or, when PodRead is set, from a live read.
 	Pod     Pod
@@ -37,7 +40,7 @@ type Facts struct {
 // Rules are the settings of the hold.
 type Rules struct {
 	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has ended where nothing shows it,
-	// counted from when this process first saw that the pod has ended. Default 30 s.
+	// counted from when this process first saw that the pod has ended and has the grace 0. Default 30 s.
 	UnmountGrace time.Duration
 	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
 	// kubelet that is not cut off ends a pod that has no grace. Default LeaseDuration.
@@ -58,6 +61,8 @@ const (
 	// LeaseDuration is the default of Rules.LeaseDuration (nodeLeaseDurationSeconds of the kubelet, and
 	// node-monitor-grace-period before 1.32).
 	LeaseDuration = 40 * time.Second
+	// overdueAfter is how long something that takes a moment may take until an Event says so.
+	overdueAfter = time.Minute
 )
 
 // wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.
@@ -127,11 +132,16 @@ const (
 	NodeReady
 	// NodeNotReady: the node is not Ready, or not known to be, and not tainted as out of service.
 	NodeNotReady
-	// NodeTainted: the node has the taint node.kubernetes.io/out-of-service.
+	// NodeTainted: the node has the taint node.kubernetes.io/out-of-service, and is not known to be Ready.
 	NodeTainted
+	// NodeTaintedReady: it has the taint, and is Ready.
+	NodeTaintedReady
 	// NodeAbsent: there is no such node.
 	NodeAbsent
 )
+
+// ready reports whether the node is Ready, tainted or not.
+func (n NodeSeen) ready() bool { return n == NodeReady || n == NodeTaintedReady }
 
 // Ready is the condition Ready of a node. The zero value: it has none.
 type Ready uint8
@@ -202,6 +212,8 @@ func (n NodeFacts) Seen() NodeSeen {
 	switch {
 	case !n.Found:
 		return NodeAbsent
+	case (n.OutOfService || n.OwnTaint) && n.Ready == ReadyTrue:
+		return NodeTaintedReady
 	case n.OutOfService || n.OwnTaint:
 		return NodeTainted
 	case n.Ready == ReadyTrue:
@@ -277,20 +289,29 @@ func (f Facts) after(r session.Read, now time.Time) bool { return r.FreshAfter(f
 
 // nodeMayProve reports whether a live read of the node may find evidence, as far as the watch shows.
 func (f Facts) nodeMayProve() bool {
-	return f.FenceSeen || slices.Contains([]NodeSeen{NodeUnseen, NodeTainted, NodeAbsent}, f.NodeSeen)
+	return f.FenceSeen || slices.Contains([]NodeSeen{NodeUnseen, NodeTainted, NodeTaintedReady, NodeAbsent}, f.NodeSeen)
 }
 
 // unmountShown reports whether it was the kubelet that set the grace to 0, which it does once it has unmounted the
-// volumes: the pod had ended before, this process did not, nobody has confirmed a force deletion, and the pod garbage
-// collector does not for a node that is Ready.
+// volumes: the pod had ended before, this process did not, nobody else could without a confirmation, nobody has
+// confirmed it, and the pod garbage collector does not for a node that is Ready.
 func (f Facts) unmountShown() bool {
-	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.Pod.Confirmation == objects.NotConfirmed &&
-		f.NodeSeen == NodeReady
+	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.forceRefused() &&
+		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady
+}
+
+// forceRefused reports whether a force deletion has needed a confirmation since the pod has ended.
+func (f Facts) forceRefused() bool {
+	return f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && !f.ForceRefusedSince.After(f.Sight.FinishedSince)
 }
 
 // unmountIn returns how long the wait for the unmount lasts where nothing shows it, not positive when it is over.
 func (f Facts) unmountIn(now time.Time) time.Duration {
-	return rest(f.Sight.FinishedSince, f.Rules.unmountGrace(), now)
+	began := f.Sight.FinishedSince
+	if !began.IsZero() && f.Sight.GraceZeroSince.After(began) {
+		began = f.Sight.GraceZeroSince
+	}
+	return rest(began, f.Rules.unmountGrace(), now)
 }
 
 // leaseIn returns how long the Lease has to stay as it is until the kubelet counts as cut off, not positive when it

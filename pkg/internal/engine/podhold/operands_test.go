@@ -24,13 +24,21 @@ func TestWhenTheUnmountIsShown(t *testing.T) {
 		facts Facts
 		want  bool
 	}{
-		"by the kubelet":      {facts(finishedFor(0, true)), true},
-		"grace was 0 before":  {facts(finishedFor(0, false)), false},
-		"we have forced it":   {facts(finishedFor(0, true), func(f *Facts) { f.Sight.Forced = true }), false},
-		"confirmed":           {facts(finishedFor(0, true), pod(confirmed)), false},
-		"confirmed, wrongly":  {facts(finishedFor(0, true), pod(confirmedOther)), false},
-		"a node out of sight": {facts(finishedFor(0, true), seen(NodeUnseen)), false},
-		"a node that is away": {facts(finishedFor(0, true), seen(NodeNotReady)), false},
+		"by the kubelet":     {facts(finishedFor(0, true)), true},
+		"grace was 0 before": {facts(finishedFor(0, false)), false},
+		"we have forced it":  {facts(finishedFor(0, true), func(f *Facts) { f.Sight.Forced = true }), false},
+		"confirmed":          {facts(finishedFor(0, true), pod(confirmed)), false},
+		"confirmed, wrongly": {facts(finishedFor(0, true), pod(confirmedOther)), false},
+		"force deletions may not be refused": {
+			facts(finishedFor(0, true), func(f *Facts) { f.ForceRefusedSince = time.Time{} }), false},
+		"they were not refused when it ended": {
+			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour - time.Second) }), false},
+		"they are refused since then": {
+			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour) }), true},
+		"not in its namespace": {facts(finishedFor(0, true), func(f *Facts) { f.Mode = ModeWarn }), false},
+		"a tainted node":       {facts(finishedFor(0, true), seen(NodeTaintedReady)), false},
+		"a node out of sight":  {facts(finishedFor(0, true), seen(NodeUnseen)), false},
+		"a node that is away":  {facts(finishedFor(0, true), seen(NodeNotReady)), false},
 	} {
 		if got := c.facts.unmountShown(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -73,8 +81,9 @@ func TestWhichNodesAreRead(t *testing.T) {
 	}{
 		"Ready": {facts(seen(NodeReady)), false}, "not Ready": {facts(seen(NodeNotReady)), false},
 		"unseen": {facts(seen(NodeUnseen)), true}, "tainted": {facts(seen(NodeTainted)), true},
-		"gone":   {facts(seen(NodeAbsent)), true},
-		"fenced": {facts(seen(NodeNotReady), func(f *Facts) { f.FenceSeen = true }), true},
+		"tainted, Ready": {facts(seen(NodeTaintedReady)), true},
+		"gone":           {facts(seen(NodeAbsent)), true},
+		"fenced":         {facts(seen(NodeNotReady), func(f *Facts) { f.FenceSeen = true }), true},
 	} {
 		if got := c.facts.nodeMayProve(); got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -36,9 +36,12 @@ func everyPod(visit func(Pod)) {
 func everySight(visit func(Sight)) {
 	for bits := range 1 << 2 {
 		for _, finished := range []time.Time{{}, now(), ago(DefaultUnmountGrace)} {
-			visit(Sight{
-				FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0,
-			})
+			for _, graceZero := range []time.Time{{}, now()} {
+				visit(Sight{
+					FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0,
+					GraceZeroSince: graceZero,
+				})
+			}
 		}
 	}
 }
@@ -89,9 +92,12 @@ func evidence(f Facts, why Reason) bool {
 	case ReasonFinished:
 		says := p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
 			p.ObservedGeneration == 0 && p.ContainersReadyEnded
+		ended, forced := f.Sight.FinishedSince, f.Sight.GraceZeroSince
+		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == objects.NotConfirmed &&
-			f.NodeSeen == NodeReady
-		waited := !f.Sight.FinishedSince.IsZero() && now().Sub(f.Sight.FinishedSince) >= 30*time.Second
+			f.NodeSeen == NodeReady && refused
+		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !ended.IsZero() &&
+			now().Sub(ended) >= 30*time.Second && now().Sub(forced) >= 30*time.Second
 		return p.Final && !p.Running && p.Reported && says && p.GraceZero && (unmounted || waited)
 	case ReasonOutOfService:
 		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
@@ -170,7 +176,8 @@ func judge(t *testing.T, f Facts) {
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
 	}
-	if d.After < 0 || d.After > LeaseDuration || d.After > 0 && d.Action != Wait {
+	longest := time.Minute + max(0, f.Pod.GraceEnds.Sub(now()))
+	if d.After < 0 || d.After > longest || d.After > 0 && d.Action != Wait {
 		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
 	}
 }
@@ -181,18 +188,19 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 	everyPod(func(p Pod) {
 		everySight(func(s Sight) {
 			for _, read := range []session.Read{{}, old(1), read(1)} {
-				for _, n := range []NodeSeen{NodeReady, NodeNotReady, NodeAbsent} {
-					for _, removing := range []bool{false, true} {
-						f := Facts{Pod: p, Sight: s, PodRead: read, NodeSeen: n, Mode: ModeEnforce}
-						f.Rules.RemovingFinalizers = removing
-						judge(t, f)
-						visited++
-					}
+				for _, f := range []Facts{
+					{NodeSeen: NodeReady}, {NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace)},
+					{NodeSeen: NodeReady, Rules: Rules{RemovingFinalizers: true}}, {NodeSeen: NodeTaintedReady},
+					{NodeSeen: NodeNotReady}, {NodeSeen: NodeAbsent},
+				} {
+					f.Pod, f.Sight, f.PodRead, f.Mode = p, s, read, ModeEnforce
+					judge(t, f)
+					visited++
 				}
 			}
 		})
 	})
-	if want := 1024 * 3 * 3 * 2 * 12 * 3 * 3 * 2; visited != want {
+	if want := 1024 * 3 * 3 * 2 * 24 * 3 * 6; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

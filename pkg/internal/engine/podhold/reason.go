@@ -32,8 +32,10 @@ const (
 // Reasons why a pod that is terminating is held.
 const (
 	ReasonProcessesMayRun       Reason = "ProcessesMayRun"
+	ReasonEndOverdue            Reason = "EndOverdue"
 	ReasonEndNotReported        Reason = "EndNotReported"
 	ReasonWaitsForUnmount       Reason = "WaitsForUnmount"
+	ReasonUnmountOverdue        Reason = "UnmountOverdue"
 	ReasonNodeUnreachable       Reason = "NodeUnreachable"
 	ReasonNodeRecentlyGone      Reason = "NodeRecentlyGone"
 	ReasonNodeGoneDuringEnd     Reason = "NodeGoneDuringEnd"
@@ -75,17 +77,23 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The finalizers of volume-guard are removed from all pods (--release-finalizers)."},
 	{Reason: ReasonProcessesMayRun, Severity: reasons.Counted,
 		Sentence: "The pod is terminating, and its kubelet has not reported yet that its processes have ended."},
-	{Reason: ReasonEndNotReported, Severity: reasons.Counted,
+	{Reason: ReasonEndOverdue, Severity: reasons.Warning,
+		Sentence: "The grace period of the pod passed more than a minute ago, and its kubelet has not reported that its " +
+			"processes have ended. Its log says why. A reboot of the node ends them."},
+	{Reason: ReasonEndNotReported, Severity: reasons.Warning,
 		Sentence: "The phase of the pod is final, but the kubelet has not reported an end of each of its containers: it " +
 			"refused the pod, it does not find a container that ran (ContainerStatusUnknown), or another program set the " +
 			"phase. If you know that the processes cannot run: kubectl reclaim delete-pod --force."},
 	{Reason: ReasonWaitsForUnmount, Severity: reasons.Counted,
 		Sentence: "The processes of the pod have ended, and its volumes may still be mounted."},
+	{Reason: ReasonUnmountOverdue, Severity: reasons.Warning,
+		Sentence: "The processes of the pod ended more than a minute ago, and nothing shows that its volumes are unmounted. " +
+			"The logs of the kubelet and of the driver's node plugin say why. A reboot of the node unmounts them."},
 	{Reason: ReasonNodeUnreachable, Severity: reasons.Warning,
-		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on. The pod is released when " +
+		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. The pod is released when " +
 			"the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, or, unless its kubelet was " +
 			"ending it, when its Node object is deleted. If you know that the processes cannot run: kubectl reclaim delete-pod."},
-	{Reason: ReasonNodeRecentlyGone, Severity: reasons.Counted,
+	{Reason: ReasonNodeRecentlyGone, Severity: reasons.Normal,
 		Sentence: "The Node of the pod does not exist, and its kubelet has had too little time to show that it runs."},
 	{Reason: ReasonNodeGoneDuringEnd, Severity: reasons.Warning,
 		Sentence: "The Node of the pod was deleted while its kubelet ended the pod. Without a Node the kubelet is silent, " +
@@ -97,7 +105,7 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonConfirmationMismatch, Severity: reasons.Warning,
 		Sentence: "The annotation " + objects.ConfirmAnnotation + " does not have the UID of this pod, so it confirms " +
 			"nothing."},
-	{Reason: ReasonGracePeriodRunning, Severity: reasons.Counted,
+	{Reason: ReasonGracePeriodRunning, Severity: reasons.Normal,
 		Sentence: "A force deletion is confirmed, but the pod was deleted with a grace period, which has not passed."},
 	{Reason: ReasonHold, Sentence: "The pod is held until its processes have ended."},
 	{Reason: ReasonOrphaned, Severity: reasons.Normal,
@@ -139,7 +147,8 @@ func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonNodeUnreachable, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonNodeRecentlyGone,
 		ReasonNodeGoneDuringEnd,
-		ReasonOutOfServiceNodeReady, ReasonOrphaned, ReasonProcessesMayRun, ReasonEndNotReported:
+		ReasonOutOfServiceNodeReady, ReasonOrphaned, ReasonProcessesMayRun, ReasonEndNotReported, ReasonEndOverdue,
+		ReasonUnmountOverdue:
 		return fmt.Sprintf("It is node %s.", f.Pod.Node)
 	case ReasonGracePeriodRunning:
 		return fmt.Sprintf("It passes at %s. To end it now: kubectl delete pod -n %s %s --force.",

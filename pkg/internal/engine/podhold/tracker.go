@@ -17,7 +17,7 @@ func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}} }
 
 // Saw records a state of a pod, from an event of the watch or a live read, and returns the Sight of the pod. Every
 // event is to be recorded: the state in which a pod has finished and still has grace lasts for a moment only. States
-// can come late or twice, for what they show stays true.
+// can come late or twice, which makes waits no shorter.
 func (t *Tracker) Saw(p Pod, now time.Time) Sight {
 	s := t.Sights[p.UID]
 	if !p.Held || !p.Terminating {
@@ -26,10 +26,13 @@ func (t *Tracker) Saw(p Pod, now time.Time) Sight {
 	if p.GraceZero && s.GraceZeroSince.IsZero() {
 		s.GraceZeroSince = now
 	}
-	if p.Finished() {
-		if s.FinishedSince.IsZero() {
-			s.FinishedSince = now
-		}
+	switch {
+	case !p.Finished():
+		// Of an older kubelet, the end of a pod that others have failed can be read before it is one.
+		s.FinishedSince, s.FinishedWithGrace = time.Time{}, false
+	case s.FinishedSince.IsZero():
+		s.FinishedSince, s.FinishedWithGrace = now, !p.GraceZero
+	default:
 		s.FinishedWithGrace = s.FinishedWithGrace || !p.GraceZero
 	}
 	t.Sights[p.UID] = s

@@ -1,0 +1,93 @@
+package podsafety
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+)
+
+const (
+	// forcePolicy is the ValidatingAdmissionPolicy that refuses force deletions, forceBinding the binding by which it
+	// refuses them where pod safety is enforced, and mountCondition the match condition by which it does so also between
+	// the end of a pod and its unmount: policies before it have another one.
+	forcePolicy    = "csi-reclaimer-pod-force-delete"
+	forceBinding   = forcePolicy + "-enforce"
+	mountCondition = "may-run-or-be-mounted"
+
+	// forcePolicyEvery is how often they are read.
+	forcePolicyEvery = 10 * time.Second
+)
+
+// refusesForce reads whether the API server refuses force deletions that are not confirmed. That one of the objects does
+// not exist is an error, too: the answer is the same.
+func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	policy, err := a.clients.Admission.ValidatingAdmissionPolicies().Get(ctx, forcePolicy, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("read ValidatingAdmissionPolicy %q: %w", forcePolicy, err)
+	}
+	binding, err := a.clients.Admission.ValidatingAdmissionPolicyBindings().Get(ctx, forceBinding, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("read ValidatingAdmissionPolicyBinding %q: %w", forceBinding, err)
+	}
+	return refuses(policy, binding), nil
+}
+
+// refuses reports whether a policy, by a binding, refuses force deletions in namespaces that enforce pod safety. It knows
+// the two in the form in which they are shipped.
+func refuses(policy *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+	knows := func(c admissionv1.MatchCondition) bool { return c.Name == mountCondition }
+	fails := policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy == admissionv1.Fail
+	if !fails || !slices.ContainsFunc(policy.Spec.MatchConditions, knows) || len(policy.Spec.Validations) == 0 ||
+		binding.Spec.PolicyName != policy.Name || policy.DeletionTimestamp != nil || binding.DeletionTimestamp != nil ||
+		!slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) || binding.Spec.MatchResources == nil {
+		return false
+	}
+	namespaces, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
+	return err == nil && namespaces.Matches(labels.Set{NamespaceLabel: podhold.EnforceValue})
+}
+
+// watchForcePolicy keeps known whether force deletions are refused, until ctx ends.
+func (c *Controller) watchForcePolicy(ctx context.Context) {
+	for first := true; ; first = false {
+		refused, err := c.cluster.refusesForce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if changed := c.observer.forceRefused(refused, c.cfg.Clock.Now()); (changed || first) && !refused {
+			klog.FromContext(ctx).Info("Nothing shows the unmount of the volumes of held pods, because no policy refuses "+
+				"force deletions; each pod is held for longer", "policy", forcePolicy, "binding", forceBinding,
+				"err", err)
+		}
+		timer := c.cfg.Clock.NewTimer(forcePolicyEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
+}
+
+// forceRefused records whether force deletions are refused, and reports whether that has changed.
+func (o *observer) forceRefused(refused bool, now time.Time) (changed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if changed = refused == o.forceRefusedSince.IsZero(); !changed {
+		return false
+	}
+	o.forceRefusedSince = time.Time{}
+	if refused {
+		o.forceRefusedSince = now
+	}
+	return true
+}

@@ -1,0 +1,121 @@
+package podsafety
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// shipped reads the policy that refuses force deletions, and its binding, from the manifest.
+func shipped(t *testing.T) (policy admissionv1.ValidatingAdmissionPolicy,
+	binding admissionv1.ValidatingAdmissionPolicyBinding) {
+	t.Helper()
+	content, err := os.ReadFile("../../deploy/manifests/pod-safety-policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range bytes.Split(content, []byte("\n---\n")) {
+		var meta metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(part, &meta); err != nil {
+			t.Fatal(err)
+		}
+		var into any
+		switch meta.Name {
+		case forcePolicy:
+			into = &policy
+		case forceBinding:
+			into = &binding
+		default:
+			continue
+		}
+		if err := yaml.Unmarshal(part, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return policy, binding
+}
+
+func TestRefusesForceWithShippedPolicy(t *testing.T) {
+	type (
+		policy  = admissionv1.ValidatingAdmissionPolicy
+		binding = admissionv1.ValidatingAdmissionPolicyBinding
+	)
+	gone := &metav1.Time{Time: time.Unix(1, 0)}
+	for sentence, c := range map[string]struct {
+		change func(*policy, *binding)
+		want   bool
+	}{
+		"as shipped":           {func(*policy, *binding) {}, true},
+		"it can fail":          {func(p *policy, _ *binding) { p.Spec.FailurePolicy = ptr.To(admissionv1.Ignore) }, false},
+		"by default it cannot": {func(p *policy, _ *binding) { p.Spec.FailurePolicy = nil }, true},
+		"of an earlier version": {
+			func(p *policy, _ *binding) {
+				for i := range p.Spec.MatchConditions {
+					if c := &p.Spec.MatchConditions[i]; c.Name == mountCondition {
+						c.Name = "may-run"
+					}
+				}
+			}, false},
+		"it validates nothing":      {func(p *policy, _ *binding) { p.Spec.Validations = nil }, false},
+		"it is being deleted":       {func(p *policy, _ *binding) { p.DeletionTimestamp = gone }, false},
+		"the binding is":            {func(_ *policy, b *binding) { b.DeletionTimestamp = gone }, false},
+		"the binding is of another": {func(_ *policy, b *binding) { b.Spec.PolicyName = "other" }, false},
+		"it only warns": {
+			func(_ *policy, b *binding) {
+				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+			}, false},
+		"it is for other namespaces": {
+			func(_ *policy, b *binding) {
+				b.Spec.MatchResources.NamespaceSelector.MatchLabels[NamespaceLabel] = "warn"
+			}, false},
+		"it names no namespaces": {func(_ *policy, b *binding) { b.Spec.MatchResources = nil }, false},
+	} {
+		p, b := shipped(t)
+		c.change(&p, &b)
+		if got := refuses(&p, &b); got != c.want {
+			t.Errorf("%s: %t", sentence, got)
+		}
+	}
+}
+
+func TestForcePolicyIsReadAgain(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.show(held(terminating))
+	synctest.Test(t, func(t *testing.T) {
+		since := func() time.Time { f, _ := w.observer.observe("ns/db"); return f.ForceRefusedSince }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.watchForcePolicy(ctx)
+		synctest.Wait()
+		begun := w.clock.Now()
+		if got := since(); !got.Equal(begun) {
+			t.Errorf("at first: %v", got)
+		}
+		step := func(err error) time.Time {
+			w.mu.Lock()
+			w.fail["get policy"] = err
+			w.mu.Unlock()
+			w.clock.Step(forcePolicyEvery)
+			synctest.Wait()
+			return since()
+		}
+		if got := step(nil); !got.Equal(begun) {
+			t.Errorf("the same again: %v", got)
+		}
+		if got := step(errors.New("not found")); !got.IsZero() {
+			t.Errorf("it is gone: %v", got)
+		}
+		if got := step(nil); !got.Equal(begun.Add(3 * forcePolicyEvery)) {
+			t.Errorf("it is back: %v", got)
+		}
+	})
+}
