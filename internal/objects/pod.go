@@ -20,8 +20,10 @@ const (
 	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
 	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
 
-	// kubelet is the field manager under which kubelets write: the first part of their user agent.
-	kubelet = "kubelet"
+	// kubelet and kubeletWindows are the field managers under which kubelets write: the first part of their user agent,
+	// which is the name of their program. That of k3s and MicroK8s (kubelite) is none: their kube-controller-manager is
+	// part of the same program.
+	kubelet, kubeletWindows = "kubelet", "kubelet.exe"
 	// podCompleted and podFailed are the reasons of the condition ContainersReady that a kubelet sets when a pod has
 	// ended (pkg/kubelet/status/generate.go: PodCompleted, PodFailed).
 	podCompleted = "PodCompleted"
@@ -185,7 +187,8 @@ func reported(o *v1.Pod) bool {
 // writesPhase reports whether an entry of managedFields says that a kubelet wrote status.phase. A write of the value
 // that the field has already does not change the owner.
 func writesPhase(entry metav1.ManagedFieldsEntry) bool {
-	return entry.Manager == kubelet && entry.Operation == metav1.ManagedFieldsOperationUpdate &&
+	return (entry.Manager == kubelet || entry.Manager == kubeletWindows) &&
+		entry.Operation == metav1.ManagedFieldsOperationUpdate &&
 		entry.Subresource == "status" && hasPhase(entry.FieldsV1.GetRawBytes())
 }
 

@@ -149,6 +149,10 @@ func TestFinished(t *testing.T) {
 			apiPod(condition(1, podCompleted), func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
 		"it failed before the deletion": {
 			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField)), true},
+		"it failed before the deletion, on Windows": {
+			apiPod(condition(1, podFailed), writes("kubelet.exe", "status", phaseField)), true},
+		"it failed before the deletion, on MicroK8s": {
+			apiPod(condition(1, podFailed), writes("kubelite", "status", phaseField)), false},
 		"it failed during init before the deletion": {
 			apiPod(condition(1, "ContainersNotReady"), writes("kubelet", "status", phaseField)), true},
 		"it failed before the deletion, and the garbage collector wrote that": {

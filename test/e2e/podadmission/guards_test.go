@@ -86,10 +86,18 @@ func parts(policy string) map[string]string {
 		})
 	case podStatus:
 		return exempt(map[string]string{
-			`object.status.?phase.orValue(\"\") in [\"Succeeded\", \"Failed\"] \u0026\u0026`:        `object.status.?phase.orValue(\"\") in [\"Failed\"] \u0026\u0026`,
-			`\u0026\u0026\n!(oldObject.status.?phase.orValue(\"\") in [\"Succeeded\", \"Failed\"])`: ``,
-			`!=\noldObject.status`: `!=\nobject.status`,
-			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
+			`[\"Succeeded\", \"Failed\"]`: `[\"Failed\"]`,
+			`[\"Failed\", \"Succeeded\"]`: `[\"Succeeded\"]`,
+			`object.status.?phase.orValue(\"\") != oldObject.status.?phase.orValue(\"\") \u0026\u0026\n`: ``,
+			`!=\noldObject.status.?conditions`: `!=\nobject.status.?conditions`,
+			`\"csi-reclaimer.io/running\" in oldObject.metadata.?finalizers.orValue([]) \u0026\u0026\n`: ``,
+			`oldObject.metadata.?deletionTimestamp.hasValue() ||\n`:                                     ``,
+			`oldObject.status.?phase.orValue(\"\") == \"Succeeded\" || `:                                ``,
+			` || oldObject.status.?phase.orValue(\"\") == \"Failed\"`:                                   ``,
+			`!= oldObject.status.?containerStatuses`:                                                    `!= object.status.?containerStatuses`,
+			`!= oldObject.status.?initContainerStatuses`:                                                `!= object.status.?initContainerStatuses`,
+			`!=\noldObject.status.?ephemeralContainerStatuses`:                                          `!=\nobject.status.?ephemeralContainerStatuses`,
+			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`:         `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
 		})
 	case holdStays:
 		return map[string]string{

@@ -108,6 +108,12 @@ func ready(condition string) action {
 		"status")
 }
 
+// setsContainers sets the status of a container of a kind.
+func setsContainers(kind string) action {
+	return patches(fmt.Sprintf(`{"status":{%q:[{"name":"c","image":"none","imageID":"","ready":false,"restartCount":0,`+
+		`"state":{"terminated":{"exitCode":0}}}]}}`, kind), "status")
+}
+
 // dropsFinalizers replaces the pod by one without finalizers.
 func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
 	bare := pod.DeepCopy()
@@ -207,7 +213,9 @@ func evictions() map[string]request {
 }
 
 func statuses() map[string]request {
-	failed, succeeded := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded)
+	failed, succeeded, running := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded), setsPhase(v1.PodRunning)
+	containers, inits := setsContainers("containerStatuses"), setsContainers("initContainerStatuses")
+	ephemerals := setsContainers("ephemeralContainerStatuses")
 	return about(podStatus, map[string]request{
 		"set Failed":                              {send: failed, refused: true},
 		"set Succeeded":                           {send: succeeded, refused: true},
@@ -215,7 +223,20 @@ func statuses() map[string]request {
 		"set Failed, confirmed for another":       {pod: annotated("another"), send: failed, refused: true},
 		"set another phase":                       {send: setsPhase(v1.PodPending)},
 		"set Failed of a pod that is not bound":   {pod: unbound, send: failed},
-		"set Failed of a pod that Succeeded":      {before: []action{succeeded}, send: failed},
+		"set Failed of a pod that Succeeded":      {before: []action{succeeded}, send: failed, refused: true},
+		"set Succeeded of a pod that Failed":      {before: []action{failed}, send: succeeded, refused: true},
+		"set Running of a pod that Failed":        {before: []action{failed}, send: running, refused: true},
+		"set Running of a pod that Succeeded":     {before: []action{succeeded}, send: running, refused: true},
+		"set a condition of a pod that Failed":    {before: []action{failed}, send: ready("Ready")},
+		"set containers of a held pod that runs":  {pod: held, send: containers},
+		"set containers once it was deleted":      {pod: held, before: terminating, send: containers, refused: true},
+		"set init containers then":                {pod: held, before: terminating, send: inits, refused: true},
+		"set ephemeral containers then":           {pod: held, before: terminating, send: ephemerals, refused: true},
+		"set containers once it Failed":           {pod: held, before: []action{failed}, send: containers, refused: true},
+		"set containers once it Succeeded":        {pod: held, before: []action{succeeded}, send: containers, refused: true},
+		"set containers then, confirmed":          {pod: held, before: terminating, confirmed: true, send: containers},
+		"set containers then, as its kubelet":     {pod: held, before: terminating, as: ownKubelet, send: containers},
+		"set containers of one that is not held":  {before: terminating, send: containers},
 		"set ContainersReady":                     {send: ready("ContainersReady"), refused: true},
 		"set ContainersReady, confirmed":          {confirmed: true, send: ready("ContainersReady")},
 		"set ContainersReady, as its kubelet":     {as: ownKubelet, send: ready("ContainersReady")},
