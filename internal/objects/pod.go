@@ -20,6 +20,9 @@ const (
 	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
 	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
 
+	// StatefulSet is the kind of controllers that give the name of a pod to the next one.
+	StatefulSet = "StatefulSet"
+
 	// kubelet and kubeletWindows are the field managers under which kubelets write: the first part of their user agent,
 	// which is the name of their program. That of k3s and MicroK8s (kubelite) is none: their kube-controller-manager is
 	// part of the same program.
@@ -152,6 +155,13 @@ func PodOf(o *v1.Pod) Pod {
 // HasVolumeGate reports whether a pod has VolumeGate.
 func HasVolumeGate(o *v1.Pod) bool {
 	return slices.ContainsFunc(o.Spec.SchedulingGates, func(g v1.PodSchedulingGate) bool { return g.Name == VolumeGate })
+}
+
+// OfSet reports whether a StatefulSet controls the pod. Kinds of that name in other groups count: they name their pods
+// alike.
+func OfSet(o *v1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(o)
+	return owner != nil && owner.Kind == StatefulSet
 }
 
 // HasClaims reports whether a volume of the pod is that of a claim.

@@ -194,6 +194,26 @@ func TestFinished(t *testing.T) {
 	}
 }
 
+func TestOfSet(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		owner metav1.OwnerReference
+		want  bool
+	}{
+		"its controller":     {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: &yes}, true},
+		"of another group":   {metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "StatefulSet", Controller: &yes}, true},
+		"an owner alone":     {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: &no}, false},
+		"another controller": {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Controller: &yes}, false},
+	} {
+		if got := OfSet(apiPod(func(o *v1.Pod) { o.OwnerReferences = []metav1.OwnerReference{c.owner} })); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if OfSet(apiPod()) {
+		t.Error("no owner")
+	}
+}
+
 // What shows that a kubelet works on the end of a pod.
 func TestEnding(t *testing.T) {
 	runs := statuses(runningStatus("one"), runningStatus("two"))

@@ -60,7 +60,8 @@ type Changes struct {
 func HoldOf(pod *v1.Pod) Changes {
 	grace := pod.Spec.TerminationGracePeriodSeconds
 	return Changes{
-		Hold:  objects.HasClaims(pod) && !mirror(pod) && !slices.Contains(pod.Finalizers, Finalizer),
+		Hold: (objects.HasClaims(pod) || objects.OfSet(pod)) && !mirror(pod) &&
+			!slices.Contains(pod.Finalizers, Finalizer),
 		Grace: grace != nil && *grace == 0,
 	}
 }

@@ -20,7 +20,9 @@ func TestWhichPodsAreHeld(t *testing.T) {
 		"an ephemeral volume": {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{}, ephemeral}}}, Changes{Hold: true}},
 		"no volume":           {v1.Pod{}, Changes{}},
 		"other volumes":       {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{}}}}, Changes{}},
-		"a mirror pod":        {v1.Pod{ObjectMeta: mirror, Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{}},
+		"of a StatefulSet": {v1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: ptr.To(true)}}}}, Changes{Hold: true}},
+		"a mirror pod": {v1.Pod{ObjectMeta: mirror, Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{}},
 		"held already": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{Finalizer}},
 			Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{}},
 		"another finalizer": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"other"}},

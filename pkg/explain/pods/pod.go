@@ -126,7 +126,7 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 func addMode(s *explain.Explanation, f Facts, pod Pod) {
 	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
 	if f.Namespace.OK() {
-		mode := map[podhold.Mode]string{podhold.ModeEnforce: "on: pods with a claim are held",
+		mode := map[podhold.Mode]string{podhold.ModeEnforce: "on: pods with a claim or of a StatefulSet are held",
 			podhold.ModeWarn: "warnings only: no pod is held"}[f.mode()]
 		if mode == "" {
 			mode = "off in this namespace"

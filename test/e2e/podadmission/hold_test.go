@@ -27,6 +27,14 @@ func ephemeralVolume() v1.Volume {
 	}}}
 }
 
+// controlledBy has a pod be owned by something of a kind.
+func controlledBy(kind string, controller bool) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: kind, Name: "owner", UID: "owner", Controller: &controller}}
+	}
+}
+
 // TestNewPodsAreHeld in the write that creates them, by the policy or, where there is none, by the webhook.
 func TestNewPodsAreHeld(t *testing.T) {
 	namespaces := map[string]string{enforce: namespace(t, enforce), warn: namespace(t, warn), "off": namespace(t, "")}
@@ -52,6 +60,9 @@ func TestNewPodsAreHeld(t *testing.T) {
 		}, true, grace},
 		"bound from the start":        {func(p *v1.Pod) { p.Spec.Volumes, p.Spec.NodeName = claims, ownNode }, true, grace},
 		"with a claim, without grace": {func(p *v1.Pod) { p.Spec.Volumes = claims; bornWithoutGrace(p) }, true, 1},
+		"of a StatefulSet":            {controlledBy("StatefulSet", true), true, grace},
+		"owned by a StatefulSet":      {controlledBy("StatefulSet", false), false, grace},
+		"of a ReplicaSet":             {controlledBy("ReplicaSet", true), false, grace},
 		"without a volume":            {func(*v1.Pod) {}, false, grace},
 		"with other volumes":          {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "e"}} }, false, grace},
 		"without volumes, nor grace":  {bornWithoutGrace, false, 1},

@@ -65,8 +65,11 @@ const (
 	overdueAfter = time.Minute
 )
 
-// wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.
-func wanted(p Pod) bool { return len(p.Claims) > 0 && !p.Mirror }
+// wanted reports whether the pod is one that is to be held: it has a claim, or a StatefulSet gives its name to the next
+// pod, and it is not a copy of a static pod.
+func wanted(p Pod) bool {
+	return (len(p.Claims) > 0 || p.OwnerKind == objects.StatefulSet) && !p.Mirror
+}
 
 func (r Rules) unmountGrace() time.Duration {
 	if r.UnmountGrace == 0 {

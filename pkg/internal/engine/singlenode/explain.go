@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -208,7 +209,7 @@ func (u User) advice(waits Pod) string {
 	case waits.OwnerKind == "ReplicaSet":
 		return " A Deployment needs the strategy Recreate, or maxSurge: 0: otherwise it waits for the new pod before it " +
 			"deletes the old one."
-	case waits.OwnerKind == "StatefulSet":
+	case waits.OwnerKind == objects.StatefulSet:
 		return ""
 	}
 	return " A pod that is to use the claim beside it, such as that of a backup, waits until it ends."
