@@ -110,7 +110,6 @@ func (n *Node) kubeletArgs(port int) []string {
 		"--kubeconfig=" + n.file("kubeconfig"),
 		"--root-dir=" + rootDir,
 		"--hostname-override=" + n.name,
-		"--boot-id-file=" + n.file("boot_id"),
 		"--v=2",
 	}
 	if n.pool.options.PodNetwork {

@@ -92,13 +92,14 @@ func (n *Node) boot(ctx context.Context) error {
 
 // machineScript is the first process of a node. It mounts what a machine has of its own, and reaps: /run as empty as
 // after each boot, and directories that programs write to whatever their flags say. The kubelet finds the kernel set as
-// it wants it, or would set that of this machine.
+// it wants it, or would set that of this machine. It reads the node's own boot ID where Linux has it.
 const machineScript = `set -e
 node="$0"
 for dir in /run /var/lib /var/log; do mount -t tmpfs node $dir; done
 mkdir /var/lib/containerd && mount --bind "$node/containerd" /var/lib/containerd
 if [ -n "$1" ]; then mkdir "$1" && mount --bind "$node/kubelet" "$1"; fi
 cd "$node/sysctl" && find . -type f | while read -r key; do mount --bind "$key" "/proc/sys/$key"; done
+mount --bind "$node/boot_id" /proc/sys/kernel/random/boot_id
 cd /
 echo booted
 while :; do sleep 3600 & wait; done`
