@@ -179,8 +179,8 @@ func anyOf(s *v1.PodStatus, is func(v1.ContainerStatus) bool) bool {
 
 // reported returns Pod.Reported.
 //
-// A kubelet whose runtime does not know a container, because it is that of another machine under the name of the node or
-// its state was wiped, reports an end all the same: ContainerStatusUnknown (TerminatePod in pkg/kubelet/status), and
+// A kubelet whose runtime does not know a container, because it is that of another machine under the name of the node
+// or its state was wiped, reports an end all the same: ContainerStatusUnknown (TerminatePod in pkg/kubelet/status), and
 // before that the state waiting. So it does of a container that it never started, such as one whose image is missing.
 // Only the latter has no trace of an earlier run, which a kubelet copies from the status before
 // (convertToAPIContainerStatuses in pkg/kubelet). A kubelet that refuses a pod drops the statuses with that trace, and
@@ -247,8 +247,8 @@ func (p Pod) kubeletSays() bool {
 	return p.ContainersReadyEnded
 }
 
-// Ending reports whether the kubelet has seen the deletion of the pod, and a container ran when it last said so. Only of
-// a kubelet that tracks generations is that known.
+// Ending reports whether the kubelet has seen the deletion of the pod, and a container ran when it last said so. Only
+// of a kubelet that tracks generations is that known.
 func (p Pod) Ending() bool {
 	return p.Terminating && p.Running && p.ObservedGeneration != 0 && p.ObservedGeneration == p.Generation
 }

@@ -58,7 +58,7 @@ func waitingStatus(name string) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
 }
 
-// lost is the status of a container that the kubelet's runtime does not know; before: what it copied of the status before.
+// lost is the status of a container that the kubelet's runtime does not know; before: what it copied from before.
 func lost(before v1.ContainerStatus) v1.ContainerStatus {
 	before.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: statusUnknown, ExitCode: 137}}
 	return before
@@ -201,7 +201,7 @@ func TestOfSet(t *testing.T) {
 		want  bool
 	}{
 		"its controller":     {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: &yes}, true},
-		"of another group":   {metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "StatefulSet", Controller: &yes}, true},
+		"of another group":   {metav1.OwnerReference{APIVersion: "a.com/v1", Kind: "StatefulSet", Controller: &yes}, true},
 		"an owner alone":     {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: &no}, false},
 		"another controller": {metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Controller: &yes}, false},
 	} {

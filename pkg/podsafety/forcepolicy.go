@@ -26,8 +26,8 @@ const (
 	forcePolicyEvery = 10 * time.Second
 )
 
-// refusesForce reads whether the API server refuses force deletions that are not confirmed. That one of the objects does
-// not exist is an error, too: the answer is the same.
+// refusesForce reads whether the API server refuses force deletions that are not confirmed. That one of the objects
+// does not exist is an error, too: the answer is the same.
 func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -42,9 +42,10 @@ func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
 	return refuses(policy, binding), nil
 }
 
-// refuses reports whether a policy, by a binding, refuses force deletions in namespaces that enforce pod safety. It knows
-// the two in the form in which they are shipped.
-func refuses(policy *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+// refuses reports whether a policy, by a binding, refuses force deletions in namespaces that enforce pod safety. It
+// knows the two in the form in which they are shipped.
+func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
+	binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 	knows := func(c admissionv1.MatchCondition) bool { return c.Name == mountCondition }
 	fails := policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy == admissionv1.Fail
 	if !fails || !slices.ContainsFunc(policy.Spec.MatchConditions, knows) || len(policy.Spec.Validations) == 0 ||

@@ -15,18 +15,18 @@
 //
 // What a person has said is excused for the pod of which it was said, and for no other: a confirmation with its UID;
 // the taint out-of-service, if the live read found it on a node that was not Ready; the end of a Node, if its kubelet
-// was cut off at a moment since and had not begun to end the pod. From there on the person answers for its processes. A Node that is deleted while its
-// kubelet works all the time is no excuse.
+// was cut off at a moment since and had not begun to end the pod. From there on the person answers for its processes. A
+// Node that is deleted while its kubelet works all the time is no excuse.
 //
 // # What is taken for granted
 //
-// A kubelet that is not cut off acts within the times that are waited for: it sees that a pod has no grace within 40 s,
-// renews its Lease in less, and unmounts within 30 s. One that does not track generations also ends the pod within 40 s.
-// The pod garbage collector can set the grace of a pod to 0 between its end and its unmount; that the pod is released
-// before the unmount then is the guess that the documentation names. So is a release after 30 s while the watch shows a
-// node as Ready that is cut off. A world in which force deletions are not confirmed is one where volume-guard knows no
-// policy that refuses them. volume-guard creates a lock within the six minutes until a volume is detached by force. A
-// machine whose name another one takes had reported the containers that it started.
+// A kubelet that is not cut off acts within the times that are waited for: it sees that a pod has no grace within 40
+// s, renews its Lease in less, and unmounts within 30 s. One that does not track generations also ends the pod within
+// 40 s. The pod garbage collector can set the grace of a pod to 0 between its end and its unmount; that the pod is
+// released before the unmount then is the guess that the documentation names. So is a release after 30 s while the
+// watch shows a node as Ready that is cut off. A world in which force deletions are not confirmed is one where
+// volume-guard knows no policy that refuses them. volume-guard creates a lock within the six minutes until a volume
+// is detached by force. A machine whose name another one takes had reported the containers that it started.
 //
 // Every world holds these constant. Faults and administrators come to the first node alone, for the second is where
 // replacements run. Live reads do not become too old, which only lets more happen. Calls are carried out at once; that

@@ -219,10 +219,12 @@ func (k *worker) time(s *state, i, slot int) {
 	}
 	node, seen := s.nodes[p.node-1], l.sights[slot]
 	// A kubelet that works unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
-	// duration of its Lease; one that does not track generations also ends it. It renews the Lease as long as there is one.
+	// duration of its Lease; one that does not track generations also ends it. It renews the Lease as long as there is
+	// one.
 	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
-	k.Can(seen.graceZero == young && (!node.connected() || p.deleted && (!p.runs || !k.Older)), move{forceGraceEnds, i, slot},
+	heard := p.deleted && (!p.runs || !k.Older)
+	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
 	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })

@@ -107,8 +107,8 @@ func byPod(f Facts, now time.Time) Decision {
 	return overdueIn(ReasonProcessesMayRun, ReasonEndOverdue, rest(pod.GraceEnds, overdueAfter, now))
 }
 
-// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. While the node
-// is not Ready no kubelet unmounts them, so that time shows nothing.
+// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. While the
+// node is not Ready no kubelet unmounts them, so that time shows nothing.
 func finished(f Facts, now time.Time) Decision {
 	switch {
 	case !f.NodeSeen.ready():
@@ -185,10 +185,17 @@ func byNodeObject(f Facts, now time.Time) Decision {
 		return wait(ReasonProcessesMayRun)
 	case node.Found:
 		return wait(ReasonNodeUnreachable)
+	}
+	return byGoneNode(f, now)
+}
+
+// byGoneNode looks for evidence where the Node does not exist.
+func byGoneNode(f Facts, now time.Time) Decision {
+	switch {
 	case f.Pod.Ending():
 		// A kubelet whose Node is gone cannot renew its Lease, however well it works: the garbage collector removes the
-		// Lease with its owner, and a Lease is not created without a Node (ensureLease in component-helpers/apimachinery/lease).
-		// It may be waiting for a process that does not end.
+		// Lease with its owner, and a Lease is not created without a Node (ensureLease in
+		// component-helpers/apimachinery/lease). It may be waiting for a process that does not end.
 		return wait(ReasonNodeGoneDuringEnd)
 	case !f.after(f.Lease.Read, now):
 		return step(ReadLease, ReasonNodeRecentlyGone)

@@ -169,12 +169,15 @@ func TestDecide(t *testing.T) {
 		"the node is read after the pod": {facts(seen(NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
 		"the Lease is read after that":   {facts(pod(unseen), live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
 		"the Lease was seen for less than its duration": {
-			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone, time.Second},
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone,
+			time.Second},
 		"the Lease is another one": {
 			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
 			Wait, ReasonNodeRecentlyGone, long},
-		"the node is gone":                {facts(pod(unseen), live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
-		"the node and its Lease are gone": {facts(pod(unseen), live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node is gone": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node and its Lease are gone": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
 		"a kubelet that is not cut off gets its time": {
 			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
 			Wait, ReasonNodeRecentlyGone, time.Second},

@@ -85,7 +85,8 @@ func podHold(t *testing.T) *picture.Sequence {
 	runs(&running)
 	running.Held = false
 	drawn.Section("A pod is made")
-	s := told{f: Facts{Mode: ModeEnforce, ForceRefusedSince: now(), Pod: running, NodeSeen: NodeReady}, drawn: drawn, node: ready()}
+	s := told{f: Facts{Mode: ModeEnforce, ForceRefusedSince: now(), Pod: running, NodeSeen: NodeReady}, drawn: drawn,
+		node: ready()}
 	s.happens(people, "create pod db-0")
 	held := s
 

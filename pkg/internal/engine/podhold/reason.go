@@ -87,12 +87,13 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonWaitsForUnmount, Severity: reasons.Counted,
 		Sentence: "The processes of the pod have ended, and its volumes may still be mounted."},
 	{Reason: ReasonUnmountOverdue, Severity: reasons.Warning,
-		Sentence: "The processes of the pod ended more than a minute ago, and nothing shows that its volumes are unmounted. " +
-			"The logs of the kubelet and of the driver's node plugin say why. A reboot of the node unmounts them."},
+		Sentence: "The processes of the pod ended more than a minute ago, and nothing shows that its volumes are " +
+			"unmounted. The logs of the kubelet and of the driver's node plugin say why. A reboot of the node unmounts them."},
 	{Reason: ReasonNodeUnreachable, Severity: reasons.Warning,
-		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. The pod is released when " +
-			"the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, or, unless its kubelet was " +
-			"ending it, when its Node object is deleted. If you know that the processes cannot run: kubectl reclaim delete-pod."},
+		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. " +
+			"The pod is released when the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, " +
+			"or, unless its kubelet was ending it, when its Node object is deleted. If you know that the processes cannot " +
+			"run: kubectl reclaim delete-pod."},
 	{Reason: ReasonNodeRecentlyGone, Severity: reasons.Normal,
 		Sentence: "The Node of the pod does not exist, and its kubelet has had too little time to show that it runs."},
 	{Reason: ReasonNodeGoneDuringEnd, Severity: reasons.Warning,
