@@ -107,19 +107,23 @@ type setChanges struct{ *observer }
 
 func (o setChanges) Added(now *retention.Set) {
 	o.index.set(nil, now)
+	o.deleted.lives(now)
 	o.concernSet(nil, now)
 }
 
 func (o setChanges) Updated(before, now *retention.Set) {
 	o.index.set(before, now)
 	if before.UID != now.UID {
+		o.deleted.add(*before, false, o.clock.Now())
 		o.forgetSet(before)
 	}
+	o.deleted.lives(now)
 	o.concernSet(before, now)
 }
 
-func (o setChanges) Deleted(last *retention.Set, _ bool) {
+func (o setChanges) Deleted(last *retention.Set, final bool) {
 	o.index.set(last, nil)
+	o.deleted.add(*last, final, o.clock.Now())
 	o.forgetSet(last)
 	o.concernSet(last, nil)
 }

@@ -25,7 +25,8 @@ func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
 	w.live, w.pods, w.sets = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.Pod{}, map[string]*appsv1.StatefulSet{}
 	w.settle()
 	x, known := w.observer.index, w.observer.tracker
-	if len(known.Claims)+len(known.Sets)+len(x.sets)+len(x.claims)+len(x.users)+len(w.observer.changes) > 0 {
+	left := len(w.observer.changes) + len(w.observer.deleted.last) + len(w.observer.deleted.orphan)
+	if len(known.Claims)+len(known.Sets)+len(x.sets)+len(x.claims)+len(x.users)+left > 0 {
 		t.Errorf("left: %v, %v, %v, %v, %v", known.Claims, known.Sets, x.sets, x.claims, x.users)
 	}
 	if claims, sets := w.claimReports.Waiting(), w.setReports.Waiting(); len(claims)+len(sets) > 0 {

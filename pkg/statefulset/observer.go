@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ type observer struct {
 	pods   lister[*retention.Pod]
 	claims lister[*claim]
 	index  *index
+	// deleted are sets of which claims may be left.
+	deleted *deletedSets
 
 	mu sync.Mutex
 	// tracker and changes are guarded by mu. changes has when a set, or what belongs to it, has changed last, until the
@@ -50,8 +53,8 @@ type observer struct {
 }
 
 func newObserver(rules retention.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
-	return &observer{rules: rules, clock: clock, wake: wake, index: newIndex(), tracker: retention.NewTracker(),
-		changes: map[string]time.Time{}}
+	return &observer{rules: rules, clock: clock, wake: wake, index: newIndex(), deleted: newDeletedSets(),
+		tracker: retention.NewTracker(), changes: map[string]time.Time{}}
 }
 
 // follow makes the caches, which do not run yet.
@@ -74,16 +77,15 @@ func (o *observer) observe(key string) (retention.Facts, bool) {
 	base, ordinal, _ := retention.SplitClaimName(c.name)
 	f.Ordinal = ordinal
 	f.SetName, f.Shared = o.setOf(f.Claim, base)
-	if f.SetName == "" {
+	f.Last, _ = o.deleted.of(c.namespace, base, o.clock.Now())
+	if f.SetName = cmp.Or(f.SetName, f.Last.Name); f.SetName == "" {
 		return f, true
 	}
 	s, found := o.sets.Get(keyOf(c.namespace, f.SetName))
-	f.SetSeen = seen(found)
-	if !found {
-		return f, true
+	if f.SetSeen = seen(found); found {
+		f.Set = *s
 	}
-	f.Set = *s
-	own := s.PodName(ordinal)
+	own := retention.Set{Name: f.SetName}.PodName(ordinal)
 	p, found := o.pods.Get(keyOf(c.namespace, own))
 	if f.PodSeen = seen(found); found {
 		f.Pod = *p
@@ -238,12 +240,12 @@ func matters(s *retention.Set) bool {
 }
 
 // concerned reports whether there may be something to do about a claim: it is marked, or a set with a policy gives it
-// its name. Most claims are neither.
+// its name, or gave it that until it was deleted. Most claims are none of these.
 func (o *observer) concerned(c *claim) bool {
-	if c.marked() {
+	base, _, _ := retention.SplitClaimName(c.name)
+	if _, left := o.deleted.of(c.namespace, base, o.clock.Now()); left || c.marked() {
 		return true
 	}
-	base, _, _ := retention.SplitClaimName(c.name)
 	return slices.ContainsFunc(o.setsWith(c.namespace, base), func(s *retention.Set) bool { return !s.Policy.Keeps() })
 }
 

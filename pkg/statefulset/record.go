@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -38,6 +39,8 @@ type claim struct {
 	protected                bool
 	hold                     bool
 	bound                    bool
+	// created is the Unix time at which kube-controller-manager created it, 0 for a claim that others have created.
+	created uint32
 	// more is the rest, nil for a claim that has neither a mark nor owners.
 	more *claimMore
 }
@@ -60,6 +63,9 @@ func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, version: o.ResourceVersion, uid: o.UID,
 		terminating: all.Terminating, protected: all.Protected, hold: all.Hold, bound: all.Bound,
 	}
+	if !all.ByController.IsZero() {
+		c.created = uint32(all.ByController.Unix())
+	}
 	if all.Marked || len(all.Owners) > 0 {
 		c.more = &claimMore{marked: all.Marked, mark: all.Mark, owners: all.Owners}
 	}
@@ -74,6 +80,9 @@ func (c *claim) marked() bool { return c.more != nil && c.more.marked }
 func (c *claim) facts() retention.Claim {
 	f := retention.Claim{Namespace: c.namespace, Name: c.name, UID: c.uid, ResourceVersion: c.version,
 		Terminating: c.terminating, Protected: c.protected, Hold: c.hold, Bound: c.bound}
+	if c.created > 0 {
+		f.ByController = time.Unix(int64(c.created), 0)
+	}
 	if c.more != nil {
 		f.Marked, f.Mark, f.Owners = c.more.marked, c.more.mark, c.more.owners
 	}

@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
@@ -33,7 +31,7 @@ func SetOf(o *appsv1.StatefulSet) Set {
 		s.Labels = maps.Clone(o.Spec.Selector.MatchLabels)
 	}
 	for _, entry := range o.ManagedFields {
-		if entry.Time != nil && entry.Time.After(s.Scaled) && owns(entry, "f:spec", "f:replicas") {
+		if entry.Time != nil && entry.Time.After(s.Scaled) && retention.Wrote(entry, "f:spec", "f:replicas") {
 			s.Scaled = entry.Time.Time
 		}
 	}
@@ -48,9 +46,6 @@ type Claim struct {
 	Class   string
 	Labels  map[string]string
 	Created time.Time
-	// ByController: kube-controller-manager created it, which does so for StatefulSets and for ephemeral volumes of pods.
-	// The latter are owned by their pod.
-	ByController bool
 	// UnusedSince is since when no pod uses the claim, by its condition Unused; zero where the API server has none.
 	UnusedSince time.Time
 }
@@ -72,28 +67,7 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 			c.UnusedSince = condition.LastTransitionTime.Time
 		}
 	}
-	c.ByController = slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == controllerManager && owns(entry, "f:spec", "f:resources")
-	})
 	return c
-}
-
-// controllerManager is the field manager of what kube-controller-manager writes.
-const controllerManager = "kube-controller-manager"
-
-// owns reports whether a field manager has written the field.
-func owns(entry metav1.ManagedFieldsEntry, path ...string) bool {
-	var fields map[string]json.RawMessage
-	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-		return false
-	}
-	for _, name := range path {
-		below, found := fields[name]
-		if fields = nil; !found || json.Unmarshal(below, &fields) != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // Facts is what was read of the claims of a namespace, or of all. The zero value of each field is not known.

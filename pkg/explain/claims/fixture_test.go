@@ -21,6 +21,9 @@ import (
 )
 
 const (
+	// controllerManager is the field manager of kube-controller-manager.
+	controllerManager = "kube-controller-manager"
+
 	driver  = "disk.csi.example.com"
 	deletes = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	retains = appsv1.RetainPersistentVolumeClaimRetentionPolicyType

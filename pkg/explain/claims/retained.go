@@ -137,7 +137,7 @@ const reasonSetGone = string(retention.ReasonSetGone)
 
 // evidenceOf returns what shows that a set of which it has the name created the claim. likely: it is no proof.
 func evidenceOf(c Claim, f retention.Facts, set Set) (evidence string, likely bool) {
-	created := c.ByController && !ownedByPod(c)
+	created := !c.ByController.IsZero() && !ownedByPod(c)
 	switch {
 	case c.OwnMark() && c.Mark.Set == set.Name && c.Mark.UID == set.UID && c.Mark.Ordinal == f.Ordinal:
 		return "its annotation " + retention.MarkAnnotation + " names the set", false
@@ -159,7 +159,7 @@ func evidenceOfGone(c Claim) string {
 	case c.OwnMark():
 		return fmt.Sprintf("its annotation %s names StatefulSet %s, UID %s", retention.MarkAnnotation, c.Mark.Set,
 			c.Mark.UID)
-	case c.ByController && !ownedByPod(c) && numbered:
+	case !c.ByController.IsZero() && !ownedByPod(c) && numbered:
 		return "kube-controller-manager created it, as it does for StatefulSets, and none has a template with its name"
 	}
 	return ""

@@ -122,6 +122,15 @@ func TestRetained(t *testing.T) {
 		"the set is gone": {func(env *environment) { env.set, env.pods = nil, nil },
 			[]string{"data-db-0  gone", "data-db-1  gone", "data-db-2  gone"},
 			[]string{`"reason":"SetGone"`, "none has a template with its name"}},
+		"the set was deleted before it owned the claim, of which there is nothing but its name": {func(env *environment) {
+			env.policy(deletes, retains)
+			env.set, env.pods, env.pvs = nil, nil, nil
+			env.claims = env.claims[:1]
+			c := env.claims[0]
+			c.Labels, c.Annotations, c.Finalizers, c.CreationTimestamp = nil, nil, nil, ago(time.Second)
+			c.Spec.VolumeName, c.Status = "", v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
+		}, []string{"data-db-0  gone"}, []string{`"reason":"SetGone"`, "kubectl delete pvc data-db-0 -n shop",
+			"kube-controller-manager created it, as it does for StatefulSets", `"likely":0`}},
 		"the set is gone, its pods are not": {func(env *environment) { env.set = nil }, nil, nil},
 		"the set is gone, by marks": {func(env *environment) {
 			env.set, env.pods = nil, nil

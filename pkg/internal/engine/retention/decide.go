@@ -56,10 +56,15 @@ func removing(f Facts) Decision {
 }
 
 // withoutSet handles a claim that no set has. Garbage collection deletes one that the set owned, or a pod that goes
-// with the set. A pod that was orphaned stays, and so does its claim.
+// with the set. A pod that was orphaned stays, and so does its claim. One that the set was to own, and did not, is
+// reported and stays: nothing proves that no pod had it.
 func withoutSet(f Facts, now time.Time) Decision {
 	owner := f.addedPod()
 	switch {
+	case f.leftBehind() && f.settlingLeft(now) > 0:
+		return Decision{Reason: ReasonNotManaged, After: f.settlingLeft(now)}
+	case f.leftBehind():
+		return wait(ReasonOwnerReferenceMissing)
 	case f.Claim.Mark == (Mark{}):
 		return wait(ReasonNotManaged)
 	case f.owns(f.Claim.Mark.UID):

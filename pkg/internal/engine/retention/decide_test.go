@@ -233,6 +233,36 @@ func TestDecideOnAClaimWithoutItsSet(t *testing.T) {
 	})
 }
 
+// Kubernetes creates claims, and makes the set their owner in a later sync. A set that is deleted between the two
+// leaves them behind.
+func TestDecideOnAClaimThatIsLeftBehind(t *testing.T) {
+	since := func(d time.Duration) func(*Facts) { return func(f *Facts) { f.Sight.LeftSince = ago(d) } }
+	checkDecisions(t, map[string]decision{
+		"it has just been seen":         {facts(left), Wait, ReasonNotManaged, Settling},
+		"it is not reported yet":        {facts(left, since(Settling-time.Second)), Wait, ReasonNotManaged, time.Second},
+		"it stays":                      {facts(left, leftLongAgo), Wait, ReasonOwnerReferenceMissing, 0},
+		"all was read":                  {facts(left, leftLongAgo, allRead), Wait, ReasonOwnerReferenceMissing, 0},
+		"its pod is there":              {facts(left, leftLongAgo, podUnknown), Wait, ReasonNotManaged, 0},
+		"it is held":                    {facts(left, leftLongAgo, held), Wait, ReasonNotManaged, 0},
+		"it is terminating":             {facts(left, leftLongAgo, terminatingClaim), Wait, ReasonClaimTerminating, 0},
+		"volume-guard is uninstalled":   {facts(left, leftLongAgo, uninstalled), Wait, ReasonUninstalled, 0},
+		"the set is not known":          {facts(left, leftLongAgo, setUnknown), Wait, ReasonNotManaged, 0},
+		"a set that is not remembered":  {facts(left, leftLongAgo, forgotten), Wait, ReasonNotManaged, 0},
+		"a new set gives it the name":   {facts(left, leftLongAgo, again), Wait, ReasonInRange, 0},
+		"the new set is scaled to less": {facts(left, leftLongAgo, again, scaledDown), Wait, ReasonNeverUsed, 0},
+	})
+	if got, want := facts(left).Detail(ReasonOwnerReferenceMissing),
+		"It is ordinal 1 of StatefulSet db, which had the UID set."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func forgotten(f *Facts) { f.Last = Set{} }
+func again(f *Facts) {
+	f.SetSeen, f.Set = Found, facts().Set
+	f.Set.UID = "set2"
+}
+
 func TestDecideOnAChange(t *testing.T) {
 	condemnedPod := both(annotated, scaledDown)
 	checkDecisions(t, map[string]decision{

@@ -25,6 +25,9 @@ type Facts struct {
 	SetRead session.Read
 	// Shared: templates of more than one set give the claim's name.
 	Shared bool
+	// Last is the last state of a set that gave the claim its name, and that the watch has shown to be deleted; the zero
+	// value: none is remembered.
+	Last Set
 
 	// PodSeen and Pod are the same for the pod that has the name of the set's pod of the ordinal.
 	PodSeen Seen
@@ -52,6 +55,9 @@ type Rules struct {
 const (
 	// DefaultGrace is the default of Rules.Grace.
 	DefaultGrace = time.Minute
+	// Settling is how long a claim is left behind by a set that was deleted before that is reported: the StatefulSet
+	// controller may still make the set its owner, and garbage collection then deletes it.
+	Settling = 30 * time.Second
 	// maxAdditions is how often a mark or an owner reference is added to one claim from which others remove it.
 	maxAdditions = 3
 )
@@ -72,6 +78,8 @@ const (
 type Sight struct {
 	// CondemnedSince is since when the claim has been condemned, without a pod, and without anything that keeps it.
 	CondemnedSince time.Time
+	// LeftSince is since when the claim has been left behind by a set that was deleted.
+	LeftSince time.Time
 	// Added is the mark and the owners that this process has given the claim last, and Additions how often in a row.
 	Added     string
 	Additions int
@@ -85,6 +93,14 @@ func (f Facts) grace() time.Duration {
 		return DefaultGrace
 	}
 	return f.Rules.Grace
+}
+
+// settlingLeft returns how long it takes until a claim that is left behind is reported.
+func (f Facts) settlingLeft(now time.Time) time.Duration {
+	if f.Sight.LeftSince.IsZero() {
+		return Settling
+	}
+	return Settling - now.Sub(f.Sight.LeftSince)
 }
 
 // graceLeft returns how long the claim is kept yet.
@@ -127,4 +143,19 @@ func (f Facts) Condemned() bool {
 // abandoned reports whether the claim is condemned, known to have no pod, and kept by nothing but the grace period.
 func (f Facts) abandoned() bool {
 	return f.Claim.UID != "" && !f.Claim.Terminating && f.Condemned() && f.PodSeen == Absent && f.keeper() == ""
+}
+
+// leftBehind reports whether Kubernetes has created the claim for a set that takes its claims along, which was deleted
+// before the claim had it as an owner. No pod uses the claim, and no other set gives it its name.
+func (f Facts) leftBehind() bool {
+	return f.Last.UID != "" && f.Last.Gives(f.Claim.Name, f.Ordinal) && f.Last.TakesClaims() && f.madeFor(f.Last) &&
+		f.SetSeen != Unknown && !f.given() && f.PodSeen == Absent && f.OtherPod == ""
+}
+
+// madeFor reports whether kube-controller-manager created the claim in the life of this set, and nothing but the name
+// says whose it is: without owner or mark, and kept by nothing.
+func (f Facts) madeFor(s Set) bool {
+	c := f.Claim
+	return c.UID != "" && !c.ByController.IsZero() && !c.ByController.Before(s.Created) && len(c.Owners) == 0 &&
+		!c.Marked && !c.Hold && !c.Terminating
 }

@@ -87,6 +87,16 @@ func podRead(f *Facts)          { f.PodRead = read(2) }
 func setRead(f *Facts)          { f.SetRead = read(3) }
 func allRead(f *Facts)          { both(claimRead, podRead, setRead)(f) }
 func abandonedLongAgo(f *Facts) { f.Sight.CondemnedSince = ago(DefaultGrace) }
+
+// left has the set be deleted, which the watch has shown, and the claim be as Kubernetes created it.
+func left(f *Facts) {
+	f.Last = f.Set
+	f.Last.Policy, f.Last.Created = Policy{WhenDeleted: Delete}, ago(time.Hour)
+	f.Claim.ByController = ago(time.Hour)
+	both(setAbsent, podAbsent, unmarked)(f)
+}
+
+func leftLongAgo(f *Facts) { f.Sight.LeftSince = ago(Settling) }
 func grace(d time.Duration) func(*Facts) {
 	return func(f *Facts) { f.Set.Grace, f.Set.GraceGiven = d, true }
 }

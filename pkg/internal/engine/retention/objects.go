@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,6 +28,8 @@ const (
 	HoldAnnotation = volume.HoldAnnotation
 	// protection keeps a claim while a pod uses it (pvcprotection of Kubernetes).
 	protection = "kubernetes.io/pvc-protection"
+	// controllerManager is the field manager of what kube-controller-manager writes.
+	controllerManager = "kube-controller-manager"
 	// maxInvalid is how long Set.Invalid is at most, in bytes: an annotation may have 256 KiB.
 	maxInvalid = 300
 )
@@ -35,9 +38,12 @@ const (
 type Set struct {
 	Namespace, Name string
 	UID             types.UID
+	Created         time.Time
 	Terminating     bool
-	Policy          Policy
-	Source          Source
+	// Orphans: it is being deleted without its dependents (kubectl delete --cascade=orphan).
+	Orphans bool
+	Policy  Policy
+	Source  Source
 	// Invalid is what is wrong with an annotation, empty for nothing.
 	Invalid string
 	// Ignored: the set has PolicyAnnotation, which says something else than the field.
@@ -60,7 +66,8 @@ type Set struct {
 // SetOf reads what is needed of a StatefulSet, without keeping a reference to it.
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Terminating: o.DeletionTimestamp != nil, Replicas: 1,
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Created: o.CreationTimestamp.Time, Replicas: 1,
+		Terminating: o.DeletionTimestamp != nil, Orphans: slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents),
 		Parallel: o.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
 		MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
 	}
@@ -85,6 +92,12 @@ func SetOf(o *appsv1.StatefulSet) Set {
 	}
 	_, s.Woken = o.Annotations[WokenAnnotation]
 	return s
+}
+
+// TakesClaims reports whether the claims of the set go with it when it is deleted.
+func (s Set) TakesClaims() bool {
+	valid := s.Invalid == "" || s.Source == SourceField
+	return s.Policy.WhenDeleted == Delete && valid && !s.Orphans
 }
 
 // InRange reports whether the set is to have a pod of this ordinal.
@@ -175,6 +188,9 @@ type Claim struct {
 	Mark   Mark
 	Marked bool
 	Owners []metav1.OwnerReference
+	// ByController is when kube-controller-manager created it, which does so for StatefulSets and for ephemeral volumes
+	// of pods, which own theirs. It is zero for a claim that others have created, or for which nothing shows who did.
+	ByController time.Time
 	// Volume is the name of the PV that it is bound to, and Bound whether it is.
 	Volume string
 	Bound  bool
@@ -194,7 +210,27 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	value, c.Marked = o.Annotations[MarkAnnotation]
 	c.Mark = ParseMark(value)
 	_, c.Hold = o.Annotations[HoldAnnotation]
+	if slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == controllerManager && Wrote(entry, "f:spec", "f:resources")
+	}) {
+		c.ByController = o.CreationTimestamp.Time
+	}
 	return c
+}
+
+// Wrote reports whether a field manager has written the field.
+func Wrote(entry metav1.ManagedFieldsEntry, path ...string) bool {
+	var fields map[string]json.RawMessage
+	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+		return false
+	}
+	for _, name := range path {
+		below, found := fields[name]
+		if fields = nil; !found || json.Unmarshal(below, &fields) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // OwnMark reports whether the mark is of this very claim.

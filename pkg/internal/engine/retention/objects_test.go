@@ -22,7 +22,8 @@ func TestSetOf(t *testing.T) {
 		t.Errorf("an empty set: %+v", s)
 	}
 	o.Namespace, o.Name, o.UID = "ns", "db", "set"
-	o.DeletionTimestamp = &metav1.Time{}
+	o.DeletionTimestamp, o.CreationTimestamp = &metav1.Time{}, metav1.NewTime(now())
+	o.Finalizers = []string{"other", "orphan"}
 	o.Annotations = map[string]string{WokenAnnotation: ""}
 	o.Spec = appsv1.StatefulSetSpec{
 		Replicas: pointer[int32](3), Ordinals: &appsv1.StatefulSetOrdinals{Start: 5}, MinReadySeconds: 7,
@@ -31,8 +32,8 @@ func TestSetOf(t *testing.T) {
 	}
 	o.Spec.VolumeClaimTemplates[0].Name, o.Spec.VolumeClaimTemplates[1].Name = "data", "logs"
 	want := Set{
-		Namespace: "ns", Name: "db", UID: "set", Terminating: true, Start: 5, Replicas: 3, MinReady: 7 * time.Second,
-		Parallel: true, Templates: []string{"data", "logs"}, Woken: true,
+		Namespace: "ns", Name: "db", UID: "set", Created: now(), Terminating: true, Orphans: true, Start: 5, Replicas: 3,
+		MinReady: 7 * time.Second, Parallel: true, Templates: []string{"data", "logs"}, Woken: true,
 	}
 	if s := SetOf(o); !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, want %+v", s, want)
@@ -67,6 +68,31 @@ func TestClaimOf(t *testing.T) {
 	o.Annotations = map[string]string{MarkAnnotation: ""}
 	if c := ClaimOf(o); !c.Marked || c.Mark != (Mark{}) || c.Hold {
 		t.Errorf("a mark that cannot be read: %+v", c)
+	}
+}
+
+// Of a claim that others have created, for example a backup tool, nothing says that a set has it.
+func TestWhoCreatedAClaim(t *testing.T) {
+	created := `{"f:metadata":{"f:labels":{}},"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{}}}}`
+	bound := `{"f:spec":{"f:volumeName":{}}}`
+	for name, c := range map[string]struct {
+		manager, fields string
+		want            time.Time
+	}{
+		"Kubernetes":                    {"kube-controller-manager", created, now()},
+		"a person":                      {"kubectl-create", created, time.Time{}},
+		"a person, bound by Kubernetes": {"kube-controller-manager", bound, time.Time{}},
+		"fields that cannot be read":    {"kube-controller-manager", "x", time.Time{}},
+		"no fields":                     {"kube-controller-manager", "", time.Time{}},
+	} {
+		o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now())}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other"}, {Manager: c.manager}}
+		if c.fields != "" {
+			o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(c.fields)
+		}
+		if got := ClaimOf(o).ByController; !got.Equal(c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
 }
 

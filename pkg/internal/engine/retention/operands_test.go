@@ -1,6 +1,9 @@
 package retention
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // Each operand of a condition counts by itself.
 
@@ -41,6 +44,32 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"the claim": func(f *Facts) { f.Claim.UID = "" }, "it stays": terminatingClaim, "it is condemned": markRetain,
 			"no pod": podUnknown, "nothing keeps it": held,
 		}},
+		"the claim is left behind": {Facts.leftBehind, facts(left), map[string]func(*Facts){
+			"the set that was deleted": func(f *Facts) { f.Last.UID = "" },
+			"its template":             func(f *Facts) { f.Last.Templates = []string{"logs"} },
+			"the ordinal":              func(f *Facts) { f.Ordinal = 2 },
+			"the policy":               func(f *Facts) { f.Last.Policy = Policy{WhenScaled: Delete} },
+			"not orphaned":             func(f *Facts) { f.Last.Orphans = true },
+			"a valid annotation":       func(f *Facts) { f.Last.Source, f.Last.Invalid = SourceAnnotation, "wrong" },
+			"the claim":                func(f *Facts) { f.Claim.UID = "" },
+			"who created it":           func(f *Facts) { f.Claim.ByController = time.Time{} },
+			"it is not older":          func(f *Facts) { f.Claim.ByController = f.Last.Created.Add(-time.Second) },
+			"no owner":                 owned(foreignRef()),
+			"no mark":                  func(f *Facts) { f.Claim.Marked = true },
+			"no hold":                  held,
+			"it stays":                 terminatingClaim,
+			"the set is known":         setUnknown,
+			"no set gives the name":    func(f *Facts) { f.SetSeen, f.Set = Found, facts().Set },
+			"the pod is known":         podUnknown,
+			"no pod":                   func(f *Facts) { f.PodSeen, f.Pod = Found, facts(podForeign).Pod },
+			"no other pod":             otherPod,
+		}},
+		"an annotation is not valid, and the field is": {Facts.leftBehind, facts(left, func(f *Facts) {
+			f.Last.Invalid = "wrong"
+		}), nil},
+		"another set of the name": {Facts.leftBehind, facts(left, func(f *Facts) {
+			f.SetSeen, f.Set = Found, facts(otherTemplates).Set
+		}), nil},
 		"a pod of the set uses the claim": {Facts.usedBySet, facts(), map[string]func(*Facts){
 			"the pod": podForeign, "it stays": podTerminating, "the claim": podElsewhere,
 		}},

@@ -232,6 +232,32 @@ func mayPatch(f Facts) string {
 	return ""
 }
 
+// mayReport returns why it may not be said that the claim was left behind by a set that was deleted, empty for nothing.
+func mayReport(f Facts) string {
+	last := f.Last
+	switch {
+	case f.Claim.UID == "" || f.Claim.Terminating || f.Rules.Removing:
+		return "there is nothing to do about it"
+	case last.UID == "" || !slices.Contains(last.Templates, "data"):
+		return "no set is known to have had it"
+	case last.Policy.WhenDeleted != Delete || last.Orphans || last.Source == SourceAnnotation && last.Invalid != "":
+		return "the set was to leave it"
+	case f.Claim.ByController.IsZero() || f.Claim.ByController.Before(last.Created):
+		return "it was not created for the set"
+	case len(f.Claim.Owners) > 0:
+		return "garbage collection, or an owner, decides about it"
+	case f.Claim.Marked || f.Claim.Hold:
+		return "it is kept for another reason"
+	case f.SetSeen == Unknown || f.SetSeen == Found && slices.Contains(f.Set.Templates, "data"):
+		return "another set may have it"
+	case f.PodSeen != Absent || f.OtherPod != "":
+		return "a pod may use it"
+	case f.Sight.LeftSince.IsZero() || now().Sub(f.Sight.LeftSince) < 30*time.Second:
+		return "Kubernetes may still delete it"
+	}
+	return ""
+}
+
 // broken returns what a decision breaks, empty for nothing.
 func broken(f Facts, d Decision) string {
 	switch d.Action {
@@ -244,6 +270,9 @@ func broken(f Facts, d Decision) string {
 	case Wait:
 		if mayDelete(f) == "" && !f.wanted().differs(f.Claim) {
 			return "a condemned claim is kept for ever"
+		}
+		if why := mayReport(f); (why == "") != (d.Reason == ReasonOwnerReferenceMissing) {
+			return "it is said to be left behind, or is and that is not said: " + why
 		}
 	case ReadClaim, ReadPod, ReadSet:
 		if f.Rules.Removing || f.SetSeen == Unknown && f.Claim.Mark == (Mark{}) {
@@ -290,12 +319,20 @@ const sets, pods = 2 + 9*8, 10
 
 func TestNoCombinationOfObjectsBreaksAPromise(t *testing.T) {
 	t.Parallel()
-	visited, decided := 0, map[Action]int{}
+	visited, decided, reported := 0, map[Action]int{}, 0
+	last := facts(left).Last
 	everySituation(everyMark(), everyOwners(), func(f Facts) {
-		both(allRead, abandonedLongAgo)(&f)
+		both(allRead, abandonedLongAgo, leftLongAgo)(&f)
+		f.Last, f.Claim.ByController = last, ago(time.Hour)
 		decided[judge(t, f)]++
 		visited++
+		if mayReport(f) == "" {
+			reported++
+		}
 	})
+	if reported == 0 {
+		t.Error("nothing leads to a report")
+	}
 	for _, a := range []Action{DeleteClaim, DeletePod, PatchClaim, Wait} {
 		if decided[a] == 0 {
 			t.Errorf("nothing leads to %s", a)

@@ -47,6 +47,7 @@ const (
 	ReasonRetained                Reason = "Retained"
 	ReasonNeverUsed               Reason = "NeverUsed"
 	ReasonContested               Reason = "OwnerReferencesContested"
+	ReasonOwnerReferenceMissing   Reason = "OwnerReferenceMissing"
 	ReasonRetainedWhenDeleted     Reason = "RetainedWhenDeleted"
 	ReasonNotOwned                Reason = "NotOwned"
 	ReasonOrphaned                Reason = "Orphaned"
@@ -123,6 +124,10 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "Another program removes the owner reference or the annotation of volume-guard from the claim each time, " +
 			"so it is not added again. If kube-controller-manager has the feature gate StatefulSetAutoDeletePVC, enable it " +
 			"in the API server, too."},
+	{Reason: ReasonOwnerReferenceMissing, Severity: reasons.Warning,
+		Sentence: "The policy of the StatefulSet deletes the claim with it (whenDeleted: Delete), but the StatefulSet was " +
+			"deleted before it was made the owner of the claim, and nothing deletes the claim. If nobody needs the data: " +
+			"kubectl delete pvc."},
 	{Reason: ReasonRetainedWhenDeleted, Sentence: "The policy of the StatefulSet retains its claims when it is deleted."},
 	{Reason: ReasonNotOwned,
 		Sentence: "The StatefulSet does not own the claim, which has had no pod since the policy deletes claims."},
@@ -183,6 +188,8 @@ func (f Facts) Detail(r Reason) string {
 		return f.otherOwners()
 	case ReasonInvalidPolicy:
 		return f.Set.Invalid
+	case ReasonOwnerReferenceMissing:
+		return fmt.Sprintf("It is ordinal %d of StatefulSet %s, which had the UID %s.", f.Ordinal, f.Last.Name, f.Last.UID)
 	default:
 		return ""
 	}

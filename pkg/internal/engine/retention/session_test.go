@@ -385,6 +385,24 @@ func TestSinceWhenAClaimIsCondemned(t *testing.T) {
 	}
 }
 
+func TestSinceWhenAClaimIsLeftBehind(t *testing.T) {
+	tracker := NewTracker()
+	s := Begin(tracker, facts(left), ago(Settling))
+	if s.Requeue() != session.RequeueAfter || s.Decision.After != Settling {
+		t.Errorf("%+v, due again %v", s.Decision, s.Requeue())
+	}
+	if s := Begin(tracker, facts(left), now()); s.Reason() != ReasonOwnerReferenceMissing ||
+		s.Requeue() != session.RequeueNever {
+		t.Errorf("%s, due again %v", s.Reason(), s.Requeue())
+	}
+	if s := tracker.saw(facts(left, owned(setRef("set"))), now()); s != (Sight{}) || len(tracker.Claims) != 0 {
+		t.Errorf("it got its owner: %+v", s)
+	}
+	if s := tracker.saw(facts(left), now()); !s.LeftSince.Equal(now()) || !s.CondemnedSince.IsZero() {
+		t.Errorf("after it: %+v", s)
+	}
+}
+
 // A session that shows something else than the watch ends the grace that was counted.
 func TestALiveReadEndsTheGrace(t *testing.T) {
 	tracker, f := abandoned()

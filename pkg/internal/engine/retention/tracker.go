@@ -18,8 +18,8 @@ func NewTracker() *Tracker {
 	return &Tracker{Claims: map[types.UID]Sight{}, Sets: map[types.UID]SetSight{}}
 }
 
-// saw records what the facts show of a claim and returns its Sight: the time in which it has been condemned and without
-// a pod ends with each sign of the contrary.
+// saw records what the facts show of a claim and returns its Sight: the times in which it has been condemned and
+// without a pod, or left behind, end with each sign of the contrary.
 func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	s := t.Claims[f.Claim.UID]
 	switch {
@@ -27,6 +27,12 @@ func (t *Tracker) saw(f Facts, now time.Time) Sight {
 		s.CondemnedSince = time.Time{}
 	case s.CondemnedSince.IsZero():
 		s.CondemnedSince = now
+	}
+	switch {
+	case !f.leftBehind():
+		s.LeftSince = time.Time{}
+	case s.LeftSince.IsZero():
+		s.LeftSince = now
 	}
 	return t.keep(f.Claim.UID, s)
 }

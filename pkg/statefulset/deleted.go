@@ -1,0 +1,97 @@
+package statefulset
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+)
+
+const (
+	// rememberFor is how long a set that was deleted is remembered, and rememberMax of how many templates of such sets.
+	rememberFor = 24 * time.Hour
+	rememberMax = 1000
+)
+
+// deletedSets remembers sets that were to take their claims along and that the watch has shown to be deleted. It is
+// safe for concurrent use.
+type deletedSets struct {
+	mu sync.Mutex
+	// last are the sets, by the namespace and the base of the names of their claims (retention.Set.ClaimBase).
+	last map[types.NamespacedName]deletedSet
+	// orphan are those that live and are being deleted without their dependents: another finalizer may keep such a set
+	// for longer than the one that says so.
+	orphan map[types.UID]bool
+}
+
+type deletedSet struct {
+	retention.Set
+	at time.Time
+}
+
+func newDeletedSets() *deletedSets {
+	return &deletedSets{last: map[types.NamespacedName]deletedSet{}, orphan: map[types.UID]bool{}}
+}
+
+// lives records a set that there is: claims with the names that it gives are its own.
+func (d *deletedSets) lives(s *retention.Set) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(s)
+	if s.Orphans {
+		d.orphan[s.UID] = true
+	}
+}
+
+// add records the end of a set. One whose end was not seen may have been deleted without its dependents.
+func (d *deletedSets) add(s retention.Set, final bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(&s)
+	s.Orphans = s.Orphans || d.orphan[s.UID]
+	delete(d.orphan, s.UID)
+	if !final || !s.TakesClaims() {
+		return
+	}
+	for _, template := range s.Templates {
+		d.makeRoom(now)
+		d.last[in(s.Namespace, s.ClaimBase(template))] = deletedSet{s, now}
+	}
+}
+
+// forget ends what is known of sets whose claims had the names that this one gives.
+func (d *deletedSets) forget(s *retention.Set) {
+	for _, template := range s.Templates {
+		delete(d.last, in(s.Namespace, s.ClaimBase(template)))
+	}
+}
+
+// makeRoom drops what is too old, and the oldest if there are too many.
+func (d *deletedSets) makeRoom(now time.Time) {
+	var oldest types.NamespacedName
+	first := now
+	for key, set := range d.last {
+		switch {
+		case now.Sub(set.at) >= rememberFor:
+			delete(d.last, key)
+		case !set.at.After(first):
+			oldest, first = key, set.at
+		}
+	}
+	if len(d.last) >= rememberMax {
+		delete(d.last, oldest)
+	}
+}
+
+// of returns the set that was deleted last among those that gave claims a base.
+func (d *deletedSets) of(namespace, base string, now time.Time) (s retention.Set, found bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	set, found := d.last[in(namespace, base)]
+	if !found || now.Sub(set.at) >= rememberFor {
+		return s, false
+	}
+	return set.Set, true
+}
