@@ -61,7 +61,7 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 	case fencing.ReasonReleased, fencing.ReasonFenced:
 		f.adviseProven(s, fence, d)
 	case fencing.ReasonNeedsReboot:
-		s.Advise("Reboot the node, which ends the fence")
+		s.Advise("Cordon the node, and reboot it, which ends the fence")
 	case fencing.ReasonAwaitsReturn:
 		s.Advise("Start the machine, if the agents do not. If it was rebooted and nothing shows it: "+
 			"kubectl reclaim unfence %s", f.Name)

@@ -265,12 +265,14 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 // endsWords is when the fence ends.
 func endsWords(fence *v1alpha1.NodeFence) string {
 	switch {
-	case fence.DeletionTimestamp != nil:
-		return "now: somebody deleted the NodeFence"
 	case fence.Spec.Unfence == v1alpha1.UnfenceNow:
 		return "now: somebody asked for it"
 	case fence.Spec.Unfence == v1alpha1.UnfenceAbandon:
 		return "now, and the agents undo nothing: somebody asked for it"
+	case fencing.FenceOf(fence).Ending():
+		return "now: somebody deleted the NodeFence"
+	case fence.DeletionTimestamp != nil:
+		return "when the node has booted again, and nothing of before remains on it: somebody deleted the NodeFence"
 	case fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased:
 		return "the agents undo it when nothing of before remains on the node, and it ends when the node has booted again"
 	}

@@ -146,6 +146,12 @@ func TestExplainFence(t *testing.T) {
 			"Fence        Fenced, agent net proved Volumes of driver disk.csi 30s ago",
 			"NetworkFence of driver disk.csi, class fast, covers Volumes", "held by volume-guard (NodeUnreachable)",
 			"NodeFenced: The fence keeps the node from volumes; the processes run on.", "!--when-released"}},
+		"its fence of volumes was deleted": {func(f *Facts) {
+			fence := f.fenced(volumesAgent())
+			prove(fence, volumesAgent())
+			fence.DeletionTimestamp = ptr.To(ago(time.Second))
+		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing of before remains on it: ",
+			"Waits for    the node to be rebooted", "Cordon the node, and reboot it", "!now: somebody"}},
 		"a reboot came too late for a pod": {func(f *Facts) { prove(f.fenced(rebootAgent()), rebootAgent()) }, []string{
 			"NodeFenced: The node was rebooted before the pod was deleted"}},
 		"it is proven, and the node is Ready yet": {func(f *Facts) {

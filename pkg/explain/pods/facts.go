@@ -11,9 +11,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // ConfirmAnnotation on a pod confirms that its processes cannot run, so that its force deletion is admitted and the pod
@@ -137,23 +137,8 @@ func holdFacts(pod objects.Pod, mode podhold.Mode, on OnNode, now time.Time) pod
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, now
 	}
 	if on.Fence.OK() && on.Fence.Value != nil {
-		f.FenceSeen, f.Fence = true, fenceFacts(fencing.Evidence(fencing.FenceOf(on.Fence.Value), pod.UID))
+		f.FenceSeen, f.Fence = true, nodefence.Facts(on.Fence.Value, pod.UID)
 		f.Fence.Read = read(4)
-	}
-	return f
-}
-
-// fenceFacts is what a fence shows about a pod, as decisions on pods need it.
-func fenceFacts(shown fencing.Shown) podhold.FenceFacts {
-	f := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, BootID: shown.BootID,
-		Driver: shown.Driver}
-	switch shown.Covers {
-	case v1alpha1.CoversUntilUnfenced:
-		f.Coverage = podhold.CoversUntilUnfenced
-	case v1alpha1.CoversReboot:
-		f.Coverage = podhold.CoversReboot
-	case v1alpha1.CoversVolumes:
-		f.Coverage = podhold.CoversVolumes
 	}
 	return f
 }

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // Facts, Tracker, Session and the rest are those that the controller works with.
@@ -45,8 +47,9 @@ type (
 	Reply   = fencing.Reply
 	Outcome = session.Outcome
 	Read    = session.Read
-	// Shown is what a fence shows about a pod.
-	Shown = fencing.Shown
+	// FenceFacts is what a fence shows about a pod, and PodNode what is read of the Node for that.
+	FenceFacts = podhold.FenceFacts
+	PodNode    = podhold.NodeFacts
 	// PolicyFacts is all that is known for one FencePolicy, NodeView what the watches show of one node, and
 	// PolicyDecision what the policy does.
 	PolicyFacts    = fencing.PolicyFacts
@@ -100,6 +103,9 @@ const (
 	RequeueAfter = session.RequeueAfter
 )
 
+// ReadyUnknown: the condition Ready of a Node is Unknown.
+const ReadyUnknown = podhold.ReadyUnknown
+
 // NewTracker returns a Tracker without records.
 func NewTracker() *Tracker { return fencing.NewTracker() }
 
@@ -113,4 +119,4 @@ func Decide(f Facts, now time.Time) Decision { return fencing.Decide(f, now) }
 func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision { return fencing.DecidePolicy(f, now) }
 
 // Evidence returns what a fence shows about a pod.
-func Evidence(f Fence, pod types.UID) Shown { return fencing.Evidence(f, pod) }
+func Evidence(f Fence, pod types.UID) FenceFacts { return nodefence.FactsOf(f, pod) }

@@ -76,7 +76,12 @@ func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podho
 
 // Facts returns what a NodeFence shows about a pod.
 func Facts(o *v1alpha1.NodeFence, pod types.UID) podhold.FenceFacts {
-	shown := fencing.Evidence(fencing.FenceOf(o), pod)
+	return FactsOf(fencing.FenceOf(o), pod)
+}
+
+// FactsOf returns what a fence shows about a pod.
+func FactsOf(f fencing.Fence, pod types.UID) podhold.FenceFacts {
+	shown := fencing.Evidence(f, pod)
 	out := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Driver: shown.Driver,
 		BootID: shown.BootID}
 	switch shown.Covers {

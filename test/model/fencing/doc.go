@@ -10,12 +10,15 @@
 //   - F5: what agents did is undone when the fence ends, unless somebody has abandoned it, and no agent is at work.
 //   - F6: no agent is started for an attempt that was not written down; replicas end between any two calls.
 //   - F7: the proof that a machine is off is not withdrawn while it is, and one that is not so is.
+//   - F8: no two nodes write to a volume that is fenced: once it was given to a pod on another node, nothing that
+//     processes on this one have written reaches it. Who ends the fence at once answers for that.
 //
 // volume-guard in it is the code that ships, by way of package fencingtest: what its tracker records, what it
 // decides, what its sessions ask and learn, and what a fence shows about a pod. Played are those who answer: the API
 // server with its watches; the machine, its kubelet, and the node lifecycle; agents, which act, fail, hang, act
 // late, do not end, or lie; taint eviction, the pod garbage collector and the attach-detach controller; the
-// controller that holds pods, which reads the NodeFence and then the Node; users and administrators; and chance.
+// controller that holds pods, which reads the NodeFence and then the Node; the one that locks claims, and gives the
+// volume of a pod away by such reads; users and administrators; and chance. What a fence shows is the rule of both.
 //
 // What a lying agent, or a person who confirms what is not so, has released is theirs to answer for: in worlds with
 // such a lie F1 does not count from there on. That the lie is found out does.

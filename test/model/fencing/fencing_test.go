@@ -86,6 +86,8 @@ func TestEachStepIsJudged(t *testing.T) {
 	taint := func(c *scene) { c.judgeTaint() }
 	run := func(of engine.Run) func(*scene) { return func(c *scene) { c.judgeRun(of) } }
 	runs := func(c *scene) { c.node.off, c.pods[0].runs, c.pods[0].known = false, true, true }
+	volumes := func(c *scene) { c.judgeVolumes() }
+	lend := func(c *scene) { c.pods[0].lent, c.pods[0].unwritten = true, true }
 	starts := func(c *scene) { c.node.off, c.pods[0].known = false, true }
 	for name, tc := range map[string]struct {
 		prepare, judge func(*scene)
@@ -116,8 +118,12 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
 		"an attempt on a Ready node": {func(c *scene) { c.Policy, c.lines[0].session.wasNotReady = true, false },
 			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
-		"a proof":                    {nil, func(c *scene) { c.judgeProof(0) }, ""},
-		"a proof of nothing":         {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
+		"a proof":            {nil, func(c *scene) { c.judgeProof(0) }, ""},
+		"a proof of nothing": {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
+		"what is not written, and the volume is fenced": {func(c *scene) { lend(c); c.node.storage = true }, volumes, ""},
+		"what is not written, and the volume is not":    {lend, volumes, "F8"},
+		"what is not written, and somebody answers":     {func(c *scene) { lend(c); c.vouched = true }, volumes, ""},
+		"all is written":             {func(c *scene) { lend(c); c.pods[0].unwritten = false }, volumes, ""},
 		"a proof is withdrawn":       {nil, func(c *scene) { c.judgeStatus(0, fence{}) }, "F7"},
 		"a false proof is withdrawn": {func(c *scene) { c.lied[0] = true }, func(c *scene) { c.judgeStatus(0, fence{}) }, ""},
 		"the end, and all is undone": {func(c *scene) { c.node.agent = false }, func(c *scene) { c.judgeReturn() }, ""},

@@ -41,6 +41,15 @@ func (c *scene) judgeTaint() {
 	}
 }
 
+// judgeVolumes judges that nothing which was written on the node reaches a volume that another node writes to.
+func (c *scene) judgeVolumes() {
+	for slot := range c.Pods {
+		if p := c.pods[slot]; p.lent && p.unwritten && !c.node.storage && !c.vouched {
+			c.violates("F8: the volume of pod %d is given away, and what its processes have written can reach it", slot)
+		}
+	}
+}
+
 // judgeRun judges that the run of an agent is started.
 func (c *scene) judgeRun(run engine.Run) {
 	if run.Undo {

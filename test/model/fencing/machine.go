@@ -58,7 +58,7 @@ func (w *World) agentOf(number uint8) v1alpha1.Agent {
 	case Remediation:
 		a.Covers, a.Remediation = v1alpha1.CoversReboot, &v1alpha1.RemediationAgent{}
 	case Volumes:
-		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: "driver"}
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: driver}
 	case Person:
 		a.Covers, a.Manual = v1alpha1.CoversUntilUnfenced, &v1alpha1.ManualAgent{}
 	}
@@ -78,6 +78,12 @@ func agentNumber(name string) uint8 {
 	}
 	return name[len(name)-1] - '0'
 }
+
+// driver is the CSI driver of the volumes.
+const driver = "driver"
+
+// cutsOff reports whether an agent cuts the machine off from volumes, and does not end its processes.
+func (w *World) cutsOff() bool { return slices.Contains(w.Agents, Volumes) }
 
 // kindOf returns the kind of an agent.
 func (w *World) kindOf(number uint8) Agent {
@@ -171,6 +177,9 @@ func (m *machine) newFence(f fence) engine.Fence {
 			BootID: version("b", f.proofBoot), LeaseVersion: version("l", f.proofAt)}
 		if agent != byWord {
 			p.Covers = m.agentOf(agent).Covers
+		}
+		if p.Covers == v1alpha1.CoversVolumes {
+			p.Driver = driver
 		}
 		out.Status.Proof = p
 	}

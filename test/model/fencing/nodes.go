@@ -124,7 +124,7 @@ func (c *scene) stop() {
 	c.node.off = true
 	for slot := range c.pods {
 		p := &c.pods[slot]
-		p.runs, p.known, p.deleted = false, false, false
+		p.runs, p.known, p.deleted, p.unwritten = false, false, false, false
 	}
 }
 
@@ -134,6 +134,7 @@ func (k *worker) kubelets(s *state) {
 		k.kubelet(s, slot)
 		k.cluster(s, slot)
 		k.holder(s, slot)
+		k.locker(s, slot)
 	}
 }
 
@@ -145,9 +146,11 @@ func (k *worker) kubelet(s *state, slot int) {
 		c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
 	})
 	k.Can(!n.off && p.known && !p.deleted && !p.runs, move{containerStarts, 0, slot}, func(c *scene) {
-		c.pods[slot].runs = true
+		c.pods[slot].runs, c.pods[slot].unwritten = true, c.cutsOff()
 	})
-	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) { c.pods[slot].runs = false })
+	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) {
+		c.pods[slot].runs, c.pods[slot].unwritten = false, p.unwritten && c.node.storage
+	})
 	k.Can(n.connected() && p.deleted && !p.runs && p.exists && p.terminating, move{podIsFinished, 0, slot},
 		func(c *scene) { c.pods[slot] = pod{} })
 }
@@ -192,7 +195,8 @@ func (k *worker) holder(s *state, slot int) {
 		func(c *scene) { c.pods[slot].evidence.notReady, c.pods[slot].evidence.boot = true, 0 })
 	k.Can(p.evidence.covered && p.evidence.notReady, move{holderReleases, 0, slot}, func(c *scene) {
 		c.judgeRelease(slot)
-		c.pods[slot] = pod{attached: p.attached, runs: p.runs, known: p.known, deleted: p.deleted}
+		c.pods[slot] = pod{attached: p.attached, runs: p.runs, known: p.known, deleted: p.deleted, unwritten: p.unwritten,
+			lent: p.lent}
 	})
 	// It begins anew after each pause, also where the Node is Ready.
 	k.Can(p.evidence.covered && (!p.evidence.notReady && !seen || !e.covered), move{holderBeginsAnew, 0, slot},
@@ -221,11 +225,29 @@ func (s *state) seen(e evidence) bool {
 // shown is what a live read of the NodeFence shows about a pod.
 func (k *worker) shown(s *state, slot int) evidence {
 	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
-	switch {
-	case shown.EndsPod(""):
+	down := engine.PodNode{Found: true, Ready: engine.ReadyUnknown}
+	if shown.EndsPod(down) {
 		return evidence{covered: true}
-	case shown.EndsPod(shown.BootID):
+	}
+	if down.BootID = shown.BootID; shown.EndsPod(down) {
 		return evidence{covered: true, bound: true, boot: number(shown.BootID)}
 	}
 	return evidence{}
+}
+
+// locker is the controller that locks claims for one pod at a time. It gives the volume of a pod that is held and
+// terminating to another one if a fence keeps the run of the node from it: it reads the NodeFence, and then the Node.
+func (k *worker) locker(s *state, slot int) {
+	p := s.pods[slot]
+	if !k.cutsOff() || !p.exists || !p.terminating || p.lent {
+		return
+	}
+	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
+	k.Can(!p.fencedOff && shown.CoversVolume(driver), move{lockerReadsFence, 0, slot}, func(c *scene) {
+		c.pods[slot].fencedOff = true
+	})
+	node := engine.PodNode{Found: s.node.there, BootID: version("b", s.node.shown)}
+	k.Can(p.fencedOff && shown.OfRun(node), move{volumeIsLent, 0, slot}, func(c *scene) {
+		c.pods[slot].fencedOff, c.pods[slot].lent = false, true
+	})
 }

@@ -66,11 +66,12 @@ func (k *worker) masters(s *state) {
 	})
 	k.User(f.unfence < now, s.left.Now, move{userUnfences, 0, 0}, func(c *scene) {
 		c.left.Now--
+		c.vouched = c.cutsOff()
 		c.writeFence(func(f *fence) { f.unfence = now })
 	})
 	k.User(f.unfence < abandon, s.left.Abandon, move{userAbandons, 0, 0}, func(c *scene) {
 		c.left.Abandon--
-		c.abandoned = true
+		c.abandoned, c.vouched = true, c.cutsOff()
 		c.writeFence(func(f *fence) { f.unfence = abandon })
 	})
 	k.User(!f.terminating, s.left.DeleteFence, move{userDeletesFence, 0, 0}, func(c *scene) {

@@ -100,9 +100,10 @@ func (c *scene) settle() {
 	}
 	for slot := range c.pods {
 		if !c.pods[slot].terminating {
-			c.pods[slot].evidence = evidence{}
+			c.pods[slot].evidence, c.pods[slot].fencedOff = evidence{}, false
 		}
 	}
+	c.judgeVolumes()
 	c.renumber(func(f *fence, refer func(*uint8)) { refer(&f.proofAt) }, func(refer func(*uint8)) {
 		refer(&c.node.lease)
 		for i := range c.lines {
@@ -160,7 +161,7 @@ func (w *World) first(m *machine) state {
 	c.left = w.Budget
 	c.node = node{boot: 1, shown: 1, there: true, ready: true, lease: 1}
 	for slot := range w.Pods {
-		c.pods[slot] = pod{exists: true, attached: true, runs: true, known: true}
+		c.pods[slot] = pod{exists: true, attached: true, runs: true, known: true, unwritten: w.cutsOff()}
 	}
 	for i := range w.Replicas {
 		c.lines[i].up = true

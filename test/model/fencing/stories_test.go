@@ -149,6 +149,17 @@ func TestACopiedWordIsNoProof(t *testing.T) {
 	s.then(userPowersOff, userConfirms).guardActs().is("it is proven", s.Now.fence.proven)
 }
 
+// What the node has not written yet would reach a volume that another one writes to.
+func TestADeletedFenceOpensNoVolumesBeforeAReboot(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Volumes}})
+	s.Now.left.DeleteFence, s.Now.left.PowerCut = 1, 1
+	s.then(kubeletIsCutOff, userDeletesPod, nodeReadyChanges, agentActs, agentSucceeds).guardPolls()
+	s.then(lockerReadsFence, volumeIsLent, kubeletReturns, nodeReadyChanges, kubeletRenews, userDeletesFence)
+	s.guardActs().guardPolls().waits("NeedsReboot").is("it is in force", s.Now.fence.fenced == isTrue)
+	s.then(powerIsCut, machineStarts, kubeletRegisters, kubeletRenews, kubeletSees, podIsFinished)
+	s.guardPolls().then(agentActs, agentSucceeds).guardPolls().is("it is gone", s.Now.fence.uid == 0)
+}
+
 func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
 	s := begin(t, power).then(userUnfences).guardActs().then(agentIsEndless).guardPolls().waits("AgentStopping")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)

@@ -45,6 +45,8 @@ const (
 	holderReadsNode
 	holderReleases
 	holderBeginsAnew
+	lockerReadsFence
+	volumeIsLent
 	agentActs
 	agentSucceeds
 	agentFails
@@ -120,6 +122,8 @@ var sentences = [verbs]string{
 	holderReadsNode:     "the Node is read for pod %[1]d",
 	holderReleases:      "pod %[1]d is released, for it is fenced",
 	holderBeginsAnew:    "the evidence for pod %[1]d is too old",
+	lockerReadsFence:    "the NodeFence is read for the volume of pod %[1]d",
+	volumeIsLent:        "the volume of pod %[1]d is given to a pod on another node, for it is fenced",
 	agentActs:           "%[3]s does what it is for",
 	agentSucceeds:       "%[3]s succeeds",
 	agentFails:          "%[3]s fails",

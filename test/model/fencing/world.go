@@ -120,8 +120,13 @@ type pod struct {
 	collected, attached bool
 	// runs: its processes run. known: the kubelet knows of the pod, deleted: and of its deletion.
 	runs, known, deleted bool
-	// evidence is what the controller that holds it has read, one thing after the other.
-	evidence evidence
+	// unwritten: the machine may hold what its processes have written, and the volume has not. lent: its volume was given
+	// to a pod on another node, because the fence keeps this one from it.
+	unwritten, lent bool
+	// evidence is what the controller that holds it has read, one thing after the other. fencedOff: the NodeFence was
+	// read, and keeps the node from the volume, for the lock of the claim.
+	evidence  evidence
+	fencedOff bool
 }
 
 // evidence is what was read for the release of a pod.
@@ -194,4 +199,6 @@ type state struct {
 	answered bool
 	// falseWord: the confirmation is not so. abandoned: somebody has said that they undo what agents did.
 	falseWord, abandoned bool
+	// vouched: somebody has ended the fence at once, and answers for what is not written yet.
+	vouched bool
 }

@@ -126,9 +126,9 @@ func agents() []World {
 			Budget: Budget{Fence: 1, Delete: 1, Hang: 1, Endless: 1, Now: 1},
 		},
 		{
-			Name: "fence, volumes", About: "an agent that cuts the node off from volumes releases no pod",
-			Agents: []Agent{Volumes}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1},
+			Name: "fence, volumes", About: "an agent that cuts the node off from volumes releases no pod, and its fence is " +
+				"deleted", Agents: []Agent{Volumes}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
 		},
 	}
 }

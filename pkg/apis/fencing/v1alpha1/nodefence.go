@@ -8,7 +8,8 @@ import (
 // NodeFence asks for one node to be fenced, so that no process on it can write to volumes any more, and shows how far
 // that is. Its name is the name of the node: a node has one fence at a time.
 //
-// Who may create a NodeFence has power over nodes: its agents shut them down.
+// To delete it ends the fence: at once, or, where the proof covers Volumes, once the node was rebooted. Who may create a
+// NodeFence has power over nodes: its agents shut them down.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster

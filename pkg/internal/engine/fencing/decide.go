@@ -283,7 +283,7 @@ func proven(f Facts, now time.Time) Decision {
 		return leave(f, ReasonNodeGone, now)
 	case !f.Node.Found:
 		return wait(ReasonNodeDeleted, nodePoll)
-	case f.Fence.Status.Proof.Covers == v1alpha1.CoversVolumes && f.renewed() && !f.silent(now):
+	case f.Fence.ofVolumes() && (f.Fence.Terminating || f.renewed() && !f.silent(now)):
 		return wait(ReasonNeedsReboot, nodePoll)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return wait(ReasonFenced, nodePoll)

@@ -21,19 +21,6 @@ type Shown struct {
 	BootID string
 }
 
-// EndsPod reports whether the fence shows that no process of the pod runs. bootID is that of the Node, which a live
-// read after that of the NodeFence has found, and found not Ready. A node that was powered on by hand while the fence
-// is in force may run pods again, but not those that were terminating before.
-func (s Shown) EndsPod(bootID string) bool {
-	switch {
-	case !s.InForce:
-		return false
-	case s.Covers == v1alpha1.CoversUntilUnfenced:
-		return s.TerminatingBefore || bootID != "" && bootID == s.BootID
-	}
-	return s.Covers == v1alpha1.CoversReboot && s.TerminatingBefore
-}
-
 // Evidence returns what a fence shows about a pod.
 func Evidence(f Fence, pod types.UID) Shown {
 	p := f.Status.Proof

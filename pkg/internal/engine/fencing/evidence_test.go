@@ -11,6 +11,8 @@ import (
 // A fence shows something about a pod only while it is in force.
 func TestEvidence(t *testing.T) {
 	whole := Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, TerminatingBefore: true, BootID: "boot"}
+	volumes := all(agents(storage), proved(storage), func(f *Facts) { f.Fence.Status.Proof.Driver = "driver" })
+	ofVolumes := Shown{InForce: true, Covers: v1alpha1.CoversVolumes, Driver: "driver", BootID: "boot"}
 	for name, c := range map[string]struct {
 		facts Facts
 		pod   types.UID
@@ -35,39 +37,12 @@ func TestEvidence(t *testing.T) {
 		"the attempt is not there": {
 			facts(proved(power), func(f *Facts) { f.Fence.Status.Attempts = nil }), "pod",
 			Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
-		"of volumes": {
-			facts(agents(storage), proved(storage), func(f *Facts) { f.Fence.Status.Proof.Driver = "driver" }), "pod2",
-			Shown{InForce: true, Covers: v1alpha1.CoversVolumes, Driver: "driver", BootID: "boot"}},
+		"of volumes":              {facts(volumes), "pod2", ofVolumes},
+		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
+		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", Shown{}},
 	} {
 		if got := Evidence(c.facts.Fence, c.pod); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-// A node that was powered on by hand while the fence is in force has another boot ID, and may run pods again.
-func TestWhichPodsAFenceHasEnded(t *testing.T) {
-	const off, reboot = v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot
-	for name, c := range map[string]struct {
-		shown  Shown
-		bootID string
-		want   bool
-	}{
-		"nothing is shown":                   {Shown{}, "", false},
-		"it is off":                          {Shown{InForce: true, Covers: off, BootID: "boot"}, "boot", true},
-		"none is known":                      {Shown{InForce: true, Covers: off}, "", false},
-		"it is not in force":                 {Shown{Covers: off, BootID: "boot"}, "boot", false},
-		"it was powered on":                  {Shown{InForce: true, Covers: off, BootID: "boot"}, "boot2", false},
-		"its boot ID is not known":           {Shown{InForce: true, Covers: off, BootID: "boot"}, "", false},
-		"it was powered on, a pod of before": {Shown{InForce: true, Covers: off, TerminatingBefore: true}, "boot2", true},
-		"not in force, a pod of before":      {Shown{Covers: off, TerminatingBefore: true}, "boot2", false},
-		"it was rebooted":                    {Shown{InForce: true, Covers: reboot, BootID: "boot"}, "boot", false},
-		"it was rebooted, a pod of before":   {Shown{InForce: true, Covers: reboot, TerminatingBefore: true}, "boot2", true},
-		"of volumes": {
-			Shown{InForce: true, Covers: v1alpha1.CoversVolumes, TerminatingBefore: true, BootID: "boot"}, "boot", false},
-	} {
-		if got := c.shown.EndsPod(c.bootID); got != c.want {
-			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

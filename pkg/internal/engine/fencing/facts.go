@@ -181,9 +181,16 @@ type Sight struct {
 	RefusedBy string
 }
 
-// ended reports whether somebody has ended the fence.
+// ended reports whether the fence is to end at once. The deletion of its object asks for that, too, but not where
+// volumes are fenced: programs delete it once the node is healthy, and what its processes have not written yet would
+// reach the volumes. There it asks for the end once the node is back, which is how the fence ends anyway.
 func (f Fence) ended() bool {
-	return f.Terminating || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
+	return f.Terminating && !f.ofVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
+}
+
+// ofVolumes reports whether it is proven that the node does not reach volumes, and that its processes may run.
+func (f Fence) ofVolumes() bool {
+	return f.Status.Proof != nil && f.Status.Proof.Covers == v1alpha1.CoversVolumes
 }
 
 // abandoned reports whether the agents are to undo nothing.
@@ -305,8 +312,7 @@ func (f Facts) silent(now time.Time) bool {
 // of before. A renewal that was under way when the node was fenced counts until the Lease has been silent.
 func (f Facts) runsOn(now time.Time) bool {
 	p := f.Fence.Status.Proof
-	return p != nil && p.Covers != v1alpha1.CoversVolumes && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() &&
-		!f.silent(now)
+	return p != nil && !f.Fence.ofVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
 }
 
 // rebooted reports whether the node was rebooted after the proof.

@@ -87,9 +87,12 @@ func holds(f Facts, condition string) bool {
 	return meta.IsStatusConditionTrue(f.Fence.Status.Conditions, condition)
 }
 
+// endedBy reports whether somebody has ended the fence at once. Who deletes a fence of volumes has not: its node
+// reaches them no sooner than it was rebooted, or a person says so.
 func endedBy(f Facts) bool {
-	return f.Fence.Terminating || f.Fence.Spec.Unfence == v1alpha1.UnfenceNow ||
-		f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon
+	p := f.Fence.Status.Proof
+	return f.Fence.Terminating && (p == nil || p.Covers != v1alpha1.CoversVolumes) ||
+		f.Fence.Spec.Unfence == v1alpha1.UnfenceNow || f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon
 }
 
 func openAttempt(f Facts) bool {

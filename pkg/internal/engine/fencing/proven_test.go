@@ -120,6 +120,35 @@ func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
 	})
 }
 
+// A program that finds nodes deletes the NodeFence once the node is healthy. What the node has not written yet would
+// reach the volumes, so the fence ends by a reboot, or by a person's word.
+func TestADeletionOpensNoVolumesBeforeAReboot(t *testing.T) {
+	in := all(agents(storage), proved(storage), terminating)
+	back := all(down(rebooted, ready), renewedFor(0))
+	checkDecisions(t, map[string]decision{
+		"it was not read":                 {facts(in, unread), ReadFence, ReasonFenced, 0},
+		"the node was not read":           {facts(in), ReadNode, ReasonFenced, 0},
+		"the node runs":                   {facts(in, down(ready), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
+		"the node is down":                {facts(in, down()), Wait, ReasonNeedsReboot, nodePoll},
+		"the Lease was not renewed since": {facts(in, down(rebooted)), Wait, ReasonNeedsReboot, nodePoll},
+		"the node was rebooted":           {facts(in, back), ListRemaining, ReasonRebooted, 0},
+		"a pod of before is left": {
+			facts(in, back, remaining(Remains{Pods: 1}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
+		"nothing of before is left": {facts(in, back, emptied), WriteStatus, ReasonUnfencing, 0},
+		"its end has begun":         {facts(in, ending), ReadRun, ReasonUnfencing, 0},
+		"it is undone, and the node is gone again": {
+			facts(in, ending, allUndone, down()), Wait, ReasonAwaitsReturn, nodePoll},
+		"it is undone": {facts(in, ending, allUndone, back), WriteStatus, ReasonRebooted, 0},
+		"a person ends it": {
+			facts(in, unfence(v1alpha1.UnfenceNow), down(ready), renewedFor(0)), WriteStatus, ReasonUnfencing, 0},
+		"a person abandons it": {
+			facts(in, unfence(v1alpha1.UnfenceAbandon), down(ready), renewedFor(0)), WriteStatus, ReasonUnfencing, 0},
+		"it is not proven yet": {
+			facts(agents(storage), attempted(storage, ""), terminating, ran(RunSucceeded)), WriteStatus, ReasonAgentCanceled,
+			0},
+	})
+}
+
 func TestDecideOnAFenceWhoseNodeIsGone(t *testing.T) {
 	in := all(agents(bmc), proved(bmc), nodeGone)
 	checkDecisions(t, map[string]decision{

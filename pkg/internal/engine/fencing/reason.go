@@ -112,8 +112,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonAwaitsReturn, Severity: reasons.Normal,
 		Sentence: "The fence is undone, and the node has not shown yet that it was rebooted. Its taint stays until then."},
 	{Reason: ReasonNeedsReboot, Severity: reasons.Warning,
-		Sentence: "The node runs, and does not reach the volumes that it is fenced from. Reboot it, which ends the fence; " +
-			"or make sure that no process on it can write to these volumes, and end the fence: kubectl reclaim unfence."},
+		Sentence: "The node does not reach the volumes that it is fenced from. It runs, or its NodeFence was deleted: " +
+			"cordon it, and reboot it, which ends the fence. Or make sure that no process on it can write to these volumes, " +
+			"and end the fence: kubectl reclaim unfence."},
 	{Reason: ReasonTaintRemains, Severity: reasons.Warning,
 		Sentence: "The node has the taint of a fence, and no NodeFence, so the taint is removed."},
 	{Reason: ReasonNodeReady, Severity: reasons.Normal,

@@ -142,7 +142,7 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	case !f.after(f.Fence.Read, now) || !f.Fence.covers():
 	case !f.after(f.Node.Read, now):
 		return step(ReadNode, ReasonNodeFenced)
-	case f.Fence.endsPod(f.Node):
+	case f.Fence.EndsPod(f.Node):
 		return step(RemoveFinalizer, ReasonNodeFenced)
 	}
 	d := byNodeObject(f, now)

@@ -268,10 +268,10 @@ func (f FenceFacts) covers() bool {
 	return f.InForce && (f.Coverage == CoversUntilUnfenced || f.Coverage == CoversReboot && f.SinceTerminating)
 }
 
-// endsPod reports whether the fence shows that no process of the pod runs, by a read of the Node after it. A machine
+// EndsPod reports whether the fence shows that no process of the pod runs, by a read of the Node after it. A machine
 // that is powered on while its fence is in force has another boot ID, and may run pods again that were not terminating
 // before.
-func (f FenceFacts) endsPod(node NodeFacts) bool {
+func (f FenceFacts) EndsPod(node NodeFacts) bool {
 	return f.covers() && !node.mayRun() && f.OfRun(node)
 }
 
