@@ -88,6 +88,27 @@ func TestTheLifeOfAFence(t *testing.T) {
 	w.wantEvents("Requested", "Fencing", "Fenced", "Released", "Unfencing", "NodeRebooted")
 }
 
+// Either of the two tells machines apart.
+func TestAnotherMachineUnderTheNameEndsNoFence(t *testing.T) {
+	w := requested(t, Config{})
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(6)
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	w.leases["a"]++
+	for _, other := range []v1.NodeSystemInfo{{BootID: "boot-2", MachineID: "id2", SystemUUID: "uuid"},
+		{BootID: "boot-2", MachineID: "id", SystemUUID: "uuid2"}} {
+		w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo = other })
+		w.again(4)
+		if w.tainted("a") {
+			t.Error("another machine is tainted")
+		}
+	}
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.SystemUUID = "uuid" })
+	w.again(4)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+}
+
 // figures returns all metrics, by their names and the values of their labels; of histograms, how much was counted.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
 	t.Helper()

@@ -138,8 +138,9 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // nodeOf reads what decisions on a fence need of a Node.
 func nodeOf(o *v1.Node) fencing.NodeFacts {
-	n := fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, BootID: o.Status.NodeInfo.BootID,
-		Tainted: hasTaint(o)}
+	info := &o.Status.NodeInfo
+	n := fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, BootID: info.BootID,
+		Machine: fencing.Machine{MachineID: info.MachineID, SystemUUID: info.SystemUUID}, Tainted: hasTaint(o)}
 	_, n.ControlPlane = o.Labels[controlPlaneLabel]
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.NodeReady {

@@ -141,7 +141,7 @@ func (w *world) node(name string, ready v1.ConditionStatus, alter ...func(*v1.No
 	o := w.nodes[name]
 	if o == nil {
 		o = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{}}}
-		o.Status.NodeInfo.BootID = "boot-1"
+		o.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot-1", MachineID: "id", SystemUUID: "uuid"}
 		w.leases[name] = 1
 	}
 	o = o.DeepCopy()

@@ -62,6 +62,9 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 		f.adviseProven(s, fence, d)
 	case fencing.ReasonNeedsReboot:
 		s.Advise("Cordon the node, and reboot it, which ends the fence")
+	case fencing.ReasonMachineReplaced:
+		s.Advise("Find the machine that was fenced. Once no process of it can write: kubectl reclaim unfence %s, with "+
+			"--abandon if there is nothing to undo", f.Name)
 	case fencing.ReasonAwaitsReturn:
 		s.Advise("Start the machine, if the agents do not. If it was rebooted and nothing shows it: "+
 			"kubectl reclaim unfence %s", f.Name)

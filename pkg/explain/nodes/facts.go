@@ -160,9 +160,11 @@ func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Rea
 
 func nodeFacts(o *v1.Node) fencing.NodeFacts {
 	hold := podhold.NodeOf(o)
+	info := &o.Status.NodeInfo
 	return fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, Ready: hold.Ready == podhold.ReadyTrue,
-		NotReady: hold.Ready == podhold.ReadyFalse || hold.Ready == podhold.ReadyUnknown,
-		BootID:   o.Status.NodeInfo.BootID, Tainted: hold.OwnTaint, ControlPlane: controlPlane(o)}
+		NotReady: hold.Ready == podhold.ReadyFalse || hold.Ready == podhold.ReadyUnknown, BootID: info.BootID,
+		Machine: fencing.Machine{MachineID: info.MachineID, SystemUUID: info.SystemUUID}, Tainted: hold.OwnTaint,
+		ControlPlane: controlPlane(o)}
 }
 
 // remainingOf is what remains on a node of what ran there before. It is not known unless all was read.

@@ -28,6 +28,8 @@ type (
 	LeaseFacts     = fencing.LeaseFacts
 	RunFacts       = fencing.RunFacts
 	RemainingFacts = fencing.RemainingFacts
+	// Machine tells machines apart that have the name of one node.
+	Machine = fencing.Machine
 	// Run is one run of one agent, and RunState how far it is.
 	Run      = fencing.Run
 	RunState = fencing.RunState

@@ -86,7 +86,8 @@ func nodeOf(o *v1.Node) *v1.Node {
 		Spec:   v1.NodeSpec{Taints: o.Spec.Taints, Unschedulable: o.Spec.Unschedulable},
 		Status: v1.NodeStatus{Conditions: slices.Clone(o.Status.Conditions)},
 	}
-	n.Status.NodeInfo.BootID = o.Status.NodeInfo.BootID
+	info := &o.Status.NodeInfo
+	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: info.BootID, MachineID: info.MachineID, SystemUUID: info.SystemUUID}
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}

@@ -165,6 +165,8 @@ func TestRestIsJudged(t *testing.T) {
 		"all have failed":           {nil, "AllAgentsFailed", ""},
 		"its Node is not there":     {func(c *scene) { c.node.there = false }, "NodeDeleted", ""},
 		"its Node is there":         {nil, "NodeDeleted", "F4"},
+		"another machine":           {func(c *scene) { c.node.second = true }, "MachineReplaced", ""},
+		"the same machine":          {nil, "MachineReplaced", "F4"},
 		"the undoing does not end":  {func(c *scene) { c.undos[0].hung = true }, "UnfenceFailed", ""},
 		"nothing hinders it":        {nil, "UnfenceFailed", "F4"},
 		"it is being undone":        {nil, "Unfencing", "F4"},

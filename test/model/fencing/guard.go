@@ -83,6 +83,7 @@ func keep(to *session, s *engine.Session, m *machine) {
 	to.sight = m.sightOf(f.Sight)
 	if to.nodeRead == 0 {
 		to.nodeThere, to.nodeReady, to.nodeTainted, to.nodeChanged, to.nodeBoot = false, false, false, false, 0
+		to.nodeSecond = false
 	}
 	if to.remainingRead == 0 {
 		to.terminating, to.remains, to.attached = 0, 0, 0
@@ -140,6 +141,7 @@ func (c *scene) carryOut(i int, ask engine.Ask) engine.Reply {
 	case engine.ReadNode:
 		s.nodeThere, s.nodeReady, s.nodeTainted = c.node.there, c.node.ready, c.node.tainted
 		s.nodeBoot, s.nodeChanged = c.node.shown, false
+		s.nodeSecond = c.node.second && c.node.shown == c.node.boot
 		reply.Node = c.machine.nodeFacts(s)
 	case engine.ReadLease:
 		s.lease = c.node.lease

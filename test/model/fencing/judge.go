@@ -205,6 +205,8 @@ func (k *worker) isSo(s *state, reason string) bool {
 		return away && slices.ContainsFunc(s.pods[:], func(p pod) bool { return p.exists || p.attached })
 	case "NeedsReboot":
 		return n.storage
+	case "MachineReplaced":
+		return n.second
 	case "WaitsForConfirmation":
 		return s.fence.count > 0 && k.kindOf(s.fence.attempts[s.fence.count-1].agent) == Person
 	case "NodeNotFound", "NodeDeleted":

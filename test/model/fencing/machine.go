@@ -102,6 +102,14 @@ func version(kind string, n uint8) string {
 	return kind + strconv.Itoa(int(n))
 }
 
+// machineID is that of the first machine, or of the second one.
+func machineID(second bool) string {
+	if second {
+		return "second"
+	}
+	return "first"
+}
+
 // number is the reverse of version.
 func number(s string) uint8 {
 	if s == "" {
@@ -174,7 +182,7 @@ func (m *machine) newFence(f fence) engine.Fence {
 	if f.proven {
 		agent := f.attempts[f.proofOf-1].agent
 		p := &v1alpha1.Proof{Attempt: int32(f.proofOf), Agent: agentName(agent), Covers: v1alpha1.CoversUntilUnfenced,
-			BootID: version("b", f.proofBoot), LeaseVersion: version("l", f.proofAt)}
+			BootID: version("b", f.proofBoot), MachineID: machineID(f.proofSecond), LeaseVersion: version("l", f.proofAt)}
 		if agent != byWord {
 			p.Covers = m.agentOf(agent).Covers
 		}
@@ -188,7 +196,8 @@ func (m *machine) newFence(f fence) engine.Fence {
 
 func (m *machine) attempt(i int, a attempt) v1alpha1.Attempt {
 	out := v1alpha1.Attempt{Number: int32(i + 1), Agent: agentName(a.agent), Result: results[a.result],
-		Message: version("w", a.word), BootID: version("b", a.boot), StartedAt: metav1.NewTime(m.back(a.since, timeout))}
+		Message: version("w", a.word), BootID: version("b", a.boot), MachineID: machineID(a.second),
+		StartedAt: metav1.NewTime(m.back(a.since, timeout))}
 	for slot := range maxPods {
 		if a.pods&(1<<slot) != 0 {
 			out.TerminatingPods = append(out.TerminatingPods, podUID(slot))
@@ -216,7 +225,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		now := attempt{agent: agentNumber(a.Agent), result: uint8(slices.Index(results, a.Result)), boot: number(a.BootID),
-			undone: a.UndoneAt != nil}
+			undone: a.UndoneAt != nil, second: a.MachineID == machineID(true)}
 		if a.Message != "" && a.Message[0] == 'w' {
 			now.word = number(a.Message)
 		}
@@ -228,8 +237,9 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 		}
 		f.attempts[i] = now
 	}
-	f.proven, f.proofOf, f.proofBoot, f.proofAt = s.Proof != nil, 0, 0, 0
+	f.proven, f.proofOf, f.proofBoot, f.proofAt, f.proofSecond = s.Proof != nil, 0, 0, 0, false
 	if p := s.Proof; p != nil {
+		f.proofSecond = p.MachineID == machineID(true)
 		f.proofOf, f.proofBoot, f.proofAt = uint8(p.Attempt), number(p.BootID), number(p.LeaseVersion)
 	}
 	return f.tidy()
@@ -334,7 +344,8 @@ func (m *machine) nodeFacts(s *session) engine.NodeFacts {
 		return engine.NodeFacts{}
 	}
 	return engine.NodeFacts{Found: true, ResourceVersion: "1", Ready: s.nodeReady, NotReady: !s.nodeReady,
-		BootID: version("b", s.nodeBoot), Tainted: s.nodeTainted, ControlPlane: m.ControlPlane}
+		BootID: version("b", s.nodeBoot), Machine: engine.Machine{MachineID: machineID(s.nodeSecond)}, Tainted: s.nodeTainted,
+		ControlPlane: m.ControlPlane}
 }
 
 func (m *machine) runFacts(s *session) engine.RunFacts {

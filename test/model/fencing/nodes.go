@@ -102,6 +102,10 @@ func (k *worker) faults(s *state) {
 		c.left.Heal--
 		c.node.cut = false
 	})
+	k.Breaks(n.cut && !n.second, s.left.Replace, move{machineIsReplaced, 0, 0}, func(c *scene) {
+		c.left.Replace--
+		c.node.cut, c.node.second, c.node.boot = false, true, unused
+	})
 	k.Breaks(!n.off, s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *scene) {
 		c.left.PowerCut--
 		c.stop()
@@ -142,6 +146,11 @@ func (k *worker) kubelets(s *state) {
 // that together with its boot ID.
 func (k *worker) kubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
+	if n.second { // it knows no container of the pod, and reports its end
+		k.Can(n.connected() && n.shown == n.boot && p.exists && p.terminating, move{podIsFinished, 0, slot},
+			func(c *scene) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
+		return
+	}
 	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot}, func(c *scene) {
 		c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
 	})

@@ -160,6 +160,17 @@ func TestADeletedFenceOpensNoVolumesBeforeAReboot(t *testing.T) {
 	s.guardPolls().then(agentActs, agentSucceeds).guardPolls().is("it is gone", s.Now.fence.uid == 0)
 }
 
+// The machine that was fenced may run on.
+func TestAnotherMachineOpensNoVolumes(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Volumes}})
+	s.Now.left.Replace = 1
+	s.then(kubeletIsCutOff, userDeletesPod, nodeReadyChanges, agentActs, agentSucceeds).guardPolls()
+	s.then(lockerReadsFence, volumeIsLent, machineIsReplaced, kubeletRegisters, nodeReadyChanges, kubeletRenews,
+		podIsFinished).guardPolls().waits("MachineReplaced").is("it is in force", s.Now.fence.fenced == isTrue)
+	s.then(userUnfences).guardActs().then(agentActs, agentSucceeds).guardPolls()
+	s.is("it has ended", s.Now.fence.returned == isTrue)
+}
+
 func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
 	s := begin(t, power).then(userUnfences).guardActs().then(agentIsEndless).guardPolls().waits("AgentStopping")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)

@@ -30,6 +30,7 @@ const (
 	kubeletReturns
 	kubeletSees
 	powerIsCut
+	machineIsReplaced
 	nodeReadyChanges
 	lateRenewal
 	lateStatus
@@ -107,6 +108,7 @@ var sentences = [verbs]string{
 	kubeletReturns:      "the kubelet reaches the API server again",
 	kubeletSees:         "the kubelet sees how pod %[1]d is",
 	powerIsCut:          "the power of the machine is cut",
+	machineIsReplaced:   "another machine takes the name of the node, whose machine runs on",
 	nodeReadyChanges:    "the condition Ready follows",
 	lateRenewal:         "a renewal of the Lease that was under way is carried out",
 	lateStatus:          "a status of the Node that was under way is carried out",

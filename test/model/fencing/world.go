@@ -53,6 +53,7 @@ type fence struct {
 	attempts                    [maxAttempts]attempt
 	proven                      bool
 	proofOf, proofBoot, proofAt uint8 // the attempt, the boot ID, and the version of the Lease
+	proofSecond                 bool  // it is about the second machine
 }
 
 // attempt is one run of one agent.
@@ -66,6 +67,8 @@ type attempt struct {
 	// boot is the boot ID, and pods are those that were terminating, a bit each.
 	boot, pods uint8
 	undone     bool
+	// second: it began with the second machine.
+	second bool
 	// since is since when it has been at work, or has ended.
 	since age
 }
@@ -102,6 +105,9 @@ type node struct {
 	agent, person, storage bool
 	// boot is the boot ID of the machine, and shown that in the Node.
 	boot, shown uint8
+	// second: another machine has taken the name. It is the one that boots and that the Node shows. The first one is cut
+	// off, and its processes run on.
+	second bool
 	// there: the Node exists, ready: its condition Ready is True, else it is Unknown.
 	there, ready, tainted bool
 	// lease is the version of the Lease, 0 for none.
@@ -154,9 +160,9 @@ type session struct {
 	fence              fence
 	changed, taintSeen bool
 	// node is what was read of the Node, and nodeChanged: it was written since.
-	nodeThere, nodeReady, nodeTainted, nodeChanged bool
-	nodeBoot                                       uint8
-	lease                                          uint8
+	nodeThere, nodeReady, nodeTainted, nodeChanged, nodeSecond bool
+	nodeBoot                                                   uint8
+	lease                                                      uint8
 	// The run that was read.
 	runOf     uint8
 	runUndoes bool

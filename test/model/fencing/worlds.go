@@ -50,9 +50,10 @@ type Budget struct {
 	// and On: on. Confirm: a person says so who has done it. LieWord: and who has not. Now, Abandon: the fence is ended.
 	// DeleteFence, DeleteNode: the objects are. Restore: a NodeFence is applied as a backup has it, with a confirmation.
 	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
-	// What breaks. Cut: a kubelet is cut off. Heal: and returns. PowerCut: the machine reboots. Late: requests of a
+	// What breaks. Cut: a kubelet is cut off. Heal: and returns. PowerCut: the machine reboots. Replace: another
+	// machine takes the name of one that was cut off. Late: requests of a
 	// machine that are carried out after it was cut off or has ended.
-	Cut, Heal, PowerCut, Late uint8
+	Cut, Heal, PowerCut, Replace, Late uint8
 	// What becomes of agents. Slow: one takes longer than its time limit. Fail: it fails. Hang: it has no result. Endless:
 	// one that was stopped does not end. Vanish: its object is deleted. Lie: it says that it has done what it has not.
 	// Again: all are tried once more.
@@ -63,7 +64,7 @@ type Budget struct {
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := append(append(basic(), agents()...), append(people(), liars()...)...)
+	worlds := append(append(basic(), agents()...), append(people(), append(machines(), liars()...)...)...)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 1)
@@ -131,6 +132,15 @@ func agents() []World {
 			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
 		},
 	}
+}
+
+// machines are about nodes whose machine is another one.
+func machines() []World {
+	return []World{{
+		Name: "fence, another machine", About: "another machine takes the name of a node that is fenced from volumes",
+		Agents: []Agent{Volumes}, Constant: upToDate + "; " + oneLeader,
+		Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Replace: 1, Now: 1, DeleteFence: 1},
+	}}
 }
 
 // people are about what people do, and machines that return.

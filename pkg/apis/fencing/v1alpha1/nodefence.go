@@ -8,8 +8,9 @@ import (
 // NodeFence asks for one node to be fenced, so that no process on it can write to volumes any more, and shows how far
 // that is. Its name is the name of the node: a node has one fence at a time.
 //
-// To delete it ends the fence: at once, or, where the proof covers Volumes, once the node was rebooted. Who may create a
-// NodeFence has power over nodes: its agents shut them down.
+// To delete it ends the fence: at once, or, where the proof covers Volumes, once the node was rebooted.
+//
+// Who may create a NodeFence has power over nodes: its agents shut them down.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
@@ -180,6 +181,11 @@ type Attempt struct {
 	// bootID is status.nodeInfo.bootID of the Node when the attempt was written down.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// machineID and systemUUID are those of status.nodeInfo of the Node then.
+	// +optional
+	MachineID string `json:"machineID,omitempty"`
+	// +optional
+	SystemUUID string `json:"systemUUID,omitempty"`
 	// terminatingPods are the UIDs of pods on the node that were terminating before the agent was started: a reboot ends
 	// their processes, and the kubelet does not start them again. Those of more than 1024 are left out, and stay held. An
 	// attempt that has ended without a proof has none.
@@ -230,6 +236,13 @@ type Proof struct {
 	// that of when the proof was seen.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
+	// machineID and systemUUID are those of status.nodeInfo of the Node when the proof was seen. Another boot ID shows a
+	// reboot only if they are the same: another machine may have the name of the node. Where both are empty, the boot ID
+	// alone shows it.
+	// +optional
+	MachineID string `json:"machineID,omitempty"`
+	// +optional
+	SystemUUID string `json:"systemUUID,omitempty"`
 	// leaseVersion is the resourceVersion of the node's Lease when the proof was seen.
 	// +optional
 	LeaseVersion string `json:"leaseVersion,omitempty"`

@@ -239,23 +239,34 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 		return step(ReadNode, ReasonFenced)
 	case !f.Lease.Read.FreshAfter(after, now):
 		return step(ReadLease, ReasonFenced)
-	case agent.Covers == v1alpha1.CoversUntilUnfenced && agent.Manual == nil && f.Node.Found &&
-		f.Node.BootID != attempt.BootID: // it may have booted after its agent has powered it off
-		return f.end(attempt, v1alpha1.ResultFailed, "The node was rebooted while its agent was at work.", now)
+	case agent.Manual == nil && f.outran(attempt, agent.Covers):
+		return f.end(attempt, v1alpha1.ResultFailed,
+			"The node was rebooted while its agent was at work, or another machine has its name.", now)
 	}
 	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
 		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
-			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, LeaseVersion: f.Lease.Version}
+			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID,
+			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.Version}
 		// The node may have booted before its agent has said so, and its Node may be gone.
 		if agent.Covers == v1alpha1.CoversReboot || !f.Node.Found {
 			s.Proof.BootID = attempt.BootID
+		}
+		if !f.Node.Found {
+			s.Proof.MachineID, s.Proof.SystemUUID = attempt.MachineID, attempt.SystemUUID
 		}
 		if agent.NetworkFence != nil {
 			s.Proof.Driver = agent.NetworkFence.Driver
 		}
 		set(s, now, v1alpha1.ConditionFenced, true, ReasonFenced)
 	})
+}
+
+// outran reports whether what the agent of an attempt has done may not be true of the node any more: it has booted
+// after it was powered off, or is another machine than the one that the agent has begun with.
+func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool {
+	other := Machine{attempt.MachineID, attempt.SystemUUID}.isOther(f.Node.Machine)
+	return f.Node.Found && f.Node.BootID != attempt.BootID && (covers == v1alpha1.CoversUntilUnfenced || other)
 }
 
 // end writes down that an attempt has ended without a proof.
@@ -275,8 +286,10 @@ func proven(f Facts, now time.Time) Decision {
 		return step(ReadLease, ReasonFenced)
 	case f.runsOn(now):
 		return contradicted(f, now)
-	case f.rebooted() && f.Node.Tainted: // at once: what runs there again would lose its volumes once it is not Ready
-		return step(RemoveTaint, ReasonRebooted)
+	case f.booted() && f.Node.Tainted: // at once: what runs there again would lose its volumes once it is not Ready
+		return step(RemoveTaint, f.reasonOfBoot())
+	case f.replaced():
+		return wait(ReasonMachineReplaced, nodePoll)
 	case f.back():
 		return leave(f, ReasonRebooted, now)
 	case !f.Node.Found && f.Fence.toUndo() == nil:
@@ -289,6 +302,14 @@ func proven(f Facts, now time.Time) Decision {
 		return wait(ReasonFenced, nodePoll)
 	}
 	return release(f, now)
+}
+
+// reasonOfBoot is why a node has another boot ID.
+func (f Facts) reasonOfBoot() Reason {
+	if f.replaced() {
+		return ReasonMachineReplaced
+	}
+	return ReasonRebooted
 }
 
 // release taints the node that does not run, so that Kubernetes deletes its pods and detaches its volumes. On a node

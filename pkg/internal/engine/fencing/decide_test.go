@@ -117,6 +117,14 @@ func TestDecideOnAnAgentAtWork(t *testing.T) {
 		"it has succeeded, and all was read": {
 			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }),
 			WriteStatus, ReasonFenced, 0},
+		"it has succeeded, and another machine has the name": {
+			facts(attempted(storage, ""), agents(storage), down(replaced), ran(RunSucceeded), func(f *Facts) {
+				f.Node.Read, f.Lease.Read = read(3), read(4)
+			}), WriteStatus, ReasonAgentFailed, 0},
+		"it has succeeded, and the machine was not known": {
+			facts(attempted(storage, "", func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }), agents(storage),
+				down(replaced), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }), WriteStatus,
+			ReasonFenced, 0},
 		"it has a second left": {
 			facts(attempted(power, "", startedAgo(5*time.Minute-time.Second)), ran(Running)), Wait, ReasonFencing, time.Second},
 

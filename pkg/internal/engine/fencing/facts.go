@@ -107,11 +107,19 @@ type NodeFacts struct {
 	// Ready and NotReady: the condition Ready is True, or it is False or Unknown. A Node without it is neither.
 	Ready, NotReady bool
 	BootID          string
+	Machine         Machine
 	// Tainted: it has the taint of this project.
 	Tainted bool
 	// ControlPlane: it has the label node-role.kubernetes.io/control-plane.
 	ControlPlane bool
 }
+
+// Machine tells machines apart that have the name of one node, as far as status.nodeInfo of the Node does. The zero
+// value: not known.
+type Machine struct{ MachineID, SystemUUID string }
+
+// isOther reports whether the machine of a Node is not known to be this one, of which something is known.
+func (m Machine) isOther(now Machine) bool { return m != Machine{} && m != now }
 
 // LeaseFacts is what a live read of the node's Lease found. Version is its resourceVersion, which changes with each
 // renewal, and is empty where there is none.
@@ -315,10 +323,20 @@ func (f Facts) runsOn(now time.Time) bool {
 	return p != nil && !f.Fence.ofVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
 }
 
-// rebooted reports whether the node was rebooted after the proof.
-func (f Facts) rebooted() bool {
+// booted reports whether the Node has another boot ID than the one that the fence has ended.
+func (f Facts) booted() bool {
 	p := f.Fence.Status.Proof
 	return p != nil && f.Node.Found && f.Node.BootID != "" && f.Node.BootID != p.BootID
+}
+
+// rebooted reports whether the node was rebooted after the proof.
+func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
+
+// replaced reports whether the boot ID may be of another machine, which has the name of the node now: that is no reboot
+// of the one that was fenced, which may run on.
+func (f Facts) replaced() bool {
+	p := f.Fence.Status.Proof
+	return f.booted() && Machine{p.MachineID, p.SystemUUID}.isOther(f.Node.Machine)
 }
 
 // back reports whether the node has come back: it was rebooted, and has renewed its Lease after the proof. That it is

@@ -89,7 +89,7 @@ func attempted(agent string, result v1alpha1.Result, alter ...func(*v1alpha1.Att
 			number = f.Fence.Status.Attempts[n-1].Number + 1
 		}
 		a := v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(ago(time.Minute)), Result: result,
-			BootID: "boot", TerminatingPods: []types.UID{"pod"}}
+			BootID: "boot", MachineID: "id", SystemUUID: "uuid", TerminatingPods: []types.UID{"pod"}}
 		if result != "" {
 			at := metav1.NewTime(ago(30 * time.Second))
 			a.EndedAt = &at
@@ -116,7 +116,8 @@ func proved(agent string) func(*Facts) {
 	return all(attempted(agent, v1alpha1.ResultProven), func(f *Facts) {
 		of, number := f.Fence.agent(agent), f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1].Number
 		f.Fence.Status.Proof = &v1alpha1.Proof{Attempt: number, Agent: agent, Covers: of.Covers,
-			ProvenAt: metav1.NewTime(ago(30 * time.Second)), BootID: "boot", LeaseVersion: "7"}
+			ProvenAt: metav1.NewTime(ago(30 * time.Second)), BootID: "boot", MachineID: "id", SystemUUID: "uuid",
+			LeaseVersion: "7"}
 		condition(v1alpha1.ConditionFenced, true)(f)
 	})
 }
@@ -140,7 +141,8 @@ func ending(f *Facts) { condition(v1alpha1.ConditionFenced, false)(f) }
 // down is a Node that was read and is not Ready, with a Lease that was read after it and is not renewed.
 func down(alter ...func(*NodeFacts)) func(*Facts) {
 	return func(f *Facts) {
-		f.Node = NodeFacts{Read: read(2), Found: true, ResourceVersion: "20", NotReady: true, BootID: "boot"}
+		f.Node = NodeFacts{Read: read(2), Found: true, ResourceVersion: "20", NotReady: true, BootID: "boot",
+			Machine: Machine{"id", "uuid"}}
 		for _, a := range alter {
 			a(&f.Node)
 		}
@@ -153,6 +155,7 @@ func ready(n *NodeFacts)        { n.Ready, n.NotReady = true, false }
 func noCondition(n *NodeFacts)  { n.NotReady = false }
 func tainted(n *NodeFacts)      { n.Tainted = true }
 func rebooted(n *NodeFacts)     { n.BootID = "boot2" }
+func replaced(n *NodeFacts)     { n.BootID, n.Machine = "boot2", Machine{"id2", "uuid2"} }
 func controlPlane(n *NodeFacts) { n.ControlPlane = true }
 
 func nodeGone(f *Facts) {

@@ -46,6 +46,15 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"a proof": noProof, "a node": gone, "a renewal": notRenewed, "a Lease": noLease,
 			"another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
+			"the machine":     func(f *Facts) { f.Node.Machine.SystemUUID = "uuid2" },
+		}},
+		"another machine has the name": {Facts.replaced, facts(proved(power), down(replaced)), map[string]func(*Facts){
+			"a proof": noProof, "a node": gone, "another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
+			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
+			"another machine": func(f *Facts) { f.Node.Machine = Machine{"id", "uuid"} },
+			"one that was known": func(f *Facts) {
+				f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", ""
+			},
 		}},
 		"nobody confirms": {notConfirmed, facts(confirm("burned"), word(func(*v1alpha1.Attempt) {})),
 			map[string]func(*Facts){

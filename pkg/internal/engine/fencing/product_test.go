@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,12 @@ func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left Re
 		}
 		for i, node := range nodes {
 			node.Read, node.Found, node.ResourceVersion = order[0], i > 0, "20"
-			for _, node.BootID = range []string{"boot", "boot2", ""} {
+			for _, boot := range []string{"boot", "boot2", "boot2 id2 uuid2", ""} {
+				node.BootID, node.Machine = boot, Machine{"id", "uuid"}
+				if name, of, other := strings.Cut(boot, " "); other {
+					id, uuid, _ := strings.Cut(of, " ")
+					node.BootID, node.Machine = name, Machine{id, uuid}
+				}
 				for _, version := range []string{"7", "8", ""} {
 					for _, sight := range sights {
 						sight.LeaseVersion = version
@@ -108,7 +114,10 @@ func word(f Facts) bool {
 func renewedSince(f Facts) bool { return f.Lease.Version == "8" }
 func sameBoot(f Facts) bool     { return f.Node.Found && f.Node.BootID == "boot" }
 func quiet(f Facts) bool        { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
-func wasRebooted(f Facts) bool  { return f.Node.Found && f.Node.BootID == "boot2" && renewedSince(f) }
+func sameMachine(f Facts) bool  { return f.Node.Machine == Machine{"id", "uuid"} }
+func wasRebooted(f Facts) bool {
+	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) && renewedSince(f)
+}
 
 // inForce reports whether the fence was proven, was read, and nobody has begun to end it.
 func inForce(f Facts) bool {
@@ -248,6 +257,8 @@ func mayProve(f Facts) string {
 		return "what the node is like was read before the proof"
 	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
 		return "the node was rebooted meanwhile"
+	case (a.Agent == medik8s || a.Agent == storage) && f.Node.Found && f.Node.BootID != "boot" && !sameMachine(f):
+		return "another machine has the name of the node"
 	}
 	return ""
 }
@@ -381,7 +392,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 16 * 4 * 8 * 3 * 6 * 3 * 3 * (4*5 + 9*2); visited != want {
+	if want := 16 * 4 * 8 * 3 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -389,7 +400,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
-	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), nodeGone}
+	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}
 	agree := func(f *Facts) { f.Node.Read.Order, f.Lease.Read.Order = 5, 6 } // after the run
 	everyFence(func(f Facts) {
 		for bits := range 1 << 5 {
@@ -418,7 +429,7 @@ func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 16 * 4 * 8 * 3 * 32 * 6 * 2 * 5 * 2; visited != want {
+	if want := 16 * 4 * 8 * 3 * 32 * 6 * 2 * 6 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -70,6 +70,40 @@ func TestDecideOnAFenceInForce(t *testing.T) {
 	})
 }
 
+// Another machine under the name of the node says nothing about the one that was fenced, which may run on.
+func TestAnotherMachineIsNoReboot(t *testing.T) {
+	machine := func(id, uuid string) func(*NodeFacts) { return func(n *NodeFacts) { n.Machine = Machine{id, uuid} } }
+	unknown := func(f *Facts) { f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", "" }
+	whenReleased := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased), released, ending, allUndone)
+	for name, in := range map[string]func(*Facts){
+		"off": proved(power), "rebooted": all(agents(medik8s), proved(medik8s)), "volumes": all(agents(storage),
+			proved(storage)), "volumes, deleted": all(agents(storage), proved(storage), terminating),
+	} {
+		waits := decision{action: Wait, reason: ReasonMachineReplaced, after: nodePoll}
+		cases := map[string]decision{}
+		for which, alter := range map[string]func(*NodeFacts){"another one": machine("id2", "uuid2"),
+			"another machine ID": machine("id2", "uuid"), "another system UUID": machine("id", "uuid2"),
+			"neither is known": machine("", ""), "one is not known": machine("id", "")} {
+			waits.facts = facts(in, down(ready, rebooted, alter), renewedFor(0), emptied)
+			cases[which] = waits
+		}
+		cases["neither was known"] = decision{
+			facts(in, unknown, down(ready, rebooted, machine("id2", "uuid2")), renewedFor(0), emptied), WriteStatus,
+			ReasonUnfencing, 0}
+		cases["it is tainted"] = decision{
+			facts(in, down(replaced, tainted), renewedFor(0)), RemoveTaint, ReasonMachineReplaced, 0}
+		cases["a person ends it"] = decision{
+			facts(in, unfence(v1alpha1.UnfenceNow), down(ready, replaced), renewedFor(0)), WriteStatus, ReasonUnfencing, 0}
+		t.Run(name, func(t *testing.T) { checkDecisions(t, cases) })
+	}
+	checkDecisions(t, map[string]decision{
+		"undone when released": {
+			facts(whenReleased, down(ready, replaced), renewedFor(0)), Wait, ReasonMachineReplaced, nodePoll},
+		"undone when released, and tainted": {
+			facts(whenReleased, down(tainted, replaced), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
+	})
+}
+
 // WhenReleased has the agents undo the fence before the node is back.
 func TestDecideOnAFenceUntilItIsReleased(t *testing.T) {
 	in := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased))

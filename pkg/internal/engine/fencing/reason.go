@@ -30,6 +30,7 @@ const (
 	ReasonUnfenceFailed        Reason = "UnfenceFailed"
 	ReasonAwaitsReturn         Reason = "AwaitsReturn"
 	ReasonNeedsReboot          Reason = "NeedsReboot"
+	ReasonMachineReplaced      Reason = "MachineReplaced"
 	ReasonTaintRemains         Reason = "TaintRemains"
 )
 
@@ -115,6 +116,10 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The node does not reach the volumes that it is fenced from. It runs, or its NodeFence was deleted: " +
 			"cordon it, and reboot it, which ends the fence. Or make sure that no process on it can write to these volumes, " +
 			"and end the fence: kubectl reclaim unfence."},
+	{Reason: ReasonMachineReplaced, Severity: reasons.Warning,
+		Sentence: "The Node has another boot ID, and another machine ID or system UUID: a machine may have taken the name, " +
+			"and the one that was fenced may run on. Make sure that no process of that one can write, and end the fence: " +
+			"kubectl reclaim unfence, with --abandon if there is nothing to undo."},
 	{Reason: ReasonTaintRemains, Severity: reasons.Warning,
 		Sentence: "The node has the taint of a fence, and no NodeFence, so the taint is removed."},
 	{Reason: ReasonNodeReady, Severity: reasons.Normal,

@@ -57,7 +57,8 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	}
 	pods := f.Remaining.Terminating
 	s.Attempts = append(s.Attempts, v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(now),
-		BootID: f.Node.BootID, TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)])})
+		BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID, SystemUUID: f.Node.Machine.SystemUUID,
+		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)])})
 	if len(s.Attempts) > maxAttempts {
 		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool { return repeated(s.Attempts, a) })
 		i = max(i, 0) // somebody has changed the status

@@ -148,6 +148,7 @@ func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := written(t, c.facts)
 			c.want.Attempt, c.want.Agent, c.want.ProvenAt = 1, name, metav1.NewTime(now())
+			c.want.MachineID, c.want.SystemUUID = "id", "uuid"
 			a := last(s)
 			if *s.Proof != c.want || a.Result != v1alpha1.ResultProven || !a.EndedAt.Time.Equal(now()) ||
 				a.Message != "words" || !slices.Equal(a.TerminatingPods, []types.UID{"pod"}) {
@@ -185,7 +186,7 @@ func TestAnAttemptEndsWithItsWords(t *testing.T) {
 		"rebooted meanwhile": {
 			facts(attempted(power, ""), ran(RunSucceeded), down(rebooted), func(f *Facts) {
 				f.Node.Read, f.Lease.Read = read(3), read(4)
-			}), v1alpha1.ResultFailed, ReasonAgentFailed, "The node was rebooted while its agent was at work."},
+			}), v1alpha1.ResultFailed, ReasonAgentFailed, "The node was rebooted while its agent was at work,"},
 		"canceled": {
 			facts(attempted(power, ""), ran(RunSucceeded), terminating), v1alpha1.ResultCanceled, ReasonAgentCanceled, "words"},
 		"the node of a policy came back": {

@@ -36,7 +36,7 @@ func end(f Facts, why Reason, now time.Time) Decision {
 	switch { // not after the agents, which may take long: what runs again on the node would lose its volumes
 	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)
-	case f.TaintSeen && f.rebooted() && f.Node.Tainted:
+	case f.TaintSeen && f.booted() && f.Node.Tainted:
 		return step(RemoveTaint, why)
 	}
 	if attempt := f.Fence.toUndo(); attempt != nil {
@@ -53,10 +53,12 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 		return step(ReadNode, why)
 	case !f.Lease.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadLease, why)
-	case f.rebooted() && f.Node.Tainted: // by a request of a former leader
+	case f.booted() && f.Node.Tainted: // by a request of a former leader
 		return step(RemoveTaint, why)
 	case awaits && f.runsOn(now):
 		return wait(ReasonNodeRuns, nodePoll)
+	case awaits && f.replaced():
+		return wait(ReasonMachineReplaced, nodePoll)
 	case awaits:
 		return wait(ReasonAwaitsReturn, nodePoll)
 	case f.Node.Tainted:
