@@ -109,6 +109,30 @@ func TestAnotherMachineUnderTheNameEndsNoFence(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseReturned)
 }
 
+// What the machine is after its Node was deleted is not known, so its agent undoes nothing by itself.
+func TestAFenceWhoseNodeIsDeletedLeavesTheLimit(t *testing.T) {
+	undone := agent("off")
+	undone.Job.Undo = true
+	w := requested(t, Config{}, undone)
+	w.runs["off"] = fencing.RunSucceeded
+	w.again(6)
+	vacant := func() bool { return fencing.FenceOf(w.fences["a"]).Vacant() }
+	if delete(w.nodes, "a"); vacant() {
+		t.Fatal("it counts no more, and its Node is there")
+	}
+	w.again(2)
+	if !vacant() {
+		t.Errorf("it counts: %+v", w.fences["a"].Status.Conditions)
+	}
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	if w.node("a", v1.ConditionUnknown); slices.Contains(w.took(), "start undo off") {
+		t.Error("the agent undoes the fence")
+	}
+	if w.again(3); vacant() {
+		t.Error("its Node is there again, and it does not count")
+	}
+}
+
 // figures returns all metrics, by their names and the values of their labels; of histograms, how much was counted.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,21 +165,21 @@ func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyF
 
 // countFences replaces which nodes are fenced, and returns the fence of one node that has ended.
 func countFences(f *fencing.PolicyFacts, fences []*fence, name string) (ended *fence) {
-	active := map[string]bool{}
+	active := map[string]*fence{}
 	for _, one := range fences {
 		if !one.ended() {
-			active[one.Name] = true
+			active[one.Name] = one
 		} else if one.Name == name {
 			ended = one
 		}
 	}
-	f.Others = len(active)
 	for i := range f.Nodes {
-		f.Nodes[i].Fenced = active[f.Nodes[i].Name]
-		if f.Nodes[i].Fenced {
-			f.Others--
-		}
+		n := &f.Nodes[i]
+		n.Fenced = active[n.Name] != nil
+		delete(active, n.Name)
 	}
+	maps.DeleteFunc(active, func(_ string, one *fence) bool { return one.Vacant() })
+	f.Others = slices.Sorted(maps.Keys(active))
 	return ended
 }
 

@@ -135,6 +135,35 @@ func TestNoNodeIsFencedThatALiveReadShowsOtherwise(t *testing.T) {
 	}
 }
 
+// fencedInForce adds a NodeFence whose agent has something to undo, and whose condition Fenced has this reason.
+func (w *world) fencedInForce(name string, why fencing.Reason) {
+	undone := agent("off")
+	undone.Job.Undo = true
+	w.ask(name, undone)
+	f := w.fences[name]
+	f.Finalizers = []string{Finalizer}
+	f.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "off", Covers: v1alpha1.CoversUntilUnfenced}
+	f.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "off", Result: v1alpha1.ResultProven,
+		EndedAt: &metav1.Time{}}}
+	f.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue,
+		Reason: string(why)}}
+}
+
+// A fence may last as long as a repair: whoever waits for its end sees of which node it is.
+func TestAPolicyNamesTheNodesThatUseUpItsLimit(t *testing.T) {
+	w := outage(t)
+	w.ask("b", agent("slow"))
+	w.pass(2 * time.Minute)
+	if s := w.policies["p"].Status; len(s.Nodes) != 1 || !strings.HasSuffix(s.Nodes[0].Message, " Fenced: b.") {
+		t.Errorf("%+v", s.Nodes)
+	}
+	many := strings.Split("abcdefghijkl", "")
+	j := fencing.Judgement{Node: "n", Reason: fencing.ReasonZoneLimitReached}
+	if got := judgement(&policy{}, j, many, w.clock.Now()).Message; !strings.HasSuffix(got, "h, i, j and 2 more.") {
+		t.Error(got)
+	}
+}
+
 func controlPlane(o *v1.Node) { o.Labels[controlPlaneLabel] = "" }
 
 func TestWhenNoNodeIsFenced(t *testing.T) {
@@ -176,6 +205,14 @@ func TestWhenNoNodeIsFenced(t *testing.T) {
 		}, fencing.ReasonZoneUnreachable, false},
 		"another node is fenced": {nil, func(w *world) { w.ask("b", agent("slow")) },
 			fencing.ReasonLimitReached, false},
+		"a node whose Node was deleted is fenced": {nil, func(w *world) { w.fencedInForce("gone", fencing.ReasonFenced) },
+			fencing.ReasonLimitReached, false},
+		"and nothing remained on it": {nil, func(w *world) { w.fencedInForce("gone", fencing.ReasonNodeDeleted) },
+			fencing.ReasonFenceExists, true},
+		"but it is there again": {nil, func(w *world) {
+			w.node("b", v1.ConditionTrue)
+			w.fencedInForce("b", fencing.ReasonNodeDeleted)
+		}, fencing.ReasonLimitReached, false},
 		"another node of its zone is fenced": {func(s *v1alpha1.FencePolicySpec) { s.MaxFences.IntVal = 2 }, func(w *world) {
 			w.node("a", v1.ConditionUnknown, inZone)
 			w.node("b", v1.ConditionTrue, inZone)

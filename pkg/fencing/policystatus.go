@@ -2,6 +2,8 @@ package fencing
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -51,15 +53,26 @@ func (c *Controller) policyStatus(p *policy, d fencing.PolicyDecision, now time.
 		}
 	})
 	for _, j := range d.Nodes[:min(len(d.Nodes), maxJudged)] {
-		status.Nodes = append(status.Nodes, judgement(p, j, now))
+		status.Nodes = append(status.Nodes, judgement(p, j, d.Fenced, now))
 	}
 	return status
 }
 
-// judgement returns what a policy does about one node, with the time since when it does.
-func judgement(p *policy, j fencing.Judgement, now time.Time) v1alpha1.NodeJudgement {
+// maxNamed is how many of the nodes that are fenced are named to each one that waits for them.
+const maxNamed = 10
+
+// judgement returns what a policy does about one node, with the time since when it does. fenced are the nodes whose
+// fences count: of one that waits for these, they are named, for a fence may last as long as a repair.
+func judgement(p *policy, j fencing.Judgement, fenced []string, now time.Time) v1alpha1.NodeJudgement {
 	out := v1alpha1.NodeJudgement{Name: j.Node, Reason: string(j.Reason), Message: j.Reason.Sentence(),
 		Since: metav1.NewTime(now)}
+	if j.Reason == fencing.ReasonLimitReached || j.Reason == fencing.ReasonZoneLimitReached {
+		out.Message += " Fenced: " + strings.Join(fenced[:min(len(fenced), maxNamed)], ", ")
+		if more := len(fenced) - maxNamed; more > 0 {
+			out.Message += fmt.Sprintf(" and %d more", more)
+		}
+		out.Message += "."
+	}
 	for _, before := range p.status.Nodes {
 		if before.Name == j.Node && before.Reason == out.Reason {
 			out.Since = before.Since

@@ -105,6 +105,9 @@ const (
 	RequeueAfter = session.RequeueAfter
 )
 
+// ReasonNodeDeleted: the Node of a fence was deleted, and an agent has something to undo.
+const ReasonNodeDeleted = fencing.ReasonNodeDeleted
+
 // ReadyUnknown: the condition Ready of a Node is Unknown.
 const ReadyUnknown = podhold.ReadyUnknown
 

@@ -4,7 +4,7 @@
 //   - F1: a pod is released, the node tainted, and a volume detached for the taint only while no process of the pod
 //     runs, and its kubelet does not start one.
 //   - F2: no agent begins for a policy on a node that is Ready, and none on one of the control plane. The limits of
-//     policies are explored in test/model/fencepolicy.
+//     policies are explored in test/model/fencepolicy; a fence counts against them while anything remains on its node.
 //   - F3: a node that is Ready is never tainted, and none keeps its taint after the end of its fence.
 //   - F4: every state leads to rest, and at rest a fence waits for a reason that is so and names a way out.
 //   - F5: what agents did is undone when the fence ends, unless somebody has abandoned it, and no agent is at work.

@@ -118,13 +118,16 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
 		"an attempt on a Ready node": {func(c *scene) { c.Policy, c.lines[0].session.wasNotReady = true, false },
 			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
-		"a proof":            {nil, func(c *scene) { c.judgeProof(0) }, ""},
-		"a proof of nothing": {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
-		"what is not written, and the volume is fenced": {func(c *scene) { lend(c); c.node.storage = true }, volumes, ""},
-		"what is not written, and the volume is not":    {lend, volumes, "F8"},
-		"what is not written, and somebody answers":     {func(c *scene) { lend(c); c.vouched = true }, volumes, ""},
-		"all is written":             {func(c *scene) { lend(c); c.pods[0].unwritten = false }, volumes, ""},
+		"a proof":                    {nil, func(c *scene) { c.judgeProof(0) }, ""},
+		"a proof of nothing":         {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
+		"a volume that is fenced":    {func(c *scene) { lend(c); c.node.storage = true }, volumes, ""},
+		"a volume that is not":       {lend, volumes, "F8"},
+		"a volume, somebody answers": {func(c *scene) { lend(c); c.vouched = true }, volumes, ""},
+		"a volume, all is written":   {func(c *scene) { lend(c); c.pods[0].unwritten = false }, volumes, ""},
 		"a proof is withdrawn":       {nil, func(c *scene) { c.judgeStatus(0, fence{}) }, "F7"},
+		"it counts no more": {func(c *scene) { c.pods[0] = pod{} },
+			func(c *scene) { c.judgeStatus(0, counts(c)) }, ""},
+		"it counts, a pod remains":   {nil, func(c *scene) { c.judgeStatus(0, counts(c)) }, "F2"},
 		"a false proof is withdrawn": {func(c *scene) { c.lied[0] = true }, func(c *scene) { c.judgeStatus(0, fence{}) }, ""},
 		"the end, and all is undone": {func(c *scene) { c.node.agent = false }, func(c *scene) { c.judgeReturn() }, ""},
 		"the end, and nothing is":    {nil, func(c *scene) { c.judgeReturn() }, "F5"},
@@ -145,6 +148,13 @@ func TestEachStepIsJudged(t *testing.T) {
 			modeltest.Judged(t, c.wrong, tc.want)
 		})
 	}
+}
+
+// counts is the fence that counts no more against limits.
+func counts(c *scene) fence {
+	f := c.fence
+	f.vacant = true
+	return f
 }
 
 // run1 is an agent at work.

@@ -83,6 +83,9 @@ func (c *scene) judgeStatus(i int, is fence) {
 	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
 		c.violates("F7: a proof is withdrawn, and the machine is off")
 	}
+	if is.vacant && !was.vacant && slices.ContainsFunc(c.pods[:], func(p pod) bool { return p.exists || p.attached }) {
+		c.violates("F2: the fence of a node counts no more, and something remains on the node")
+	}
 	if is.returned == isTrue && was.returned != isTrue {
 		c.judgeReturn()
 	}

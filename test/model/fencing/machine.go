@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -176,6 +177,9 @@ func (m *machine) newFence(f fence) engine.Fence {
 				LastTransitionTime: metav1.NewTime(m.back(c.age, 24*time.Hour))})
 		}
 	}
+	if f.vacant {
+		meta.FindStatusCondition(out.Status.Conditions, v1alpha1.ConditionFenced).Reason = string(engine.ReasonNodeDeleted)
+	}
 	for i, a := range f.attempts[:f.count] {
 		out.Status.Attempts = append(out.Status.Attempts, m.attempt(i, a))
 	}
@@ -218,6 +222,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	was := f
 	f.fenced, f.released, f.returned = conditionOf(s, v1alpha1.ConditionFenced),
 		conditionOf(s, v1alpha1.ConditionReleased), conditionOf(s, v1alpha1.ConditionReturned)
+	f.vacant = engine.Fence{Status: *s}.Vacant()
 	if f.fenced != was.fenced {
 		f.sinceEnd = young
 	}

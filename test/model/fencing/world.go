@@ -47,6 +47,8 @@ type fence struct {
 	word                       uint8
 	copied                     bool
 	fenced, released, returned condition
+	// vacant: it does not count against the limits of policies.
+	vacant bool
 	// sinceEnd is since when the condition Fenced is as it is, and sinceReturned Returned.
 	sinceEnd, sinceReturned     age
 	count                       uint8

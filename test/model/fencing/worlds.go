@@ -202,7 +202,7 @@ func liars() []World {
 		{
 			Name: "fence, Node deleted", About: "the Node is deleted, before and after the proof", Agents: []Agent{Power},
 			Constant: upToDate,
-			Budget:   Budget{Fence: 1, Cut: 1, DeleteNode: 1, Now: 1},
+			Budget:   Budget{Fence: 1, Delete: 1, Cut: 1, DeleteNode: 1, Now: 1},
 		},
 		{
 			Name: "fence, for a policy", About: "a node that comes back by itself before its agent has begun is not fenced",

@@ -292,16 +292,37 @@ func proven(f Facts, now time.Time) Decision {
 		return wait(ReasonMachineReplaced, nodePoll)
 	case f.back():
 		return leave(f, ReasonRebooted, now)
-	case !f.Node.Found && f.Fence.toUndo() == nil:
-		return leave(f, ReasonNodeGone, now)
 	case !f.Node.Found:
-		return wait(ReasonNodeDeleted, nodePoll)
+		return gone(f, now)
+	case f.Fence.Vacant():
+		return f.fenced(ReasonFenced, now)
 	case f.Fence.ofVolumes() && (f.Fence.Terminating || f.renewed() && !f.silent(now)):
 		return wait(ReasonNeedsReboot, nodePoll)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return wait(ReasonFenced, nodePoll)
 	}
 	return release(f, now)
+}
+
+// gone handles a fence in force whose Node was deleted. While an agent has something to undo, only a person ends it:
+// what the machine is now is not known. That nothing remains on the node is written down, for policies.
+func gone(f Facts, now time.Time) Decision {
+	switch {
+	case f.Fence.toUndo() == nil:
+		return leave(f, ReasonNodeGone, now)
+	case f.Fence.Vacant():
+		return wait(ReasonNodeDeleted, nodePoll)
+	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+		return step(ListRemaining, ReasonNodeDeleted)
+	case !f.Remaining.All.none():
+		return wait(ReasonNodeDeleted, nodePoll)
+	}
+	return f.fenced(ReasonNodeDeleted, now)
+}
+
+// fenced writes down why the fence is in force.
+func (f Facts) fenced(why Reason, now time.Time) Decision {
+	return f.write(why, func(s *v1alpha1.NodeFenceStatus) { set(s, now, v1alpha1.ConditionFenced, true, why) })
 }
 
 // reasonOfBoot is why a node has another boot ID.

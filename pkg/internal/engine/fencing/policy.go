@@ -21,8 +21,9 @@ type PolicyFacts struct {
 	View bool
 	// Nodes are all nodes of the cluster.
 	Nodes []NodeView
-	// Others is how many NodeFences that have not ended are of none of these nodes.
-	Others int
+	// Others are the names of the NodeFences that have not ended and are of none of these nodes, but for those that are
+	// vacant (see Fence.Vacant).
+	Others []string
 }
 
 // NodeView is what the watches show of one node.
@@ -58,6 +59,8 @@ type PolicyDecision struct {
 	Halted Reason
 	// Nodes are the selected nodes that are unreachable.
 	Nodes []Judgement
+	// Fenced are the nodes whose fences count against the limits, by name.
+	Fenced []string
 	// Fence is the node that is fenced next, once a live read shows it as the watches do; empty for none.
 	Fence string
 }
@@ -65,7 +68,13 @@ type PolicyDecision struct {
 // DecidePolicy returns what a policy does about each of its nodes, and which one it fences next: the one that has been
 // unreachable for the longest time.
 func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
-	d := PolicyDecision{Halted: f.halt()}
+	d := PolicyDecision{Halted: f.halt(), Fenced: slices.Clone(f.Others)}
+	for _, n := range f.Nodes {
+		if n.Fenced {
+			d.Fenced = append(d.Fenced, n.Name)
+		}
+	}
+	slices.Sort(d.Fenced)
 	f.Nodes = slices.SortedFunc(slices.Values(f.Nodes), func(a, b NodeView) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
 	})
@@ -114,7 +123,7 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 	case why != ReasonUnreachable:
 	case halted != "":
 		why = halted
-	case f.active("")+f.Others >= f.limit():
+	case f.active("")+len(f.Others) >= f.limit():
 		why = ReasonLimitReached
 	case n.Zone != "" && f.active(n.Zone) >= max(1, int(f.Spec.MaxFencesPerZone)):
 		why = ReasonZoneLimitReached

@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,6 +56,9 @@ func lostAll(nodes ...int) func(*PolicyFacts) {
 	}
 }
 
+// goneFenced: a node is fenced whose Node was deleted.
+func goneFenced(f *PolicyFacts) { f.Others = []string{"gone"} }
+
 func budgeted(n *NodeView) { n.Budgeted = true }
 
 func TestWhatAPolicyDoesAboutANode(t *testing.T) {
@@ -89,10 +93,10 @@ func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 		"nothing waits":                      {policy(node(0, func(n *NodeView) { n.Waiting = 0 })), ReasonNothingWaits, 0},
 		"it is fenced already":               {policy(node(0, fenced)), ReasonFenceExists, 0},
 		"another is fenced":                  {policy(node(1, fenced)), ReasonLimitReached, 0},
-		"a node that is gone is fenced":      {policy(func(f *PolicyFacts) { f.Others = 1 }), ReasonLimitReached, 0},
+		"a node that is gone is fenced":      {policy(goneFenced), ReasonLimitReached, 0},
 		"two may be fenced, in another zone": {policy(maxFences("2"), node(1, fenced)), ReasonUnreachable, 0},
 		"two may be fenced, and a node that is gone is": {
-			policy(maxFences("2"), func(f *PolicyFacts) { f.Others = 1 }), ReasonUnreachable, 0},
+			policy(maxFences("2"), goneFenced), ReasonUnreachable, 0},
 		"two may be fenced, not in one zone": {policy(maxFences("2"), node(2, fenced)), ReasonZoneLimitReached, 0},
 		"two may be fenced in one zone": {
 			policy(maxFences("2"), node(2, fenced), func(f *PolicyFacts) { f.Spec.MaxFencesPerZone = 2 }), ReasonUnreachable, 0},
@@ -186,6 +190,13 @@ func TestAPolicyOfWhichNothingIsKnownFencesNothing(t *testing.T) {
 	}
 }
 
+func TestAPolicySaysWhoseFencesCount(t *testing.T) {
+	d := DecidePolicy(policy(node(3, fenced), node(1, fenced), goneFenced), now())
+	if want := []string{"gone", "node-1", "node-3"}; !slices.Equal(d.Fenced, want) {
+		t.Errorf("%q, want %q", d.Fenced, want)
+	}
+}
+
 // everyCluster visits each cluster of four nodes, two in each of two zones or in none, where each node is well, lost,
 // fenced, or both, long ago or just now, and each policy.
 func everyCluster(visit func(PolicyFacts)) {
@@ -200,7 +211,7 @@ func everyCluster(visit func(PolicyFacts)) {
 			for perZone := int32(1); perZone <= 2; perZone++ {
 				for _, haltAbove := range []int32{0, 50, 100} {
 					f := policy(maxFences(limit))
-					f.Spec.MaxFencesPerZone, f.Spec.HaltAbove, f.Others = perZone, haltAbove, bits&1
+					f.Spec.MaxFencesPerZone, f.Spec.HaltAbove, f.Others = perZone, haltAbove, []string{"gone"}[:bits&1]
 					f.Nodes = f.Nodes[:4]
 					for code := range 7 * 7 * 7 * 7 {
 						for i := range f.Nodes {
@@ -222,7 +233,7 @@ func everyCluster(visit func(PolicyFacts)) {
 // wrong returns what a policy breaks that fences this node, written apart from the code that keeps the promise.
 func wrong(f PolicyFacts, name string) string {
 	zones, lostIn := map[string]int{}, map[string]int{}
-	fences, inZone, lost := f.Others, map[string]int{}, 0
+	fences, inZone, lost := len(f.Others), map[string]int{}, 0
 	var n NodeView
 	for _, other := range f.Nodes {
 		if other.Name == name {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -230,12 +231,21 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 		return mayWithdraw(f)
 	case holds(f, "Fenced") && !set("Fenced"):
 		return mayLeave(f)
+	case set("Fenced") && vacated(s.Conditions) && !vacated(before.Conditions) && (!inForce(f) || !nodeRead(f) ||
+		f.Node.Found || !later(f.Remaining.Read, f.Lease.Read) || f.Remaining.All != Remains{}):
+		return "something may remain on the node"
 	case set("Released") && !holds(f, "Released") && (!inForce(f) || !f.Node.Tainted || !nodeRead(f)):
 		return "the node is not tainted"
 	case set("Returned"):
 		return mayReturn(f)
 	}
 	return ""
+}
+
+// vacated reports whether the fence does not count against limits any more.
+func vacated(all []metav1.Condition) bool {
+	c := meta.FindStatusCondition(all, "Fenced")
+	return c.Reason == "NodeDeleted"
 }
 
 func mayProve(f Facts) string {

@@ -66,7 +66,16 @@ func TestDecideOnAFenceInForce(t *testing.T) {
 		"it has another boot ID, and has not renewed its Lease": {
 			inForce(down(rebooted)), Wait, ReasonFenced, nodePoll},
 
-		"its Node is gone, with something to undo": {inForce(nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+		"its Node is gone, with something to undo": {inForce(nodeGone), ListRemaining, ReasonNodeDeleted, 0},
+		"its Node is gone, listed before": {
+			inForce(nodeGone, emptied, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonNodeDeleted, 0},
+		"its Node is gone, and a pod remains": {
+			inForce(nodeGone, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonNodeDeleted, nodePoll},
+		"its Node is gone, and a volume is attached": {
+			inForce(nodeGone, remaining(Remains{}, Remains{VolumeAttachments: 1})), Wait, ReasonNodeDeleted, nodePoll},
+		"its Node is gone, and nothing remains": {inForce(nodeGone, emptied), WriteStatus, ReasonNodeDeleted, 0},
+		"it is vacant":                          {inForce(vacant, nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+		"it was vacant, and its Node is there":  {inForce(vacant, down()), WriteStatus, ReasonFenced, 0},
 	})
 }
 
@@ -102,6 +111,11 @@ func TestAnotherMachineIsNoReboot(t *testing.T) {
 		"undone when released, and tainted": {
 			facts(whenReleased, down(tainted, replaced), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
 	})
+}
+
+// vacant: nothing remained on the node, whose Node was deleted.
+func vacant(f *Facts) {
+	set(&f.Fence.Status, now(), v1alpha1.ConditionFenced, true, ReasonNodeDeleted)
 }
 
 // WhenReleased has the agents undo the fence before the node is back.

@@ -96,7 +96,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The node is fenced, and its condition Ready is not False or Unknown yet: it is not tainted before."},
 	{Reason: ReasonNodeDeleted, Severity: reasons.Warning,
 		Sentence: "The node is fenced, and its Node was deleted. An agent has something to undo, so the fence stays until " +
-			"somebody ends it: kubectl reclaim unfence, with --abandon if the machine is gone."},
+			"it is ended: kubectl reclaim unfence, with --abandon if the machine is gone. Once nothing remains on the node, " +
+			"it does not count against the limits of policies."},
 	{Reason: ReasonNodeRuns, Severity: reasons.Warning,
 		Sentence: "The node has renewed its Lease since the proof that it is fenced, with the boot ID of before."},
 	{Reason: ReasonContradicted, Severity: reasons.Warning,

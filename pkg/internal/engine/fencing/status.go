@@ -28,6 +28,13 @@ func (f Fence) since(condition string) metav1.Time {
 	return metav1.Time{}
 }
 
+// Vacant reports whether the fence is in force of a node whose Node was deleted, and on which nothing remained. It
+// releases nothing any more, and stays only for what its agents may have to undo.
+func (f Fence) Vacant() bool {
+	c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionFenced)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(ReasonNodeDeleted)
+}
+
 // reason is the reason of a step that only reads the fence.
 func (f Fence) reason() Reason {
 	switch {
