@@ -133,6 +133,15 @@ func TestAFenceWhoseNodeIsDeletedLeavesTheLimit(t *testing.T) {
 	}
 }
 
+func TestWhyAFenceCannotBeUndoneIsReported(t *testing.T) {
+	s := &fencing.Session{}
+	s.Facts.Fence.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "off"}}
+	s.Facts.Run.Message = "It was deleted."
+	if got := detail(s, fencing.ReasonUnfenceFailed); got != "It was deleted." {
+		t.Errorf("%q", got)
+	}
+}
+
 // figures returns all metrics, by their names and the values of their labels; of histograms, how much was counted.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
 	t.Helper()

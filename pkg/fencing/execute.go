@@ -141,6 +141,8 @@ func detail(s *fencing.Session, reason Reason) string {
 	case fencing.ReasonFencing, fencing.ReasonWaitsForConfirmation, fencing.ReasonAgentStopping,
 		fencing.ReasonAgentUnusable:
 		return attemptText(last)
+	case fencing.ReasonUnfenceFailed:
+		return s.Facts.Run.Message
 	case fencing.ReasonFenced, fencing.ReasonAgentFailed, fencing.ReasonAgentTimedOut, fencing.ReasonAgentCanceled,
 		fencing.ReasonContradicted:
 		return attemptText(last) + " " + last.Message

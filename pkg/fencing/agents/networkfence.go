@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 )
 
@@ -34,8 +35,6 @@ const (
 	resultSucceeded, resultFailed = "Succeeded", "Failed"
 	fencedMessage                 = "fencing operation successful"
 	unfencedMessage               = "unfencing operation successful"
-	// capabilityClients: the driver says by which addresses the storage system knows its nodes.
-	capabilityClients = "GET_CLIENTS_TO_FENCE"
 )
 
 func (a networkFences) fences() (custom, error) {
@@ -56,7 +55,9 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	}
 	about := of.kind + " " + a.name(ask)
 	switch {
-	case o == nil && ask.Run.Undo:
+	case o == nil && ask.Run.Undo && ask.Proved:
+		return unknown, fmt.Errorf("%s: %w", about, errDeleted)
+	case o == nil && ask.Run.Undo: // it may never have been there
 		return facts(fencing.RunSucceeded, about+" is gone.")
 	case o == nil:
 		return notStarted, nil
@@ -163,11 +164,18 @@ var (
 	errOtherDriver = errors.New("it is of another driver than the agent names")
 	// errNoAddresses: there is nothing to fence.
 	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
-		"NetworkFenceClass, and it has no InternalIP, or the driver knows nodes by other addresses")
+		"NetworkFenceClass; if the storage system knows nodes by their internal addresses, set networkFence.addresses of " +
+		"the agent to InternalIP")
+	// errNoInternalIP: there is nothing to fence.
+	errNoInternalIP = errors.New("the Node has no address of type InternalIP")
 )
 
+// errDeleted: csi-addons has not unfenced the node.
+var errDeleted = errors.New("it was deleted, by which csi-addons unfences nothing: remove the addresses of the node " +
+	"from the storage system's list yourself, and then kubectl reclaim unfence --abandon")
+
 // addresses returns the addresses that the storage system knows the node by, as CIDRs: those that the driver has
-// reported for the NetworkFenceClass. Where it reports none of any node, they are the internal ones of the Node.
+// reported for the NetworkFenceClass, or the internal ones of the Node, as the agent says.
 func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []any, err error) {
 	agent := ask.Agent.NetworkFence
 	classes, err := a.custom(csiAddonsVersion, "NetworkFenceClass", "")
@@ -181,15 +189,16 @@ func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []
 	if text(class, "spec", "provisioner") != agent.Driver {
 		return nil, fmt.Errorf("NetworkFenceClass %s: %w", agent.NetworkFenceClassName, errOtherDriver)
 	}
-	all, reports, err := a.reported(ctx, ask)
-	if err == nil && !reports {
-		all, err = a.internal(ctx, ask)
+	of, none := a.reported, errNoAddresses
+	if agent.Addresses == v1alpha1.AddressesInternalIP {
+		of, none = a.internal, errNoInternalIP
 	}
+	all, err := of(ctx, ask)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(all) == 0:
-		return nil, errNoAddresses
+		return nil, none
 	}
 	slices.Sort(all)
 	for _, cidr := range slices.Compact(all) {
@@ -198,29 +207,24 @@ func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []
 	return cidrs, nil
 }
 
-// reported returns the addresses of the node that CSIAddonsNodes of the driver report for the NetworkFenceClass, and
-// whether the driver reports addresses at all.
-func (a networkFences) reported(ctx context.Context, ask fencing.Ask) (cidrs []string, reports bool, err error) {
+// reported returns the addresses of the node that CSIAddonsNodes of the driver report for the NetworkFenceClass.
+func (a networkFences) reported(ctx context.Context, ask fencing.Ask) (cidrs []string, err error) {
 	nodes, err := a.custom(csiAddonsVersion, "CSIAddonsNode", metav1.NamespaceAll)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	list, err := nodes.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, false, fmt.Errorf("list CSIAddonsNodes: %w", err)
+		return nil, fmt.Errorf("list CSIAddonsNodes: %w", err)
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		if text(o, "spec", "driver", "name") != ask.Agent.NetworkFence.Driver {
-			continue
-		}
-		can, _, _ := unstructured.NestedStringSlice(o.Object, "status", "capabilities")
-		reports = reports || slices.ContainsFunc(can, func(c string) bool { return strings.Contains(c, capabilityClients) })
-		if text(o, "spec", "driver", "nodeID") == ask.Node {
+		if text(o, "spec", "driver", "name") == ask.Agent.NetworkFence.Driver &&
+			text(o, "spec", "driver", "nodeID") == ask.Node {
 			cidrs = append(cidrs, clients(o, ask.Agent.NetworkFence.NetworkFenceClassName)...)
 		}
 	}
-	return cidrs, reports || len(cidrs) > 0, nil
+	return cidrs, nil
 }
 
 // clients returns the addresses that a CSIAddonsNode reports for a NetworkFenceClass.

@@ -21,7 +21,8 @@ func (b *bench) storage(class string) v1alpha1.Agent {
 
 func (b *bench) networkFence(class string) v1alpha1.Agent {
 	return v1alpha1.Agent{Name: "storage", Covers: v1alpha1.CoversVolumes,
-		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "driver", NetworkFenceClassName: class}}
+		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "driver", NetworkFenceClassName: class,
+			Addresses: v1alpha1.AddressesInternalIP}}
 }
 
 // has gives the node addresses.
@@ -189,12 +190,11 @@ func testForeignNetworkFenceIsLeftAlone(b *bench) {
 }
 
 // driverOn creates the CSIAddonsNode of a driver on a node, which reports these addresses for a class.
-func (b *bench) driverOn(name, driver, node string, capabilities []any, clients ...any) {
+func (b *bench) driverOn(name, driver, node string, clients ...any) {
 	b.Helper()
 	b.create(csiAddonsVersion, "CSIAddonsNode", name, map[string]any{
-		"spec": map[string]any{"driver": map[string]any{"name": driver, "nodeID": node, "endpoint": "pod://x"}},
-		"status": map[string]any{"capabilities": capabilities,
-			"networkFenceClientStatus": clients}})
+		"spec":   map[string]any{"driver": map[string]any{"name": driver, "nodeID": node, "endpoint": "pod://x"}},
+		"status": map[string]any{"networkFenceClientStatus": clients}})
 }
 
 func reports(class string, cidrs ...any) map[string]any {
@@ -202,44 +202,47 @@ func reports(class string, cidrs ...any) map[string]any {
 		"ClientDetails": []any{"garbage", map[string]any{"id": "x", "cidrs": cidrs}}}
 }
 
-// The storage system may know a node by other addresses than Kubernetes.
+// The storage system may know a node by other addresses than Kubernetes, so its internal ones are no guess for them.
 func TestWhichAddressesAreFenced(t *testing.T) {
-	can, cannot := []any{"service.NODE_SERVICE", "network_fence.GET_CLIENTS_TO_FENCE"},
-		[]any{"network_fence.NETWORK_FENCE"}
+	const unknown = "no CSIAddonsNode of the driver has reported the addresses of the node"
+	of := func(name, driver, node, class string) func(*bench) {
+		return func(b *bench) {
+			b.driverOn(name, driver, node, "garbage", reports(class, "172.16.0.9/32", "172.16.0.8/32"))
+		}
+	}
 	for name, c := range map[string]struct {
-		prepare func(*bench)
-		want    []string
+		addresses v1alpha1.FenceAddresses
+		prepare   func(*bench)
+		want      []string
+		fails     string
 	}{
-		"the node's": {func(*bench) {}, []string{"10.0.0.7/32"}},
-		"the reported ones": {func(b *bench) {
-			b.driverOn("a", "driver", b.node, can, "garbage", reports("class", "172.16.0.9/32", "172.16.0.8/32"))
-			b.driverOn("b", "driver", b.node, can, reports("class", "172.16.0.9/32"))
-		}, []string{"172.16.0.8/32", "172.16.0.9/32"}},
-		"the reported ones, of an unknown capability": {func(b *bench) {
-			b.driverOn("a", "driver", b.node, nil, reports("class", "172.16.0.9/32"))
-		}, []string{"172.16.0.9/32"}},
-		"those of another class": {func(b *bench) {
-			b.driverOn("a", "driver", b.node, cannot, reports("other", "172.16.0.9/32"))
-		}, []string{"10.0.0.7/32"}},
-		"those of another driver": {func(b *bench) {
-			b.driverOn("a", "other", b.node, can, reports("class", "172.16.0.9/32"))
-		}, []string{"10.0.0.7/32"}},
-		"those of another node": {func(b *bench) {
-			b.driverOn("a", "driver", "node-2", cannot, reports("class", "172.16.0.9/32"))
-		}, []string{"10.0.0.7/32"}},
-		"the driver knows others, and has not reported them": {func(b *bench) {
-			b.driverOn("a", "driver", "node-2", can, reports("class", "172.16.0.9/32"))
-			b.driverOn("b", "driver", "node-3", cannot)
-		}, nil},
-		"none": {func(b *bench) { b.has(v1.NodeAddress{Type: v1.NodeHostName, Address: "node-1"}) }, nil},
+		"the reported ones": {v1alpha1.AddressesReported, of("a", "driver", "node-1", "class"), reported, ""},
+		"by default":        {"", of("a", "driver", "node-1", "class"), reported, ""},
+		"none is reported":  {v1alpha1.AddressesReported, func(*bench) {}, nil, unknown},
+		"none, by default":  {"", func(*bench) {}, nil, unknown},
+		"those of a class":  {"", of("a", "driver", "node-1", "other"), nil, unknown},
+		"those of a driver": {"", of("a", "other", "node-1", "class"), nil, unknown},
+		"those of a node":   {"", of("a", "driver", "node-2", "class"), nil, unknown},
+		"the node's":        {v1alpha1.AddressesInternalIP, func(*bench) {}, []string{"10.0.0.7/32"}, ""},
+		"the node's, not those": {
+			v1alpha1.AddressesInternalIP, of("a", "driver", "node-1", "class"), []string{"10.0.0.7/32"}, ""},
+		"the node has none": {v1alpha1.AddressesInternalIP, func(b *bench) {
+			b.has(v1.NodeAddress{Type: v1.NodeHostName, Address: "node-1"})
+		}, nil, "no address of type InternalIP"},
+		"of two pods of the driver": {"", func(b *bench) {
+			of("a", "driver", "node-1", "class")(b)
+			of("b", "driver", "node-1", "class")(b)
+		}, reported, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			ask := b.ask(b.storage("class"))
+			agent := b.storage("class")
+			agent.NetworkFence.Addresses = c.addresses
+			ask := b.ask(agent)
 			b.has(internalIP("10.0.0.7"))
 			c.prepare(b)
-			if c.want == nil {
-				b.fails(b.Start(t.Context(), ask), "no CSIAddonsNode of the driver has reported")
+			if c.fails != "" {
+				b.fails(b.Start(t.Context(), ask), c.fails)
 				b.state(ask, fencing.RunAbsent, "")
 				return
 			}
@@ -249,6 +252,21 @@ func TestWhichAddressesAreFenced(t *testing.T) {
 			}
 		})
 	}
+}
+
+var reported = []string{"172.16.0.8/32", "172.16.0.9/32"}
+
+// What somebody has deleted was not unfenced, and what was never there needs not be.
+func TestANetworkFenceThatSomebodyDeletedIsNotUndone(t *testing.T) {
+	b := newBench(t)
+	agent := b.storage("class")
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), b.ask(agent)))
+	b.vanish(csiAddonsVersion, "NetworkFence", networkFences{}.name(b.ask(agent)))
+	proved := func(a *fencing.Ask) { a.Proved = true }
+	b.state(b.ask(agent, undo, proved), fencing.RunUnknown, "kubectl reclaim unfence --abandon")
+	b.state(b.ask(agent, proved), fencing.RunAbsent, "")
+	b.state(b.ask(agent, undo), fencing.RunSucceeded, "is gone.")
 }
 
 // A proof must not be about the volumes of another driver.
@@ -280,6 +298,7 @@ func TestWhatFailsAboutANetworkFence(t *testing.T) {
 	b.fail("get", "nodes")
 	b.fails(b.Start(t.Context(), b.ask(agent)), `read node "node-1"`)
 	b.fail("list", "csiaddonsnodes")
+	agent.NetworkFence.Addresses = v1alpha1.AddressesReported
 	b.fails(b.Start(t.Context(), b.ask(agent)), "list CSIAddonsNodes")
 }
 
@@ -288,7 +307,8 @@ func TestANetworkFenceWithoutItsKinds(t *testing.T) {
 	for _, missing := range []string{"NetworkFence", "NetworkFenceClass", "CSIAddonsNode"} {
 		b := newBench(t)
 		agent := b.storage("class")
-		b.has(internalIP("10.0.0.7"))
+		agent.NetworkFence.Addresses = v1alpha1.AddressesReported
+		b.driverOn("a", "driver", b.node, reports("class", "172.16.0.9/32"))
 		b.mapper = without(missing)
 		b.fails(b.Start(t.Context(), b.ask(agent)), "find kind "+missing+" of csiaddons.openshift.io/v1alpha1")
 		if missing == "NetworkFence" {

@@ -219,7 +219,8 @@ func (f *fence) report(succeeded string) {
 // networkFenceAgent returns an agent that is a NetworkFence of csi-addons for the environment's driver.
 func (env *environment) networkFenceAgent(name string) v1alpha1.Agent {
 	return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversVolumes,
-		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: env.Driver, NetworkFenceClassName: name}}
+		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: env.Driver, NetworkFenceClassName: name,
+			Addresses: v1alpha1.AddressesInternalIP}}
 }
 
 // createNetworkFenceClass creates the class of an agent, for the environment's driver.

@@ -113,7 +113,25 @@ type NetworkFenceAgent struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NetworkFenceClassName string `json:"networkFenceClassName"`
+	// addresses is by which addresses the storage system knows the node. Reported: those that the driver reports in the
+	// CSIAddonsNode of the node for the NetworkFenceClass; without any, the agent is not started. InternalIP: those of that
+	// type in status.addresses of the Node, for drivers that report none. Where the storage is reached by another network,
+	// such a fence keeps the node from nothing.
+	// +optional
+	// +default="Reported"
+	Addresses FenceAddresses `json:"addresses,omitempty"`
 }
+
+// FenceAddresses is which addresses of a node are fenced.
+// +kubebuilder:validation:Enum=Reported;InternalIP
+type FenceAddresses string
+
+const (
+	// AddressesReported: those that the driver reports.
+	AddressesReported FenceAddresses = "Reported"
+	// AddressesInternalIP: the internal ones of the Node.
+	AddressesInternalIP FenceAddresses = "InternalIP"
+)
 
 // ManualAgent waits for a person. It has no time limit of its own beyond the agent's.
 type ManualAgent struct {

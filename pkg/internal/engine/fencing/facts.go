@@ -301,6 +301,13 @@ func (f Fence) toUndo() *v1alpha1.Attempt {
 	return nil
 }
 
+// proved reports whether an agent has said once that the node is fenced.
+func (f Fence) proved(agent string) bool {
+	return slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+		return a.Agent == agent && (a.Result == v1alpha1.ResultProven || a.Result == v1alpha1.ResultContradicted)
+	})
+}
+
 // undoes reports whether an agent has something to undo.
 func undoes(agent *v1alpha1.Agent) bool {
 	return agent.Job != nil && agent.Job.Undo || agent.Remediation != nil || agent.NetworkFence != nil

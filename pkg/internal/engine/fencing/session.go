@@ -25,6 +25,8 @@ type Ask struct {
 	// Run and Agent are what ReadRun, StartRun and StopRun are about.
 	Run   Run
 	Agent v1alpha1.Agent
+	// Proved: the agent has proven that the node is fenced, so it has done that.
+	Proved bool
 }
 
 // Reply is the answer to an Ask. Only the fields of its call are set; a Read in them is set by the session.
@@ -110,7 +112,7 @@ func (s *Session) Ask() Ask {
 	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
 		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
-		ask.Agent = *agent
+		ask.Agent, ask.Proved = *agent, fence.proved(agent.Name)
 	}
 	return ask
 }

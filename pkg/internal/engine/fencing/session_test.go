@@ -11,6 +11,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
+// An agent is told whether it has said once that the node is fenced: then it has done that.
+func TestAnAgentIsToldWhetherItHasProven(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempts func(*Facts)
+		want     bool
+	}{
+		"it has":          {proved(power), true},
+		"it has not":      {attempted(power, v1alpha1.ResultTimedOut), false},
+		"another one has": {all(attempted(power, v1alpha1.ResultFailed), proved(bmc)), false},
+		"it has before": {
+			all(attempted(power, v1alpha1.ResultContradicted), attempted(power, v1alpha1.ResultFailed)), true},
+		"it is at work":    {attempted(power, ""), false},
+		"it has, and then": {all(attempted(power, v1alpha1.ResultContradicted), proved(bmc)), true},
+	} {
+		f := facts(agents(power, bmc), c.attempts)
+		s := Session{Facts: f, Decision: Decision{Action: ReadRun, Run: Run{Attempt: 1, Agent: power}}}
+		if got := s.Ask().Proved; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // answer is one reply of a server, and how long it takes.
 type answer struct {
 	action Action
@@ -99,7 +121,7 @@ func TestAnAgentIsStartedAndAskedByOneSession(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
 		answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0}, answer{ReadRun, runIs(Running), 0})
 	for _, ask := range asked[1:] {
-		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Agent.Name != power || ask.Agent.Job == nil {
+		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Proved || ask.Agent.Name != power || ask.Agent.Job == nil {
 			t.Errorf("asks %+v", ask)
 		}
 	}
