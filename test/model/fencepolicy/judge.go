@@ -31,7 +31,17 @@ func (c *scene) halts() bool {
 			return true
 		}
 	}
-	return !reached || away*100 > c.Halt*all
+	many := func(away, of int) bool { return away*100 > c.Halt*of }
+	lost, of := 0, 0
+	for i := range c.Zones {
+		if c.selects(i) {
+			of++
+			if c.nodes[i].seen {
+				lost++
+			}
+		}
+	}
+	return !reached || many(away, all) || lost > 1 && many(lost, of)
 }
 
 // room reports whether one more node may be fenced. byPolicyOnly: those that a person has fenced do not count.
@@ -52,6 +62,8 @@ func (c *scene) room(of int, byPolicyOnly bool) bool {
 // judge judges that a node is fenced for the policy. A person who fences another one at the same time answers for it.
 func (c *scene) judge(i int) {
 	switch s := c.session; {
+	case !c.selects(i):
+		c.violates("F2: node %d is fenced, and the policy does not select it", i)
 	case !c.room(i, true):
 		c.violates("F2: node %d is fenced beyond the limits of the policy", i)
 	case !s.mayBegin:
@@ -68,7 +80,7 @@ func (k *worker) unsettled(s *state) string {
 	c := scene{World: k.World, state: *s}
 	for i := range k.Zones {
 		n := s.nodes[i]
-		if n.cut && n.fenced == notFenced && !c.halts() && c.room(i, false) {
+		if n.cut && n.fenced == notFenced && c.selects(i) && !c.halts() && c.room(i, false) {
 			return "F4: a node waits that may be fenced"
 		}
 	}

@@ -79,8 +79,13 @@ type World struct {
 	Zones string
 	// Max, PerZone and Halt are maxFences, maxFencesPerZone and haltAbove of the policy.
 	Max, PerZone, Halt int
-	Budget             Budget
+	// Selected is how many of the nodes, from the first one, the policy selects; 0 for all.
+	Selected int
+	Budget   Budget
 }
+
+// selects reports whether the policy selects a node.
+func (w *World) selects(i int) bool { return w.Selected == 0 || i < w.Selected }
 
 // Budget is how often each thing may happen in one history. Cut: a node is cut off. Heal: and returns. Hand: a person
 // fences a node. Crash: volume-guard ends.
@@ -107,6 +112,10 @@ func Worlds() []World {
 			Max: 4, PerZone: 4, Halt: 100, Constant: still, Budget: Budget{Cut: 3, Heal: 2},
 		},
 		{
+			Name: "fence policy, a selection", About: "most of the nodes that the policy selects are cut off, and few of all",
+			Zones: "abcde", Max: 2, PerZone: 1, Halt: 60, Selected: 3, Constant: still, Budget: Budget{Cut: 3, Heal: 2},
+		},
+		{
 			Name: "fence policy, flapping", About: "one node is cut off and returns again and again", Zones: "abc",
 			Max: 1, PerZone: 1, Halt: 70, Constant: still, Budget: Budget{Cut: 4, Heal: 4, Crash: 1},
 		},
@@ -129,7 +138,7 @@ func (w *World) facts(s *state, at time.Time) engine.PolicyFacts {
 	f := engine.PolicyFacts{Name: "policy", Spec: w.spec()}
 	for i := range w.Zones {
 		n := s.nodes[i]
-		v := engine.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: true, Unreachable: n.seen, Waiting: 1,
+		v := engine.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: w.selects(i), Unreachable: n.seen, Waiting: 1,
 			Fenced: n.seenFenced}
 		f.View = f.View || !n.cut
 		switch {

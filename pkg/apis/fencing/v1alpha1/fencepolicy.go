@@ -69,8 +69,9 @@ type FencePolicySpec struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxFencesPerZone int32 `json:"maxFencesPerZone,omitempty"`
 
-	// haltAbove is the share in percent of all nodes of the cluster: if more are unreachable, no node is fenced, because
-	// then the network is more likely to blame, or the control plane. Neither is one if a whole zone of several nodes is
+	// haltAbove is a share in percent, of all nodes of the cluster and of the selected ones: if more of either are
+	// unreachable, no node is fenced, because then the network is more likely to blame, or the control plane. One selected
+	// node alone is not too many of the selected ones. Neither is a node fenced if a whole zone of several nodes is
 	// unreachable.
 	// +optional
 	// +default=40

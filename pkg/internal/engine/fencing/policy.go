@@ -139,15 +139,22 @@ func (f PolicyFacts) halt() Reason {
 		return ReasonViewLost
 	}
 	zones, gone := map[string]int{}, map[string]int{}
-	unreachable := 0
+	var unreachable, selected, selectedGone int
 	for _, n := range f.Nodes {
 		zones[n.Zone]++
+		if n.Selected {
+			selected++
+		}
 		if n.Unreachable {
 			gone[n.Zone]++
 			unreachable++
 		}
+		if n.Selected && n.Unreachable {
+			selectedGone++
+		}
 	}
-	if unreachable*100 > int(f.Spec.HaltAbove)*len(f.Nodes) {
+	many := func(gone, of int) bool { return gone*100 > int(f.Spec.HaltAbove)*of }
+	if many(unreachable, len(f.Nodes)) || selectedGone > 1 && many(selectedGone, selected) {
 		return ReasonManyUnreachable
 	}
 	for zone, all := range zones {

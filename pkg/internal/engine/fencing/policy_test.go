@@ -59,6 +59,13 @@ func lostAll(nodes ...int) func(*PolicyFacts) {
 // goneFenced: a node is fenced whose Node was deleted.
 func goneFenced(f *PolicyFacts) { f.Others = []string{"gone"} }
 
+// select5 has the policy be for five of the ten nodes.
+func select5(f *PolicyFacts) {
+	for i := range f.Nodes {
+		f.Nodes[i].Selected = i < 5
+	}
+}
+
 func budgeted(n *NodeView) { n.Budgeted = true }
 
 func TestWhatAPolicyDoesAboutANode(t *testing.T) {
@@ -112,8 +119,15 @@ func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 		"cut off": {policy(func(f *PolicyFacts) { f.View = false }), ReasonViewLost, 0},
 		"cut off and just lost": {
 			policy(lost(0, time.Minute), func(f *PolicyFacts) { f.View = false }), ReasonPatience, 4 * time.Minute},
-		"as many as allowed are lost": {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
-		"more than allowed are lost":  {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
+		"as many as allowed are lost":         {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
+		"more than allowed are lost":          {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
+		"most of the selected nodes are lost": {policy(lostAll(1, 2), select5), ReasonManyUnreachable, 0},
+		"few of the selected nodes are lost":  {policy(lostAll(1), select5), ReasonUnreachable, 0},
+		"the only selected node is lost": {policy(func(f *PolicyFacts) {
+			for i := range f.Nodes {
+				f.Nodes[i].Selected = i == 0
+			}
+		}), ReasonUnreachable, 0},
 		"a zone is lost": {
 			policy(func(f *PolicyFacts) { f.Spec.HaltAbove = 60 }, lostAll(2, 4, 6, 8)), ReasonZoneUnreachable, 0},
 		"a zone of one node is lost":  {policy(node(0, func(n *NodeView) { n.Zone = "c" })), ReasonUnreachable, 0},
@@ -235,7 +249,14 @@ func wrong(f PolicyFacts, name string) string {
 	zones, lostIn := map[string]int{}, map[string]int{}
 	fences, inZone, lost := len(f.Others), map[string]int{}, 0
 	var n NodeView
+	selected, selectedLost := 0, 0
 	for _, other := range f.Nodes {
+		if other.Selected {
+			selected++
+		}
+		if other.Selected && other.Unreachable {
+			selectedLost++
+		}
 		if other.Name == name {
 			n = other
 		}
@@ -264,6 +285,8 @@ func wrong(f PolicyFacts, name string) string {
 		return "too many of the zone are fenced"
 	case lost*100/len(f.Nodes) > int(f.Spec.HaltAbove):
 		return "too many are lost"
+	case selectedLost >= 2 && selectedLost*100/selected > int(f.Spec.HaltAbove):
+		return "too many of the selected nodes are lost"
 	}
 	for zone, all := range zones {
 		if zone != "" && all > 1 && lostIn[zone] == all {
