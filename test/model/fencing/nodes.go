@@ -135,7 +135,11 @@ func (c *scene) stop() {
 // kubelets are the moves of the kubelet with its pods, and of the controllers of Kubernetes that end pods.
 func (k *worker) kubelets(s *state) {
 	for slot := range k.Pods {
-		k.kubelet(s, slot)
+		if s.node.second {
+			k.newKubelet(s, slot)
+		} else {
+			k.kubelet(s, slot)
+		}
 		k.cluster(s, slot)
 		k.holder(s, slot)
 		k.locker(s, slot)
@@ -146,11 +150,6 @@ func (k *worker) kubelets(s *state) {
 // that together with its boot ID.
 func (k *worker) kubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
-	if n.second { // it knows no container of the pod, and reports its end
-		k.Can(n.connected() && n.shown == n.boot && p.exists && p.terminating, move{podIsFinished, 0, slot},
-			func(c *scene) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
-		return
-	}
 	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot}, func(c *scene) {
 		c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
 	})
@@ -162,6 +161,13 @@ func (k *worker) kubelet(s *state, slot int) {
 	})
 	k.Can(n.connected() && p.deleted && !p.runs && p.exists && p.terminating, move{podIsFinished, 0, slot},
 		func(c *scene) { c.pods[slot] = pod{} })
+}
+
+// newKubelet are the moves of the kubelet of another machine: it knows no container of the pod, and reports its end.
+func (k *worker) newKubelet(s *state, slot int) {
+	p, n := s.pods[slot], s.node
+	k.Can(n.connected() && n.shown == n.boot && p.exists && p.terminating, move{podIsFinished, 0, slot},
+		func(c *scene) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
 }
 
 // isNews reports whether the kubelet does not know how a pod is, and is to know.

@@ -55,12 +55,8 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 		return step(ReadLease, why)
 	case f.booted() && f.Node.Tainted: // by a request of a former leader
 		return step(RemoveTaint, why)
-	case awaits && f.runsOn(now):
-		return wait(ReasonNodeRuns, nodePoll)
-	case awaits && f.replaced():
-		return wait(ReasonMachineReplaced, nodePoll)
 	case awaits:
-		return wait(ReasonAwaitsReturn, nodePoll)
+		return wait(f.awaits(now), nodePoll)
 	case f.Node.Tainted:
 		return step(RemoveTaint, why)
 	case why == ReasonRebooted && !f.Node.Found:
@@ -71,6 +67,17 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 		set(s, now, v1alpha1.ConditionReleased, false, why)
 		set(s, now, v1alpha1.ConditionReturned, true, why)
 	})
+}
+
+// awaits is why a fence that is undone is not over: the node is not back.
+func (f Facts) awaits(now time.Time) Reason {
+	switch {
+	case f.runsOn(now):
+		return ReasonNodeRuns
+	case f.replaced():
+		return ReasonMachineReplaced
+	}
+	return ReasonAwaitsReturn
 }
 
 // undo has one agent undo what it did.
