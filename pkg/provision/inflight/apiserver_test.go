@@ -55,6 +55,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	w.deleted()
 	w.copied()
 	w.full()
+	w.chunks()
 	w.updateOfNothing()
 }
 
@@ -116,9 +117,6 @@ func (w *realWorld) list() ([]Entry, []Problem) {
 	list, err := w.leases.List(w.ctx, metav1.ListOptions{LabelSelector: LabelLog + "=true"})
 	if err != nil {
 		w.t.Fatal(err)
-	}
-	if len(list.Items) != Shards {
-		w.t.Errorf("%d shards are listed", len(list.Items))
 	}
 	return Decode(list.Items)
 }
@@ -239,6 +237,36 @@ func (w *realWorld) full() {
 	wantError(t, p.put(entry(v[n])), ErrFull)
 	w.until("a removal is written beside an annotation that fills the shard",
 		func() bool { return p.state(v[0]) == Absent })
+}
+
+// chunks: they have a Lease of their own, which is written anew where it was deleted, and is read by the next process.
+func (w *realWorld) chunks() {
+	t, places := w.t, nodes(5000)
+	p := start(t, w.settings("chunks"))
+	p.mustPutEntry(onNodes("pvc-many-1", places, 7))
+	stored, epoch := w.get(topologyName), p.own.Epoch
+	if n := len((view{lease: stored}).with(chunkPrefix)); n < 5 || look(stored, driver).meta.Epoch != epoch {
+		t.Errorf("%d chunks, %s", n, stored.Annotations[annMeta])
+	}
+	if n := size(w.get(shardName(shardOf("pvc-many-1", Shards))).Annotations); n > size(stored.Annotations)/2 {
+		t.Errorf("the shard has %d bytes", n)
+	}
+	if err := w.leases.Delete(w.ctx, topologyName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.mustPutEntry(onNodes("pvc-many-2", places[:4000], 7))
+	next := start(t, w.settings("after chunks"))
+	defer next.stop()
+	for _, volume := range []string{"pvc-many-1", "pvc-many-2"} {
+		next.wantState(volume, Open)
+	}
+	if _, problems := w.list(); len(problems) > 0 {
+		t.Error(problems)
+	}
+	wantError(t, p.put(onNodes("pvc-many-3", places[:3000], 7)), ErrSuperseded)
+	if got := look(w.get(topologyName), driver).meta; got.Epoch != epoch+1 {
+		t.Errorf("its epoch is %d", got.Epoch)
+	}
 }
 
 // updateOfNothing: an update that names UID and resourceVersion creates nothing where the Lease is gone, although the

@@ -68,11 +68,14 @@ type chunk struct {
 	topologies []*csi.Topology
 }
 
-// chunks are the chunks that are known, by hash. Entries share their topologies, which are not to be changed. It is
-// safe for concurrent use.
-type chunks struct{ known *lru.Cache }
+// chunks are the chunks of a log that are known, by hash. Entries share their topologies, which are not to be changed.
+// It is safe for concurrent use.
+type chunks struct {
+	lease string // where they are stored, for errors
+	known *lru.Cache
+}
 
-func newChunks() *chunks { return &chunks{lru.New(keptChunks)} }
+func newChunks(lease string) *chunks { return &chunks{lease, lru.New(keptChunks)} }
 
 // store returns the stored form of a requirement, nil for none, and adds the values of its chunks to refers, by hash.
 func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*storedRequirement, error) {
@@ -139,7 +142,7 @@ func (c *chunks) load(s *storedRequirement, value func(hash string) (string, boo
 	for _, hash := range s.Chunks {
 		one, err := c.read(hash, value)
 		if err != nil {
-			return nil, fmt.Errorf("chunk %s of the topology requirement: %w", hash, err)
+			return nil, fmt.Errorf("chunk %s of the topology requirement, in Lease %s: %w", hash, c.lease, err)
 		}
 		refers[hash] = one.value
 		r.Requisite = append(r.Requisite, one.topologies...)
@@ -165,7 +168,7 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	}
 	text, found := value(hash)
 	if !found {
-		return chunk{}, errors.New("the Lease does not have it")
+		return chunk{}, errors.New("it is missing")
 	}
 	data, err := decompress(text)
 	if err != nil {

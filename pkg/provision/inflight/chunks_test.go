@@ -14,7 +14,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -83,14 +82,14 @@ func TestRequirementsAreStoredOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
 			e.Requests[0].Create.AccessibilityRequirements = r
-			stored, err := newChunks().encode(&e)
+			stored, err := newChunks("log-topology").encode(&e)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !sameRequirement(r, got) {
 				t.Errorf("(-want +got)\n%s", cmp.Diff(r, got, protocmp.Transform()))
 			}
-			one, err := newChunks().decode(stored.value, func(hash string) (string, bool) {
+			one, err := newChunks("log-topology").decode(stored.value, func(hash string) (string, bool) {
 				value, found := stored.refers[hash]
 				return value, found
 			})
@@ -113,7 +112,7 @@ func backwards(places []*csi.Topology) []*csi.Topology {
 // TestANodeThatJoinsChangesOneChunk: entries that were added at different times still share most of their lists.
 func TestANodeThatJoinsChangesOneChunk(t *testing.T) {
 	places := nodes(5000)
-	chunks := newChunks()
+	chunks := newChunks("log-topology")
 	all, less := onNodes("pvc-1", places, 0), onNodes("pvc-2", slices.Concat(places[:1234], places[1235:]), 0)
 	before, err := chunks.encode(&less)
 	if err != nil {
@@ -137,7 +136,7 @@ func TestANodeThatJoinsChangesOneChunk(t *testing.T) {
 func TestWrongChunksAreRefused(t *testing.T) {
 	places := nodes(1200)
 	e := onNodes("pvc-1", places, 100)
-	stored, err := newChunks().encode(&e)
+	stored, err := newChunks("log-topology").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +144,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 	read := func(change func(map[string]string)) error {
 		values := maps.Clone(stored.refers)
 		change(values)
-		_, err := newChunks().decode(stored.value, func(hash string) (string, bool) {
+		_, err := newChunks("log-topology").decode(stored.value, func(hash string) (string, bool) {
 			value, found := values[hash]
 			return value, found
 		})
@@ -177,7 +176,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 		"an overflow": {From: 1 << 62, Count: 1 << 62},
 	} {
 		s := &storedRequirement{Chunks: nil, Preferred: []storedRun{run}}
-		if _, err := newChunks().load(s, noChunk, map[string]string{}); err == nil {
+		if _, err := newChunks("log-topology").load(s, noChunk, map[string]string{}); err == nil {
 			t.Errorf("%s: it is read", name)
 		}
 	}
@@ -208,7 +207,7 @@ func FuzzColumns(f *testing.F) {
 func TestRoomAtAnySizeOfCluster(t *testing.T) {
 	const workers = 100
 	for _, count := range []int{3, 100, 1000, 5000} {
-		places, chunks := nodes(count), newChunks()
+		places, chunks := nodes(count), newChunks("log-topology")
 		shards := map[int]*shard{}
 		own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 		first, n, last := 0, 0, error(nil)
@@ -240,88 +239,11 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 	}
 }
 
-// TestChunksGoWithTheirEntries: the Lease has the chunks of the entries that it has, and no others, unless it has an
-// entry that cannot be read.
-func TestChunksGoWithTheirEntries(t *testing.T) {
-	places := nodes(1200)
-	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
-	m := own
-	m.UID = "u"
-	e := onNodes("pvc-1", places, 0)
-	stored, err := newChunks().encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, unreadable := range []bool{false, true} {
-		s := newShard(3, shardName(3))
-		s.seen, s.known = look(leaseOf(m, "u"), driver), true
-		if _, err := s.put(annotationKey("pvc-1"), stored, own); err != nil {
-			t.Fatal(err)
-		}
-		with := s.compose(own)
-		if got := (view{lease: with}).with(chunkPrefix); len(got) != len(stored.refers) || len(got) == 0 {
-			t.Errorf("%d of %d chunks are written", len(got), len(stored.refers))
-		}
-		with.ResourceVersion = "8"
-		if unreadable {
-			with.Annotations[entryPrefix+"broken"] = "??"
-			s.kept[entryPrefix+"broken"] = ErrDecode
-		}
-		if _, err := s.observe(look(with, driver), own); err != nil || !s.want[annotationKey("pvc-1")].confirmed {
-			t.Fatalf("%v: the entry is not confirmed", err)
-		}
-		s.remove(annotationKey("pvc-1"), s.removeAt)
-		total := s.total(own)
-		without := s.compose(own)
-		got := len((view{lease: without}).with(chunkPrefix))
-		if unreadable && got != len(stored.refers) || !unreadable && got != 0 {
-			t.Errorf("an entry cannot be read: %t: %d chunks stay", unreadable, got)
-		}
-		if is := size(without.Annotations); is < total || is > total+20 {
-			t.Errorf("the next write has %d bytes, %d were counted", is, total)
-		}
-	}
-}
-
-// TestAMissingChunkIsWrittenAgain: an entry whose chunk was removed by hand is not stored.
-func TestAMissingChunkIsWrittenAgain(t *testing.T) {
-	places := nodes(1200)
-	own := meta{Version: 1, Driver: driver, UID: "u", Epoch: 5, Process: "p"}
-	e := onNodes("pvc-1", places, 0)
-	stored, err := newChunks().encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newShard(3, shardName(3))
-	s.seen, s.known, s.fenced, s.taken = look(leaseOf(own, "u"), driver), true, true, true
-	if _, err := s.put(annotationKey("pvc-1"), stored, own); err != nil {
-		t.Fatal(err)
-	}
-	see := func(change func(*coordinationv1.Lease)) step {
-		lease := s.compose(own)
-		lease.ResourceVersion += "1"
-		change(lease)
-		if _, err := s.observe(look(lease, driver), own); err != nil {
-			t.Fatal(err)
-		}
-		do, _ := next(s.situation(own, s.retryAt))
-		return do
-	}
-	if do := see(func(*coordinationv1.Lease) {}); do != stepWait {
-		t.Errorf("after the write: step %d", do)
-	}
-	for hash := range stored.refers {
-		if do := see(func(l *coordinationv1.Lease) { delete(l.Annotations, chunkPrefix+hash) }); do != stepWrite {
-			t.Errorf("a chunk is missing: step %d", do)
-		}
-	}
-}
-
 // BenchmarkEncode is the cost of an entry whose chunks are known.
 func BenchmarkEncode(b *testing.B) {
 	for _, count := range []int{3, 100, 1000, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
-			e, chunks := onNodes("pvc-1", nodes(count), count/2), newChunks()
+			e, chunks := onNodes("pvc-1", nodes(count), count/2), newChunks("log-topology")
 			for b.Loop() {
 				if _, err := chunks.encode(&e); err != nil {
 					b.Fatal(err)

@@ -194,6 +194,20 @@ func unmarshal(value string) (*storedEntry, error) {
 	return s, nil
 }
 
+// hashesOf returns the hashes of the chunks that the value of an entry's annotation refers to.
+func hashesOf(value string) (hashes []string, _ error) {
+	s, err := unmarshal(value)
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.Requests {
+		if r := s.Requests[i].Accessibility; r != nil {
+			hashes = append(hashes, r.Chunks...)
+		}
+	}
+	return hashes, nil
+}
+
 // request returns the request of its stored form, and adds the chunks that it refers to.
 func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {

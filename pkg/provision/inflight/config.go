@@ -18,8 +18,8 @@ type Config struct {
 	Leases coordinationv1client.LeasesGetter
 	// Namespace is the one of the Leases.
 	Namespace string
-	// Name is the base name: the shards are Name-0, Name-1 and so on. One driver's processes share it, and with a
-	// process on each node, one node's.
+	// Name is the base name: the shards are Name-0, Name-1 and so on, and chunks are in Name-topology. One driver's
+	// processes share it, and with a process on each node, one node's.
 	Name string
 	// Driver is the CSI driver's name. A shard of another driver is read-only.
 	Driver string
@@ -57,7 +57,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("in-flight log: %s is required", field.name))
 		}
 	}
-	if problems := validation.NameIsDNSSubdomain(c.shard(0), false); c.Name != "" && len(problems) > 0 {
+	if problems := validation.NameIsDNSSubdomain(c.topology(), false); c.Name != "" && len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("in-flight log: Name %q: %s", c.Name, problems[0]))
 	}
 	if c.Shards < 0 || c.Shards > Shards {

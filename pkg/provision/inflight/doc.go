@@ -3,8 +3,8 @@
 // is called, so that a process that starts later knows each volume that may exist without a PersistentVolume.
 //
 // The log is stored in annotations of eight Leases in the driver's namespace, its shards, or of one for a node. The
-// name of a volume gives its shard. The rights of the stock external-provisioner's Role suffice: get, create and update
-// on leases.
+// name of a volume gives its shard. Long lists of topologies, which entries share, are in one more Lease. The rights of
+// the stock external-provisioner's Role suffice: get, create and update on leases.
 //
 // All writes are updates with the resourceVersion that was read. A process that starts to lead writes an
 // epoch, higher than any before, into each shard: the writes of earlier processes fail from then on, and

@@ -17,12 +17,12 @@ var (
 	ErrForbidden = errors.New("the in-flight log's Leases may not be read or written")
 	// ErrUnconfirmed: the entry may or may not be stored.
 	ErrUnconfirmed = errors.New("it is not known whether the entry is stored in the in-flight log")
-	// ErrFull: the shard of that name has no room. Nothing was changed.
+	// ErrFull: the shard of that name, or the Lease of the topologies, has no room. Nothing was changed.
 	ErrFull = errors.New("the in-flight log is full")
 	// ErrShare: the entry's namespace or StorageClass has as many entries in the shard as it may have. Nothing was
 	// changed.
 	ErrShare = errors.New("the share of the in-flight log is used up")
-	// ErrTooLarge: an empty shard has no room for the entry. Nothing was changed.
+	// ErrTooLarge: an empty Lease has no room for the entry, or for its topologies. Nothing was changed.
 	ErrTooLarge = errors.New("the request is too large for the in-flight log")
 	// ErrUnreadable: the bytes stored for that name cannot be read, or its shard is read-only. See [Log.Problems].
 	ErrUnreadable = errors.New("what the in-flight log holds for that name cannot be read")
@@ -73,7 +73,8 @@ type Problem struct {
 }
 
 // Of reports whether what cannot be read may be about the volume of a PV of this name: it is the volume's entry, or its
-// shard. A Lease whose name is no shard's may be about any.
+// shard. A Lease whose name is no shard's may be about any; that of the chunks is about none: an entry that lacks one
+// is a problem of its own.
 func (p Problem) Of(pv string) bool {
 	if p.Annotation != "" {
 		return p.Annotation == annotationKey(pv) || p.Annotation == annotationKey(volumeOfPV(pv))

@@ -1,6 +1,10 @@
 package inflight
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -40,23 +44,43 @@ type LocatedProblem struct {
 	Driver string
 }
 
-// Locate is Decode for programs that also name the location of each entry. It returns the entries that are not settled,
-// by shard and key, and what cannot be read.
+// Locate reads the Leases of a log, or of several, as listed by LabelLog, for programs that look and do not write. It
+// returns the entries that are not settled, by shard and key, and what cannot be read.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem
+	topologies, known := map[string]view{}, map[string]*chunks{}
 	for i := range leases {
-		lease, driver := &leases[i], look(&leases[i], "").meta.Driver
-		entries, unreadable := Decode(leases[i : i+1])
-		for _, problem := range unreadable {
-			problems = append(problems, LocatedProblem{problem, driver})
+		if number, _ := shardNumber(leases[i].Name); number == topologyNumber {
+			topologies[leaseName(&leases[i])] = look(&leases[i], "")
 		}
-		for _, e := range entries {
-			located = append(located, Located{e, Location{
-				Lease:      types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
-				LeaseUID:   lease.UID,
-				Annotation: annotationKey(e.Volume), Stored: lease.Annotations[annotationKey(e.Volume)], Driver: driver,
-			}})
+	}
+	for i := range leases {
+		lease, v := &leases[i], look(&leases[i], "")
+		number, named := shardNumber(lease.Name)
+		if v.err == nil && (!named || number >= v.meta.shards()) {
+			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
+		}
+		if v.err != nil {
+			problems = append(problems, LocatedProblem{
+				Problem{Lease: leaseName(lease), Err: v.err, shards: v.shards()}, v.meta.Driver})
+			continue
+		}
+		topology := topologyOf(leaseName(lease))
+		if known[topology] == nil {
+			known[topology] = newChunks(topology)
+		}
+		entries, unreadable := v.read(number, known[topology], topologies[topology])
+		for _, problem := range unreadable {
+			problems = append(problems, LocatedProblem{problem, v.meta.Driver})
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			if !v.settles(key) {
+				located = append(located, Located{*entries[key].entry, Location{
+					Lease:    types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
+					LeaseUID: lease.UID, Annotation: key, Stored: entries[key].value, Driver: v.meta.Driver,
+				}})
+			}
 		}
 	}
 	return located, problems

@@ -59,9 +59,9 @@ type Stats struct {
 	Open, Adding, Removing, Unreadable int
 	// Oldest is when the oldest open entry was begun, zero for none.
 	Oldest time.Time
-	// ReadOnly counts the shards that cannot be used.
+	// ReadOnly counts the Leases that cannot be used.
 	ReadOnly int
-	// Fill is how much of its room the fullest shard has used, 1 for all. At 7/8 it takes no new entries.
+	// Fill is how much of its room the fullest Lease has used, 1 for all. At 7/8 it takes no new entries.
 	Fill float64
 	// Writes counts the PUTs and POSTs that were sent, with those that failed; Conflicts those that lost against
 	// somebody else's.
@@ -79,8 +79,11 @@ type Log struct {
 	own    meta
 	err    error // why it cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
 	shards []*shard
-	owner  *metav1.OwnerReference // of an empty log of one shard, nil if it is not known
-	stats  Stats                  // Writes and Conflicts
+	// topology has the chunks; all are the shards and, as the last one, topology.
+	topology *shard
+	all      []*shard
+	owner    *metav1.OwnerReference // of an empty log of one shard, nil if it is not known
+	stats    Stats                  // Writes and Conflicts
 	// takenOver is when TakeOver last wrote, by the API server's clock.
 	takenOver time.Time
 }
@@ -92,8 +95,10 @@ func New(cfg Config) (*Log, error) {
 	}
 	cfg = cfg.withDefaults()
 	l := &Log{
-		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), chunks: newChunks(), err: ErrNotReady,
-		own: meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
+		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), err: ErrNotReady,
+		chunks:   newChunks(cfg.Namespace + "/" + cfg.topology()),
+		topology: newShard(topologyNumber, cfg.topology()),
+		own:      meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
 	}
 	l.resize(cfg.Shards)
 	return l, nil
@@ -105,6 +110,7 @@ func (l *Log) resize(shards int) {
 	for i := range shards {
 		l.shards = append(l.shards, newShard(i, l.cfg.shard(i)))
 	}
+	l.all = append(slices.Clip(l.shards), l.topology)
 }
 
 // shardOf returns the shard of a volume. The caller holds the lock.
@@ -114,13 +120,15 @@ func (l *Log) shardOf(volume string) *shard { return l.shards[shardOf(volume, le
 // an answer or a read. It sets the Epoch of a new entry to this process', and its Begun to now if it is zero; an entry
 // that replaces another keeps the other's. e may be changed afterwards.
 //
-// If ctx or Run ends first, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
+// An entry with long lists of topologies waits until these are stored. If ctx ends meanwhile, nothing was changed.
+//
+// If ctx or Run ends later, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
 // may not be stored, is still being stored, and Get reports it. Errors after which nothing was changed: ErrInvalid,
 // ErrFull, ErrShare, ErrTooLarge, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without
 // ErrUnconfirmed, and the API server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is
 // stored.
 func (l *Log) Put(ctx context.Context, e Entry) error {
-	it, err := l.enqueue(e)
+	it, err := l.enqueue(ctx, e)
 	if err != nil {
 		return fmt.Errorf("add volume %q to the in-flight log: %w", e.Volume, err)
 	}
@@ -128,10 +136,12 @@ func (l *Log) Put(ctx context.Context, e Entry) error {
 		return nil
 	}
 	select {
-	case err = <-it.done:
+	case <-it.done:
+		err = it.err
 	case <-ctx.Done():
 		select {
-		case err = <-it.done:
+		case <-it.done:
+			err = it.err
 		default:
 			err = l.unconfirmed(e.Volume, context.Cause(ctx))
 		}
@@ -152,8 +162,8 @@ func (l *Log) unconfirmed(volume string, cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 }
 
-// enqueue hands an entry to its shard's writer. It returns nil if it is stored already.
-func (l *Log) enqueue(e Entry) (*item, error) {
+// enqueue hands an entry to its shard's writer, once its chunks are stored. It returns nil if it is stored already.
+func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 	key := annotationKey(e.Volume)
 	for {
 		l.mu.Lock()
@@ -180,11 +190,20 @@ func (l *Log) enqueue(e Entry) (*item, error) {
 			continue
 		}
 		var it *item
+		var chunks []*item
 		if err == nil {
+			chunks, err = l.chunksFor(s, key, stored, before)
+		}
+		if err == nil && len(chunks) == 0 {
 			it, err = s.put(key, stored, l.own)
 		}
 		l.mu.Unlock()
-		return it, err
+		if err != nil || len(chunks) == 0 {
+			return it, err
+		}
+		if err := l.await(ctx, chunks); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -195,19 +214,28 @@ func (l *Log) admit(s *shard, key string) (*item, error) {
 		return nil, l.err
 	case l.blocked(key) != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, l.blocked(key))
-	case s.seen.err != nil:
-		return nil, fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, s.seen.err)
-	case s.seen.missing() && !l.cfg.CreateMissing && len(s.want) == 0:
-		return nil, fmt.Errorf("%w: %s", ErrNoShard, s.name)
+	case l.usable(s) != nil:
+		return nil, l.usable(s)
 	case l.cfg.Lease != nil && l.cfg.Lease.Left() <= 0:
 		return nil, ErrLeaseEnded
 	}
 	return s.want[key], nil
 }
 
+// usable says why nothing can be put into a Lease.
+func (l *Log) usable(s *shard) error {
+	switch {
+	case s.seen.err != nil:
+		return fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, s.seen.err)
+	case s.seen.missing() && !l.cfg.CreateMissing && len(s.want) == 0:
+		return fmt.Errorf("%w: %s", ErrNoShard, s.name)
+	}
+	return nil
+}
+
 // blocked says why the entry of that key, in whichever shard it is, cannot be used.
 func (l *Log) blocked(key string) error {
-	for _, s := range l.shards {
+	for _, s := range l.all {
 		if err := s.kept[key]; err != nil {
 			return err
 		}
@@ -389,7 +417,7 @@ func (l *Log) Problems() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var problems []Problem
-	for _, s := range l.shards {
+	for _, s := range l.all {
 		lease := l.cfg.Namespace + "/" + s.name
 		if s.seen.err != nil {
 			problems = append(problems, Problem{Lease: lease, Err: s.seen.err, shards: len(l.shards)})
@@ -418,6 +446,8 @@ func (l *Log) Stats() Stats {
 			}
 		}
 		stats.Removing += len(s.removing)
+	}
+	for _, s := range l.all {
 		stats.Unreadable += len(s.kept)
 		if s.seen.err != nil {
 			stats.ReadOnly++

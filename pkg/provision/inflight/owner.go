@@ -9,22 +9,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// owning is what a write makes of a shard's owner.
+// owning is what a write makes of the owner of a shard, or of the Lease with the chunks.
 type owning uint8
 
 const (
 	ownLeave owning = iota // it stays as it is
-	ownNone                // the shard holds entries, which garbage collection must not remove
-	ownSet                 // the shard is empty, and goes with its owner
+	ownNone                // the Lease holds entries or chunks, which garbage collection must not remove
+	ownSet                 // the Lease is empty, and goes with its owner
 )
 
-// ownerOf decides the owner of a shard with so many entries. managed: the log is of one shard and has a Config.Owner.
-// known: that owner is known. It is a pure function.
-func ownerOf(managed bool, entries int, known bool) owning {
+// ownerOf decides the owner of a Lease with so many entries or chunks. managed: the log is of one shard and has a
+// Config.Owner. known: that owner is known. It is a pure function.
+func ownerOf(managed bool, content int, known bool) owning {
 	switch {
 	case !managed:
 		return ownLeave
-	case entries > 0:
+	case content > 0:
 		return ownNone
 	case known:
 		return ownSet
@@ -38,7 +38,7 @@ func (l *Log) setOwner(lease *coordinationv1.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	managed := l.cfg.Owner != nil && len(l.shards) == 1
-	switch ownerOf(managed, len(view{lease: lease}.entries()), l.owner != nil) {
+	switch ownerOf(managed, len(view{lease: lease}.content()), l.owner != nil) {
 	case ownNone:
 		lease.OwnerReferences = nil
 	case ownSet:

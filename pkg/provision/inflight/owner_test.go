@@ -67,7 +67,7 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, ofNode(s, "one"))
-		if all := s.all(); len(all) != 1 || all[0].Name != shardName(0) || s.count("get") != 1 {
+		if all := s.all(); len(all) != 1 || all[0].Name != shardName(0) || s.count("get") != 3 {
 			t.Errorf("%d Leases, %d reads", len(all), s.count("get"))
 		}
 		s.wantOwner(t, "node")
@@ -230,7 +230,7 @@ func TestALogKeepsItsNumberOfShards(t *testing.T) {
 func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 	volume := volumes(5, 1)[0]
 	e := entry(volume)
-	stored, err := newChunks().encode(&e)
+	stored, err := newChunks("log-topology").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,14 +32,14 @@ type situation struct {
 	fresh     bool // it was created and has no UID yet
 	fenced    bool // the other shards were looked at since it was created
 	ours      bool // it has our epoch
-	entries   bool // entries are wanted
-	puts      bool // a wanted entry is not stored as it is wanted
+	entries   bool // entries, or chunks, are wanted
+	puts      bool // one of them is not stored as it is wanted
 	removals  bool // a stored entry, or an annotation that settles one, is not wanted
 	uncertain bool // a write was sent whose outcome is not known, and which may still land
 
 	retryIn   time.Duration // how long to wait after an error
 	removeIn  time.Duration // how long removals wait for company
-	recheckIn time.Duration // when to read again what cannot be used, negative for never
+	recheckIn time.Duration // when to read again what cannot be used, or has chunks; negative for never
 }
 
 // next decides a writer's next step. With stepWait comes how long at most, negative for no limit.

@@ -74,7 +74,7 @@ func leaseOf(m meta, uid types.UID, entries ...string) *coordinationv1.Lease {
 	}}
 	for _, volume := range entries {
 		e := entry(volume)
-		stored, err := newChunks().encode(&e)
+		stored, err := newChunks("log-topology").encode(&e)
 		if err != nil {
 			panic(err)
 		}
@@ -91,6 +91,8 @@ func TestLook(t *testing.T) {
 		return m
 	}
 	without, broken := leaseOf(good, "u"), leaseOf(good, "u")
+	chunked := leaseOf(with(func(m *meta) { m.UID = "" }), "u")
+	chunked.Annotations[chunkPrefix+"h"] = "{}"
 	delete(without.Annotations, annMeta)
 	broken.Annotations[annMeta] = "{"
 	for name, test := range map[string]struct {
@@ -102,6 +104,7 @@ func TestLook(t *testing.T) {
 		"good":                {lease: leaseOf(good, "u", "pvc-1")},
 		"new":                 {lease: leaseOf(with(func(m *meta) { m.UID = "" }), "u"), fresh: true},
 		"new with entries":    {lease: leaseOf(with(func(m *meta) { m.UID = "" }), "u", "pvc-1"), want: ErrCopy},
+		"new with chunks":     {lease: chunked, want: ErrCopy},
 		"a copy":              {lease: leaseOf(good, "v"), want: ErrCopy},
 		"another driver's":    {lease: leaseOf(with(func(m *meta) { m.Driver = "x" }), "u"), want: ErrForeign},
 		"a later version":     {lease: leaseOf(with(func(m *meta) { m.Version = 2 }), "u"), want: ErrVersion},

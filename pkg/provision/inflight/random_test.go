@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +19,8 @@ import (
 
 // TestPromisesHoldUnderRandomFaults has processes that follow each other use a log whose API server fails, loses
 // answers, carries calls out late and is edited by people. At each write that the API server stores it looks whether an
-// entry is missing whose Put succeeded, an entry is back whose removal was confirmed, or an earlier process wrote.
+// entry is missing whose Put succeeded, an entry lacks a chunk, an entry is back whose removal was confirmed, or an
+// earlier process wrote.
 func TestPromisesHoldUnderRandomFaults(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -47,9 +50,24 @@ func newReferee(t *testing.T, seed uint64) *referee {
 	if seed%3 == 2 {
 		j.shards = 1
 	}
+	if seed%2 == 1 {
+		j.fewChunks()
+	}
 	j.store.latency = 5 * time.Millisecond
 	j.store.fault, j.store.committed = j.fault, j.committed
 	return j
+}
+
+// fewChunks leaves room for few chunks, so that most are dropped for others.
+func (j *referee) fewChunks() {
+	l, err := New(settings(j.store, "a person"))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	l.resize(j.shards)
+	lease := l.emptyShard(topologyName)
+	lease.Annotations["example.com/note"] = strings.Repeat("x", room-reserve-4<<10)
+	j.store.insert(lease)
 }
 
 func (j *referee) fault(c call) fault {
@@ -83,6 +101,9 @@ func (j *referee) committed(by string, lease *coordinationv1.Lease) {
 	entries := view{lease: lease}.entries()
 	if len(entries) > 0 && len(lease.OwnerReferences) > 0 {
 		j.t.Errorf("%s wrote Lease %s with entries and an owner", by, lease.Name)
+	}
+	if lacking := broken(j.store.leases, topologyName); len(lacking) > 0 {
+		j.t.Errorf("%s wrote Lease %s, and chunks are missing of %v", by, lease.Name, lacking)
 	}
 	for volume := range j.stored {
 		if _, there := entries[annotationKey(volume)]; !there && lease.Name == shardName(shardOf(volume, j.shards)) {
@@ -133,11 +154,16 @@ func (j *referee) play() {
 	j.mu.Lock()
 	j.faults = false
 	j.mu.Unlock()
-	time.Sleep(time.Minute)
+	time.Sleep(chunksStay + 3*recheckEvery)
 	entries, problems := Decode(j.store.all())
 	if len(problems) > 0 {
 		j.t.Error(problems)
 	}
+	referred := map[string]bool{}
+	for i := range entries {
+		maps.Copy(referred, chunksOf(j.t, entries[i]))
+	}
+	j.store.wantKeys(j.t, referred)
 	for _, lease := range j.store.all() {
 		if left := (view{lease: &lease}).with(settlePrefix); len(left) > 0 {
 			j.t.Errorf("%v is left in Lease %s", left, lease.Name)
@@ -196,7 +222,10 @@ func (j *referee) process(name string) *process {
 func (j *referee) volume(p *process, volume string) {
 	ctx, cancel := context.WithTimeout(j.t.Context(), time.Duration(1+j.number(30))*time.Second)
 	defer cancel()
-	e := entry(volume)
+	e, list := entry(volume), j.number(15)
+	if list > 0 {
+		e = placed(volume, list)
+	}
 	if err := p.Put(ctx, e); err != nil {
 		if j.number(2) > 0 {
 			p.Remove(volume)
@@ -207,7 +236,7 @@ func (j *referee) volume(p *process, volume string) {
 	time.Sleep(time.Duration(j.number(5000)) * time.Millisecond)
 	switch j.number(7) {
 	case 0: // a second request
-		e.Requests = append(e.Requests, e.Requests[0])
+		e.Requests = append(e.Requests, placed(volume, 1+j.number(14)).Requests...)
 		if err := p.put(e); err == nil {
 			if got, _ := p.Get(volume); len(got.Requests) != 2 && p.state(volume) != Unknown {
 				j.t.Errorf("volume %s has %d requests, want 2", volume, len(got.Requests))
@@ -231,7 +260,9 @@ func (j *referee) volume(p *process, volume string) {
 			l.Annotations["example.com/note"] = volume
 		})
 	case 4:
-		return
+		if list < 3 { // more would fill the Lease with the chunks
+			return
+		}
 	}
 	j.set(volume, false)
 	p.Remove(volume)

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the
-// annotations of an object end at 256 KiB in total, so a shard holds over 120 entries and the log a thousand: ten
-// times what the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, chunks take about
-// 24 KiB of a shard. Eight writes at once keep an API server's latency of 10 ms from limiting provisioning, while a
-// take-over stays at eight reads and eight writes. It is part of the format: a shard that does not note its log's
-// number of shards is of a log of so many.
+// Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the annotations
+// of an object end at 256 KiB in total, so a shard holds over 120 entries and the log a thousand: ten times what the
+// default of 100 workers has in flight. At 5,000 nodes with a topology segment each, an entry takes 1.6 KB, and the
+// chunks of all entries 24 KB of a Lease of their own. Eight writes at once keep an API server's latency of 10 ms from
+// limiting provisioning, while a take-over stays at eight reads and eight writes. It is part of the format: a shard
+// that does not note its log's number of shards is of a log of so many.
 const Shards = 8
 
 const (
@@ -140,6 +140,13 @@ func (v view) version() string {
 	return v.lease.ResourceVersion
 }
 
+// content returns the stored entries and chunks by key.
+func (v view) content() map[string]string {
+	all := v.entries()
+	maps.Copy(all, v.with(chunkPrefix))
+	return all
+}
+
 // entries returns the stored entries by key.
 func (v view) entries() map[string]string { return v.with(entryPrefix) }
 
@@ -196,20 +203,21 @@ func look(lease *coordinationv1.Lease, driver string) view {
 		v.err = fmt.Errorf("%w: its log has %d shards", ErrVersion, v.meta.Shards)
 	case driver != "" && v.meta.Driver != driver:
 		v.err = fmt.Errorf("%w: it is of driver %q", ErrForeign, v.meta.Driver)
-	case v.meta.UID == "" && len(v.entries()) > 0:
-		v.err = fmt.Errorf("%w: it has entries and no UID", ErrCopy)
+	case v.meta.UID == "" && len(v.content()) > 0:
+		v.err = fmt.Errorf("%w: it has content and no UID", ErrCopy)
 	case v.meta.UID != "" && v.meta.UID != lease.UID:
 		v.err = fmt.Errorf("%w: it was written as the Lease with UID %s", ErrCopy, v.meta.UID)
 	}
 	return v
 }
 
-// read decodes the entries of a shard that is not read-only. number is the shard's.
-func (v view) read(number int, c *chunks) (entries map[string]coded, problems []Problem) {
+// read decodes the entries of a shard that is not read-only. number is the shard's, and topology has its log's chunks:
+// also one that is read-only, since their content is known by its hash.
+func (v view) read(number int, c *chunks, topology view) (entries map[string]coded, problems []Problem) {
 	entries = map[string]coded{}
 	stored := v.entries()
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		one, err := c.decode(stored[key], v.chunk)
+		one, err := c.decode(stored[key], topology.chunk)
 		switch {
 		case err != nil:
 		case annotationKey(one.entry.Volume) != key:
@@ -226,37 +234,26 @@ func (v view) read(number int, c *chunks) (entries map[string]coded, problems []
 	return entries, problems
 }
 
-// Decode reads the shards of a log, or of several, from their Leases as listed by LabelLog, for programs that look
-// and do not write. It returns the entries that are not settled, by shard and key, and what cannot be read. The Leases
-// are not changed; the entries do not share memory with them, but with each other.
+// Decode is Locate without the locations. The Leases are not changed; the entries do not share memory with them, but
+// with each other.
 func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
+	located, unreadable := Locate(leases)
 	var entries []Entry
+	for i := range located {
+		entries = append(entries, located[i].Entry)
+	}
 	var problems []Problem
-	known := newChunks()
-	for i := range leases {
-		lease := &leases[i]
-		v := look(lease, "")
-		number, named := shardNumber(lease.Name)
-		if v.err == nil && (!named || number >= v.meta.shards()) {
-			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
-		}
-		if v.err != nil {
-			problems = append(problems, Problem{Lease: leaseName(lease), Err: v.err, shards: v.shards()})
-			continue
-		}
-		found, unreadable := v.read(number, known)
-		for _, key := range slices.Sorted(maps.Keys(found)) {
-			if !v.settles(key) {
-				entries = append(entries, *found[key].entry)
-			}
-		}
-		problems = append(problems, unreadable...)
+	for _, problem := range unreadable {
+		problems = append(problems, problem.Problem)
 	}
 	return entries, problems
 }
 
 // shardNumber returns the number of a shard by the name of its Lease.
 func shardNumber(lease string) (int, bool) {
+	if strings.HasSuffix(lease, topologySuffix) {
+		return topologyNumber, true
+	}
 	_, suffix, _ := strings.Cut(lease[max(0, strings.LastIndexByte(lease, '-')):], "-")
 	number, err := strconv.Atoi(suffix)
 	return number, err == nil && number < Shards

@@ -11,7 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// shard is what is known of one Lease and wanted of it. The Log's mutex guards it.
+// shard is what is known of one Lease, of entries or of chunks, and wanted of it. The Log's mutex guards it.
 type shard struct {
 	number int
 	name   string
@@ -21,7 +21,9 @@ type shard struct {
 	known bool // nothing is known to have changed since
 	taken bool // this process' epoch was written to it, or it was seen missing
 	write int64
-	tries []map[string]string // entries of writes whose outcome is not known, all on what was seen: they may still land
+	tries []map[string]string // contents of writes whose outcome is not known, all on what was seen: they may still land
+	// mayRefer are the chunks of the entries of writes on what was seen that may have landed or may still land.
+	mayRefer map[string]string
 
 	want     map[string]*item // by key
 	removing map[string]*item // no longer wanted, and perhaps stored
@@ -37,22 +39,35 @@ type shard struct {
 	lastErr   error
 }
 
-// item is an entry that is wanted.
+// item is an entry, or a chunk, that is wanted.
 type item struct {
 	coded
-	confirmed bool // it was seen to be stored
-	done      chan error
+	confirmed bool          // it was seen to be stored
+	done      chan struct{} // closed by end
+	err       error         // what it ended with
+	used      time.Time     // when something referred to a chunk last, zero if that was not looked at
 
 	// What it replaced, to restore if it is refused.
 	was      *item // confirmed
 	removing bool  // was is being removed
 }
 
-// end answers the Put that waits, if one does.
+func newItem(c coded) *item { return &item{coded: c, done: make(chan struct{})} }
+
+// storedItem returns an item that is stored.
+func storedItem(c coded) *item {
+	it := newItem(c)
+	it.confirmed = true
+	return it
+}
+
+// end answers the Puts that wait, if they were not answered before.
 func (it *item) end(err error) {
 	select {
-	case it.done <- err:
-	default: // answered before
+	case <-it.done:
+	default:
+		it.err = err
+		close(it.done)
 	}
 }
 
@@ -66,7 +81,7 @@ type check struct {
 func newShard(number int, name string) *shard {
 	return &shard{
 		number: number, name: name, wake: make(chan struct{}, 1),
-		want: map[string]*item{}, removing: map[string]*item{}, kept: map[string]error{},
+		want: map[string]*item{}, removing: map[string]*item{}, kept: map[string]error{}, mayRefer: map[string]string{},
 	}
 }
 
@@ -88,24 +103,33 @@ func (s *shard) values() map[string]string {
 	return values
 }
 
-// chunks returns the values of the chunks that wanted entries refer to, by key.
-func (s *shard) chunks() map[string]string {
-	values := map[string]string{}
-	for _, it := range s.want {
-		for hash, value := range it.refers {
-			values[chunkPrefix+hash] = value
-		}
-	}
-	return values
-}
-
 // put makes an entry wanted. It returns nil if it is stored already.
 func (s *shard) put(key string, e coded, own meta) (*item, error) {
-	it := &item{coded: e, done: make(chan error, 1)}
+	if before := s.want[key]; before != nil && before.confirmed && before.value == e.value && s.holds(key, before) {
+		return nil, nil
+	}
+	if err := s.fits(key, newItem(e), own); err != nil {
+		return nil, err
+	}
+	return s.add(key, e), nil
+}
+
+// fits returns why a shard has no room for an entry, nil if it has.
+func (s *shard) fits(key string, it *item, own meta) error {
+	before := s.want[key]
+	s.want[key] = it
+	err := s.admit(it, before, own)
+	if delete(s.want, key); before != nil {
+		s.want[key] = before
+	}
+	return err
+}
+
+// add makes an entry, or a chunk, wanted.
+func (s *shard) add(key string, c coded) *item {
+	it := newItem(c)
 	before := s.want[key]
 	switch leaving := s.removing[key]; {
-	case before != nil && before.confirmed && before.value == e.value && s.holds(key, before):
-		return nil, nil
 	case before != nil && before.confirmed:
 		it.was = before
 	case before != nil:
@@ -113,31 +137,22 @@ func (s *shard) put(key string, e coded, own meta) (*item, error) {
 	case leaving != nil:
 		it.was, it.removing = leaving, true
 	}
-	s.want[key] = it
-	if err := s.admit(it, before, own); err != nil {
-		delete(s.want, key)
-		if before != nil {
-			s.want[key] = before
-		}
-		return nil, err
-	}
 	if before != nil {
 		before.end(fmt.Errorf("%w: another one replaced it", ErrUnconfirmed))
 	}
+	s.want[key] = it
 	delete(s.removing, key)
 	s.poke()
-	return it, nil
+	return it
 }
 
 // total is the size of the annotations of the next write, about: the number of the write may add some digits.
 func (s *shard) total(own meta) int {
 	own.UID, own.Write = s.seen.uid(), s.write
 	total := len(annMeta) + len(own.String())
-	chunks := s.chunks()
 	if s.seen.lease != nil {
 		for key, value := range s.seen.lease.Annotations {
-			_, counted := chunks[key]
-			if key != annMeta && !counted && s.keeps(key) {
+			if key != annMeta && s.want[key] == nil && s.keeps(key) {
 				total += len(key) + len(value)
 			}
 		}
@@ -145,19 +160,16 @@ func (s *shard) total(own meta) int {
 	for key, it := range s.want {
 		total += len(key) + len(it.value)
 	}
-	return total + size(chunks)
+	return total
 }
 
-// keeps reports whether a write leaves an annotation that is not wanted. An entry that cannot be read may refer to any
-// chunk. What settles an entry goes with the entry, so that it does not meet a later one of the same name.
+// keeps reports whether a write leaves an annotation that is not wanted. What settles an entry goes with the entry, so
+// that it does not meet a later one of the same name.
 func (s *shard) keeps(key string) bool {
-	switch {
-	case strings.HasPrefix(key, entryPrefix):
+	if strings.HasPrefix(key, entryPrefix) {
 		return s.isKept(key)
-	case strings.HasPrefix(key, chunkPrefix):
-		return len(s.kept) > 0
 	}
-	return !strings.HasPrefix(key, settlePrefix)
+	return !strings.HasPrefix(key, settlePrefix) && !strings.HasPrefix(key, chunkPrefix)
 }
 
 // remove makes an entry unwanted.
@@ -175,21 +187,17 @@ func (s *shard) remove(key string, at time.Time) {
 	s.poke()
 }
 
-// wanted returns the annotations of the next write, but for its meta data.
-func (s *shard) wanted() map[string]string {
-	all := s.chunks()
-	maps.Copy(all, s.values())
-	return all
-}
-
 // compose returns the next write. No two writes are equal.
 func (s *shard) compose(own meta) *coordinationv1.Lease {
 	s.write++
 	own.Write = s.write
-	return compose(s.seen, own, s.wanted(), s.keeps)
+	for _, it := range s.want {
+		maps.Copy(s.mayRefer, it.refers)
+	}
+	return compose(s.seen, own, s.values(), s.keeps)
 }
 
-// sent notes the entries of a write whose outcome is not known. One that is sent again unchanged is the same.
+// sent notes the content of a write whose outcome is not known. One that is sent again unchanged is the same.
 func (s *shard) sent(entries map[string]string) {
 	if n := len(s.tries); n == 0 || !maps.Equal(s.tries[n-1], entries) {
 		s.tries = append(s.tries, entries)
@@ -197,18 +205,21 @@ func (s *shard) sent(entries map[string]string) {
 }
 
 // refuse ends the Puts of a write that was not sent or was refused, nil for all that wait. Where no other write is
-// open they are not stored, and what they replaced is wanted again.
+// open they are not stored, and what they replaced is wanted again. A chunk may land unasked: it is adopted then.
 func (s *shard) refuse(entries map[string]string, err error) {
 	for key, it := range s.want {
 		if it.confirmed || entries != nil && entries[key] != it.value {
 			continue
 		}
-		if s.mayLand(key) {
+		if s.mayLand(key) && !s.hasChunks() {
 			it.end(fmt.Errorf("%w: %w", ErrUnconfirmed, err))
 			continue
 		}
 		s.rollBack(key, it)
 		it.end(err)
+	}
+	if len(s.tries) == 0 {
+		clear(s.mayRefer)
 	}
 }
 
@@ -232,17 +243,9 @@ func (s *shard) stored(key string) bool {
 	return there
 }
 
-// holds says whether the Lease as last seen has these bytes for that key, and the chunks that they refer to.
+// holds says whether the Lease as last seen has these bytes for that key.
 func (s *shard) holds(key string, it *item) bool {
-	if !s.stored(key) || s.seen.lease.Annotations[key] != it.value {
-		return false
-	}
-	for hash, value := range it.refers {
-		if there, _ := s.seen.chunk(hash); there != value {
-			return false
-		}
-	}
-	return true
+	return s.stored(key) && s.seen.lease.Annotations[key] == it.value
 }
 
 // mayLand says whether a write that is open stores an entry of that key.
@@ -291,6 +294,7 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 	}
 	if s.seen.version() != v.version() {
 		s.tries = nil
+		clear(s.mayRefer)
 	}
 	s.seen, s.known = v, true
 	if v.err == nil {
@@ -304,6 +308,9 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 
 // takeIn drops what an operator settled, and keeps what somebody else added.
 func (s *shard) takeIn(v view) change {
+	if s.hasChunks() {
+		s.adopt(v)
+	}
 	others := compare(v, s.values(), func(key string) bool { return s.removing[key] != nil }, s.isKept)
 	for _, key := range others.settled {
 		s.want[key].end(ErrSettled)
@@ -330,7 +337,9 @@ func (s *shard) conclude() {
 	for key, it := range s.removing {
 		if !s.stored(key) && !s.mayLand(key) {
 			delete(s.removing, key)
-			s.removed = append(s.removed, it.entry.Volume)
+			if it.entry != nil { // it is no chunk
+				s.removed = append(s.removed, it.entry.Volume)
+			}
 		}
 	}
 }
@@ -388,7 +397,7 @@ func (s *shard) situation(own meta, now time.Time) situation {
 	for key, it := range s.want {
 		f.puts = f.puts || !s.holds(key, it)
 	}
-	if f.readOnly || len(s.kept) > 0 {
+	if f.readOnly || len(s.kept) > 0 || s.hasChunks() && f.entries {
 		f.recheckIn = max(0, s.recheckAt.Sub(now))
 	}
 	return f

@@ -15,6 +15,7 @@ import (
 var (
 	us       = meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	errFault = errors.New("fault")
+	errWaits = errors.New("it waits")
 )
 
 type values = map[string]string
@@ -39,7 +40,7 @@ func holding(entries values) *shard {
 	s := newShard(3, shardName(3))
 	s.seen, s.known, s.taken, s.fenced, s.write = seenAs("7", 6, entries), true, true, true, 6
 	for name, value := range entries {
-		s.want[entryPrefix+name] = &item{coded: small(name, value), confirmed: true, done: make(chan error, 1)}
+		s.want[entryPrefix+name] = storedItem(small(name, value))
 	}
 	return s
 }
@@ -58,13 +59,13 @@ func (s *shard) mustPut(t *testing.T, name, value string) *item {
 	return it
 }
 
-// answered returns what a Put was answered, errFault if it waits.
+// answered returns what a Put was answered, errWaits if it waits.
 func (it *item) answered() error {
 	select {
-	case err := <-it.done:
-		return err
+	case <-it.done:
+		return it.err
 	default:
-		return errFault
+		return errWaits
 	}
 }
 
@@ -151,7 +152,8 @@ func TestARefusedWriteEndsOnlyThePutsThatItHad(t *testing.T) {
 	had, replaced, later := s.mustPut(t, "a", "1"), s.mustPut(t, "b", "2"), s.mustPut(t, "c", "1")
 	s.refuse(values{entryPrefix + "a": "1", entryPrefix + "b": "1"}, errFault)
 	s.wants(t, values{"b": "2", "c": "1"})
-	if len(had.done) != 1 || len(replaced.done) != 0 || len(later.done) != 0 {
+	if !errors.Is(had.answered(), errFault) || !errors.Is(replaced.answered(), errWaits) ||
+		!errors.Is(later.answered(), errWaits) {
 		t.Error("a Put that was not in the write is answered")
 	}
 

@@ -38,8 +38,8 @@ func take(v view, own meta, create bool) taking {
 	return takeWrite
 }
 
-// TakeOver reads all shards and writes this process' epoch, above all that are stored, into each by
-// compare-and-swap before it returns: from then on no write of an earlier process lands. Where
+// TakeOver reads all shards, and the Lease with their chunks, and writes this process' epoch, above all that are
+// stored, into each by compare-and-swap before it returns: from then on no write of an earlier process lands. Where
 // Config.CreateMissing is set it creates those that are missing. A shard that is read-only is not written to; see
 // Problems.
 //
@@ -98,7 +98,7 @@ func newTakeOver(l *Log) takeOver {
 }
 
 func (t *takeOver) resize() {
-	n := len(t.log.shards)
+	n := len(t.log.all)
 	t.own.Shards, t.views, t.known = t.log.own.Shards, make([]view, n), make([]bool, n)
 }
 
@@ -127,13 +127,13 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	if err := t.each(func(i int) error {
+	if err := t.each(func(i int, name string) error {
 		if t.known[i] {
 			return nil
 		}
-		v, err := t.log.get(ctx, t.log.shards[i].name)
+		v, err := t.log.get(ctx, name)
 		if err != nil {
-			return fmt.Errorf("read Lease %s: %w", t.log.shards[i].name, err)
+			return fmt.Errorf("read Lease %s: %w", name, err)
 		}
 		t.views[i], t.known[i] = v, true
 		return nil
@@ -142,9 +142,9 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	}
 	t.own.Epoch = chooseEpoch(t.views, t.own)
 	wrote := make([]bool, len(t.views))
-	if err := t.each(func(i int) error {
+	if err := t.each(func(i int, name string) error {
 		var err error
-		wrote[i], err = t.write(ctx, i)
+		wrote[i], err = t.write(ctx, i, name)
 		return err
 	}); err != nil {
 		return false, err
@@ -154,7 +154,7 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	}
 	again := false
 	for i := range t.views {
-		if take(t.views[i], t.own, t.create) == takeSkip {
+		if t.taking(i) == takeSkip {
 			// A process that led before may have created it while we wrote to the others. One that creates it from
 			// now on looks at the others first, and finds our epoch.
 			t.known[i], again = false, true
@@ -163,12 +163,18 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	return !again, nil
 }
 
-// each does something for all shards at once and returns one of the errors.
-func (t *takeOver) each(do func(i int) error) error {
-	errs := make([]error, len(t.log.shards))
+// taking is what becomes of a Lease. The first chunk creates the one of chunks, which is the last.
+func (t *takeOver) taking(i int) taking {
+	return take(t.views[i], t.own, t.create && i < len(t.log.shards))
+}
+
+// each does something for all Leases at once and returns one of the errors.
+func (t *takeOver) each(do func(i int, name string) error) error {
+	leases := t.log.all
+	errs := make([]error, len(leases))
 	var all sync.WaitGroup
-	for i := range errs {
-		all.Go(func() { errs[i] = do(i) })
+	for i, s := range leases {
+		all.Go(func() { errs[i] = do(i, s.name) })
 	}
 	all.Wait()
 	var first error
@@ -183,12 +189,12 @@ func (t *takeOver) each(do func(i int) error) error {
 	return first
 }
 
-// write creates a shard or writes the epoch to it, and says whether it sent anything.
-func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
+// write creates a Lease or writes the epoch to it, and says whether it sent anything.
+func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) {
 	wrote := false
 	for range 4 { // create, write, write without an owner, done
-		lease := t.log.emptyShard(t.log.shards[i].name)
-		switch take(t.views[i], t.own, t.create) {
+		lease := t.log.emptyShard(name)
+		switch t.taking(i) {
 		case takeCreate:
 		case takeWrite:
 			lease = compose(t.views[i], t.own, nil, func(string) bool { return true })
@@ -208,11 +214,11 @@ func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
 		t.views[i] = v
 	}
 	t.known[i] = false
-	return wrote, fmt.Errorf("write Lease %s: the answers do not show what was written", t.log.shards[i].name)
+	return wrote, fmt.Errorf("write Lease %s: the answers do not show what was written", name)
 }
 
 // lastWrite returns when the last of our writes was made, by the API server's clock: managedFields has the time of each
-// manager's last write. It is zero if one of the shards does not show it.
+// manager's last write. It is zero if one of the Leases does not show it.
 func (t *takeOver) lastWrite() (last time.Time) {
 	for _, v := range t.views {
 		if v.missing() || v.err != nil {
@@ -239,7 +245,7 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.own, l.takenOver = t.own, t.lastWrite()
-	for i, s := range l.shards {
+	for i, s := range l.all {
 		v := t.views[i]
 		s.seen, s.known = v, true
 		s.taken = v.err == nil
@@ -247,9 +253,12 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		if v.missing() || v.err != nil {
 			continue
 		}
-		entries, problems := v.read(i, l.chunks)
+		entries, problems := v.read(s.number, l.chunks, t.views[len(l.shards)])
 		for key, e := range entries {
-			s.want[key] = &item{coded: e, confirmed: true, done: make(chan error, 1)}
+			s.want[key] = storedItem(e)
+			for hash, value := range e.refers {
+				l.topology.want[chunkPrefix+hash] = storedItem(coded{value: value})
+			}
 		}
 		for _, p := range problems {
 			s.kept[p.Annotation] = p.Err

@@ -28,7 +28,7 @@ var (
 	errNotSent = fmt.Errorf("%w: nothing is written", ErrLeaseEnded)
 )
 
-// Run writes what Put and Remove ask for, a goroutine for each shard, until ctx ends, and returns nil then; or
+// Run writes what Put and Remove ask for, a goroutine for each Lease, until ctx ends, and returns nil then; or
 // until another process is seen to lead, and returns an error that wraps ErrSuperseded. All that wait fail at its
 // end. It is called once, after TakeOver.
 func (l *Log) Run(ctx context.Context) error {
@@ -41,7 +41,7 @@ func (l *Log) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
-	for _, s := range l.shards {
+	for _, s := range l.all {
 		writers.Go(func() {
 			logger := klog.FromContext(ctx).WithValues("lease", klog.KRef(l.cfg.Namespace, s.name))
 			if err := l.serve(klog.NewContext(ctx, logger), s); err != nil {
@@ -66,7 +66,7 @@ func (l *Log) stop(err error) {
 		return
 	}
 	l.err = err
-	for _, s := range l.shards {
+	for _, s := range l.all {
 		s.finish(err)
 	}
 }
@@ -102,6 +102,9 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	defer l.mu.Unlock()
 	if s.known && s.seen.err == nil {
 		s.conclude() // a removal of what no write was sent for
+	}
+	if s.hasChunks() {
+		l.sweep(chunksStay)
 	}
 	do, wait := next(s.situation(l.own, l.cfg.Clock.Now()))
 	if do == stepWait && !l.cfg.Clock.Now().Before(s.retryAt) {
@@ -243,12 +246,11 @@ func (l *Log) read(ctx context.Context, s *shard) error {
 		l.failed(ctx, s, "Reading a Lease of the in-flight log failed; trying again", err)
 		return nil
 	}
-	s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
 	return l.observe(ctx, s, v)
 }
 
 func (l *Log) create(ctx context.Context, s *shard) error {
-	klog.FromContext(ctx).Info("The Lease of the in-flight log is gone; creating it anew")
+	klog.FromContext(ctx).Info("A Lease of the in-flight log does not exist; creating it")
 	l.findOwner(ctx)
 	v, err := l.send(ctx, l.emptyShard(s.name))
 	l.mu.Lock()
@@ -260,11 +262,11 @@ func (l *Log) create(ctx context.Context, s *shard) error {
 	return l.observe(ctx, s, v)
 }
 
-// fence looks at the other shards before a Lease is written to that somebody deleted and that was created anew:
-// its resourceVersion says nothing of whether another process has taken over. A log of one shard has no others: there
-// the process that writes the new Lease first goes on, and the other one finds its epoch.
+// fence looks at the other Leases before one is written to that somebody deleted and that was created anew, or that has
+// the first chunks: its resourceVersion says nothing of whether another process has taken over. A log of one shard may
+// have no others: there the process that writes the new Lease first goes on, and the other one finds its epoch.
 func (l *Log) fence(ctx context.Context, s *shard) error {
-	for _, other := range l.shards {
+	for _, other := range l.all {
 		if other == s {
 			continue
 		}
@@ -306,24 +308,24 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 	case disowned:
 		return nil
 	case err != nil:
-		l.writeFailed(ctx, s, view{lease: lease}.entries(), err)
+		l.writeFailed(ctx, s, view{lease: lease}.content(), err)
 		return nil
 	}
 	s.failures, s.lastErr = 0, nil
 	return l.observe(ctx, s, v)
 }
 
-// writeFailed takes in a write of these entries that failed, nil for a create. The caller holds the lock.
-func (l *Log) writeFailed(ctx context.Context, s *shard, entries map[string]string, err error) {
+// writeFailed takes in a write of this content that failed, nil for a create. The caller holds the lock.
+func (l *Log) writeFailed(ctx context.Context, s *shard, content map[string]string, err error) {
 	l.failed(ctx, s, "Writing a Lease of the in-flight log failed; trying again", err)
 	switch {
 	case errors.Is(err, errNotSent):
 		s.refuse(nil, err)
 		s.retryAt = l.cfg.Clock.Now().Add(leasePause)
 	case judge(err) == outcomeRefused:
-		s.refuse(entries, err)
+		s.refuse(content, err)
 	default:
-		s.sent(entries)
+		s.sent(content)
 		s.known = false
 	}
 	s.answer(change{}) // of Puts that are over
@@ -346,6 +348,7 @@ func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 
 // observe takes in a Lease and logs what others did. The caller holds the lock.
 func (l *Log) observe(ctx context.Context, s *shard, v view) error {
+	s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
 	others, err := s.observe(v, l.own)
 	l.logChange(ctx, others)
 	return err

@@ -1,0 +1,181 @@
+package inflight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+)
+
+// The chunks that entries refer to are in a Lease of their own, so that a write of a shard has entries alone. It is
+// created with the first chunk, and is a shard in all but its number: want has chunks, by key.
+//
+//   - An entry is wanted of its shard once the API server has confirmed its chunks here.
+//   - A chunk is dropped when nothing has referred to it for chunksStay, or for a minute if another one needs its room.
+//     Entries refer to chunks that are stored, that a write may still store, or that cannot be used.
+//   - What is missing is noticed each minute and written again: the memory has all chunks that entries refer to.
+
+const (
+	// topologySuffix ends the name of the Lease with the chunks of a log.
+	topologySuffix = "-topology"
+	// topologyNumber is its number. No volume has it.
+	topologyNumber = -1
+	// chunksStay is how long a chunk stays that nothing refers to: volumes that follow each other refer to the same ones.
+	chunksStay = 10 * time.Minute
+)
+
+func (c Config) topology() string { return c.Name + topologySuffix }
+
+// topologyOf returns the name of the Lease with the chunks of a shard, of which it has the name.
+func topologyOf(shard string) string {
+	return shard[:max(0, strings.LastIndexByte(shard, '-'))] + topologySuffix
+}
+
+func (s *shard) hasChunks() bool { return s.number == topologyNumber }
+
+// need makes chunks wanted, by hash, and returns those whose Puts have to wait; or an error if a Lease of so many bytes
+// has no room for them.
+func (s *shard) need(chunks map[string]string, limit int, own meta, now time.Time) ([]*item, error) {
+	var waiting []*item
+	lacking := map[string]string{}
+	total := s.total(own)
+	for hash, value := range chunks {
+		key := chunkPrefix + hash
+		it := s.want[key]
+		if it != nil {
+			it.used = now
+		}
+		switch {
+		case it == nil || it.value != value:
+			total += len(key) + len(value)
+			lacking[key] = value
+		case !it.confirmed:
+			waiting = append(waiting, it)
+		case !s.holds(key, it) || s.mayChange(key, value):
+			lacking[key] = value
+		}
+	}
+	switch {
+	case len(lacking) == 0 || total <= limit:
+	case size(chunks)+len(chunks)*len(chunkPrefix)+len(annMeta)+len(own.String()) > limit:
+		return nil, fmt.Errorf("%w: its topologies take %d bytes of the %d that a Lease has for them", ErrTooLarge,
+			size(chunks), limit)
+	default:
+		return nil, fmt.Errorf("%w: Lease %s has no room for its topologies", ErrFull, s.name)
+	}
+	for key, value := range lacking {
+		waiting = append(waiting, s.add(key, coded{value: value}))
+	}
+	return waiting, nil
+}
+
+// adopt takes in the chunks of a Lease that are not known.
+func (s *shard) adopt(v view) {
+	for key, value := range v.with(chunkPrefix) {
+		if s.want[key] == nil && s.removing[key] == nil {
+			s.want[key] = storedItem(coded{value: value})
+		}
+	}
+}
+
+// refer adds the keys of the chunks that the entries of a shard refer to: those that are wanted, are being removed, may
+// still be stored by a write, or cannot be used. It returns false if that is not known.
+func (s *shard) refer(keys map[string]bool) bool {
+	add := func(refers map[string]string) {
+		for hash := range refers {
+			keys[chunkPrefix+hash] = true
+		}
+	}
+	for _, it := range s.want {
+		add(it.refers)
+		if it.was != nil {
+			add(it.was.refers)
+		}
+	}
+	for _, it := range s.removing {
+		add(it.refers)
+	}
+	add(s.mayRefer)
+	for key, value := range s.seen.entries() {
+		if s.seen.err == nil && !s.isKept(key) {
+			continue
+		}
+		hashes, err := hashesOf(value)
+		if err != nil {
+			return false
+		}
+		for _, hash := range hashes {
+			keys[chunkPrefix+hash] = true
+		}
+	}
+	return true
+}
+
+// sweep makes chunks unwanted to which nothing has referred for so long, and those wanted again that an entry refers to
+// which appeared. The caller holds the lock.
+func (l *Log) sweep(stay time.Duration) {
+	t, keys, known, now := l.topology, map[string]bool{}, true, l.cfg.Clock.Now()
+	for _, s := range l.all {
+		known = s.refer(keys) && known
+	}
+	for key, it := range t.want {
+		switch {
+		case !known || keys[key] || it.used.IsZero():
+			it.used = now
+		case it.confirmed && now.Sub(it.used) >= stay:
+			t.remove(key, now)
+		}
+	}
+	for key, it := range t.removing {
+		if !known || keys[key] {
+			t.add(key, it.coded)
+		}
+	}
+}
+
+// chunksFor makes the chunks wanted that an entry has and the one before does not, nil for none, and returns those that
+// its Put has to wait for. Those of the one before are where they were. The caller holds the lock.
+func (l *Log) chunksFor(s *shard, key string, e coded, before *item) ([]*item, error) {
+	lacking, limit, t := maps.Clone(e.refers), room-reserve, l.topology
+	if before != nil {
+		limit = room
+		maps.DeleteFunc(lacking, func(hash, _ string) bool { return before.refers[hash] != "" })
+	}
+	if len(lacking) == 0 {
+		return nil, nil
+	}
+	if err := cmp.Or(s.fits(key, newItem(e), l.own), l.usable(t)); err != nil {
+		return nil, err
+	}
+	now := l.cfg.Clock.Now()
+	waiting, err := t.need(lacking, limit, l.own, now)
+	if errors.Is(err, ErrFull) {
+		l.sweep(recheckEvery)
+		waiting, err = t.need(lacking, limit, l.own, now)
+	}
+	return waiting, err
+}
+
+// await waits until chunks are confirmed, or one of them is refused.
+func (l *Log) await(ctx context.Context, chunks []*item) error {
+	for _, it := range chunks {
+		select {
+		case <-it.done:
+			if it.err != nil {
+				return fmt.Errorf("its topologies, in Lease %s: %w", l.topology.name, it.err)
+			}
+		case <-ctx.Done():
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			err := fmt.Errorf("its topologies, in Lease %s: %w", l.topology.name, context.Cause(ctx))
+			if last := l.topology.lastErr; last != nil {
+				err = fmt.Errorf("%w; last error: %w", err, last)
+			}
+			return err
+		}
+	}
+	return nil
+}

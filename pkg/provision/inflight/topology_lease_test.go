@@ -1,0 +1,292 @@
+package inflight
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestTheTopologyLeaseIsMended: the process has the chunks in memory, and looks each minute.
+func TestTheTopologyLeaseIsMended(t *testing.T) {
+	chunk := chunkOf(t, 0)
+	for name, spoil := range map[string]func(*store){
+		"it is deleted": func(s *store) { s.remove(topologyName) },
+		"a chunk is removed": func(s *store) {
+			s.edit(topologyName, func(l *coordinationv1.Lease) { delete(l.Annotations, chunk) })
+		},
+		"a chunk is changed": func(s *store) {
+			s.edit(topologyName, func(l *coordinationv1.Lease) { l.Annotations[chunk] = "?" })
+		},
+		"all is removed": func(s *store) { s.edit(topologyName, func(l *coordinationv1.Lease) { l.Annotations = nil }) },
+		"a copy is there, and deleted": func(s *store) {
+			s.edit(topologyName, func(l *coordinationv1.Lease) { l.UID = "another" })
+			time.Sleep(2 * recheckEvery)
+			s.remove(topologyName)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				p := start(t, settings(s, "one"))
+				p.mustPutEntry(placed("pvc-1", 0))
+				time.Sleep(time.Hour)
+				spoil(s)
+				time.Sleep(recheckEvery + time.Second)
+				p.wantState("pvc-1", Open)
+				if name == "all is removed" { // nothing is ours, as of a shard
+					if problems := p.Problems(); len(problems) != 1 || !errors.Is(problems[0].Err, ErrForeign) {
+						t.Error(problems)
+					}
+					s.remove(topologyName)
+					time.Sleep(recheckEvery + time.Second)
+				}
+				s.wantChunks(t, 0)
+				s.wantStored(t, "pvc-1")
+				p.mustPutEntry(placed("pvc-2", 1))
+			})
+		})
+	}
+}
+
+// TestAPutAfterTheTopologyLeaseIsGoneWaitsForAllItsChunks: none is taken for stored that was.
+func TestAPutAfterTheTopologyLeaseIsGoneWaitsForAllItsChunks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		p := start(t, settings(s, "one"))
+		p.mustPutEntry(placed("pvc-1", 0))
+		s.remove(topologyName)
+		down := true
+		s.fail(func(c call) fault {
+			if down && c.name == topologyName && c.verb == "create" {
+				return fault{err: apierrors.NewServiceUnavailable("down")}
+			}
+			return fault{}
+		})
+		time.Sleep(2 * recheckEvery)
+		if err := p.put(placed("pvc-2", 0)); !apierrors.IsServiceUnavailable(err) {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		down = false
+		s.mu.Unlock()
+		p.mustPutEntry(placed("pvc-2", 0))
+		s.wantStored(t, "pvc-1", "pvc-2")
+	})
+}
+
+// TestACopyOfTheTopologyLease is not written to. Its chunks are read: their content is known by its hash.
+func TestACopyOfTheTopologyLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		old.mustPutEntry(placed("pvc-1", 0))
+		old.stop()
+		s.edit(topologyName, func(l *coordinationv1.Lease) { l.UID = "another" })
+		version := s.read(topologyName).ResourceVersion
+		p := start(t, settings(s, "two"))
+		problems := p.Problems()
+		if len(problems) != 1 || !errors.Is(problems[0].Err, ErrCopy) || problems[0].Of("pvc-1") ||
+			!strings.HasSuffix(problems[0].Lease, "/"+topologyName) || p.Stats().ReadOnly != 1 {
+			t.Errorf("%v, %+v", problems, p.Stats())
+		}
+		p.wantState("pvc-1", Open)
+		wantError(t, p.put(placed("pvc-2", 0)), ErrUnreadable, ErrCopy)
+		if time.Sleep(time.Hour); s.read(topologyName).ResourceVersion != version {
+			t.Error("it was written to")
+		}
+		s.remove(topologyName)
+		time.Sleep(2*recheckEvery + time.Second)
+		s.wantChunks(t, 0)
+		s.wantStored(t, "pvc-1")
+		p.mustPutEntry(placed("pvc-2", 1))
+	})
+}
+
+// TestAnEntryWhoseChunkIsMissingIsKept: it blocks its volume, until the chunk is back.
+func TestAnEntryWhoseChunkIsMissingIsKept(t *testing.T) {
+	for name, spoil := range map[string]func(*store){
+		"the Lease": func(s *store) { s.remove(topologyName) },
+		"the chunk": func(s *store) {
+			s.edit(topologyName, func(l *coordinationv1.Lease) { delete(l.Annotations, chunkOf(t, 0)) })
+		},
+		"its content": func(s *store) {
+			s.edit(topologyName, func(l *coordinationv1.Lease) { l.Annotations[chunkOf(t, 0)] = l.Annotations[chunkOf(t, 1)] })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, v := newStore(), volumes(3, 3)
+				p := start(t, settings(s, "one"))
+				p.mustPutEntry(twice(v[0], 0, 2))
+				p.mustPutEntry(placed("pvc-other", 1))
+				p.stop()
+				spoil(s)
+				p = start(t, settings(s, "two"))
+				p.wantState(v[0], Unreadable)
+				_, problem := p.InFlight(v[0])
+				if !strings.Contains(problem, topologyName) || !strings.Contains(problem, shardName(3)) {
+					t.Error(problem)
+				}
+				wantError(t, p.put(placed(v[0], 0)), ErrUnreadable, ErrDecode)
+				p.Remove(v[0])
+				p.mustPutEntry(placed(v[1], 3))
+				p.Remove(v[1])
+				time.Sleep(time.Hour)
+				if name != "the Lease" && s.read(topologyName).Annotations[chunkOf(t, 2)] == "" {
+					t.Error("its other chunk was removed")
+				}
+				if _, there := s.read(shardName(3)).Annotations[annotationKey(v[0])]; !there {
+					t.Error("the entry was removed")
+				}
+				p.mustPutEntry(twice(v[2], 0, 2))
+				p.Remove(v[2])
+				time.Sleep(time.Hour)
+				p.stop()
+				if next := start(t, settings(s, "three")); next.state(v[0]) != Open {
+					t.Error("it is not read although its chunk is back")
+				}
+			})
+		})
+	}
+}
+
+// TestNoDropOfAnEarlierProcessLandsAfterATakeOver: the entries that it reads keep their chunks.
+func TestNoDropOfAnEarlierProcessLandsAfterATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		old.mustPutEntry(placed("pvc-1", 0))
+		old.Remove("pvc-1")
+		time.Sleep(recheckEvery)
+		late := true
+		s.fail(func(c call) fault {
+			if late && c.by == "old" && c.name == topologyName && c.verb == "update" {
+				late = false
+				return fault{late: 10 * time.Second}
+			}
+			return fault{}
+		})
+		for s.mu.Lock(); late; s.mu.Lock() { // until the drop is on its way
+			s.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		s.mu.Unlock()
+		next := start(t, settings(s, "next"))
+		next.mustPutEntry(placed("pvc-2", 0))
+		time.Sleep(time.Minute)
+		s.wantChunks(t, 0)
+		s.wantStored(t, "pvc-2")
+		wantError(t, old.put(placed("pvc-3", 0)), ErrSuperseded)
+		if m := look(s.read(topologyName), driver).meta; m.Epoch != 2 || m.Identity != "next" {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestChunksThatAreAddedDuringATakeOverAreRead: the earlier process creates their Lease while the next one has read
+// that there is none.
+func TestChunksThatAreAddedDuringATakeOverAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		once := true
+		s.fail(func(c call) fault {
+			if c.by != "one" || c.verb != "update" {
+				return fault{}
+			}
+			if once {
+				once = false
+				go old.put(placed("pvc-1", 0)) //nolint:errcheck // it is looked at below
+			}
+			return fault{wait: 5 * time.Second}
+		})
+		p := start(t, settings(s, "one"))
+		p.wantState("pvc-1", Open)
+		if m := look(s.read(topologyName), driver).meta; m.Epoch != 2 {
+			t.Errorf("its epoch is %d", m.Epoch)
+		}
+		s.wantStored(t, "pvc-1")
+	})
+}
+
+// TestAnEarlierProcessCreatesNoChunksAfterATakeOver: it looks at the shards before it writes to the Lease.
+func TestAnEarlierProcessCreatesNoChunksAfterATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		p := start(t, settings(s, "one"))
+		wantError(t, old.put(placed("pvc-1", 0)), ErrSuperseded)
+		s.wantChunks(t)
+		p.mustPutEntry(placed("pvc-2", 0))
+		s.wantChunks(t, 0)
+		s.wantStored(t, "pvc-2")
+	})
+}
+
+// TestReadersFindTheChunksOfEachLog: those of another log or namespace are not its own.
+func TestReadersFindTheChunksOfEachLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, node := newStore(), newStore()
+		start(t, settings(s, "one")).mustPutEntry(placed("pvc-1", 0))
+		cfg := ofNode(node, "two")
+		cfg.Name = "topology-in-flight-worker-1"
+		start(t, cfg).mustPutEntry(placed("pvc-2", 1))
+		leases := append(s.all(), node.all()...)
+		for i := range leases {
+			leases[i].Namespace = "driver"
+		}
+		entries, problems := Locate(leases)
+		if len(entries) != 2 || len(problems) > 0 {
+			t.Errorf("%v, problems %v", entries, problems)
+		}
+		for i := range leases {
+			if leases[i].Name == topologyName {
+				leases[i].Namespace = "elsewhere"
+			}
+		}
+		entries, problems = Locate(leases)
+		if len(entries) != 1 || len(problems) != 1 || problems[0].Volume != "pvc-1" ||
+			!strings.Contains(problems[0].String(), "driver/"+topologyName) || problems[0].Driver != driver {
+			t.Errorf("%v, problems %v", entries, problems)
+		}
+		if !problems[0].Of("pvc-1") || problems[0].Of("pvc-2") {
+			t.Error("it is about another volume")
+		}
+		if strays := settings(s, "x").strays(leases); len(strays) != 1 || strays[0].Lease.Name != cfg.shard(0) {
+			t.Errorf("strays %+v", strays)
+		}
+	})
+}
+
+// TestTheTopologyLeaseOfANodeGoesWithItsNode: it has an owner while it has no chunks.
+func TestTheTopologyLeaseOfANodeGoesWithItsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		p := start(t, ofNode(s, "one"))
+		owned := func(want types.UID) {
+			t.Helper()
+			var got types.UID
+			for _, owner := range s.read(topologyName).OwnerReferences {
+				got += owner.UID
+			}
+			if got != want {
+				t.Errorf("its owner is %q, want %q", got, want)
+			}
+		}
+		p.mustPutEntry(placed("pvc-1", 0))
+		owned("")
+		p.Remove("pvc-1")
+		time.Sleep(time.Hour)
+		owned("node")
+		s.remove(topologyName)
+		p.mustPutEntry(placed("pvc-1", 0))
+		owned("")
+		s.wantStored(t, "pvc-1")
+	})
+}
