@@ -18,7 +18,7 @@ import (
 // pinned stands for the release before the first one, of which there is none: a commit that has both programs, their
 // manifests and their charts. Make it empty once the first release is tagged: a checkout without that tag is then one
 // without its history. See docs/how-to/release.md.
-const pinned = "2ef094a97870d3fd179982517e2361a6eb2f1bc7"
+const pinned = "63289a09dd3adc75df66c74d0b109e19ca099533"
 
 // Release is a release before the checkout.
 type Release struct {
