@@ -20,8 +20,8 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.unmountGrace, "unmount-grace", podsafety.DefaultUnmountGrace,
 		"How long to hold a pod after its processes have ended, where nothing shows that its volumes are unmounted: after "+
 			"a force deletion, after the pod garbage collector, and while no policy refuses force deletions. A guess: a "+
-			"kubelet unmounts within seconds, and retries for as long as that fails. single-node frees the lock of a claim that "+
-			"long after its pod has completed, too.")
+			"kubelet unmounts within seconds, and retries for as long as that fails. single-node frees the lock of a claim "+
+			"that long after its pod has completed, too.")
 	fs.BoolVar(&o.deleteOrphans, "delete-orphaned-pods", false,
 		"Delete held pods whose Node no longer exists, once the Lease of the node was not renewed for 40s. Only for "+
 			"clusters whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which "+

@@ -123,6 +123,14 @@ func PodOf(o *v1.Pod) Pod {
 			p.Confirmation = ConfirmedThis
 		}
 	}
+	p.readSpec(o)
+	p.readConditions(o)
+	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)
+	return p
+}
+
+// readSpec reads the claims and the gates.
+func (p *Pod) readSpec(o *v1.Pod) {
 	for i := range o.Spec.Volumes {
 		switch v := &o.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:
@@ -139,17 +147,19 @@ func PodOf(o *v1.Pod) Pod {
 			p.OtherGates = append(p.OtherGates, gate.Name)
 		}
 	}
+}
+
+func (p *Pod) readConditions(o *v1.Pod) {
 	for i := range o.Status.Conditions {
-		switch c := &o.Status.Conditions[i]; c.Type {
-		case v1.ContainersReady:
+		c := &o.Status.Conditions[i]
+		if c.Type == v1.ContainersReady {
 			p.ObservedGeneration = c.ObservedGeneration
 			p.ContainersReadyEnded = c.Reason == podCompleted || c.Reason == podFailed
-		case v1.PodScheduled:
+		}
+		if c.Type == v1.PodScheduled {
 			p.Unschedulable = c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
 		}
 	}
-	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)
-	return p
 }
 
 // HasVolumeGate reports whether a pod has VolumeGate.

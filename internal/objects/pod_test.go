@@ -353,7 +353,7 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 		"no node fits it":         {scheduled("False", "Unschedulable"), func(p Pod) bool { return p.Unschedulable }},
 		"gated":                   {scheduled("False", "SchedulingGated"), func(p Pod) bool { return !p.Unschedulable }},
 		"scheduled after a delay": {scheduled("True", "Unschedulable"), func(p Pod) bool { return !p.Unschedulable }},
-		"another finalizer":       {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
+		"other finalizer":         {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
 		"with grace": {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 },
 			func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },

@@ -22,7 +22,8 @@ const settlingFor = 5 * time.Second
 
 // settles reports whether a wait may end by itself while a pod is young.
 func settles(r Reason) bool {
-	return r == singlenode.ReasonClaimMissing || r == singlenode.ReasonClaimOfOther || r == singlenode.ReasonClaimTerminating
+	return r == singlenode.ReasonClaimMissing || r == singlenode.ReasonClaimOfOther ||
+		r == singlenode.ReasonClaimTerminating
 }
 
 // answered is the reply to a call.

@@ -66,7 +66,8 @@ func TestListOf(t *testing.T) {
 				Reason: v1.PodReasonUnschedulable}}
 		}, []string{"data: old on , HolderUnschedulable; pod old to fit a node, or to be deleted <- new", waits}},
 		"a queue has not admitted the waiting pod": {func(env *environment) {
-			env.new.Spec.SchedulingGates = append(env.new.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
+			env.new.Spec.SchedulingGates = append(env.new.Spec.SchedulingGates,
+				v1.PodSchedulingGate{Name: "queue.example.com/x"})
 		}, []string{"data: old on n1, HolderRuns; pod old to end",
 			"new: , , OtherSchedulingGates; its other scheduling gates to be removed: queue.example.com/x"}},
 		"its volume is fenced": {func(env *environment) { terminate(env.old); env.fence() }, []string{

@@ -127,7 +127,7 @@ func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: {}}", "spec: {volumes: {volume: {}}}"} {
+	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: {}}", "spec: {volumes: {v: {}}}"} {
 		o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
 		if err := apply(ctx, o...); err == nil {
 			t.Errorf("%s: accepted", text)

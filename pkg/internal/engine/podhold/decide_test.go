@@ -99,7 +99,8 @@ func TestDecide(t *testing.T) {
 		"not without a claim": {
 			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims = nil })), Wait, ReasonNothingToHold, 0},
 		"without a claim, of a StatefulSet": {
-			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims, p.OwnerKind = nil, objects.StatefulSet })), AddFinalizer, ReasonHold, 0},
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims, p.OwnerKind = nil, objects.StatefulSet })), AddFinalizer,
+			ReasonHold, 0},
 		"not a mirror pod": {
 			facts(pod(runsUnheld), pod(func(p *Pod) { p.Mirror = true })), Wait, ReasonNothingToHold, 0},
 		"one that is terminating cannot get it": {
