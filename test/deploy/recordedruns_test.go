@@ -68,6 +68,7 @@ var notRecorded = map[string]string{
 	"CSIReclaimerInFlightLogUnreadable":      "no program writes an entry that cannot be read",
 	"VolumeGuardDeletionsStuck":              "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardPVsUnprotected":              "kube-controller-manager of the control plane handles in-tree PVs",
+	"VolumeGuardLockHolderIdle":              "the control plane of a recording has no scheduler that finds no node",
 	"VolumeGuardProtectionStuck":             "kube-controller-manager of the control plane protects claims and PVs",
 	"VolumeGuardVolumesUnlocked":             "what fails is tried again after a minute, which is an hour of a recording",
 }
