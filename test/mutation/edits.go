@@ -77,7 +77,8 @@ var edits = []edit{
 	{pkg: "pkg/intree", name: "a twin is deleted although it has changed since", in: "*.deletePV", at: []place{
 		{node: "pv.ResourceVersion", zero: true}}},
 
-	{pkg: objects, name: "the garbage collector's observedGeneration counts as the kubelet's", in: "*.readConditions", at: []place{
+	{pkg: objects, name: "the garbage collector's observedGeneration counts as the kubelet's",
+		in: "*.readConditions", at: []place{
 		{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
 	{pkg: podhold, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
 		{node: "pod.ResourceVersion", zero: true}}},
