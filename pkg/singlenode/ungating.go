@@ -11,8 +11,8 @@ import (
 // ends requests after a minute (--request-timeout).
 const lateFor = time.Minute
 
-// ungating are the pods that may lose their gate without a lock: a read has shown that nothing asks for one, or is under
-// way. To a pod that takes a lock meanwhile, because something asks by now, they are users of the claim. Without
+// ungating are the pods that may lose their gate without a lock: a read has shown that nothing asks for one, or is
+// under way. To a pod that takes a lock meanwhile, because something asks by now, they are users of the claim. Without
 // this, the list of users could come before the end of the gate, and both pods would run. It is safe for concurrent
 // use.
 type ungating struct {

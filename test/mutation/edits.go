@@ -79,7 +79,7 @@ var edits = []edit{
 
 	{pkg: objects, name: "the garbage collector's observedGeneration counts as the kubelet's",
 		in: "*.readConditions", at: []place{
-		{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
+			{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
 	{pkg: podhold, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
 		{node: "pod.ResourceVersion", zero: true}}},
 	{pkg: podhold, name: "a node that is not Ready counts as gone", in: "byNodeObject", at: []place{
