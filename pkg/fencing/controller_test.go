@@ -110,7 +110,7 @@ func TestAnotherMachineUnderTheNameEndsNoFence(t *testing.T) {
 }
 
 // What the machine is after its Node was deleted is not known, so its agent undoes nothing by itself.
-func TestAFenceWhoseNodeIsDeletedLeavesTheLimit(t *testing.T) {
+func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 	undone := agent("off")
 	undone.Job.Undo = true
 	w := requested(t, Config{}, undone)

@@ -24,7 +24,7 @@ func unstore(volume string) func(*coordinationv1.Lease) {
 	return func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) }
 }
 
-func TestWhatOthersDidToALease(t *testing.T) {
+func TestCompareFindsChangesByOthers(t *testing.T) {
 	key, settling, of := entryPrefix+"a", settlePrefix+"a", settleValue
 	for name, test := range map[string]struct {
 		live, want     values
@@ -117,8 +117,8 @@ func TestASettledEntryIsDroppedBetweenCalls(t *testing.T) {
 	})
 }
 
-// TestAnEntryIsSettledWhoseAnswerWasLost: the operator was shown what the process does not know to be stored.
-func TestAnEntryIsSettledWhoseAnswerWasLost(t *testing.T) {
+// TestEntryIsSettledAfterItsAnswerWasLost: the operator was shown what the process does not know to be stored.
+func TestEntryIsSettledAfterItsAnswerWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		p := start(t, settings(s, "one"))
@@ -159,8 +159,8 @@ func TestTheNextProcessFindsASettledEntry(t *testing.T) {
 	})
 }
 
-// TestWhatSettlesAnotherEntryIsIgnored: it goes, and the entry stays.
-func TestWhatSettlesAnotherEntryIsIgnored(t *testing.T) {
+// TestSettleAnnotationOfAnotherEntryIsIgnored: it goes, and the entry stays.
+func TestSettleAnnotationOfAnotherEntryIsIgnored(t *testing.T) {
 	v := volumes(3, 2)
 	for name, change := range map[string]func(*coordinationv1.Lease){
 		"an earlier one of the name": func(l *coordinationv1.Lease) {

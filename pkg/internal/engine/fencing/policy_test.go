@@ -204,7 +204,7 @@ func TestAPolicyOfWhichNothingIsKnownFencesNothing(t *testing.T) {
 	}
 }
 
-func TestAPolicySaysWhoseFencesCount(t *testing.T) {
+func TestPolicyStatusNamesNodesThatUseUpItsLimit(t *testing.T) {
 	d := DecidePolicy(policy(node(3, fenced), node(1, fenced), goneFenced), now())
 	if want := []string{"gone", "node-1", "node-3"}; !slices.Equal(d.Fenced, want) {
 		t.Errorf("%q, want %q", d.Fenced, want)

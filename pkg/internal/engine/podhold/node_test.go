@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestWhatIsReadOfANode(t *testing.T) {
+func TestNodeOf(t *testing.T) {
 	node := func(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
 		return &v1.Node{
 			Spec: v1.NodeSpec{Taints: taints},
