@@ -55,6 +55,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
 			"; list,watch namespaces" +
 			"; list,create,update,delete volumelocks.csi-reclaimer.io" +
+			"; get validatingadmissionpolicies.admissionregistration.k8s.io" +
+			"; get validatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
 			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"

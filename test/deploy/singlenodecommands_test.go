@@ -47,6 +47,8 @@ func (s *shell) addSingleNode(plays map[string]play) {
 	add("reclaim locks -n NAMESPACE", "", "", docsHolder, s.makeLock)
 	add("reclaim locks -n shop", "", "", docsHolder, s.makeLock)
 	add("reclaim locks -A", "", "", docsHolder, s.makeLock)
+	add("reclaim locks", "", "-n "+docsHome, docsHolder, s.makeLock)
+	add("delete pod", "", docsHolder+" -n "+docsHome+" --wait=false", "deleted", s.makeLock)
 	add("reclaim explain pvc/data -n shop", "", "", "Lock         pod "+docsHolder, s.makeLock)
 	add("reclaim confirm pvc/data -n shop", "", "--yes", "was confirmed and force-deleted", s.makeLock)
 	add("reclaim confirm pvc/NAME -n NAMESPACE", docsClaim, "--yes", "was confirmed and force-deleted", s.makeLock)

@@ -45,7 +45,8 @@ func (s *shell) addStatefulSets(plays map[string]play) {
 		want: "Claim " + docsHome + "/" + docsPV}
 	plays["kubectl delete pvc -n shop data-old-0 data-db-2"] = play{with: []string{"data-old-0", docsPV, "data-db-2", ""},
 		also: "--dry-run=server", want: "deleted"}
-	for _, command := range []string{"kubectl reclaim status --retained", "kubectl reclaim status --retained -n shop"} {
+	for _, command := range []string{"kubectl reclaim status --retained", "kubectl reclaim status --retained -n shop",
+		"kubectl reclaim status --retained -A"} {
 		plays[command] = play{}
 	}
 	plays["kubectl apply -f deploy/manifests/statefulset-claims-warn.yaml"] = play{also: "--dry-run=server",

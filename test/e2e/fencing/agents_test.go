@@ -234,6 +234,23 @@ func (env *environment) createNetworkFenceClass(name string) {
 	env.Must(err)
 }
 
+// createCSIAddonsNode has the environment's driver report an address of a machine for a NetworkFenceClass.
+func (env *environment) createCSIAddonsNode(m *machine, class string) {
+	env.T.Helper()
+	nodes := env.object("csiaddons.openshift.io", "v1alpha1", "csiaddonsnodes", env.Namespace)
+	o, err := nodes.Create(env.Ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "csiaddons.openshift.io/v1alpha1", "kind": "CSIAddonsNode",
+		"metadata": map[string]any{"name": m.name},
+		"spec":     map[string]any{"driver": map[string]any{"name": env.Driver, "nodeID": m.name}},
+	}}, metav1.CreateOptions{})
+	env.Must(err)
+	o.Object["status"] = map[string]any{"networkFenceClientStatus": []any{map[string]any{
+		"networkFenceClassName": class,
+		"ClientDetails":         []any{map[string]any{"id": "a", "cidrs": []any{"192.0.2.1/32"}}}}}}
+	_, err = nodes.UpdateStatus(env.Ctx, o, metav1.UpdateOptions{})
+	env.Must(err)
+}
+
 func (env *environment) networkFences() dynamic.ResourceInterface {
 	return env.object("csiaddons.openshift.io", "v1alpha1", "networkfences", "")
 }

@@ -32,7 +32,10 @@ func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	other := env.machine("other", nil)
 	other.lose()
 	env.createNetworkFenceClass("storage")
-	f := env.fence(other, env.jobAgent("hangs", short), env.networkFenceAgent("storage"))
+	env.createCSIAddonsNode(other, "storage")
+	network := env.networkFenceAgent("storage")
+	network.NetworkFence.Addresses = v1alpha1.AddressesReported
+	f := env.fence(other, env.jobAgent("hangs", short), network)
 	f.reportNetworkFence(f.waitNetworkFence("Fenced"), "Succeeded", "fencing operation successful")
 	f.waitFenced("storage")
 	other.boot()

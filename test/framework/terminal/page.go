@@ -18,19 +18,21 @@ var (
 )
 
 // Commands returns what a page has a reader type: in blocks, which are indented or fenced as sh or console, and what is
-// said of kubectl and helm in a sentence.
+// said of kubectl and helm in a sentence. After a line with a prompt, the other lines of its block are output, in which
+// only advice to call kubectl counts.
 func Commands(page string) (all []string) {
-	fenced, isCode := false, false
+	fenced, isCode, prompted := false, false, false
 	for line := range strings.Lines(continued.ReplaceAllString(page, "")) {
 		if kind := fence.FindStringSubmatch(line); kind != nil {
 			fenced = !fenced
-			isCode = fenced && !slices.Contains([]string{"sh", "console"}, kind[1])
+			isCode, prompted = fenced && !slices.Contains([]string{"sh", "console"}, kind[1]), false
 			continue
 		}
 		text, indented := strings.CutPrefix(line, "    ")
 		text = strings.TrimSpace(text)
+		prompted = prompted && (fenced || indented || text == "") || strings.HasPrefix(text, "$ ")
 		switch {
-		case isCode:
+		case isCode, prompted && !strings.HasPrefix(text, "$ ") && !strings.HasPrefix(text, "kubectl "):
 		case (fenced || indented) && typed.MatchString(text):
 			text, _, _ = strings.Cut(strings.TrimPrefix(text, "$ "), "   #")
 			all = append(all, strings.TrimSpace(text))

@@ -7,7 +7,7 @@ import (
 
 func TestCommands(t *testing.T) {
 	const page = "Type `kubectl get pv NAME -o yaml`, or `kubectl get`.\n\n    make demo     # shows it\n    pvc-1   Bound\n\n    $ kubectl reclaim status\n    DRIVER  1\n\n" +
-		"    kubectl get pv \\\n        -o json\n\n" +
+		"    csi-reclaimer is output\n\n    kubectl get pv \\\n        -o json\n\n" +
 		"```sh\nhelm list --all\n```\n\n```yaml\nkubectl: is no command\n```\n\n      - {name: kubectl}\n"
 	want := []string{"kubectl get pv NAME -o yaml", "make demo", "kubectl reclaim status", "kubectl get pv -o json",
 		"helm list --all"}
