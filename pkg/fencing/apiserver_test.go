@@ -221,6 +221,31 @@ func TestAFenceByHand(t *testing.T) {
 	}
 }
 
+// TestAFenceOfNodeHealthCheck plays what medik8s' NodeHealthCheck reads and writes.
+func TestAFenceOfNodeHealthCheck(t *testing.T) {
+	b := newBench(t, "health-check")
+	recorder := record.NewFakeRecorder(100)
+	b.start(Config{Events: recorder})
+	succeeded := func(status metav1.ConditionStatus) func() bool {
+		return func() bool {
+			f := b.fence()
+			c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionSucceeded)
+			return c != nil && c.Status == status && c.ObservedGeneration == f.Generation
+		}
+	}
+	b.ask(manual())
+	b.until("it is under way", succeeded(metav1.ConditionUnknown))
+	b.patch(`{"metadata":{"annotations":{"remediation.medik8s.io/nhc-timed-out":"2026-01-02T03:04:05Z"}}}`)
+	b.until("it is given up", succeeded(metav1.ConditionFalse))
+	b.wantEvent(recorder, "HealthCheckGaveUp")
+	if b.tainted() {
+		t.Error("the node is tainted without a proof")
+	}
+	b.patch(fmt.Sprintf(`{"spec":{"confirmation":"I pulled the plug","confirmationUID":%q}}`, b.fence().UID))
+	b.until("it has succeeded", succeeded(metav1.ConditionTrue))
+	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
+}
+
 // wantEvent waits for an Event with that reason.
 func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
 	b.Helper()

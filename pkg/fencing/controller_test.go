@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
@@ -297,6 +298,51 @@ func TestAnAgentThatCannotBeStarted(t *testing.T) {
 		!strings.Contains(s.Attempts[0].Message, errNoAnswer.Error()) || w.runs["second"] != fencing.Running {
 		t.Errorf("%+v", s.Attempts)
 	}
+}
+
+// annotate has a node health check give up the fence, or take that back.
+func (w *world) annotate(givenUp bool) {
+	o := w.fences["a"].DeepCopy()
+	o.Annotations, o.ResourceVersion = nil, w.version()
+	if givenUp {
+		o.Annotations = map[string]string{v1alpha1.AnnotationTimedOut: "2026-01-02T03:04:05Z"}
+	}
+	w.fences["a"] = o
+}
+
+// wantSucceeded checks what a node health check reads.
+func (w *world) wantSucceeded(status metav1.ConditionStatus, reason Reason) {
+	w.Helper()
+	c := meta.FindStatusCondition(w.fences["a"].Status.Conditions, v1alpha1.ConditionSucceeded)
+	if c == nil || c.Status != status || c.Reason != string(reason) {
+		w.Fatalf("%+v, want %s because %s", c, status, reason)
+	}
+}
+
+func TestNodeHealthCheckGivesAFenceUp(t *testing.T) {
+	w := requested(t, Config{}, agent("first"), agent("second"))
+	w.again(3)
+	w.wantSucceeded(metav1.ConditionUnknown, fencing.ReasonFencing)
+	w.annotate(true)
+	w.again(5)
+	w.wantSucceeded(metav1.ConditionFalse, fencing.ReasonHealthCheckGaveUp)
+	w.clock.Step(time.Hour)
+	w.again(5)
+	calls := w.took()
+	if !slices.Contains(calls, "stop first") || slices.Contains(calls, "start second") || w.tainted("a") {
+		t.Errorf("%q", calls)
+	}
+	w.annotate(false)
+	w.again(5)
+	w.wantSucceeded(metav1.ConditionUnknown, fencing.ReasonFencing)
+	w.runs["second"] = fencing.RunSucceeded
+	w.again(5)
+	w.wantSucceeded(metav1.ConditionTrue, fencing.ReasonFenced)
+	w.annotate(true)
+	w.again(5)
+	w.wantPhase("a", v1alpha1.PhaseReleased)
+	w.wantSucceeded(metav1.ConditionTrue, fencing.ReasonFenced)
+	w.wantEvents("Requested", "Fencing", "AgentCanceled", "HealthCheckGaveUp", "Fencing", "Fenced", "Released")
 }
 
 func TestADryRunWritesNothing(t *testing.T) {

@@ -138,8 +138,8 @@ func detail(s *fencing.Session, reason Reason) string {
 	}
 	last := status.Attempts[len(status.Attempts)-1]
 	switch reason {
-	case fencing.ReasonFencing, fencing.ReasonWaitsForConfirmation, fencing.ReasonAgentStopping,
-		fencing.ReasonAgentUnusable:
+	case fencing.ReasonFencing, fencing.ReasonAgentDeletesPods, fencing.ReasonWaitsForConfirmation,
+		fencing.ReasonAgentStopping, fencing.ReasonAgentUnusable:
 		return attemptText(last)
 	case fencing.ReasonUnfenceFailed:
 		return s.Facts.Run.Message

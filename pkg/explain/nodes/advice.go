@@ -58,6 +58,9 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 		adviseByHand(s, fence)
 	case fencing.ReasonFencing, fencing.ReasonAllAgentsFailed, fencing.ReasonAgentUnusable, fencing.ReasonAgentStopping:
 		f.adviseOnAgents(s, fence)
+	case fencing.ReasonHealthCheckGaveUp:
+		s.Advise("To have its agents tried again: kubectl annotate nodefence %s %s-", f.Name, v1alpha1.AnnotationTimedOut)
+		f.adviseOnAgents(s, fence)
 	case fencing.ReasonReleased, fencing.ReasonFenced:
 		f.adviseProven(s, fence, d)
 	case fencing.ReasonNeedsReboot:

@@ -65,16 +65,17 @@ func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 func waitWords() map[fencing.Reason]string {
 	const boot = "the node to boot again"
 	return map[fencing.Reason]string{
-		fencing.ReasonControlPlane:    "spec.allowControlPlane: it is a node of the control plane",
-		fencing.ReasonNodeNotFound:    "a Node of this name",
-		fencing.ReasonNodeStillReady:  "the node to become NotReady",
-		fencing.ReasonNodeRuns:        "the node to stop: it still renews its Lease",
-		fencing.ReasonNeedsReboot:     "the node to be rebooted",
-		fencing.ReasonMachineReplaced: "a person: another machine may have the name of the node",
-		fencing.ReasonNodeDeleted:     "the end of the fence: its Node was deleted",
-		fencing.ReasonFenced:          boot,
-		fencing.ReasonReleased:        boot,
-		fencing.ReasonAwaitsReturn:    boot,
+		fencing.ReasonControlPlane:      "spec.allowControlPlane: it is a node of the control plane",
+		fencing.ReasonNodeNotFound:      "a Node of this name",
+		fencing.ReasonHealthCheckGaveUp: "a person, or another remediator: a node health check has given it up",
+		fencing.ReasonNodeStillReady:    "the node to become NotReady",
+		fencing.ReasonNodeRuns:          "the node to stop: it still renews its Lease",
+		fencing.ReasonNeedsReboot:       "the node to be rebooted",
+		fencing.ReasonMachineReplaced:   "a person: another machine may have the name of the node",
+		fencing.ReasonNodeDeleted:       "the end of the fence: its Node was deleted",
+		fencing.ReasonFenced:            boot,
+		fencing.ReasonReleased:          boot,
+		fencing.ReasonAwaitsReturn:      boot,
 	}
 }
 

@@ -134,6 +134,14 @@ func TestExplainFence(t *testing.T) {
 		}, []string{"Its fence is Failed (AllAgentsFailed)", "Waits for    the next try of all agents, 30s at most",
 			"Attempt      1, agent ipmi (Job of PodTemplate ops/power-off, covers UntilUnfenced): Failed after 20s, 30s ago: " +
 				"no route", confirm, "To give it up: kubectl reclaim unfence n1"}},
+		"a node health check has given it up": {func(f *Facts) {
+			fence := f.fenced(jobAgent())
+			attempt(fence, "ipmi", v1alpha1.ResultCanceled, "")
+			fence.Annotations = map[string]string{v1alpha1.AnnotationTimedOut: ""}
+			fence.Status.Conditions = append(fence.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionSucceeded,
+				Status: metav1.ConditionFalse, Reason: "HealthCheckGaveUp"})
+		}, []string{"Its fence is Failed (HealthCheckGaveUp)", "Waits for    a person, or another remediator",
+			"kubectl annotate nodefence n1 remediation.medik8s.io/nhc-timed-out-", confirm}},
 		"the next agent is to start": {func(f *Facts) {
 			attempt(f.fenced(jobAgent(), rebootAgent()), "ipmi", v1alpha1.ResultTimedOut, "")
 		}, []string{"(Fencing)", "WriteStatus", "Waits for    volume-guard to start the next agent"}},

@@ -32,12 +32,17 @@ type bench struct {
 }
 
 // The kinds of others that agents use.
-const remediationVersion = "remediation.example.com/v1alpha1"
+const (
+	remediationVersion  = "remediation.example.com/v1alpha1"
+	farVersion, farKind = "fence-agents-remediation.medik8s.io/v1alpha1", "FenceAgentsRemediation"
+)
 
 // customKinds has for each kind of custom resources whether it is namespaced.
 var customKinds = map[schema.GroupVersionKind]bool{
 	schema.FromAPIVersionAndKind(remediationVersion, "Remediation"):         true,
 	schema.FromAPIVersionAndKind(remediationVersion, "RemediationTemplate"): true,
+	schema.FromAPIVersionAndKind(farVersion, farKind):                       true,
+	schema.FromAPIVersionAndKind(farVersion, farKind+"Template"):            true,
 	schema.FromAPIVersionAndKind(csiAddonsVersion, "CSIAddonsNode"):         true,
 	schema.FromAPIVersionAndKind(csiAddonsVersion, "NetworkFence"):          false,
 	schema.FromAPIVersionAndKind(csiAddonsVersion, "NetworkFenceClass"):     false,

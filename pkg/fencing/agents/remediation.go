@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -56,7 +57,9 @@ func (a remediations) read(ctx context.Context, ask fencing.Ask) (fencing.RunFac
 		return facts(fencing.RunFailed, about+" has failed: "+message)
 	case metav1.ConditionUnknown:
 	}
-	return facts(fencing.Running, about+" is at work. "+message)
+	group := schema.FromAPIVersionAndKind(o.GetAPIVersion(), o.GetKind())
+	return fencing.RunFacts{State: fencing.Running, Message: about + " is at work. " + message,
+		Removal: fencing.RemovalOf(group.Group, group.Kind, text(o, "spec", "remediationStrategy"))}, nil
 }
 
 // ofAttempt reports whether the attempt has created the object, and not an earlier one of the fence.

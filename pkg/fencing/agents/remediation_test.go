@@ -69,6 +69,31 @@ func testRemediationIsStartedOnce(b *bench) {
 	b.state(ask, fencing.RunSucceeded, "has succeeded. words")
 }
 
+// The custom resource says how its remediator takes the pods, also where its template leaves that to the default of the
+// kind, which the API server fills in.
+func TestHowARemediatorTakesPodsIsRead(t *testing.T) {
+	for strategy, want := range map[string]fencing.Removal{
+		"OutOfServiceTaint": fencing.RemovalTaints, "ResourceDeletion": fencing.RemovalDeletes,
+		"": fencing.RemovalDeletes, "New": fencing.RemovalUnknown,
+	} {
+		b := newBench(t)
+		b.create(farVersion, farKind+"Template", "ipmi", map[string]any{"spec": map[string]any{"template": map[string]any{
+			"spec": map[string]any{"remediationStrategy": strategy}}}})
+		agent := b.remediation("ipmi")
+		agent.Remediation.APIVersion, agent.Remediation.Kind = farVersion, farKind+"Template"
+		b.must(b.Start(t.Context(), b.ask(agent)))
+		if got := b.state(b.ask(agent), fencing.Running, "is at work."); got.Removal != want {
+			t.Errorf("%q: %d, want %d", strategy, got.Removal, want)
+		}
+	}
+	b := newBench(t)
+	agent := b.remedy()
+	b.must(b.Start(t.Context(), b.ask(agent)))
+	if got := b.state(b.ask(agent), fencing.Running, "is at work."); got.Removal != fencing.RemovalUnknown {
+		t.Errorf("a remediator of another kind: %d", got.Removal)
+	}
+}
+
 // What the custom resource of an earlier attempt says does not count: pods that were deleted since are not covered.
 func TestEachAttemptHasItsOwnRemediation(t *testing.T) {
 	testEachAttemptHasItsOwnRemediation(newBench(t))

@@ -130,7 +130,17 @@ const (
 	ConditionReleased = "Released"
 	// ConditionReturned is True when the fence has ended.
 	ConditionReturned = "Returned"
+
+	// ConditionProcessing and ConditionSucceeded are for node health checks (medik8s). Processing is True while agents are
+	// tried. Succeeded is True once the node was proven to be fenced, also after the fence has ended; False once all agents
+	// have failed, or none is tried any more; else Unknown.
+	ConditionProcessing = "Processing"
+	ConditionSucceeded  = "Succeeded"
 )
+
+// AnnotationTimedOut on a NodeFence says that a node health check (medik8s) has given it up, and tries another
+// remediator: no agent is started any more, and one at work is stopped. It ends no fence that is proven.
+const AnnotationTimedOut = "remediation.medik8s.io/nhc-timed-out"
 
 // NodeFenceStatus is how far the fence is.
 type NodeFenceStatus struct {
@@ -140,7 +150,7 @@ type NodeFenceStatus struct {
 	// phase sums up the conditions for people.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// conditions are Fenced, Released and Returned.
+	// conditions are Fenced, Released and Returned, and for node health checks Processing and Succeeded.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -174,7 +184,7 @@ type Attempt struct {
 	// result is how it ended.
 	// +optional
 	Result Result `json:"result,omitempty"`
-	// message is what the agent says.
+	// message is what the agent says, or what may keep it from a result.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`

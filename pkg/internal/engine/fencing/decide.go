@@ -3,6 +3,7 @@ package fencing
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -41,6 +42,14 @@ func runStep(a Action, why Reason, run Run) Decision {
 //
 // now is the time by which reads are judged too old, and time limits over.
 func Decide(f Facts, now time.Time) Decision {
+	d := decide(f, now)
+	if d.Status != nil {
+		f.Fence.remediated(d.Status, now)
+	}
+	return d
+}
+
+func decide(f Facts, now time.Time) Decision {
 	fence := f.Fence
 	switch {
 	case fence.UID == "" && f.TaintSeen:
@@ -129,11 +138,23 @@ func requested(f Facts, now time.Time) Decision {
 	case node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonControlPlane, 0)
 	case pause > 0, agent == "":
-		return wait(why, pause)
+		return f.idle(why, pause)
 	case !f.Remaining.Read.Fresh(now):
 		return step(ListRemaining, why)
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// idle handles a fence without a proof of which no agent is to be started now. That it was given up is written down.
+func (f Facts) idle(why Reason, pause time.Duration) Decision {
+	c := meta.FindStatusCondition(f.Fence.Status.Conditions, v1alpha1.ConditionSucceeded)
+	switch {
+	case !f.Fence.GivenUp:
+		return wait(why, pause)
+	case c == nil || c.Reason != string(ReasonHealthCheckGaveUp):
+		return f.write(ReasonHealthCheckGaveUp, func(*v1alpha1.NodeFenceStatus) {})
+	}
+	return wait(ReasonHealthCheckGaveUp, 0)
 }
 
 // attempting handles a fence with an agent at work.
@@ -160,22 +181,36 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	over := f.over(left)
 	state := f.Run.State
 	switch {
-	case state == RunSucceeded && over != v1alpha1.ResultCanceled:
+	case state == RunSucceeded && !f.Fence.ended() && !f.Fence.confirmed(): // although its time is over
 		return f.prove(attempt, agent, f.Run.Message, now)
 	case state == RunFailed:
-		return f.end(attempt, v1alpha1.ResultFailed, f.Run.Message, now)
+		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
 	case state == RunAbsent && over == "":
 		return f.start(attempt, run, now)
 	case state == Running && over == "":
-		return wait(ReasonFencing, min(left, agentPoll))
+		return f.working(attempt, min(left, agentPoll))
 	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
-		return f.end(attempt, over, f.words(), now)
+		return f.end(attempt, over, f.words(attempt), now)
 	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // one at work is stopped, however late that is
-		return f.end(attempt, over, f.words(), now)
+		return f.end(attempt, over, f.words(attempt), now)
 	case state == Running:
 		return runStep(StopRun, reasonOf(over), run)
 	}
 	return wait(state.reason(), agentPoll)
+}
+
+// working handles an agent that has no result yet. What may keep it from one is written down: once it is stopped, its
+// object is gone.
+func (f Facts) working(attempt *v1alpha1.Attempt, after time.Duration) Decision {
+	switch {
+	case f.Run.Removal != RemovalDeletes:
+		return wait(ReasonFencing, after)
+	case attempt.Message == "":
+		return f.write(ReasonAgentDeletesPods, func(s *v1alpha1.NodeFenceStatus) {
+			find(s, attempt.Number).Message = ReasonAgentDeletesPods.Sentence()
+		})
+	}
+	return wait(ReasonAgentDeletesPods, after)
 }
 
 // start starts an agent. What a policy has asked for needs a node that is not Ready: it may have come back since the
@@ -206,7 +241,7 @@ func (s RunState) reason() Reason {
 // over returns why an agent is to be stopped, empty for nothing.
 func (f Facts) over(left time.Duration) v1alpha1.Result {
 	switch {
-	case f.Fence.ended(), f.Fence.confirmed():
+	case f.Fence.ended(), f.Fence.confirmed(), f.Fence.GivenUp:
 		return v1alpha1.ResultCanceled
 	case left <= 0:
 		return v1alpha1.ResultTimedOut
@@ -222,6 +257,8 @@ func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
 	case f.Fence.confirmed():
 		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)
+	case f.Fence.GivenUp:
+		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
 	case left <= 0:
 		return f.end(attempt, v1alpha1.ResultTimedOut, "", now)
 	}

@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,16 +87,17 @@ type Fence struct {
 	ResourceVersion string
 	// Generation is metadata.generation.
 	Generation int64
-	// Terminating: it has a deletionTimestamp. Finalized: it has Finalizer.
-	Terminating, Finalized bool
-	Spec                   v1alpha1.NodeFenceSpec
-	Status                 v1alpha1.NodeFenceStatus
+	// Terminating: it has a deletionTimestamp. Finalized: it has Finalizer. GivenUp: it has v1alpha1.AnnotationTimedOut.
+	Terminating, Finalized, GivenUp bool
+	Spec                            v1alpha1.NodeFenceSpec
+	Status                          v1alpha1.NodeFenceStatus
 }
 
 // FenceOf returns what decisions need of a NodeFence. It shares memory with it.
 func FenceOf(o *v1alpha1.NodeFence) Fence {
+	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
 	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
-		Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer),
+		Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp,
 		Spec: o.Spec, Status: o.Status}
 }
 
@@ -156,6 +158,8 @@ type RunFacts struct {
 	Message string
 	// EndedAt is when it failed, zero if that is not known.
 	EndedAt time.Time
+	// Removal is how a remediator takes the pods from the node.
+	Removal Removal
 }
 
 // RemainingFacts is what live lists found on the node.
@@ -249,19 +253,20 @@ func (f Fence) attempt() *v1alpha1.Attempt {
 	return nil
 }
 
-// next returns the name of the agent that is tried next, and how long to wait before: the first one follows the last.
+// next returns the name of the agent that is tried next, empty for none, and how long to wait before: the first one
+// follows the last.
 func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
 	if f.confirmed() {
 		return confirmation, 0
 	}
 	chain, tried := f.Spec.Agents, f.tried()
 	switch {
-	case len(chain) == 0: // the API refuses that
+	case len(chain) == 0, f.GivenUp: // the API refuses the first, and with the second another remediator is at work
 		return "", 0
 	case tried <= 0:
 		return chain[0].Name, 0
 	}
-	if last := f.Status.Attempts[len(f.Status.Attempts)-1]; tried%len(chain) == 0 {
+	if last := f.Status.Attempts[len(f.Status.Attempts)-1]; f.exhausted() {
 		pause = retryChainFirst
 		for range min(tried/len(chain)-1, 10) {
 			pause = min(2*pause, retryChainMax)
@@ -269,6 +274,12 @@ func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
 		pause -= now.Sub(last.EndedAt.Time)
 	}
 	return chain[tried%len(chain)].Name, max(pause, 0)
+}
+
+// exhausted reports whether all agents were tried in this round.
+func (f Fence) exhausted() bool {
+	agents, tried := len(f.Spec.Agents), f.tried()
+	return agents > 0 && tried > 0 && tried%agents == 0
 }
 
 // tried returns how many attempts of the chain there were. Those of a person's word do not count; they are kept.
@@ -350,10 +361,12 @@ func (f Facts) replaced() bool {
 // Ready is not enough where volumes are fenced: what its processes have not written yet would reach the volumes.
 func (f Facts) back() bool { return f.rebooted() && f.renewed() }
 
-// words returns what is known of a run that has no result: what its agent says, or why it could not be started.
-func (f Facts) words() string {
-	if f.Run.Message == "" && f.Sight.Refused == f.Run.Of {
-		return f.Sight.RefusedBy
+// words returns what is known of a run that has no result: what its agent says, or why it could not be started, and
+// what was written down while it was at work.
+func (f Facts) words(attempt *v1alpha1.Attempt) string {
+	words := f.Run.Message
+	if words == "" && f.Sight.Refused == f.Run.Of {
+		words = f.Sight.RefusedBy
 	}
-	return f.Run.Message
+	return strings.TrimSpace(words + " " + attempt.Message)
 }

@@ -203,12 +203,16 @@ func TestFenceOf(t *testing.T) {
 		Status: v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced},
 	}
 	f := FenceOf(o)
+	if f.GivenUp {
+		t.Error("nothing says that it was given up")
+	}
 	if f.Name != "node-1" || f.UID != "fence" || f.ResourceVersion != "10" || f.Generation != 3 || !f.Terminating ||
 		!f.Finalized || f.Spec.Reason != "it is down" || f.Status.Phase != v1alpha1.PhaseFenced {
 		t.Errorf("%+v", f)
 	}
 	o.DeletionTimestamp, o.Finalizers = nil, []string{"example.com/other"}
-	if f = FenceOf(o); f.Terminating || f.Finalized {
+	o.Annotations = map[string]string{"remediation.medik8s.io/nhc-timed-out": ""}
+	if f = FenceOf(o); f.Terminating || f.Finalized || !f.GivenUp {
 		t.Errorf("%+v", f)
 	}
 }

@@ -1,6 +1,9 @@
 package fencing
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+)
 
 // Reason is why a decision is what it is. The same word is an Event's reason, the reason of a condition, a value in the
 // log and a label of the metrics. What each means is its Sentence.
@@ -11,6 +14,7 @@ const (
 	ReasonNoFence              Reason = "NoFence"
 	ReasonRequested            Reason = "Requested"
 	ReasonFencing              Reason = "Fencing"
+	ReasonAgentDeletesPods     Reason = "AgentDeletesPods"
 	ReasonWaitsForConfirmation Reason = "WaitsForConfirmation"
 	ReasonNodeNotFound         Reason = "NodeNotFound"
 	ReasonControlPlane         Reason = "ControlPlaneNode"
@@ -19,6 +23,7 @@ const (
 	ReasonAgentStopping        Reason = "AgentStopping"
 	ReasonAgentCanceled        Reason = "AgentCanceled"
 	ReasonAllAgentsFailed      Reason = "AllAgentsFailed"
+	ReasonHealthCheckGaveUp    Reason = "HealthCheckGaveUp"
 	ReasonFenced               Reason = "Fenced"
 	ReasonNodeStillReady       Reason = "NodeStillReady"
 	ReasonNodeDeleted          Reason = "NodeDeleted"
@@ -71,6 +76,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNoFence, Sentence: "The node has no fence."},
 	{Reason: ReasonRequested, Severity: reasons.Normal, Sentence: "The node is to be fenced."},
 	{Reason: ReasonFencing, Severity: reasons.Normal, Sentence: "An agent fences the node, and has no result yet."},
+	{Reason: ReasonAgentDeletesPods, Severity: reasons.Warning,
+		Sentence: "The remediator force-deletes all pods of the node before it says that it has succeeded, and stops where " +
+			"pod safety refuses that: set spec.template.spec.remediationStrategy of its template to OutOfServiceTaint."},
 	{Reason: ReasonWaitsForConfirmation, Severity: reasons.Warning,
 		Sentence: "The fence waits for a person: make sure that no process on the node can write, and then say so: " +
 			"kubectl reclaim confirm."},
@@ -87,10 +95,14 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "An agent was stopped, and has not ended yet. Nothing is released. If its pods cannot end, delete them, " +
 			"or end the fence: kubectl reclaim unfence --abandon."},
 	{Reason: ReasonAgentCanceled, Severity: reasons.Normal,
-		Sentence: "An agent was stopped before it had a result, because the fence was ended or confirmed."},
+		Sentence: "An agent was stopped before it had a result, because the fence was ended, confirmed or given up."},
 	{Reason: ReasonAllAgentsFailed, Severity: reasons.Warning,
 		Sentence: "No agent could prove that the node is fenced. Nothing is released, and all are tried again later. If " +
 			"you know that no process on the node can write: kubectl reclaim confirm."},
+	{Reason: ReasonHealthCheckGaveUp, Severity: reasons.Warning,
+		Sentence: "A node health check has given up the fence (annotation " + v1alpha1.AnnotationTimedOut + "): no agent " +
+			"is started any more, and nothing is released. If you know that no process on the node can write: kubectl " +
+			"reclaim confirm. Without the annotation, the agents are tried again."},
 	{Reason: ReasonFenced, Severity: reasons.Normal, Sentence: "It is proven that the node is fenced."},
 	{Reason: ReasonNodeStillReady, Severity: reasons.Counted,
 		Sentence: "The node is fenced, and its condition Ready is not False or Unknown yet: it is not tainted before."},

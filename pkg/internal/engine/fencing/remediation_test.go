@@ -1,0 +1,200 @@
+package fencing
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+func givenUp(f *Facts) { f.Fence.GivenUp = true }
+
+func TestNodeHealthCheckReadsHowFarTheFenceIs(t *testing.T) {
+	failed := attempted(power, v1alpha1.ResultFailed)
+	wrong := attempted(power, v1alpha1.ResultContradicted)
+	for name, c := range map[string]struct {
+		facts                 Facts
+		processing, succeeded metav1.ConditionStatus
+		reason                Reason
+	}{
+		"requested":             {facts(), "", "", ""},
+		"without agents":        {facts(agents(), failed), "True", "Unknown", ReasonFencing},
+		"an agent is at work":   {facts(attempted(power, "")), "True", "Unknown", ReasonFencing},
+		"one of two has failed": {facts(agents(power, bmc), failed), "True", "Unknown", ReasonFencing},
+		"all have failed":       {facts(failed), "False", "False", ReasonAllAgentsFailed},
+		"the next round":        {facts(failed, attempted(power, "")), "True", "Unknown", ReasonFencing},
+		"the word was wrong": {
+			facts(attempted(confirmation, v1alpha1.ResultContradicted)), "True", "Unknown", ReasonFencing},
+		"proven":                  {facts(proved(power)), "False", "True", ReasonFenced},
+		"released":                {facts(proved(power), released), "False", "True", ReasonFenced},
+		"proven and ended":        {facts(proved(power), ending), "False", "True", ReasonFenced},
+		"proven and returned":     {facts(proved(power), ending, returnedAgo(0)), "False", "True", ReasonFenced},
+		"contradicted":            {facts(wrong), "False", "False", ReasonAllAgentsFailed},
+		"ended without a proof":   {facts(failed, ending, returnedAgo(0)), "False", "False", ReasonReturned},
+		"given up":                {facts(failed, givenUp), "False", "False", ReasonHealthCheckGaveUp},
+		"given up at once":        {facts(givenUp), "False", "False", ReasonHealthCheckGaveUp},
+		"given up, and stopping":  {facts(attempted(power, ""), givenUp), "True", "Unknown", ReasonFencing},
+		"given up, and proven":    {facts(proved(power), givenUp), "False", "True", ReasonFenced},
+		"given up, and proven no": {facts(wrong, givenUp), "False", "False", ReasonHealthCheckGaveUp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.facts.Fence.Status.DeepCopy()
+			c.facts.Fence.remediated(s, now())
+			for kind, want := range map[string]metav1.ConditionStatus{
+				"Processing": c.processing, "Succeeded": c.succeeded,
+			} {
+				got := meta.FindStatusCondition(s.Conditions, kind)
+				if want == "" && got == nil {
+					continue
+				}
+				if got == nil || got.Status != want || got.Reason != string(c.reason) || got.ObservedGeneration != 3 ||
+					got.Message != c.reason.Sentence() || !got.LastTransitionTime.Time.Equal(now()) {
+					t.Errorf("%s: %+v, want %s because %s", kind, got, want, c.reason)
+				}
+			}
+		})
+	}
+}
+
+// It looks at when a condition took its status.
+func TestRemediationConditionsKeepTheirTime(t *testing.T) {
+	f := facts(agents(power, bmc), attempted(power, v1alpha1.ResultFailed))
+	f.Fence.remediated(&f.Fence.Status, ago(time.Minute))
+	attempted(bmc, "")(&f)
+	f.Fence.Generation++
+	f.Fence.remediated(&f.Fence.Status, now())
+	for _, kind := range []string{"Processing", "Succeeded"} {
+		c := meta.FindStatusCondition(f.Fence.Status.Conditions, kind)
+		if !c.LastTransitionTime.Time.Equal(ago(time.Minute)) || c.ObservedGeneration != 4 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestFenceThatWasGivenUpStartsNoAgent(t *testing.T) {
+	failed := attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))
+	said := func(f *Facts) { f.Fence.remediated(&f.Fence.Status, ago(0)) }
+	began := attempted(confirmation, "", startedAgo(0))
+	checkDecisions(t, map[string]decision{
+		"it is said once":          {facts(down(), emptied, failed, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
+		"before the first attempt": {facts(down(), emptied, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
+		"it was said":              {facts(down(), emptied, failed, givenUp, said), Wait, ReasonHealthCheckGaveUp, 0},
+		"the annotation is gone": {
+			facts(down(), emptied, failed, givenUp, said, func(f *Facts) { f.Fence.GivenUp = false }), WriteStatus,
+			ReasonFencing, 0},
+		"a person confirms": {
+			facts(down(), emptied, failed, givenUp, said, confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"a person has confirmed":      {facts(began, givenUp, confirm("burned")), ReadNode, ReasonFenced, 0},
+		"the taint is removed before": {facts(down(tainted), failed, givenUp), RemoveTaint, ReasonContradicted, 0},
+		"it is deleted": {
+			facts(down(), failed, givenUp, said, terminating, undoneAll), WriteStatus, ReasonEnded, 0},
+		"the attempt was not started": {
+			facts(attempted(power, ""), ran(RunAbsent), givenUp), WriteStatus, ReasonAgentCanceled, 0},
+		"an agent works": {facts(attempted(power, ""), ran(Running), givenUp), StopRun, ReasonAgentCanceled, 0},
+		"an agent is stopping": {
+			facts(attempted(power, ""), ran(RunStopping), givenUp), Wait, ReasonAgentStopping, agentPoll},
+		"an agent cannot be asked": {
+			facts(attempted(power, ""), ran(RunUnknown), givenUp), Wait, ReasonAgentUnusable, agentPoll},
+		"an agent has failed": {
+			facts(attempted(power, ""), ran(RunFailed), givenUp), WriteStatus, ReasonAgentFailed, 0},
+		"an agent has succeeded": {facts(attempted(power, ""), ran(RunSucceeded), givenUp), ReadNode, ReasonFenced, 0},
+		"a person is asked": {
+			facts(agents(byHandAgent), attempted(byHandAgent, ""), givenUp), WriteStatus, ReasonAgentCanceled, 0},
+		"a person was asked, and confirms": {
+			facts(agents(byHandAgent), attempted(byHandAgent, ""), givenUp, confirm("burned")), ReadNode, ReasonFenced, 0},
+	})
+}
+
+func undoneAll(f *Facts) {
+	for i := range f.Fence.Status.Attempts {
+		undone(&f.Fence.Status.Attempts[i])
+	}
+}
+
+// A proof stays one: the node is released and returns as if nothing had been said.
+func TestFenceThatIsProvenIsNotGivenUp(t *testing.T) {
+	for name, f := range map[string]Facts{
+		"not released": facts(proved(power), down()), "tainted": facts(proved(power), down(tainted)),
+		"released": facts(proved(power), released, down(tainted)), "gone": facts(agents(bmc), proved(bmc), nodeGone, emptied),
+		"back":    facts(proved(power), released, down(rebooted), renewedFor(0), emptied),
+		"ended":   facts(proved(power), released, terminating),
+		"volumes": facts(agents(storage), proved(storage), down(), emptied),
+	} {
+		before := Decide(f, now())
+		givenUp(&f)
+		if d := Decide(f, now()); d.Action != before.Action || d.Reason != before.Reason {
+			t.Errorf("%s: %v because %s, and without the annotation %v because %s", name, d.Action, d.Reason, before.Action,
+				before.Reason)
+		}
+	}
+}
+
+func TestHowRemediatorsTakePods(t *testing.T) {
+	const far, snr = "fence-agents-remediation.medik8s.io", "self-node-remediation.medik8s.io"
+	for _, c := range []struct {
+		group, kind, strategy string
+		want                  Removal
+	}{
+		{far, "FenceAgentsRemediation", "ResourceDeletion", RemovalDeletes},
+		{far, "FenceAgentsRemediation", "", RemovalDeletes},
+		{far, "FenceAgentsRemediation", "OutOfServiceTaint", RemovalTaints},
+		{far, "FenceAgentsRemediation", "Automatic", RemovalUnknown},
+		{snr, "SelfNodeRemediation", "ResourceDeletion", RemovalDeletes},
+		{snr, "SelfNodeRemediation", "Automatic", RemovalTaints},
+		{snr, "SelfNodeRemediation", "OutOfServiceTaint", RemovalTaints},
+		{snr, "SelfNodeRemediation", "", RemovalUnknown},
+		{"machine-deletion-remediation.medik8s.io", "MachineDeletionRemediation", "", RemovalUnknown},
+		{"example.com", "FenceAgentsRemediation", "ResourceDeletion", RemovalUnknown},
+		{far, "Other", "ResourceDeletion", RemovalUnknown},
+	} {
+		if got := RemovalOf(c.group, c.kind, c.strategy); got != c.want {
+			t.Errorf("%s.%s %q: %d, want %d", c.kind, c.group, c.strategy, got, c.want)
+		}
+	}
+}
+
+// The words of a custom resource are gone with it, so that what keeps its remediator from a result is written before.
+func TestWhyARemediatorWithoutResultHasNoneIsKept(t *testing.T) {
+	deletes := func(r *RunFacts) { r.Removal = RemovalDeletes }
+	taints := func(r *RunFacts) { r.Removal = RemovalTaints }
+	sentence := ReasonAgentDeletesPods.Sentence()
+	warned := func(a *v1alpha1.Attempt) { a.Message = sentence }
+	work := all(agents(medik8s), attempted(medik8s, ""))
+	noted := all(agents(medik8s), attempted(medik8s, "", warned))
+	checkDecisions(t, map[string]decision{
+		"it deletes pods":    {facts(work, ran(Running, deletes)), WriteStatus, ReasonAgentDeletesPods, 0},
+		"it was said":        {facts(noted, ran(Running, deletes)), Wait, ReasonAgentDeletesPods, agentPoll},
+		"it taints the node": {facts(work, ran(Running, taints)), Wait, ReasonFencing, agentPoll},
+		"how is not known":   {facts(work, ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it has succeeded":   {facts(work, ran(RunSucceeded, deletes)), ReadNode, ReasonFenced, 0},
+		"it is given up":     {facts(work, givenUp, ran(Running, deletes)), StopRun, ReasonAgentCanceled, 0},
+		"it was not started": {facts(work, ran(RunAbsent, deletes)), StartRun, ReasonFencing, 0},
+		"its time is over, too": {
+			facts(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute)), ran(Running, deletes)), StopRun,
+			ReasonAgentTimedOut, 0},
+	})
+	s := written(t, facts(work, ran(Running, deletes)))
+	if a := last(s); a.Message != sentence || a.EndedAt != nil || a.Result != "" || s.Phase != v1alpha1.PhaseFencing {
+		t.Errorf("%+v", a)
+	}
+	for name, f := range map[string]Facts{
+		"stopped": facts(agents(medik8s), attempted(medik8s, "", warned, startedAgo(5*time.Minute)),
+			ran(RunAbsent, silence)),
+		"canceled": facts(noted, terminating, ran(RunAbsent, silence)),
+		"failed":   facts(noted, ran(RunFailed)),
+	} {
+		s := written(t, f)
+		c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
+		if !strings.HasSuffix(last(s).Message, sentence) || !strings.HasSuffix(c.Message, sentence) {
+			t.Errorf("%s: %q, %q", name, last(s).Message, c.Message)
+		}
+	}
+	proof := facts(noted, ran(RunSucceeded), down(), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) })
+	if a := last(written(t, proof)); a.Message != "words" {
+		t.Errorf("it has succeeded, and says %q", a.Message)
+	}
+}
