@@ -134,28 +134,44 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 	return l.Log.Run(ctx)
 }
 
-// reportStrays logs the entries of this driver in logs that this process does not read, such as after the driver was
-// moved to another namespace. It looks once, where Leases of all namespaces may be listed.
+// strayInterval is the time between two looks for the entries of other logs.
+const strayInterval = 10 * time.Minute
+
+// reportStrays reports the entries of this driver in logs that this process does not read, such as after the driver was
+// moved to another namespace. It looks at the start, and again until a look finds none.
 func (l *inFlightLog) reportStrays(ctx context.Context) {
+	for l.findStrays(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(strayInterval):
+		}
+	}
+}
+
+// findStrays looks once, where Leases of all namespaces may be listed, and returns whether to look again.
+func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	logger := klog.FromContext(ctx)
 	missing, err := access.Missing(ctx, l.authorization, []access.Permission{{Group: "coordination.k8s.io",
 		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
 	if len(missing) > 0 { // a request that is refused would be in the API server's audit log
 		logger.V(2).Info("Not looking for in-flight logs of this driver in other namespaces", "missing", missing[0].String())
-		return
+		return false
 	}
 	var strays []inflight.Stray
 	if err == nil {
 		strays, err = l.FindStrays(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		logger.Info("Could not look for in-flight logs of this driver in other namespaces", "err", err)
+		logger.Info("Could not look for in-flight logs of this driver in other namespaces; retrying", "err", err,
+			"after", strayInterval)
 	}
 	for _, stray := range strays {
 		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so "+
 			"nothing finishes them. Run csi-reclaimer where that log is until it is empty, or settle them: "+
 			"kubectl reclaim settle", "lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
+	return err != nil || len(strays) > 0
 }
 
 // InFlight returns the state of a PV's volume in the log.

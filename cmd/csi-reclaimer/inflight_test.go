@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,30 +23,58 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
+// strayDriver is the driver of the tests, whose log has Leases of the name strayLog.
+const strayDriver, strayLog = "disk.csi.example.com", "disk-csi-example-com-in-flight"
+
+// strayLease returns a Lease of a driver's log with entries.
+func strayLease(namespace, name, driver string, entries int) *coordinationv1.Lease {
+	o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(namespace + name), Labels: map[string]string{inflight.LabelLog: "true"},
+		Annotations: map[string]string{inflight.LabelLog: fmt.Sprintf(`{"version":1,"driver":%q,"uid":%q}`, driver,
+			namespace+name)}}}
+	for n := range entries {
+		o.Annotations[fmt.Sprintf("in-flight.csi-reclaimer.io/pvc-%d", n)] = "?"
+	}
+	return o
+}
+
+// strayClient returns an API server with Leases, which all may be listed while may says so.
+func strayClient(may *bool, leases ...runtime.Object) *fake.Clientset {
+	client := fake.NewClientset(leases...)
+	client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SelfSubjectAccessReview{
+			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: *may}}, nil
+	})
+	return client
+}
+
+// logIn returns the log of a process in namespace "new".
+func logIn(t *testing.T, client *fake.Clientset, name string, shards int) *inFlightLog {
+	t.Helper()
+	own, err := inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "new", Name: name,
+		Driver: strayDriver, Shards: shards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &inFlightLog{Log: own, namespace: "new", authorization: client.AuthorizationV1()}
+}
+
 // TestALogInAnotherNamespaceIsReported, and nothing is written because of it.
 func TestALogInAnotherNamespaceIsReported(t *testing.T) {
-	const driver, log = "disk.csi.example.com", "disk-csi-example-com-in-flight"
-	lease := func(namespace, name, driver string, entries int) *coordinationv1.Lease {
-		o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-			UID: types.UID(namespace + name), Labels: map[string]string{inflight.LabelLog: "true"},
-			Annotations: map[string]string{inflight.LabelLog: fmt.Sprintf(`{"version":1,"driver":%q,"uid":%q}`, driver,
-				namespace+name)}}}
-		for n := range entries {
-			o.Annotations[fmt.Sprintf("in-flight.csi-reclaimer.io/pvc-%d", n)] = "?"
-		}
-		return o
-	}
 	may := true
-	report := func(client *fake.Clientset, name string, shards int) string {
+	client := strayClient(&may, strayLease("new", strayLog+"-0", strayDriver, 1),
+		strayLease("old", strayLog+"-0", strayDriver, 0), strayLease("old", strayLog+"-1", strayDriver, 3),
+		strayLease("old", "tape-in-flight-0", "tape", 5), strayLease("new", strayLog+"-worker-1-0", strayDriver, 2),
+		strayLease("old", strayLog+"-worker-1-0", strayDriver, 4))
+	report := func(name string, shards, entries int) string {
 		t.Helper()
-		own, err := inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "new", Name: name,
-			Driver: driver, Shards: shards})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client.ClearActions()
 		var written bytes.Buffer
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&written))))
-		(&inFlightLog{Log: own, namespace: "new", authorization: client.AuthorizationV1()}).reportStrays(ctx)
+		log := logIn(t, client, name, shards)
+		if again := log.findStrays(ctx); again != (entries > 0) || log.Stats().Elsewhere != entries {
+			t.Errorf("it looks again: %v, and counts %d, want %d", again, log.Stats().Elsewhere, entries)
+		}
 		for _, action := range client.Actions() {
 			lists := may && action.Matches("list", "leases")
 			if !lists && !action.Matches("create", "selfsubjectaccessreviews") {
@@ -51,16 +83,10 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 		}
 		return written.String()
 	}
-	client := fake.NewClientset(lease("new", log+"-0", driver, 1), lease("old", log+"-0", driver, 0),
-		lease("old", log+"-1", driver, 3), lease("old", "tape-in-flight-0", "tape", 5),
-		lease("new", log+"-worker-1-0", driver, 2), lease("old", log+"-worker-1-0", driver, 4))
-	client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SelfSubjectAccessReview{
-			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: may}}, nil
-	})
-	got := report(client, log, 0)
-	for _, want := range []string{`lease="old/` + log + `-1" entries=3`, `lease="new/` + log + `-worker-1-0" entries=2`,
-		`lease="old/` + log + `-worker-1-0" entries=4`, "kubectl reclaim settle"} {
+	got := report(strayLog, 0, 9)
+	for _, want := range []string{`lease="old/` + strayLog + `-1" entries=3`,
+		`lease="new/` + strayLog + `-worker-1-0" entries=2`, `lease="old/` + strayLog + `-worker-1-0" entries=4`,
+		"kubectl reclaim settle"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %s", want, got)
 		}
@@ -68,19 +94,64 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 	if n := strings.Count(got, "entries="); n != 3 {
 		t.Errorf("%d lines, want 3: %s", n, got)
 	}
-	client.ClearActions()
-	got = report(client, log+"-worker-1", 1)
-	if n := strings.Count(got, "entries="); n != 1 || !strings.Contains(got, `lease="old/`+log+`-worker-1-0" entries=4`) {
+	got = report(strayLog+"-worker-1", 1, 4)
+	if n := strings.Count(got, "entries="); n != 1 ||
+		!strings.Contains(got, `lease="old/`+strayLog+`-worker-1-0" entries=4`) {
 		t.Errorf("on a node: %s", got)
 	}
 	list, ok := client.Actions()[1].(k8stesting.ListAction)
-	if !ok || list.GetListRestrictions().Fields.String() != "metadata.name="+log+"-worker-1-0" {
+	if !ok || list.GetListRestrictions().Fields.String() != "metadata.name="+strayLog+"-worker-1-0" {
 		t.Errorf("a node lists %v", client.Actions()[1])
 	}
 
 	may = false
-	client.ClearActions()
-	if got := report(client, log, 0); got != "" {
+	if got := report(strayLog, 0, 0); got != "" {
 		t.Errorf("where Leases may not be listed: %s", got)
 	}
+}
+
+// TestALogElsewhereIsCountedUntilItIsEmpty: a read that fails is no proof that it is.
+func TestALogElsewhereIsCountedUntilItIsEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		may, fails := true, true
+		client := strayClient(&may, strayLease("old", strayLog+"-1", strayDriver, 3))
+		client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return fails, nil, apierrors.NewInternalError(errors.New("no etcd"))
+		})
+		log := logIn(t, client, strayLog, 0)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			log.reportStrays(t.Context())
+		}()
+		counts := func(want int, after time.Duration) {
+			t.Helper()
+			select {
+			case <-ended:
+				t.Fatal("it does not look again")
+			case <-time.After(after):
+			}
+			if got := log.Stats().Elsewhere; got != want {
+				t.Errorf("%d entries elsewhere, want %d", got, want)
+			}
+		}
+		counts(0, strayInterval/2) // between two looks, as from here on
+		fails = false
+		counts(3, strayInterval)
+		fails = true
+		counts(3, strayInterval)
+		if err := client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"),
+			strayLease("old", strayLog+"-1", strayDriver, 0), "old"); err != nil {
+			t.Fatal(err)
+		}
+		fails = false
+		select {
+		case <-ended:
+		case <-time.After(strayInterval):
+			t.Error("it looks again after it found none")
+		}
+		if got := log.Stats().Elsewhere; got != 0 {
+			t.Errorf("%d entries elsewhere, want none", got)
+		}
+	})
 }

@@ -56,6 +56,10 @@ func newMetrics(driver string, working func() int64, log func() inflight.Stats, 
 		gauge("csi_reclaimer_in_flight_unreadable_leases",
 			"Leases of the in-flight log that cannot be used: copies, or written by a version that is not known.",
 			func() float64 { return float64(log().ReadOnly) }),
+		gauge("csi_reclaimer_in_flight_elsewhere_entries",
+			"Volumes in flight in logs of the driver that csi-reclaimer does not read, such as in another namespace. 0 also "+
+				"where it may not list Leases in all namespaces.",
+			func() float64 { return float64(log().Elsewhere) }),
 	}
 	return m
 }

@@ -57,7 +57,8 @@ type Stray struct {
 }
 
 // FindStrays lists the Leases of all namespaces and returns those that hold entries of this driver and belong
-// elsewhere. A log of one node looks for its own name alone, since all nodes look. Nothing is settled by what is found.
+// elsewhere; Stats then counts their entries. A log of one node looks for its own name alone, since all nodes look.
+// Nothing is settled by what is found.
 func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	options := metav1.ListOptions{LabelSelector: LabelLog + "=true"}
 	if l.cfg.Shards == 1 {
@@ -68,7 +69,14 @@ func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the Leases of in-flight logs: %w", err)
 	}
-	return l.cfg.strays(leases), nil
+	strays, entries := l.cfg.strays(leases), 0
+	for _, stray := range strays {
+		entries += stray.Entries
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Elsewhere = entries
+	return strays, nil
 }
 
 // strays returns the Leases, as listed by LabelLog, that hold entries of the driver and belong elsewhere.

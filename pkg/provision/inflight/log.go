@@ -61,6 +61,8 @@ type Stats struct {
 	Oldest time.Time
 	// ReadOnly counts the Leases that cannot be used.
 	ReadOnly int
+	// Elsewhere counts the entries that the last FindStrays found, 0 before it.
+	Elsewhere int
 	// Fill is how much of its room the fullest Lease has used, 1 for all. At 7/8 it takes no new entries.
 	Fill float64
 	// Writes counts the PUTs and POSTs that were sent, with those that failed; Conflicts those that lost against
@@ -83,7 +85,7 @@ type Log struct {
 	topology *shard
 	all      []*shard
 	owner    *metav1.OwnerReference // of an empty log of one shard, nil if it is not known
-	stats    Stats                  // Writes and Conflicts
+	stats    Stats                  // Writes, Conflicts and Elsewhere
 	// takenOver is when TakeOver last wrote, by the API server's clock.
 	takenOver time.Time
 }
