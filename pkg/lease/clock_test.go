@@ -225,3 +225,29 @@ func TestAReplicaThatWaitsHasNothingToLose(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestALeaseThatIsDeletedHasTwoHolders until the first one asks for it again: so no object owns the Lease, which garbage
+// collection would delete under a process that runs.
+func TestALeaseThatIsDeletedHasTwoHolders(t *testing.T) {
+	both := newReplicas(t, "a", "b")
+	a, b := both[0], both[1]
+	a.take(t, "a")
+	inner, ok := a.lock.(observed)
+	if !ok {
+		t.Fatalf("the lock is a %T", a.lock)
+	}
+	stored, ok := inner.Interface.(*resourcelock.LeaseLock)
+	if !ok {
+		t.Fatalf("the stored lock is a %T", inner.Interface)
+	}
+	if err := stored.Client.Leases("ns").Delete(t.Context(), "disk", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.take(t, "b")
+	a.left(t, 15*time.Second)
+	b.left(t, 15*time.Second)
+	if _, _, err := a.lock.Get(t.Context()); !errors.Is(err, ErrExpired) {
+		t.Errorf("Get = %v, want %v", err, ErrExpired)
+	}
+	a.left(t, 0)
+}

@@ -32,7 +32,7 @@ type correction uint8
 const (
 	// noCorrection: the change is bookkeeping, such as by the PV controller or by this process.
 	noCorrection correction = iota
-	// corrected: somebody has changed what the request is made from.
+	// corrected: an input of the request has changed.
 	corrected
 	// moved: another node is selected.
 	moved
@@ -74,8 +74,8 @@ func bookkeeping(annotation string) bool {
 		domain == "volume.beta.kubernetes.io"
 }
 
-// classDiffers reports whether a StorageClass was created anew, or changed in what a request is made from and can be
-// changed.
+// classDiffers reports whether a StorageClass was created anew, or a field of it that requests depend on was changed.
+// Its other fields are immutable.
 func classDiffers(before, now *storagev1.StorageClass) bool {
 	return before.UID != now.UID || !equality.Semantic.DeepEqual(before.AllowedTopologies, now.AllowedTopologies) ||
 		!equality.Semantic.DeepEqual(before.MountOptions, now.MountOptions)

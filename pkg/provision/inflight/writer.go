@@ -17,7 +17,7 @@ import (
 const (
 	// callTimeout ends a request that the client does not end itself. Its outcome is read then.
 	callTimeout = 15 * time.Second
-	// recheckEvery is how often a shard is read again that cannot be used, or holds what cannot be read.
+	// recheckEvery is how often a Lease is read again that cannot be used, holds what cannot be read, or has chunks.
 	recheckEvery = time.Minute
 	// leasePause is how long a write waits after the lease was found ended.
 	leasePause = time.Second
@@ -113,7 +113,7 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	return do, wait
 }
 
-// report calls Removed for what is confirmed, without the lock.
+// report calls the followers for each removal that is confirmed, without the lock.
 func (l *Log) report(s *shard) {
 	l.mu.Lock()
 	removed, follow := s.removed, l.follow
