@@ -9,6 +9,8 @@ type exception struct {
 
 var exceptions = []exception{
 	{"pkg/internal/engine/provisioning:*/without f.named() && #2", "namedLive implies named"},
+	{"pkg/provision/inflight:shard.refer/if s.seen.err == nil && !s.isKept(key) {continue} → never",
+		"an entry that is stored and neither wanted nor being removed is kept; it saves the parsing of all others"},
 	{"pkg/internal/engine/reclaiming:*/if len(b.Recent) <= b.Limit {return false} → never",
 		"the next check comes to the same after what is too old is dropped"},
 	{"pkg/internal/engine/reclaiming:*/if len(names) == 0 {return nil} → never", "an empty list is as good as none"},

@@ -35,7 +35,8 @@ var scopes = []scope{
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go"},
-	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go settle.go"},
+	{folder: "pkg/provision/inflight",
+		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go"},
 
 	{folder: "pkg/internal/engine/reclaiming", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},

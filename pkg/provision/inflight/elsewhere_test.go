@@ -1,11 +1,15 @@
 package inflight
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 func TestWhereALogBelongs(t *testing.T) {
@@ -17,6 +21,7 @@ func TestWhereALogBelongs(t *testing.T) {
 		"its own":                    {"disk", "new", "disk-in-flight-7", BelongsHere},
 		"in another namespace":       {"disk", "old", "disk-in-flight-7", BelongsElsewhere},
 		"under another name":         {"disk", "new", "other-in-flight-7", BelongsElsewhere},
+		"under a short name":         {"disk", "new", "7", BelongsElsewhere},
 		"of a node":                  {"disk", "new", "disk-in-flight-worker-1-0", BelongsElsewhere},
 		"of a node, elsewhere":       {"disk", "old", "disk-in-flight-worker-1-0", BelongsElsewhere},
 		"of another driver":          {"tape", "old", "tape-in-flight-0", BelongsToAnotherDriver},
@@ -64,5 +69,65 @@ func TestStrays(t *testing.T) {
 	if len(strays) != 2 || strays[0].Entries != 3 || strays[0].Err != nil || strays[0].Lease.Namespace != "old" ||
 		strays[1].Entries != 2 || !errors.Is(strays[1].Err, ErrCopy) {
 		t.Errorf("%+v", strays)
+	}
+}
+
+// lister is an API server that lists Leases, of all namespaces.
+type lister struct {
+	coordinationv1client.LeaseInterface // the other methods panic
+	t                                   *testing.T
+	namespace                           string // that was asked for last
+	leases                              []coordinationv1.Lease
+	err                                 error
+}
+
+func (l *lister) Leases(namespace string) coordinationv1client.LeaseInterface {
+	l.namespace = namespace
+	return l
+}
+
+func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" {
+		l.t.Errorf("lists namespace %q by the label %q", l.namespace, options.LabelSelector)
+	}
+	named, err := fields.ParseSelector(options.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	list := &coordinationv1.LeaseList{}
+	for i := range l.leases {
+		if named.Matches(fields.Set{metav1.ObjectNameField: l.leases[i].Name}) {
+			list.Items = append(list.Items, l.leases[i])
+		}
+	}
+	return list, l.err
+}
+
+// TestStraysAreCounted: by the last look that succeeded. A log of one node lists its own name alone.
+func TestStraysAreCounted(t *testing.T) {
+	server := &lister{t: t}
+	for _, namespace := range []string{"old", "older"} {
+		for number := range 2 {
+			o := leaseOf(meta{Version: metaVersion, Driver: driver, UID: "u"}, "u")
+			o.Namespace, o.Name = namespace, shardName(number)
+			o.Annotations[annotationKey("pvc-1")] = "{}"
+			server.leases = append(server.leases, *o)
+		}
+	}
+	for shards, want := range map[int]int{Shards: 4, 1: 2} {
+		cfg := settings(newStore(), "one")
+		cfg.Leases, cfg.Shards, server.err = server, shards, nil
+		l, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		strays, err := l.FindStrays(t.Context())
+		if err != nil || len(strays) != want || l.Stats().Elsewhere != want {
+			t.Errorf("%d shards: %d strays, %d entries, want %d: %v", shards, len(strays), l.Stats().Elsewhere, want, err)
+		}
+		server.err = errNo
+		if strays, err := l.FindStrays(t.Context()); !errors.Is(err, errNo) || strays != nil || l.Stats().Elsewhere != want {
+			t.Errorf("%d shards: after an error %d strays, %d entries, %v", shards, len(strays), l.Stats().Elsewhere, err)
+		}
 	}
 }

@@ -142,6 +142,21 @@ func TestOwnersOfALogOfTheClusterStay(t *testing.T) {
 	})
 }
 
+// TestTheOwnerOfALogWithoutConfigOwnerStays, of one shard, too: another program has set it.
+func TestTheOwnerOfALogWithoutConfigOwnerStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		cfg := ofNode(s, "one")
+		cfg.Owner = nil
+		p := start(t, cfg)
+		s.edit(shardName(0), func(l *coordinationv1.Lease) {
+			l.OwnerReferences = []metav1.OwnerReference{*ownedBy("another")(t.Context())}
+		})
+		p.mustPut("pvc-1")
+		s.wantOwner(t, "another")
+	})
+}
+
 // TestAnOwnerThatTheAPIServerRefuses: OwnerReferencesPermissionEnforcement lets only those change owners who may delete
 // the Lease.
 func TestAnOwnerThatTheAPIServerRefuses(t *testing.T) {

@@ -24,8 +24,7 @@ func settleValue(stored string) string {
 // settles reports whether a Lease that exists settles the entry of that key as it is stored there.
 func (v view) settles(key string) bool {
 	stored, there := v.lease.Annotations[key]
-	value, asked := v.lease.Annotations[settleKey(key)]
-	return there && asked && value == settleValue(stored)
+	return there && v.lease.Annotations[settleKey(key)] == settleValue(stored)
 }
 
 // change is what others did to a shard.

@@ -49,6 +49,8 @@ func TestCompareFindsChangesByOthers(t *testing.T) {
 		"settled, and not known": {values{settling: of("")}, nil, false, false, change{ignored: []string{settling}}},
 		"settled, and unreadable": {values{key: "?", settling: of("?")}, nil, false, true,
 			change{ignored: []string{settling}}},
+		"settled, empty and unreadable": {values{key: "", settling: of("")}, nil, false, true,
+			change{ignored: []string{settling}}},
 		"removed by somebody":             {want: values{key: "1"}},
 		"removed by us":                   {removing: true},
 		"a removal that did not land":     {live: values{key: "1"}, removing: true},

@@ -3,7 +3,10 @@ package inflight
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 )
 
 // TestNoOwnerTakesAllRoom: entries of one namespace or class leave room for those of others.
@@ -55,6 +58,37 @@ func TestNoOwnerTakesAllRoom(t *testing.T) {
 			t.Errorf("the %d. entry cannot grow: %v", i, err)
 		}
 	}
+}
+
+// TestATenantLeavesRoomForAnother: however many volumes of one namespace stay in flight, those of another one get their
+// entries.
+func TestATenantLeavesRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, settings(newStore(), "one"))
+		put := func(namespace string, claims int) (refused int32) {
+			var all sync.WaitGroup
+			var count atomic.Int32
+			for n := range claims {
+				e := entry(fmt.Sprintf("pvc-%s-%d", namespace, n))
+				e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = namespace, "fast"
+				e.Requests[0].Create.Parameters = map[string]string{"x": noise(e.Volume, 500)}
+				all.Go(func() {
+					if err := p.put(e); err != nil {
+						wantError(t, err, ErrShare)
+						count.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return count.Load()
+		}
+		if refused := put("broken", 1500); refused < 100 {
+			t.Errorf("%d entries of one namespace are refused", refused)
+		}
+		if refused := put("healthy", 16); refused > 0 {
+			t.Errorf("%d entries of another namespace are refused", refused)
+		}
+	})
 }
 
 // TestTooLarge: an entry that no Lease can hold is told from one that waits for room.
@@ -116,7 +150,7 @@ func TestSecondRequestsLeaveRoomForNotes(t *testing.T) {
 			t.Fatalf("entry %d of %d, %d of them with a second request: %v", n, entries, seconds, err)
 		}
 	}
-	if entries < 100 || seconds < 10 {
+	if entries < 100 || seconds < 10 || seconds == entries {
 		t.Errorf("%d entries, %d second requests", entries, seconds)
 	}
 }

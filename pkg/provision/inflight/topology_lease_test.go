@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -289,4 +290,35 @@ func TestTheTopologyLeaseOfANodeGoesWithItsNode(t *testing.T) {
 		owned("")
 		s.wantStored(t, "pvc-1")
 	})
+}
+
+func TestAPutThatEndsBeforeItsChunksAreStoredSaysSo(t *testing.T) {
+	l, err := New(settings(newStore(), "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = l.await(ctx, []*item{newItem(coded{value: "1"})})
+	if want := "its topologies, in Lease " + topologyName + ": context canceled"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestAChunkThatAPutWaitsForStays, however long its write takes: the Put would fail.
+func TestAChunkThatAPutWaitsForStays(t *testing.T) {
+	l, err := New(settings(newStore(), "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := l.topology.add(chunkOf(t, 0), coded{value: "1"})
+	it.used = l.cfg.Clock.Now().Add(-chunksStay)
+	l.sweep(chunksStay)
+	if l.topology.want[chunkOf(t, 0)] != it {
+		t.Error("it is dropped")
+	}
+	it.confirmed = true
+	if l.sweep(chunksStay); l.topology.want[chunkOf(t, 0)] != nil {
+		t.Error("it stays once it is stored")
+	}
 }

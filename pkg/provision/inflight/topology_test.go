@@ -363,10 +363,11 @@ func TestWhatKeepsAChunk(t *testing.T) {
 			s.seen, s.known = seenAs("7", 6, nil), true
 			chunk := chunkOf(t, 0)
 			l.topology.want[chunk] = storedItem(coded(5))
-			l.topology.want[chunk].used = l.cfg.Clock.Now().Add(-chunksStay)
+			it := l.topology.want[chunk]
+			it.used = l.cfg.Clock.Now().Add(-chunksStay)
 			test.hold(l, s)
 			l.sweep(chunksStay)
-			if _, stays := l.topology.want[chunk]; stays != test.want {
+			if stays := l.topology.want[chunk] == it; stays != test.want {
 				t.Errorf("it stays: %t", stays)
 			}
 			// One that is being dropped when something appears comes back.
@@ -405,7 +406,11 @@ func TestWhichChunksAPutWaitsFor(t *testing.T) {
 		}
 		s.want[key] = storedItem(coded{value: "1"})
 		test.edit(s)
-		waiting, err := s.need(values{"h": "1"}, room, us, time.Now())
+		limit := room
+		if !test.want {
+			limit = 0 // it needs no room
+		}
+		waiting, err := s.need(values{"h": "1"}, limit, us, time.Now())
 		if err != nil || (len(waiting) > 0) != test.want || s.want[key].value != "1" {
 			t.Errorf("%s: %d chunks, %v", name, len(waiting), err)
 		}
