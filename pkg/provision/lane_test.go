@@ -17,11 +17,11 @@ import (
 )
 
 // TestVolumesThatHangLeaveWorkersToOthers: calls of twice as many volumes as there are workers hang, and a claim whose
-// first call failed gets its volume meanwhile.
+// first call failed gets its volume meanwhile. Those that wait for a call that hangs get their turn when it ends.
 func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
-	calls, hanging, end := map[string]int{}, 0, make(chan struct{})
+	calls, hanging, end := map[string]int{}, map[string]bool{}, make(chan struct{})
 	w.call = func(volume string) error {
 		mu.Lock()
 		calls[volume]++
@@ -36,7 +36,7 @@ func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
 			return nil
 		}
 		mu.Lock()
-		hanging++
+		hanging[volume] = true
 		mu.Unlock()
 		<-end
 		return errclass.Mark(errclass.Uncertain, status.Error(codes.DeadlineExceeded, "no answer"))
@@ -54,15 +54,21 @@ func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
 		defer mu.Unlock()
 		p.provisioner.slow.mu.Lock()
 		defer p.provisioner.slow.mu.Unlock()
-		return hanging == 1 && len(p.provisioner.slow.waiting) == 3
+		return len(hanging) == 1 && len(p.provisioner.slow.waiting) == 3
 	})
 	w.makeClaim()
 	w.wait("a claim whose first call failed has its PV", func() bool { return w.pv() != nil })
 	mu.Lock()
-	defer mu.Unlock()
-	if hanging != 1 || calls["pvc-u1"] != 2 {
-		t.Errorf("%d calls hang; calls %v", hanging, calls)
+	if len(hanging) != 1 || calls["pvc-u1"] != 2 {
+		t.Errorf("%v hang; calls %v", hanging, calls)
 	}
+	mu.Unlock()
+	end <- struct{}{}
+	w.wait("another volume is asked for", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(hanging) > 1
+	})
 }
 
 // TestASlowNameWaitsForRoom, and the one that failed least goes first.
@@ -78,6 +84,14 @@ func TestASlowNameWaitsForRoom(t *testing.T) {
 	for _, want := range []string{"d", "e", "c", ""} {
 		if name, found := l.next(); name != want || found != (want != "") {
 			t.Errorf("%q is next, want %q", name, want)
+		}
+	}
+	for n := range 30 {
+		l.waiting[fmt.Sprint(n)] = 30 - n
+	}
+	for n := 29; n >= 0; n-- {
+		if name, _ := l.next(); name != fmt.Sprint(n) {
+			t.Errorf("%q is next, want %d", name, n)
 		}
 	}
 	if newLane(1).limit != 1 {

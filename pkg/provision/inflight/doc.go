@@ -15,7 +15,7 @@
 // collection may remove it at any time. Then the process that creates it anew goes on, and another one finds an epoch
 // there that is not its own.
 //
-// What cannot be read is kept: an entry of unknown bytes blocks its volume's name, and a shard that is a copy
+// Nothing unreadable is dropped: an entry of unknown bytes blocks its volume's name, and a shard that is a copy
 // (restored from a backup, applied in another namespace), of another driver or of an unknown version is read-only and
 // blocks the names that belong to it. [Log.Problems] names them.
 //
