@@ -177,16 +177,16 @@ func byNodeObject(f Facts, now time.Time) Decision {
 	switch {
 	case !f.after(node.Read, now):
 		return step(ReadNode, ReasonNodeUnreachable)
-	case node.Found && node.OutOfService && (node.Ready == ReadyFalse || node.Ready == ReadyUnknown):
+	case !node.Found:
+		return byGoneNode(f, now)
+	case node.OutOfService && (node.Ready == ReadyFalse || node.Ready == ReadyUnknown):
 		return step(RemoveFinalizer, ReasonOutOfService)
-	case node.Found && node.OutOfService:
+	case node.OutOfService:
 		return wait(ReasonOutOfServiceNodeReady)
-	case node.Found && node.Ready == ReadyTrue:
+	case node.Ready == ReadyTrue:
 		return wait(ReasonProcessesMayRun)
-	case node.Found:
-		return wait(ReasonNodeUnreachable)
 	}
-	return byGoneNode(f, now)
+	return wait(ReasonNodeUnreachable)
 }
 
 // byGoneNode looks for evidence where the Node does not exist.

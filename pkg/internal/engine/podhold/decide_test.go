@@ -142,7 +142,7 @@ func TestDecide(t *testing.T) {
 		"finished, and waited for the unmount": {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), live), RemoveFinalizer, ReasonFinished, 0},
 		"finished, and never seen so before": {
-			facts(pod(ended), pod(noGrace), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
+			facts(pod(ended), pod(noGrace), noGraceFor(time.Hour), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
 		"failed by the garbage collector": {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
 			ReasonEndNotReported, 0},
@@ -153,10 +153,16 @@ func TestDecide(t *testing.T) {
 
 		"confirmed and forced": {
 			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
+		"confirmed and forced, by a clock that is ahead": {
+			facts(pod(confirmed), pod(noGrace), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Second) }), live),
+			RemoveFinalizer, ReasonConfirmed, 0},
 		"confirmed, as the watch shows it": {
 			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady)), ReadPod, ReasonConfirmed, 0},
 		"confirmed and deleted with grace": {
 			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+		"confirmed and deleted with a long grace": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Hour) }), live), Wait,
+			ReasonGracePeriodRunning, time.Hour},
 		"confirmed, finished, and deleted with grace": {
 			facts(pod(confirmed), pod(ended), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed and deleted with grace, which has passed": {
@@ -191,6 +197,9 @@ func TestDecide(t *testing.T) {
 
 		"out of service": {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer,
 			ReasonOutOfService, 0},
+		"out of service, and not Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, OutOfService: true})), RemoveFinalizer,
+			ReasonOutOfService, 0},
 		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
 		"out of service, and Ready": {
 			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),
@@ -212,6 +221,11 @@ func TestDecide(t *testing.T) {
 			facts(pod(noGrace), live, node(down()),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence in force, read long ago": {
+			facts(pod(noGrace), live, node(down()), seen(NodeUnseen),
+				func(f *Facts) {
+					f.Fence = FenceFacts{Read: old(4), InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}
+				}), Wait, ReasonNodeUnreachable, 0},
 		"a fence in force, not Ready": {
 			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, BootID: "boot"}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
@@ -253,6 +267,9 @@ func TestDecide(t *testing.T) {
 		"a reboot before the deletion": {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
 			Wait, ReasonNodeUnreachable, 0},
+		"a fence that covers no pod, of a node that is not read": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversVolumes})), ReadNode,
+			ReasonNodeUnreachable, 0},
 		"a fence of volumes": {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
 			Wait, ReasonNodeUnreachable, 0},
@@ -294,8 +311,10 @@ func TestTwoWaits(t *testing.T) {
 	}{
 		"of the node": {wait(ReasonNodeUnreachable), waitFor(ReasonWaitsForUnmount, time.Second),
 			waitFor(ReasonNodeUnreachable, time.Second)},
-		"an unmount, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonUnmountOverdue),
+		"an unmount that is overdue, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonUnmountOverdue),
 			wait(ReasonUnmountOverdue)},
+		"an unmount, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonWaitsForUnmount),
+			wait(ReasonWaitsForUnmount)},
 		"an end, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonEndOverdue), wait(ReasonEndOverdue)},
 		"the pod's is shorter": {longer, waitFor(ReasonGracePeriodRunning, time.Second),
 			waitFor(ReasonGracePeriodRunning, time.Second)},

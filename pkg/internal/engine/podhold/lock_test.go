@@ -67,6 +67,8 @@ func TestDecideLock(t *testing.T) {
 		"its driver refuses the node": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1))), KeepLock},
 		"it is locked, and its driver refuses the node": {locked(ofDriver, fenceSeen, volumesFenced(read(1))),
 			RemoveLock},
+		"it is locked, the node is Ready, and its driver refuses it": {
+			locked(ofDriver, fenceSeen, volumesFenced(read(1)), func(f *LockFacts) { f.NodeSeen = NodeReady }), RemoveLock},
 		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
 		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
 		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),

@@ -11,7 +11,8 @@ func TestNodeOf(t *testing.T) {
 		return &v1.Node{
 			Spec: v1.NodeSpec{Taints: taints},
 			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status}}},
+				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
+				{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue}}},
 		}
 	}
 	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}

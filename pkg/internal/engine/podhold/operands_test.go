@@ -68,8 +68,8 @@ func TestWhichFencesCover(t *testing.T) {
 		"nobody knows":       {FenceFacts{InForce: true, SinceTerminating: true}, false},
 		"rebooted, long ago": {FenceFacts{Coverage: CoversReboot, SinceTerminating: true}, false},
 	} {
-		if got := c.fence.covers(); got != c.want {
-			t.Errorf("%s: %t", name, got)
+		if got, ends := c.fence.covers(), c.fence.EndsPod(down()); got != c.want || ends != c.want {
+			t.Errorf("%s: covers %t, ends the pod %t", name, got, ends)
 		}
 	}
 }

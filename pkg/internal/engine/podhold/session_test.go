@@ -245,6 +245,8 @@ func TestWhatIsSeenOfAPod(t *testing.T) {
 			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: second}},
 		"it loses its grace, then finishes": {at(held, noGrace), at(held, ended, noGrace),
 			Sight{FinishedSince: second, GraceZeroSince: first}},
+		"it loses its grace, then finishes, seen twice": {at(held, ended, noGrace), at(held, ended, noGrace),
+			Sight{FinishedSince: first, GraceZeroSince: first}},
 		"its end is none after all": {at(held, ended, noGrace), at(held, ended, noGrace, func(p *Pod) { p.Running = true }),
 			Sight{GraceZeroSince: first}},
 		"the order of events is reversed": {at(held, ended, noGrace), at(held, ended),
