@@ -97,7 +97,8 @@ func TestDecideOnAnAgentAtWork(t *testing.T) {
 	over := attempted(power, "", startedAgo(5*time.Minute))
 	long := attempted(power, "", startedAgo(5*time.Minute+stopGrace+time.Nanosecond))
 	checkDecisions(t, map[string]decision{
-		"it was not asked": {facts(open), ReadRun, ReasonFencing, 0},
+		"the fence was not read": {facts(open, unread), ReadFence, ReasonFencing, 0},
+		"it was not asked":       {facts(open), ReadRun, ReasonFencing, 0},
 		"another run was read": {
 			facts(open, ran(RunSucceeded, func(r *RunFacts) { r.Of.Attempt = 7 })), ReadRun, ReasonFencing, 0},
 		"its undoing was read": {facts(open, ran(RunSucceeded, undo)), ReadRun, ReasonFencing, 0},

@@ -67,6 +67,7 @@ func select5(f *PolicyFacts) {
 }
 
 func budgeted(n *NodeView) { n.Budgeted = true }
+func zoneless(n *NodeView) { n.Zone = "" }
 
 func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 	tolerating := node(0, func(n *NodeView) { n.Tolerating = 1 })
@@ -111,18 +112,18 @@ func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 			policy(maxFences("2"), node(2, fenced), func(f *PolicyFacts) { f.Spec.MaxFencesPerZone = 0 }),
 			ReasonZoneLimitReached, 0},
 		"a node without zone": {
-			policy(maxFences("3"), node(2, fenced), node(4, fenced), node(0, func(n *NodeView) { n.Zone = "" })),
-			ReasonUnreachable, 0},
+			policy(maxFences("3"), node(2, fenced), node(4, fenced), node(0, zoneless)), ReasonUnreachable, 0},
 		"a dry run": {policy(func(f *PolicyFacts) { f.Spec.DryRun = true }), ReasonWouldFence, 0},
 		"a dry run at the limit": {
 			policy(node(1, fenced), func(f *PolicyFacts) { f.Spec.DryRun = true }), ReasonLimitReached, 0},
 		"cut off": {policy(func(f *PolicyFacts) { f.View = false }), ReasonViewLost, 0},
 		"cut off and just lost": {
 			policy(lost(0, time.Minute), func(f *PolicyFacts) { f.View = false }), ReasonPatience, 4 * time.Minute},
-		"as many as allowed are lost":         {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
-		"more than allowed are lost":          {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
-		"most of the selected nodes are lost": {policy(lostAll(1, 2), select5), ReasonManyUnreachable, 0},
-		"few of the selected nodes are lost":  {policy(lostAll(1), select5), ReasonUnreachable, 0},
+		"as many as allowed are lost":             {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
+		"more than allowed are lost":              {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
+		"most of the selected nodes are lost":     {policy(lostAll(1, 2), select5), ReasonManyUnreachable, 0},
+		"few of the selected nodes are lost":      {policy(lostAll(1), select5), ReasonUnreachable, 0},
+		"others than the selected nodes are lost": {policy(lostAll(5, 6), select5), ReasonUnreachable, 0},
 		"the only selected node is lost": {policy(func(f *PolicyFacts) {
 			for i := range f.Nodes {
 				f.Nodes[i].Selected = i == 0
@@ -130,11 +131,12 @@ func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 		}), ReasonUnreachable, 0},
 		"a zone is lost": {
 			policy(func(f *PolicyFacts) { f.Spec.HaltAbove = 60 }, lostAll(2, 4, 6, 8)), ReasonZoneUnreachable, 0},
-		"a zone of one node is lost":  {policy(node(0, func(n *NodeView) { n.Zone = "c" })), ReasonUnreachable, 0},
-		"a share that is none":        {policy(maxFences("0%")), ReasonLimitReached, 0},
-		"a share of a part of a node": {policy(maxFences("5%")), ReasonUnreachable, 0},
-		"a share of two nodes":        {policy(maxFences("29%"), node(1, fenced)), ReasonUnreachable, 0},
-		"a share of not quite two":    {policy(maxFences("19%"), node(1, fenced)), ReasonLimitReached, 0},
+		"all nodes without zone are lost": {policy(lostAll(1), node(0, zoneless), node(1, zoneless)), ReasonUnreachable, 0},
+		"a zone of one node is lost":      {policy(node(0, func(n *NodeView) { n.Zone = "c" })), ReasonUnreachable, 0},
+		"a share that is none":            {policy(maxFences("0%")), ReasonLimitReached, 0},
+		"a share of a part of a node":     {policy(maxFences("5%")), ReasonUnreachable, 0},
+		"a share of two nodes":            {policy(maxFences("29%"), node(1, fenced)), ReasonUnreachable, 0},
+		"a share of not quite two":        {policy(maxFences("19%"), node(1, fenced)), ReasonLimitReached, 0},
 		"a share of the selected nodes": {
 			policy(maxFences("29%"), node(1, fenced), node(3, func(n *NodeView) { n.Selected = false })), ReasonUnreachable, 0},
 		"a share of fewer selected nodes": {

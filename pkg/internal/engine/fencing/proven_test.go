@@ -136,6 +136,8 @@ func TestDecideOnAFenceUntilItIsReleased(t *testing.T) {
 		"it is back": {
 			facts(over, ending, allUndone, down(tainted, rebooted), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
 		"it has another boot ID": {facts(over, ending, allUndone, down(tainted, rebooted)), RemoveTaint, ReasonRebooted, 0},
+		"it has another boot ID, and no taint was seen": {
+			facts(in, ending, allUndone, down(tainted, rebooted)), RemoveTaint, ReasonRebooted, 0},
 		"it was never down":      {facts(over, ending, allUndone, renewedFor(0)), Wait, ReasonNodeRuns, nodePoll},
 		"somebody wants no more": {facts(over, ending, allUndone, terminating), RemoveTaint, ReasonEnded, 0},
 		"its Node is gone":       {facts(over, ending, allUndone, nodeGone), WriteStatus, ReasonNodeGone, 0},
@@ -226,6 +228,8 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 				"it is tainted":      {facts(say, over, taintSeen, down(tainted)), ReadRun, ReasonUnfencing, 0},
 				"it was rebooted, and is tainted": {
 					facts(say, over, taintSeen, down(rebooted, tainted), ran(RunAbsent, undo)), RemoveTaint, ReasonEnded, 0},
+				"it was rebooted, and no taint was seen": {
+					facts(say, over, down(rebooted, tainted), ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
 				"it is being undone":    {facts(say, over, ran(Running, undo)), Wait, ReasonUnfencing, agentPoll},
 				"the undoing is ending": {facts(say, over, ran(RunStopping, undo)), Wait, ReasonUnfencing, agentPoll},
 				"it takes too long": {

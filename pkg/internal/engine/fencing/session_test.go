@@ -60,6 +60,13 @@ func play(t *testing.T, tracker *Tracker, f Facts, at time.Time, answers ...answ
 	if len(asked) != len(answers) {
 		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
 	}
+	steps := len(asked)
+	if slices.Contains([]session.End{session.Waiting, session.Skipped, session.TooSlow}, s.End) {
+		steps++
+	}
+	if s.Steps != steps {
+		t.Errorf("%d steps, want %d", s.Steps, steps)
+	}
 	if ask := s.Ask(); ask.Action != Wait || ask.Node != "" || ask.UID != "" {
 		t.Errorf("asks %+v after its end", ask)
 	}

@@ -161,6 +161,41 @@ func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 	}
 }
 
+// An attempt may have begun before the Node told its machine.
+func TestAProofIsAboutTheMachineOfTheNode(t *testing.T) {
+	nameless := func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }
+	s := written(t, facts(attempted(power, "", nameless), ran(RunSucceeded), down(), func(f *Facts) {
+		f.Node.Read, f.Lease.Read = read(3), read(4)
+	}))
+	if p := s.Proof; p.MachineID != "id" || p.SystemUUID != "uuid" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A fence that is vacant does not count against the limits of policies, so it has to be known that nothing remains.
+func TestWhichFencesAreVacant(t *testing.T) {
+	after := func(alter ...func(*Facts)) Fence { return Fence{Status: *written(t, facts(alter...))} }
+	for name, c := range map[string]struct {
+		fence Fence
+		want  bool
+	}{
+		"one without conditions":         {Fence{}, false},
+		"one in force":                   {facts(proved(power)).Fence, false},
+		"one whose Node was deleted":     {after(proved(power), nodeGone, emptied), true},
+		"one whose Node is there again":  {after(proved(power), vacant, down()), false},
+		"one of which the end has begun": {after(proved(power), vacant, terminating), false},
+		"one that is not in force":       {facts(notVacant).Fence, false},
+	} {
+		if got := c.fence.Vacant(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func notVacant(f *Facts) {
+	set(&f.Fence.Status, now(), v1alpha1.ConditionFenced, false, ReasonNodeDeleted)
+}
+
 // What an agent says is in the status, and nobody needs the pods of an attempt that has proven nothing.
 func TestAnAttemptEndsWithItsWords(t *testing.T) {
 	long := strings.Repeat("x", 2*maxMessage)
