@@ -275,11 +275,15 @@ func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one",
 			Controller: ptr.To(true)}}
 	}
-	w.claim("one-tmp") // of an earlier pod of the name, perhaps
-	w.settle()
-	if got := w.messages(); len(got) > 0 {
-		t.Errorf("Events %q", got)
+	for _, of := range []func(*v1.PersistentVolumeClaim){condemned, func(*v1.PersistentVolumeClaim) {}} {
+		w.claim("one-tmp", of) // of an earlier pod of the name, perhaps
+		w.settle()
+		if got := w.messages(); len(got) > 0 {
+			t.Errorf("Events %q", got)
+		}
+		delete(w.claims, "ns/one-tmp")
 	}
+	w.claim("one-tmp")
 	w.clock.Step(settlingFor / 2)
 	w.reconcile(t.Context(), "ns/one")
 	if got := w.recorded(); !slices.Equal(got, []string{"Warning ClaimOfOtherPod"}) || !w.gated("one") {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -107,6 +108,44 @@ func TestLabelTakenOffAndSetAgain(t *testing.T) {
 				t.Error("the second pod waits, though the request cannot land any more")
 			}
 		})
+	}
+}
+
+// TestAPodThatTakesALockIsNoUser of a claim to others: it loses its gate with the lock alone.
+func TestAPodThatTakesALockIsNoUser(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("one")
+	w.sync()
+	w.hook = func(call string) {
+		if w.ungating.may("uid-one", w.clock.Now()) {
+			t.Errorf("%s: the pod may lose its gate without a lock", call)
+		}
+	}
+	w.reconcile(t.Context(), "ns/one")
+	w.expectCalls("lock data for one", "list pods", "ungate one")
+}
+
+// TestAPodIsAUserAsLongAsItsGateMayGo, and others wait no longer for it.
+func TestAPodIsAUserAsLongAsItsGateMayGo(t *testing.T) {
+	for sentence, prepare := range map[string]func(w *world){
+		"the namespace was read twice": func(w *world) {
+			w.hook = func(string) {
+				w.hook = nil
+				w.clock.Step(session.LiveFor + 1)
+			}
+		},
+		"the namespace could not be read": func(w *world) { w.fail["get namespace"] = errNoAnswer },
+	} {
+		w := newWorld(t, Config{})
+		w.label("")
+		w.pod("one")
+		w.sync()
+		prepare(w)
+		w.reconcile(t.Context(), "ns/one")
+		if w.ungating.may("uid-one", w.clock.Now()) {
+			t.Errorf("%s: the pod may lose its gate yet, after %q", sentence, w.calls)
+		}
 	}
 }
 

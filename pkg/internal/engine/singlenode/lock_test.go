@@ -59,6 +59,8 @@ func TestDecideLock(t *testing.T) {
 			ReasonHolderFailed, recheckAfter},
 		"one that fits no node": {lockFacts(holder(ofUser(unbound), ofUser(func(p *Pod) { p.Unschedulable = true })), live),
 			Wait, ReasonHolderUnschedulable, recheckAfter},
+		"one that fits a node by now": {lockFacts(holder(ofUser(func(p *Pod) { p.Unschedulable = true })), live), Wait,
+			ReasonHolderRuns, recheckAfter},
 		"one without a node": {lockFacts(holder(ofUser(unbound)), live), Wait, ReasonHolderWaits, recheckAfter},
 		"whatever is seen of no node": {lockFacts(holder(ofUser(unbound), nodeSeen(podhold.NodeAbsent)), live), Wait,
 			ReasonHolderWaits, recheckAfter},
