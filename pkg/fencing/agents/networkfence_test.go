@@ -101,6 +101,7 @@ func testNetworkFenceIsUndone(b *bench) {
 	b.must(b.Start(b.Context(), back))
 	b.must(b.Start(b.Context(), ask))
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	back.Proved = true
 	b.state(back, fencing.RunAbsent, "does not ask for Unfenced.")
 	b.must(b.Start(b.Context(), back))
 	b.must(b.Start(b.Context(), back))
