@@ -75,6 +75,7 @@ func condition(generation int64, reason string) func(*v1.Pod) {
 		o.Status.Conditions = []v1.PodCondition{
 			{Type: v1.PodReady, ObservedGeneration: 2, Reason: podFailed},
 			{Type: v1.ContainersReady, ObservedGeneration: generation, Reason: reason},
+			{Type: v1.DisruptionTarget, ObservedGeneration: 2, Reason: podFailed},
 		}
 	}
 }
@@ -214,6 +215,15 @@ func TestOfSet(t *testing.T) {
 	}
 }
 
+func TestHasClaims(t *testing.T) {
+	volumes := apiPod().Spec.Volumes
+	for i, want := range []bool{true, true, false} {
+		if got := HasClaims(apiPod(func(o *v1.Pod) { o.Spec.Volumes = volumes[i : i+1] })); got != want {
+			t.Errorf("volume %s: %t", volumes[i].Name, got)
+		}
+	}
+}
+
 // What shows that a kubelet works on the end of a pod.
 func TestEnding(t *testing.T) {
 	runs := statuses(runningStatus("one"), runningStatus("two"))
@@ -333,9 +343,12 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 	if !p.Held || !p.Terminating || !p.GraceZero || !p.GraceEnds.Equal(graceEnds) || p.Mirror {
 		t.Errorf("%+v", p)
 	}
+	again := runningStatus("two")
+	again.RestartCount = 1
 	scheduled := func(status v1.ConditionStatus, reason string) func(*v1.Pod) {
 		return func(o *v1.Pod) {
-			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: status, Reason: reason}}
+			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: status, Reason: reason},
+				{Type: v1.PodInitialized, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable}}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -349,10 +362,16 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 			yes := true
 			o.OwnerReferences = []metav1.OwnerReference{{Kind: "Other"}, {Kind: "ReplicaSet", Controller: &yes}}
 		}, func(p Pod) bool { return p.OwnerKind == "ReplicaSet" }},
-		"no gates":                {func(*v1.Pod) {}, func(p Pod) bool { return !p.Gated && p.OtherGates == nil }},
-		"no node fits it":         {scheduled("False", "Unschedulable"), func(p Pod) bool { return p.Unschedulable }},
-		"gated":                   {scheduled("False", "SchedulingGated"), func(p Pod) bool { return !p.Unschedulable }},
-		"scheduled after a delay": {scheduled("True", "Unschedulable"), func(p Pod) bool { return !p.Unschedulable }},
+		"the gate of a queue": {func(o *v1.Pod) {
+			o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "queue.example.com/x"}}
+		}, func(p Pod) bool { return !p.Gated }},
+		"a claim in two volumes": {func(o *v1.Pod) { o.Spec.Volumes = append(o.Spec.Volumes, o.Spec.Volumes[0]) },
+			func(p Pod) bool { return slices.Equal(p.Claims, []string{"data-db-0", "db-0-tmp"}) }},
+		"a container that runs again": {statuses(over("one"), again), func(p Pod) bool { return p.Reported }},
+		"no gates":                    {func(*v1.Pod) {}, func(p Pod) bool { return !p.Gated && p.OtherGates == nil }},
+		"no node fits it":             {scheduled("False", "Unschedulable"), func(p Pod) bool { return p.Unschedulable }},
+		"gated":                       {scheduled("False", "SchedulingGated"), func(p Pod) bool { return !p.Unschedulable }},
+		"scheduled after a delay":     {scheduled("True", "Unschedulable"), func(p Pod) bool { return !p.Unschedulable }},
 		"other finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} },
 			func(p Pod) bool { return !p.Held }},
 		"with grace": {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 },
