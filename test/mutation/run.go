@@ -72,8 +72,9 @@ func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, err
 	return s, nil
 }
 
-// exhaustive matches the names of the tests that go through so many combinations that they are asked last.
-const exhaustive = "Combination|Random|GivenUp"
+// exhaustive matches the names of the tests that are asked last: they go through many combinations, or draw what is
+// decided until nothing is left to do, which a mutant may make no end of.
+const exhaustive = "Combination|NoCluster|Random|GivenUp|Picture"
 
 // selection chooses tests by patterns of their names, empty for all and for none.
 type selection struct{ run, skip string }
