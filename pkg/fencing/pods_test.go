@@ -1,0 +1,125 @@
+package fencing
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+)
+
+// boundPod is a pod with a claim that runs on a node.
+func boundPod(alter ...func(*v1.Pod)) *v1.Pod {
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-0", UID: "uid-1", Labels: map[string]string{"app": "db"}},
+		Spec: v1.PodSpec{NodeName: "node-1", Containers: []v1.Container{{Name: "c"}}, Volumes: []v1.Volume{{Name: "data",
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning},
+	}
+	for _, change := range alter {
+		change(o)
+	}
+	return o
+}
+
+func isHeld(o *v1.Pod)        { o.Finalizers = []string{objects.RunningFinalizer} }
+func isTerminating(o *v1.Pod) { o.DeletionTimestamp = &metav1.Time{} }
+func isClaimless(o *v1.Pod)   { o.Spec.Volumes = nil }
+func hasSucceeded(o *v1.Pod) {
+	o.Status.Phase = v1.PodSucceeded
+	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c",
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+}
+
+func TestWhichPodsRemainOnANode(t *testing.T) {
+	terminating := []types.UID{"uid-1"}
+	one := fencing.Remains{Pods: 1}
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want fencing.RemainingFacts
+	}{
+		"one that runs":             {boundPod(), fencing.RemainingFacts{All: one}},
+		"one without a claim":       {boundPod(isClaimless), fencing.RemainingFacts{}},
+		"one that has ended":        {boundPod(hasSucceeded), fencing.RemainingFacts{}},
+		"one that is held":          {boundPod(isHeld), fencing.RemainingFacts{All: one}},
+		"one that has ended, held":  {boundPod(isHeld, hasSucceeded), fencing.RemainingFacts{All: one}},
+		"one without a claim, held": {boundPod(isHeld, isClaimless), fencing.RemainingFacts{All: one}},
+		"one that is terminating":   {boundPod(isTerminating), fencing.RemainingFacts{Terminating: terminating, All: one}},
+		"terminating without a claim": {
+			boundPod(isTerminating, isClaimless), fencing.RemainingFacts{Terminating: terminating}},
+		"held and terminating": {
+			boundPod(isHeld, isTerminating), fencing.RemainingFacts{Terminating: terminating, Leaving: one, All: one}},
+	} {
+		var got fencing.RemainingFacts
+		if countPod(&got, c.pod); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestWhichVolumeAttachmentsRemainOnANode(t *testing.T) {
+	var got fencing.RemainingFacts
+	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}
+	for node, want := range map[string]fencing.RemainingFacts{
+		"node-2": {},
+		"node-1": {All: fencing.Remains{VolumeAttachments: 2}, Leaving: fencing.Remains{VolumeAttachments: 1}},
+	} {
+		got = fencing.RemainingFacts{}
+		spec := storagev1.VolumeAttachmentSpec{NodeName: "node-1"}
+		countAttachment(&got, node, &storagev1.VolumeAttachment{Spec: spec})
+		countAttachment(&got, node, &storagev1.VolumeAttachment{ObjectMeta: deleted, Spec: spec})
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", node, got, want)
+		}
+	}
+}
+
+func TestWhichPodsWaitForTheirNode(t *testing.T) {
+	owned := func(kind string) func(*v1.Pod) {
+		return func(o *v1.Pod) { o.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Controller: ptr.To(true)}} }
+	}
+	tolerates := func(key string, seconds ...*int64) func(*v1.Pod) {
+		return func(o *v1.Pod) {
+			for _, s := range seconds {
+				o.Spec.Tolerations = append(o.Spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpExists,
+					Effect: v1.TaintEffectNoExecute, TolerationSeconds: s})
+			}
+		}
+	}
+	limit := ptr.To[int64](300)
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		"one that runs":                     {boundPod(), true},
+		"of a ReplicaSet":                   {boundPod(owned("ReplicaSet")), true},
+		"of a DaemonSet":                    {boundPod(owned("DaemonSet")), false},
+		"of a kubelet":                      {boundPod(mirrored), false},
+		"one without a claim":               {boundPod(isClaimless), false},
+		"one that has ended":                {boundPod(hasSucceeded), false},
+		"ended, terminating and held":       {boundPod(isHeld, isTerminating, hasSucceeded), false},
+		"terminating and held":              {boundPod(isHeld, isTerminating), true},
+		"it stays for ever":                 {boundPod(tolerates(v1.TaintNodeUnreachable, nil)), false},
+		"it was deleted since":              {boundPod(tolerates(v1.TaintNodeUnreachable, nil), isTerminating), true},
+		"it stays for some time":            {boundPod(tolerates(v1.TaintNodeUnreachable, limit)), true},
+		"it stays for the shorter of two":   {boundPod(tolerates(v1.TaintNodeUnreachable, nil, limit)), true},
+		"it tolerates something else alone": {boundPod(tolerates(v1.TaintNodeNotReady, nil)), true},
+	} {
+		got, waits := waitingOf(c.pod)
+		if waits != c.want {
+			t.Errorf("%s: waits %t", name, waits)
+		}
+		if waits && (got.namespace != "ns" || got.labels["app"] != "db" ||
+			got.terminating != (c.pod.DeletionTimestamp != nil)) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func mirrored(o *v1.Pod) { o.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} }
