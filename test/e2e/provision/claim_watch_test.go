@@ -5,10 +5,12 @@ package provision
 import (
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -28,6 +30,7 @@ func TestClaimWhoseEndWasWatchedIsNotRead(t *testing.T) {
 			vol := env.WaitBound(env.CreateClaim(class))
 			provisioned := len(env.readClaimAndPV(vol)) // before the volume was created
 			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "until the watch of claims has shown what follows")
+			deleted := time.Now()
 			env.MustDeleteClaim(vol.BoundClaim)
 			env.WaitPV(vol.Volume, "released", fixture.IsReleased)
 			claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
@@ -51,8 +54,9 @@ func TestClaimWhoseEndWasWatchedIsNotRead(t *testing.T) {
 				env.Must(claims.Delete(env.Ctx, vol.BoundClaim.Name, metav1.DeleteOptions{}))
 			}
 			env.Must(vol.WaitGone(env.WithTimeout()))
+			old := time.Since(deleted) >= reclaimtest.LiveFor // an end that was watched so long ago is read again
 			read := env.readClaimAndPV(vol)[provisioned:]
-			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored ||
+			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && !(got && old) ||
 				!slices.Contains(read, "persistentvolumes") {
 				t.Errorf("read %q to delete the volume; want the claim read: %v", read, restored)
 			}
