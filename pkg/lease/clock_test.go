@@ -226,8 +226,8 @@ func TestAReplicaThatWaitsHasNothingToLose(t *testing.T) {
 	}
 }
 
-// TestALeaseThatIsDeletedHasTwoHolders until the first one asks for it again: so no object owns the Lease, which garbage
-// collection would delete under a process that runs.
+// TestALeaseThatIsDeletedHasTwoHolders until the first one asks for it again. So no object owns the Lease: garbage
+// collection would delete it under a process that runs.
 func TestALeaseThatIsDeletedHasTwoHolders(t *testing.T) {
 	both := newReplicas(t, "a", "b")
 	a, b := both[0], both[1]
