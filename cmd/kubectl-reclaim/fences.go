@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,8 +111,8 @@ func fenceTable(l nodes.List, now time.Time) *metav1.Table {
 	}
 	for _, f := range l.Fences {
 		covers := f.Covers
-		if f.Driver != "" {
-			covers += " of " + f.Driver
+		if len(f.Drivers) > 0 {
+			covers += " of " + strings.Join(f.Drivers, ", ")
 		}
 		held := "?"
 		if f.Held != nil {

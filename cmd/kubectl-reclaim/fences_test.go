@@ -19,7 +19,7 @@ import (
 func someFences() nodes.List {
 	return nodes.List{
 		Fences: []nodes.Row{{Node: "n1", UID: "u", Phase: "Fenced", Reason: "Fenced", WaitsFor: "the node to boot again",
-			Agent: "net", Attempts: 2, Covers: "Volumes", Driver: "disk.csi", Held: ptr.To(1), Detaching: ptr.To(0),
+			Agent: "net", Attempts: 2, Covers: "Volumes", Drivers: []string{"disk.csi"}, Held: ptr.To(1), Detaching: ptr.To(0),
 			AskedBy: "FencePolicy p", Because: "unreachable\x1b[2J", Since: metav1.Unix(0, 0)},
 			{Node: "n2", Phase: "Requested", Reason: "Requested", AskedBy: "kubectl", Because: "r", Since: metav1.Unix(0, 0)}},
 		Unread: []string{"Pods"},

@@ -3,6 +3,8 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,8 +77,12 @@ func FenceWords(o *v1alpha1.NodeFence, now time.Time) string {
 }
 
 func covers(p *v1alpha1.Proof) string {
-	if p.Driver != "" {
-		return fmt.Sprintf("%s of driver %s", p.Covers, p.Driver)
+	text := string(p.Covers)
+	for i, of := range p.Volumes {
+		text += []string{" of driver ", ", and of driver "}[min(i, 1)] + of.Driver
+		for n, key := range slices.Sorted(maps.Keys(of.VolumeAttributes)) {
+			text += fmt.Sprintf("%s %s=%s", []string{" with", ","}[min(n, 1)], key, of.VolumeAttributes[key])
+		}
 	}
-	return string(p.Covers)
+	return text
 }

@@ -41,10 +41,11 @@ type cluster interface {
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
 }
 
-// volume is what is read of a PV. Shared: it may be attached to several nodes. driver is that of a CSI volume.
+// volume is what is read of a PV. Shared: it may be attached to several nodes.
 type volume struct {
-	name, driver string
-	shared       bool
+	objects.Volume
+	name   string
+	shared bool
 }
 
 const (
@@ -182,9 +183,5 @@ func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (vol
 
 func volumeOf(o *v1.PersistentVolume) volume {
 	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
-	out := volume{name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
-	if o.Spec.CSI != nil {
-		out.driver = o.Spec.CSI.Driver
-	}
-	return out
+	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
 }

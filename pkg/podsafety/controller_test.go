@@ -181,7 +181,8 @@ func (w *world) readVolume(_ context.Context, _, claim string) (volume, error) {
 	if err := w.call("get volume"); err != nil || !found {
 		return volume{}, err
 	}
-	return volume{name: "pv-" + claim, shared: shared, driver: "disk.csi.example.com"}, nil
+	return volume{name: "pv-" + claim, shared: shared, Volume: objects.Volume{Driver: "disk.csi.example.com",
+		Attributes: map[string]string{"clusterID": "one", "pool": claim}}}, nil
 }
 
 func (w *world) refusesForce(context.Context) (bool, error) {

@@ -22,8 +22,9 @@ var errNoAnswer = errors.New("no answer")
 func fenced(covers v1alpha1.Coverage, alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence"}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: []types.UID{"uid"}}}
-	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: covers, Driver: "disk.csi.example.com",
-		BootID: "boot"}
+	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: covers, BootID: "boot",
+		Volumes: []v1alpha1.CoveredVolumes{{Driver: "disk.csi.example.com", Volumes: v1alpha1.VolumesMatching,
+			VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": "one"}}}}
 	o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}
 	for _, change := range alter {
 		change(o)
@@ -97,10 +98,14 @@ func TestAFenceOfVolumesLiftsTheirLock(t *testing.T) {
 	lock()
 	w.expectCalls("get volume", "create lock")
 
-	other := fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) { o.Status.Proof.Driver = "other" })
-	w.showFence(other)
-	lock()
-	w.expectCalls("get fence")
+	for _, other := range []func(*v1alpha1.CoveredVolumes){
+		func(v *v1alpha1.CoveredVolumes) { v.Driver = "other" },
+		func(v *v1alpha1.CoveredVolumes) { v.VolumeAttributes["clusterID"] = "two" },
+	} {
+		w.showFence(fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) { other(&o.Status.Proof.Volumes[0]) }))
+		lock()
+		w.expectCalls("get fence")
+	}
 	w.showFence(fenced(v1alpha1.CoversVolumes))
 	w.fail["get fence"] = errNoAnswer
 	lock()

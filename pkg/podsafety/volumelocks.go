@@ -231,7 +231,7 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 		}
 		for _, v := range volumes {
 			if v.name == name {
-				f.Driver = v.driver
+				f.Volume = v.Volume
 			}
 		}
 	}
@@ -262,7 +262,7 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]
 		if _, locked := volumes[v.name]; locked || v.name == "" {
 			continue
 		}
-		f.Shared, f.Driver = v.shared, v.driver
+		f.Shared, f.Volume = v.shared, v.Volume
 		action, err := c.decideLock(ctx, &f)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"reflect"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
@@ -174,15 +175,15 @@ type volumeChanges struct{ *observer }
 func (o volumeChanges) Added(now volume) { o.concernVolume(now) }
 
 func (o volumeChanges) Updated(before, now volume) {
-	if before != now {
+	if !reflect.DeepEqual(before, now) {
 		o.concernVolume(now)
 	}
 }
 
 func (o volumeChanges) Deleted(volume, bool) {}
 
-// concernVolume has the gated pods worked on that name the claim of a PV, and the lock of the claim: which driver a
-// volume has decides whether a fence covers it.
+// concernVolume has the gated pods worked on that name the claim of a PV, and the lock of the claim: which volume it
+// is decides whether a fence covers it.
 func (o *observer) concernVolume(pv volume) {
 	if !o.wake.working() {
 		return

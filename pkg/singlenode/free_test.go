@@ -77,7 +77,8 @@ func (w *world) fence(pods ...types.UID) {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version()}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: pods}}
 	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: v1alpha1.CoversVolumes,
-		Driver: "disk.csi.example.com", BootID: "boot-1"}
+		Volumes: []v1alpha1.CoveredVolumes{{Driver: "disk.csi.example.com", Volumes: v1alpha1.VolumesMatching,
+			VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": "one"}}}, BootID: "boot-1"}
 	o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}
 	w.fences["a"] = o
 }
@@ -109,6 +110,26 @@ func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
 	w.expectCalls("get pod one", "get fence", "get node", "free data")
 	w.settle()
 	w.expectCalls("lock data for two", "list pods", "get fence", "get node", "ungate two")
+}
+
+// One driver may serve several storage systems.
+func TestAFenceOfAnotherStorageSystemFreesNoLock(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	w.volume("data", nil)
+	w.claim("data", locked("one"), bound)
+	w.pod("one", onNode, terminating)
+	w.node(v1.ConditionUnknown)
+	w.fence()
+	of := &w.fences["a"].Status.Proof.Volumes
+	(*of)[0].VolumeAttributes["clusterID"] = "two"
+	w.settle()
+	w.expectCalls("get pod one", "get fence")
+	*of = append(*of, v1alpha1.CoveredVolumes{Agent: "other", Driver: "disk.csi.example.com",
+		Volumes:          v1alpha1.VolumesMatching,
+		VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": "one"}})
+	w.fences["a"].ResourceVersion = w.version()
+	w.settle()
+	w.expectCalls("get pod one", "get fence", "get node", "free data")
 }
 
 // The fence is about to end: the kubelet has started again a pod that was not terminating.

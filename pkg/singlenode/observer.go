@@ -72,7 +72,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 		claimChanges{o})
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, recordClass, classChanges{o})
-	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume, volumeChanges{o})
+	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil), volumeChanges{o})
 	nodes := kube.NewCache(core, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
@@ -167,7 +167,7 @@ func (o *observer) holder(c *claim) singlenode.User {
 	return o.user(p.facts())
 }
 
-// complete returns a claim with what the watches show about it: whether something asks for its lock, and its driver.
+// complete returns a claim with what the watches show about it: whether something asks for its lock, and its volume.
 //
 // Where the watch shows that the namespace asks for nothing, that does not count: a live read that shows something else
 // comes before the claim matters.
@@ -179,7 +179,7 @@ func (o *observer) complete(c *claim) singlenode.Claim {
 	out := c.Claim
 	out.Unasked = o.asking(c, mode).Unasked()
 	pv, _ := o.volumes.Get(c.volume)
-	out.Driver = pv.driver
+	out.Volume = pv.Volume
 	return out
 }
 

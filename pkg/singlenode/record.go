@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // keyOf returns the key of an object in caches and queues.
@@ -97,7 +98,7 @@ func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
 	}
 }
 
-// claim is what is kept of a claim. Its Unasked and Driver are not set.
+// claim is what is kept of a claim. Its Unasked and Volume are not set.
 type claim struct {
 	singlenode.Claim
 	// class and volume are the names of its StorageClass and PV, empty for none.
@@ -130,7 +131,7 @@ func (c *claim) marked() bool { return c.Locked || c.Kept }
 func (c *claim) same(other *claim) bool {
 	a, b := *c, *other
 	a.ResourceVersion, b.ResourceVersion = "", ""
-	return a == b
+	return reflect.DeepEqual(a, b)
 }
 
 // recordClaim keeps claims in namespaces that ask for locks, and those that have one.
@@ -158,26 +159,32 @@ func recordClass(object runtime.Object, _ bool) (class, bool, error) {
 
 func classOf(o *storagev1.StorageClass) class { return class{asks(o.Labels)} }
 
-// volume is what is kept of a PV: whether it has Label with SelectValue, its CSI driver, and the claim that it is for.
+// volume is what is kept of a PV: what a fence may cover, whether it has Label with SelectValue, and the claim that it
+// is for.
 type volume struct {
-	driver                    string
+	objects.Volume
 	claimNamespace, claimName string
 	asks                      bool
 }
 
-func recordVolume(object runtime.Object, _ bool) (volume, bool, error) {
-	o, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return volume{}, false, fmt.Errorf("watch PVs: got a %T", object)
+// recordVolume returns the recorder of PVs. Without fences, nothing is kept that only they need.
+func recordVolume(fences bool) kube.Recorder[volume] {
+	return func(object runtime.Object, _ bool) (volume, bool, error) {
+		o, ok := object.(*v1.PersistentVolume)
+		if !ok {
+			return volume{}, false, fmt.Errorf("watch PVs: got a %T", object)
+		}
+		pv := volumeOf(o)
+		if !fences {
+			pv.Volume = objects.Volume{}
+		}
+		return pv, true, nil
 	}
-	return volumeOf(o), true, nil
 }
 
 func volumeOf(o *v1.PersistentVolume) volume {
-	pv := volume{asks: asks(o.Labels)}
-	if o.Spec.CSI != nil {
-		pv.driver = unique.Make(o.Spec.CSI.Driver).Value()
-	}
+	pv := volume{Volume: objects.VolumeOf(o), asks: asks(o.Labels)}
+	pv.Driver = unique.Make(pv.Driver).Value()
 	if ref := o.Spec.ClaimRef; ref != nil {
 		pv.claimNamespace, pv.claimName = unique.Make(ref.Namespace).Value(), ref.Name
 	}

@@ -1,9 +1,12 @@
 package singlenode
 
 import (
+	"reflect"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // TestWhichPodsAreKept in memory: those that a decision may need. Of others there is no record.
@@ -92,20 +95,28 @@ func TestWhichClaimsAreKept(t *testing.T) {
 
 // TestWhatIsKeptOfAVolume also of one that is of no CSI driver, or of no claim.
 func TestWhatIsKeptOfAVolume(t *testing.T) {
-	csi := v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "driver.test"}}
+	csi := v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "driver.test",
+		VolumeAttributes: map[string]string{"clusterID": "one"}}}
+	of := objects.Volume{Driver: "driver.test", Attributes: map[string]string{"clusterID": "one"}}
 	for sentence, c := range map[string]struct {
 		spec v1.PersistentVolumeSpec
 		want volume
 	}{
 		"bound": {v1.PersistentVolumeSpec{PersistentVolumeSource: csi,
 			ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"}},
-			volume{driver: "driver.test", claimNamespace: "ns", claimName: "data"}},
-		"of no claim": {v1.PersistentVolumeSpec{PersistentVolumeSource: csi}, volume{driver: "driver.test"}},
+			volume{Volume: of, claimNamespace: "ns", claimName: "data"}},
+		"of no claim": {v1.PersistentVolumeSpec{PersistentVolumeSource: csi}, volume{Volume: of}},
 		"of no CSI driver": {v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "data"}},
 			volume{claimNamespace: "ns", claimName: "data"}},
 	} {
-		if got := volumeOf(&v1.PersistentVolume{Spec: c.spec}); got != c.want {
-			t.Errorf("of a volume that is %s: %+v", sentence, got)
+		for _, fences := range []bool{true, false} {
+			got, keep, err := recordVolume(fences)(&v1.PersistentVolume{Spec: c.spec}, false)
+			if !fences {
+				c.want.Volume = objects.Volume{}
+			}
+			if err != nil || !keep || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("of a volume that is %s, with fences %t: %+v, %v", sentence, fences, got, err)
+			}
 		}
 	}
 }

@@ -282,7 +282,7 @@ func TestAnotherKindOfObjectIsAnError(t *testing.T) {
 		"pods":       func() error { _, _, err := recordPod(w.observer)(other, false); return err },
 		"claims":     func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
 		"classes":    func() error { _, _, err := recordClass(other, false); return err },
-		"PVs":        func() error { _, _, err := recordVolume(other, false); return err },
+		"PVs":        func() error { _, _, err := recordVolume(true)(other, false); return err },
 		"nodes":      func() error { _, _, err := recordNode(other, false); return err },
 	} {
 		if record() == nil {

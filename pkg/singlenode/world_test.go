@@ -135,7 +135,7 @@ func (w *world) sync() {
 	o := w.observer
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, recordNamespace, kube.Handler[namespace](namespaceChanges{o}))
 	kubetest.Deliver(w.T, w.classCache, w.classes, recordClass, kube.Handler[class](classChanges{o}))
-	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume, kube.Handler[volume](volumeChanges{o}))
+	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, kube.Handler[node](nodeChanges{o}))
 	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, kube.Handler[nodefence.Fence](fenceChanges{o}))
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))
@@ -331,7 +331,8 @@ func (w *world) volume(claim string, labels map[string]string) {
 	w.volumes[name] = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels,
 		ResourceVersion: w.version()}, Spec: v1.PersistentVolumeSpec{
 		ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: claim}, PersistentVolumeSource: v1.PersistentVolumeSource{
-			CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com"}}}}
+			CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com",
+				VolumeAttributes: map[string]string{"clusterID": "one", "image": claim}}}}}
 }
 
 // collected returns what a collector shows.

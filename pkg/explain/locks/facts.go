@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -49,19 +50,14 @@ func asking(o metav1.Object) map[string]string {
 
 // PV is what is kept of a PV.
 type PV struct {
-	// Driver is its CSI driver, empty for a PV of another kind.
-	Driver string
+	objects.Volume
 
 	asks map[string]string
 }
 
 // PVOf reads what is needed of a PV, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) *PV {
-	pv := &PV{asks: asking(o)}
-	if o.Spec.CSI != nil {
-		pv.Driver = o.Spec.CSI.Driver
-	}
-	return pv
+	return &PV{objects.VolumeOf(o), asking(o)}
 }
 
 // Facts is what was read of the locks of a namespace, or of all, and of what decisions on them need. The zero value of
@@ -129,7 +125,7 @@ func (i *index) claim(c Claim) singlenode.Claim {
 	}
 	if pv, read := i.PVs.Value[c.Volume]; i.PVs.OK() && read && pv != nil {
 		asks.PV, asks.PVSeen = pv.asks, true
-		c.Driver = pv.Driver
+		c.Claim.Volume = pv.Volume
 	}
 	c.Unasked = asks.Unasked()
 	return c.Claim

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
@@ -147,10 +148,10 @@ func TestListOf(t *testing.T) {
 func (env *environment) fence() {
 	env.facts.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n1": {ObjectMeta: metav1.ObjectMeta{Name: "n1"},
 		Status: v1alpha1.NodeFenceStatus{Attempts: []v1alpha1.Attempt{{Number: 1}},
-			Proof: &v1alpha1.Proof{Attempt: 1, Covers: v1alpha1.CoversVolumes, Driver: "nfs.example.com",
-				BootID: "boot-1"},
+			Proof: &v1alpha1.Proof{Attempt: 1, Covers: v1alpha1.CoversVolumes, BootID: "boot-1",
+				Volumes: []v1alpha1.CoveredVolumes{{Driver: "nfs.example.com", Volumes: v1alpha1.VolumesAll}}},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}}}})
-	env.facts.PVs = explain.Found(map[string]*PV{"pv-data": {Driver: "nfs.example.com"}})
+	env.facts.PVs = explain.Found(map[string]*PV{"pv-data": {Volume: objects.Volume{Driver: "nfs.example.com"}}})
 	env.node.Status.NodeInfo.BootID = "boot-1"
 }
 

@@ -162,7 +162,8 @@ func prove(fence *v1alpha1.NodeFence, agent v1alpha1.Agent) {
 	fence.Status.Proof = &v1alpha1.Proof{Attempt: a.Number, Agent: agent.Name, Covers: agent.Covers, BootID: "boot-1",
 		LeaseVersion: "1", ProvenAt: *a.EndedAt}
 	if agent.NetworkFence != nil {
-		fence.Status.Proof.Driver = agent.NetworkFence.Driver
+		fence.Status.Proof.Volumes = []v1alpha1.CoveredVolumes{{Agent: agent.Name, Driver: agent.NetworkFence.Driver,
+			Volumes: v1alpha1.VolumesMatching, VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": "one"}}}
 	}
 	condition(fence, v1alpha1.ConditionFenced)
 	fence.Status.Phase = v1alpha1.PhaseFenced

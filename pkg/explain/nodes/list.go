@@ -42,9 +42,9 @@ type Row struct {
 	// many of all agents were made.
 	Agent    string `json:"agent,omitempty"`
 	Attempts int    `json:"attempts"`
-	// Covers is what is proven, empty for nothing, and Driver the CSI driver for coverage Volumes.
-	Covers string `json:"covers,omitempty"`
-	Driver string `json:"driver,omitempty"`
+	// Covers is what is proven, empty for nothing, and Drivers the CSI drivers for coverage Volumes.
+	Covers  string   `json:"covers,omitempty"`
+	Drivers []string `json:"drivers,omitempty"`
 	// Held is how many held pods on the node are terminating, and Detaching how many of its volumes are to be detached;
 	// nil where that could not be read.
 	Held      *int `json:"held,omitempty"`
@@ -88,7 +88,12 @@ func (f Facts) row(fence *v1alpha1.NodeFence, now time.Time) Row {
 		row.Agent, row.Attempts = last.Agent, int(last.Number)
 	}
 	if p := fence.Status.Proof; p != nil {
-		row.Agent, row.Covers, row.Driver = p.Agent, string(p.Covers), p.Driver
+		row.Agent, row.Covers = p.Agent, string(p.Covers)
+		for _, of := range p.Volumes {
+			if !slices.Contains(row.Drivers, of.Driver) {
+				row.Drivers = append(row.Drivers, of.Driver)
+			}
+		}
 	}
 	if remaining.OK() {
 		row.Held, row.Detaching = &remaining.Value.Leaving.Pods, &remaining.Value.Leaving.VolumeAttachments

@@ -34,7 +34,7 @@ func TestListOf(t *testing.T) {
 				`"held":1,"detaching":0,"askedBy":"kubectl-reclaim","because":"kernel hangs","since":"2026-01-02T03:03:05Z"}`},
 		"it is proven": {func(f *Facts) { prove(f.fenced(volumesAgent()), volumesAgent()) },
 			`"phase":"Fenced","reason":"Fenced","waitsFor":"the node to boot again","agent":"net","attempts":1,` +
-				`"covers":"Volumes","driver":"disk.csi",`},
+				`"covers":"Volumes","drivers":["disk.csi"],`},
 		"not all could be read": {func(f *Facts) {
 			f.released(jobAgent())
 			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]Pod](errForbidden)

@@ -151,7 +151,7 @@ func TestExplainFence(t *testing.T) {
 			"Pod          shop/a, Terminating,NodeDown for 5m, held by volume-guard (NodeFenced)", "!No evidence",
 			"kubectl reclaim unfence n1 --when-released", "nothing shows it: kubectl reclaim unfence n1"}},
 		"volumes are fenced": {func(f *Facts) { prove(f.fenced(volumesAgent()), volumesAgent()) }, []string{
-			"Fence        Fenced, agent net proved Volumes of driver disk.csi 30s ago",
+			"Fence        Fenced, agent net proved Volumes of driver disk.csi with clusterID=one 30s ago",
 			"NetworkFence of driver disk.csi, class fast, covers Volumes", "held by volume-guard (NodeUnreachable)",
 			"NodeFenced: The fence keeps the node from volumes; the processes run on.", "!--when-released"}},
 		"its fence of volumes was deleted": {func(f *Facts) {

@@ -66,7 +66,11 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	case o.GetDeletionTimestamp() != nil:
 		return facts(fencing.RunStopping, about+" is terminating.")
 	}
-	return stateOf(ask, o, about), nil
+	state := stateOf(ask, o, about)
+	if state.State == fencing.RunSucceeded && !ask.Run.Undo {
+		state.Attributes, err = a.attributes(ctx, ask, o)
+	}
+	return state, err
 }
 
 // stateOf returns how far a NetworkFence is.
@@ -93,6 +97,9 @@ func stateOf(ask fencing.Ask, o *unstructured.Unstructured, about string) fencin
 func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 	if ask.Run.Undo {
 		return a.stop(ctx, ask)
+	}
+	if _, err := a.attributes(ctx, ask, nil); err != nil {
+		return err
 	}
 	addresses, err := a.addresses(ctx, ask)
 	if err != nil {
@@ -162,6 +169,14 @@ func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
 var (
 	// errOtherDriver: the proof would be about volumes that are not fenced.
 	errOtherDriver = errors.New("it is of another driver than the agent names")
+	// errNewer: it may not be the one that csi-addons has used.
+	errNewer = errors.New("it was created after its NetworkFence")
+	// errNoParameters and errParameters: it is not known which volumes are fenced.
+	errNoParameters = errors.New("it has no parameters that tell storage systems apart: set networkFence.volumeAttributes " +
+		"of the agent, or networkFence.volumes to All if the driver has no other volumes")
+	errParameters = fmt.Errorf("it has more than %d parameters, or they are longer than %d and %d characters: set "+
+		"networkFence.volumeAttributes of the agent", v1alpha1.MaxVolumeAttributes, v1alpha1.MaxAttributeKey,
+		v1alpha1.MaxAttributeValue)
 	// errNoAddresses: there is nothing to fence.
 	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
 		"NetworkFenceClass; if the storage system knows nodes by their internal addresses, set networkFence.addresses of " +
@@ -174,9 +189,15 @@ var (
 var errDeleted = errors.New("it was deleted, by which csi-addons unfences nothing: remove the addresses of the node " +
 	"from the storage system's list yourself, and then kubectl reclaim unfence --abandon")
 
-// addresses returns the addresses that the storage system knows the node by, as CIDRs: those that the driver has
-// reported for the NetworkFenceClass, or the internal ones of the Node, as the agent says.
-func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []any, err error) {
+// ownParameters is how parameters of a NetworkFenceClass begin that csi-addons does not hand to the driver, such as the
+// name of its Secret.
+const ownParameters = "csiaddons.openshift.io/"
+
+// attributes returns what the PVs have of which the NetworkFenceClass is, where the agent does not say it: its
+// parameters. Once there is a NetworkFence, the class has to be older: driver and parameters of a class do not change,
+// so it is the one that csi-addons has used.
+func (a networkFences) attributes(ctx context.Context, ask fencing.Ask, fence *unstructured.Unstructured) (
+	map[string]v1alpha1.AttributeValue, error) {
 	agent := ask.Agent.NetworkFence
 	classes, err := a.custom(csiAddonsVersion, "NetworkFenceClass", "")
 	if err != nil {
@@ -186,11 +207,49 @@ func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []
 	if err != nil {
 		return nil, fmt.Errorf("read NetworkFenceClass %s: %w", agent.NetworkFenceClassName, err)
 	}
-	if text(class, "spec", "provisioner") != agent.Driver {
-		return nil, fmt.Errorf("NetworkFenceClass %s: %w", agent.NetworkFenceClassName, errOtherDriver)
+	var out map[string]v1alpha1.AttributeValue
+	switch {
+	case text(class, "spec", "provisioner") != agent.Driver:
+		err = errOtherDriver
+	case fence != nil && class.GetCreationTimestamp().After(fence.GetCreationTimestamp().Time):
+		err = errNewer
+	case agent.Volumes != v1alpha1.VolumesAll && len(agent.VolumeAttributes) == 0:
+		out, err = parameters(class)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("NetworkFenceClass %s: %w", agent.NetworkFenceClassName, err)
+	}
+	return out, nil
+}
+
+// parameters returns those of a NetworkFenceClass that the driver gets, and by which it knows the storage system.
+func parameters(class *unstructured.Unstructured) (map[string]v1alpha1.AttributeValue, error) {
+	all, _, err := unstructured.NestedStringMap(class.Object, "spec", "parameters")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]v1alpha1.AttributeValue{}
+	for key, value := range all {
+		switch {
+		case strings.HasPrefix(key, ownParameters):
+			continue
+		case len(key) > v1alpha1.MaxAttributeKey, len(value) > v1alpha1.MaxAttributeValue,
+			len(out) == v1alpha1.MaxVolumeAttributes:
+			return nil, errParameters
+		}
+		out[key] = v1alpha1.AttributeValue(value)
+	}
+	if len(out) == 0 {
+		return nil, errNoParameters
+	}
+	return out, nil
+}
+
+// addresses returns the addresses that the storage system knows the node by, as CIDRs: those that the driver has
+// reported for the NetworkFenceClass, or the internal ones of the Node, as the agent says.
+func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []any, err error) {
 	of, none := a.reported, errNoAddresses
-	if agent.Addresses == v1alpha1.AddressesInternalIP {
+	if ask.Agent.NetworkFence.Addresses == v1alpha1.AddressesInternalIP {
 		of, none = a.internal, errNoInternalIP
 	}
 	all, err := of(ctx, ask)

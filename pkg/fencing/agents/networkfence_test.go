@@ -2,7 +2,10 @@ package agents
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +18,8 @@ import (
 // storage creates a NetworkFenceClass of the driver, and returns its agent.
 func (b *bench) storage(class string) v1alpha1.Agent {
 	b.Helper()
-	b.create(csiAddonsVersion, "NetworkFenceClass", class, map[string]any{"spec": map[string]any{"provisioner": "driver"}})
+	b.create(csiAddonsVersion, "NetworkFenceClass", class, map[string]any{"spec": map[string]any{"provisioner": "driver",
+		"parameters": map[string]any{"clusterID": "one", "csiaddons.openshift.io/networkfence-secret-name": "secret"}}})
 	return b.networkFence(class)
 }
 
@@ -268,6 +272,83 @@ func TestANetworkFenceThatSomebodyDeletedIsNotUndone(t *testing.T) {
 	b.state(b.ask(agent, undo, proved), fencing.RunUnknown, "kubectl reclaim unfence --abandon")
 	b.state(b.ask(agent, proved), fencing.RunAbsent, "")
 	b.state(b.ask(agent, undo), fencing.RunSucceeded, "is gone.")
+}
+
+// A driver may serve several storage systems, which the parameters of the class tell apart.
+func TestWhichVolumesANetworkFenceIsAbout(t *testing.T) {
+	one, long := map[string]any{"clusterID": "one"}, strings.Repeat("a", 257)
+	many := map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"}
+	for i := range v1alpha1.MaxVolumeAttributes {
+		many[strconv.Itoa(i)] = "a"
+	}
+	const none, bounds = "it has no parameters that tell storage systems apart", "it has more than 16 parameters"
+	for name, c := range map[string]struct {
+		parameters map[string]any
+		alter      func(*v1alpha1.NetworkFenceAgent)
+		want       int
+		fails      string
+	}{
+		"the parameters":             {one, func(*v1alpha1.NetworkFenceAgent) {}, 1, ""},
+		"without those of the class": {many, func(*v1alpha1.NetworkFenceAgent) {}, 16, ""},
+		"none":                       {nil, func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
+		"those of csi-addons alone": {map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"},
+			func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
+		"a long value": {map[string]any{"a": long}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
+		"a long key":   {map[string]any{long[:129]: "a"}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
+		"all":          {nil, func(a *v1alpha1.NetworkFenceAgent) { a.Volumes = v1alpha1.VolumesAll }, 0, ""},
+		"the agent says it": {nil, func(a *v1alpha1.NetworkFenceAgent) {
+			a.VolumeAttributes = map[string]v1alpha1.AttributeValue{"array": "a"}
+		}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.has(internalIP("10.0.0.7"))
+			b.create(csiAddonsVersion, "NetworkFenceClass", "class",
+				map[string]any{"spec": map[string]any{"provisioner": "driver", "parameters": c.parameters}})
+			agent := b.networkFence("class")
+			c.alter(agent.NetworkFence)
+			ask := b.ask(agent)
+			if c.fails != "" {
+				b.fails(b.Start(t.Context(), ask), c.fails)
+				return
+			}
+			b.must(b.Start(t.Context(), ask))
+			b.carriesOut(ask, "Succeeded", "fencing operation successful")
+			got := b.Read(t.Context(), ask)
+			if got.State != fencing.RunSucceeded || len(got.Attributes) != c.want {
+				t.Errorf("%+v", got)
+			}
+			for key := range got.Attributes {
+				if strings.Contains(key, "secret") {
+					t.Errorf("%+v", got.Attributes)
+				}
+			}
+		})
+	}
+}
+
+// One that was created anew may name another storage system than csi-addons has fenced.
+func TestTheClassIsOlderThanItsNetworkFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		age   time.Duration
+		state fencing.RunState
+	}{"older": {-time.Second, fencing.RunSucceeded}, "as old": {0, fencing.RunSucceeded},
+		"newer": {time.Second, fencing.RunUnknown}} {
+		b := newBench(t)
+		b.has(internalIP("10.0.0.7"))
+		ask := b.ask(b.storage("class"))
+		b.must(b.Start(t.Context(), ask))
+		b.carriesOut(ask, "Succeeded", "fencing operation successful")
+		created := func(at time.Time) func(*unstructured.Unstructured) {
+			return func(o *unstructured.Unstructured) { o.SetCreationTimestamp(metav1.NewTime(at)) }
+		}
+		now := time.Unix(1e9, 0)
+		b.update(csiAddonsVersion, "NetworkFence", networkFences{}.name(ask), created(now))
+		b.update(csiAddonsVersion, "NetworkFenceClass", "class", created(now.Add(c.age)))
+		if got := b.Read(t.Context(), ask); got.State != c.state {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }
 
 // A proof must not be about the volumes of another driver.

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -52,6 +53,8 @@ type (
 	// FenceFacts is what a fence shows about a pod, and PodNode what is read of the Node for that.
 	FenceFacts = podhold.FenceFacts
 	PodNode    = podhold.NodeFacts
+	// Volume is what a fence may cover.
+	Volume = objects.Volume
 	// PolicyFacts is all that is known for one FencePolicy, NodeView what the watches show of one node, and
 	// PolicyDecision what the policy does.
 	PolicyFacts    = fencing.PolicyFacts

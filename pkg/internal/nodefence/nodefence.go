@@ -24,6 +24,8 @@ import (
 type Fence struct {
 	Node    string
 	InForce bool
+	// Covers is how many agents have proven that they cover volumes.
+	Covers int
 }
 
 // Record is the kube.Recorder of NodeFences.
@@ -32,7 +34,8 @@ func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	if !ok {
 		return Fence{}, false, fmt.Errorf("watch NodeFences: got a %T", object)
 	}
-	return Fence{o.Name, fencing.Evidence(fencing.FenceOf(o), "").InForce}, true, nil
+	shown := fencing.Evidence(fencing.FenceOf(o), "")
+	return Fence{o.Name, shown.InForce, len(shown.Volumes)}, true, nil
 }
 
 // NewCache returns a watch cache of all NodeFences that is not running.
@@ -82,7 +85,7 @@ func Facts(o *v1alpha1.NodeFence, pod types.UID) podhold.FenceFacts {
 // FactsOf returns what a fence shows about a pod.
 func FactsOf(f fencing.Fence, pod types.UID) podhold.FenceFacts {
 	shown := fencing.Evidence(f, pod)
-	out := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Driver: shown.Driver,
+	out := podhold.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Volumes: shown.Volumes,
 		BootID: shown.BootID}
 	switch shown.Covers {
 	case v1alpha1.CoversUntilUnfenced:

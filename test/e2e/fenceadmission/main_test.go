@@ -91,10 +91,17 @@ func job() fields {
 // manual is another.
 func manual() fields { return fields{"name": "by-hand", "covers": "UntilUnfenced", "manual": fields{}} }
 
-// networkFence is another, which must be the last.
+// networkFence is another, which only others of its kind may follow.
 func networkFence() fields {
 	return fields{"name": "network", "covers": "Volumes",
 		"networkFence": fields{"driver": "disk.csi.example.com", "networkFenceClassName": "disk"}}
+}
+
+// clustered is one of the volumes of one cluster.
+func clustered(name, cluster string) fields {
+	a := networkFence()
+	a["name"], a["networkFence"].(fields)["volumeAttributes"] = name, fields{"clusterID": cluster}
+	return a
 }
 
 // remediation is another.

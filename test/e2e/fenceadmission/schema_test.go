@@ -44,12 +44,18 @@ func TestNodeFenceSchema(t *testing.T) {
 		complaint string
 	}
 	of := func(all ...fields) *unstructured.Unstructured { return fence("node", fields{"agents": agents(all...)}) }
+	ofVolumes := func(all fields) *unstructured.Unstructured {
+		a := networkFence()
+		a["networkFence"] = with(a["networkFence"].(fields), all)
+		return of(a)
+	}
 	timeout := func(d any) *unstructured.Unstructured { return of(with(job(), fields{"timeout": d})) }
 	const (
 		one       = "exactly one of the fields in [job remediation networkFence manual] must be set"
 		volumes   = "networkFence covers Volumes, and nothing else does"
 		untilHand = "manual covers UntilUnfenced"
-		last      = "so it must be the last one"
+		last      = "so only such ones may follow it"
+		same      = "no two agents may have the same networkFence"
 	)
 	testCreate(t, fences, map[string]row{
 		"a job":                       {of(job()), ""},
@@ -70,12 +76,25 @@ func TestNodeFenceSchema(t *testing.T) {
 		"instructions":                {of(with(manual(), fields{"manual": fields{"instructions": "pull the plug"}})), ""},
 		"no instructions":             {of(with(manual(), fields{"manual": fields{"instructions": ""}})), "instructions"},
 		"volumes first":               {of(networkFence(), job()), last},
-		"volumes twice":               {of(networkFence(), with(networkFence(), fields{"name": "other"})), last},
+		"volumes twice":               {of(networkFence(), with(networkFence(), fields{"name": "other"})), same},
+		"volumes of two clusters":     {of(job(), clustered("a", "one"), clustered("b", "two")), ""},
+		"volumes of one cluster":      {of(clustered("a", "one"), clustered("b", "one")), same},
+		"volumes between":             {of(clustered("a", "one"), job(), clustered("b", "two")), last},
 		"volumes first and last":      {of(networkFence(), job(), with(networkFence(), fields{"name": "other"})), last},
 		"two agents of one name":      {of(job(), job()), "Duplicate value"},
 		"the name of a person's word": {of(with(job(), fields{"name": "confirmation"})), "a person's word"},
 		"a name with spaces":          {of(with(job(), fields{"name": "power off"})), "should match"},
-		"a job without a template":    {of(with(job(), fields{"job": fields{"namespace": "a"}})), "podTemplateName"},
+		"all volumes":                 {ofVolumes(fields{"volumes": "All"}), ""},
+		"all, and attributes": {ofVolumes(fields{"volumes": "All", "volumeAttributes": fields{"a": "b"}}),
+			"volumes All has no volumeAttributes"},
+		"other volumes":        {ofVolumes(fields{"volumes": "Some"}), "Unsupported value"},
+		"no attributes":        {ofVolumes(fields{"volumeAttributes": fields{}}), "should have at least 1 properties"},
+		"a key without a name": {ofVolumes(fields{"volumeAttributes": fields{"": "b"}}), "keys must have 1 to 128"},
+		"a key that is long":   {ofVolumes(fields{"volumeAttributes": fields{strings.Repeat("a", 129): "b"}}), "keys must"},
+		"a value that is long": {ofVolumes(fields{"volumeAttributes": fields{"a": strings.Repeat("b", 257)}}), "Too long"},
+		"an attribute, in bounds": {ofVolumes(fields{"volumeAttributes": fields{strings.Repeat("a", 128): strings.Repeat("b",
+			256)}}), ""},
+		"a job without a template": {of(with(job(), fields{"job": fields{"namespace": "a"}})), "podTemplateName"},
 		"a kind that is no template": {of(with(remediation(), fields{"remediation": fields{"apiVersion": "v1",
 			"kind": "Pod", "namespace": "a", "name": "b"}})), "should match"},
 		"an unknown end":           {fence("node", fields{"unfence": "Later"}), "Unsupported value"},
@@ -106,7 +125,7 @@ func TestFencePolicySchema(t *testing.T) {
 	testCreate(t, policies, map[string]row{
 		"agents alone":          {of(nil), ""},
 		"no agents":             {of(fields{"agents": nil}), "spec.agents: Required value"},
-		"volumes first":         {of(fields{"agents": agents(networkFence(), job())}), "so it must be the last one"},
+		"volumes first":         {of(fields{"agents": agents(networkFence(), job())}), "so only such ones may follow it"},
 		"40 seconds":            {of(fields{"unreachableAfter": "40s"}), ""},
 		"39 seconds":            {of(fields{"unreachableAfter": "39s"}), "must be 40s or more"},
 		"no duration":           {of(fields{"unreachableAfter": "a while"}), "unreachableAfter"},

@@ -220,7 +220,7 @@ func (f *fence) report(succeeded string) {
 func (env *environment) networkFenceAgent(name string) v1alpha1.Agent {
 	return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversVolumes,
 		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: env.Driver, NetworkFenceClassName: name,
-			Addresses: v1alpha1.AddressesInternalIP}}
+			Addresses: v1alpha1.AddressesInternalIP, Volumes: v1alpha1.VolumesAll}}
 }
 
 // createNetworkFenceClass creates the class of an agent, for the environment's driver.

@@ -7,13 +7,22 @@ import (
 )
 
 // slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
-// name of the node, and each other agent one for each attempt.
+// name of the node, an agent of volumes one for all attempts, and each other agent one for each attempt.
 func (c *scene) slotOf(run engine.Run) (slot int, kind Agent) {
 	kind = c.kindOf(agentNumber(run.Agent))
-	if kind == Remediation {
+	switch kind {
+	case Remediation:
 		return maxAttempts, kind
+	case Volumes:
+		return c.firstOf(agentNumber(run.Agent)), kind
+	case Power, Reboot, Person:
 	}
 	return int(run.Attempt) - 1, kind
+}
+
+// firstOf returns the first attempt of an agent, from 0.
+func (c *scene) firstOf(agent uint8) int {
+	return slices.IndexFunc(c.fence.attempts[:], func(a attempt) bool { return a.agent == agent })
 }
 
 // object returns the object of a run, nil for that of none: a remediation is undone by the end of its object, and what
@@ -50,6 +59,9 @@ func (c *scene) startRun(of engine.Run) {
 	}
 	if o := c.object(of); o.state == noRun {
 		*o = run{state: running}
+	}
+	if slot, kind := c.slotOf(of); of.Undo && kind == Volumes { // it is another wish in the same object
+		c.runs[slot] = run{}
 	}
 }
 
@@ -135,7 +147,10 @@ func (s *state) over(slot int) bool {
 func (c *scene) act(slot int, undoes bool) {
 	switch kind := c.kindAt(slot); {
 	case kind == Volumes:
-		c.node.storage = !undoes
+		c.node.storage |= bit(c.fence.attempts[slot].agent)
+		if undoes {
+			c.node.storage &^= bit(c.fence.attempts[slot].agent)
+		}
 	case kind == Power && undoes:
 		c.node.agent = false
 	case kind == Power:

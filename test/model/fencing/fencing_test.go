@@ -120,7 +120,7 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
 		"a proof":                    {nil, func(c *scene) { c.judgeProof(0) }, ""},
 		"a proof of nothing":         {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
-		"a volume that is fenced":    {func(c *scene) { lend(c); c.node.storage = true }, volumes, ""},
+		"a volume that is fenced":    {func(c *scene) { lend(c); c.node.storage = 1 }, volumes, ""},
 		"a volume that is not":       {lend, volumes, "F8"},
 		"a volume, somebody answers": {func(c *scene) { lend(c); c.vouched = true }, volumes, ""},
 		"a volume, all is written":   {func(c *scene) { lend(c); c.pods[0].unwritten = false }, volumes, ""},

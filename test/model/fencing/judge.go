@@ -44,10 +44,16 @@ func (c *scene) judgeTaint() {
 // judgeVolumes judges that nothing which was written on the node reaches a volume that another node writes to.
 func (c *scene) judgeVolumes() {
 	for slot := range c.Pods {
-		if p := c.pods[slot]; p.lent && p.unwritten && !c.node.storage && !c.vouched {
+		if p := c.pods[slot]; p.lent && p.unwritten && !c.shut() && !c.vouched {
 			c.violates("F8: the volume of pod %d is given away, and what its processes have written can reach it", slot)
 		}
 	}
+}
+
+// shut reports whether the machine does not reach the volumes of the pods.
+func (c *scene) shut() bool {
+	_, agent := c.volumeOf()
+	return c.node.storage&bit(agent) != 0
 }
 
 // judgeRun judges that the run of an agent is started.
@@ -77,8 +83,11 @@ func (c *scene) judgeStatus(i int, is fence) {
 	if is.count > was.count {
 		c.judgeAttempt(i, is.attempts[is.count-1])
 	}
-	if is.proven && !was.proven {
+	switch {
+	case is.proven && !was.proven:
 		c.judgeProof(int(is.proofOf) - 1)
+	case is.proven && is.covers != was.covers:
+		c.judgeProof(int(is.count) - 1)
 	}
 	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
 		c.violates("F7: a proof is withdrawn, and the machine is off")
@@ -110,8 +119,12 @@ func (c *scene) judgeAttempt(i int, a attempt) {
 func (c *scene) judgeProof(of int) {
 	kind := c.kindAt(of)
 	slot := of
-	if kind == Remediation {
+	switch kind {
+	case Remediation:
 		slot = maxAttempts
+	case Volumes:
+		slot = c.firstOf(c.fence.attempts[of].agent)
+	case Power, Reboot, Person:
 	}
 	switch {
 	case kind == Person && c.fence.copied:
@@ -128,7 +141,7 @@ func (c *scene) judgeReturn() {
 	if c.abandoned {
 		return
 	}
-	if c.node.agent || c.node.storage {
+	if c.node.agent || c.node.storage != 0 {
 		c.violates("F5: the fence has ended, and what its agents did was not undone")
 	}
 	for slot := range c.runs {
@@ -190,7 +203,7 @@ func (k *worker) unsettled(s *state, reason string) string {
 	case reason != "":
 	case n.tainted:
 		return "F3: there is no fence, and its taint is there"
-	case (n.agent || n.storage) && !s.abandoned:
+	case (n.agent || n.storage != 0) && !s.abandoned:
 		return "F5: there is no fence, and what its agents did was not undone"
 	}
 	return ""
@@ -201,13 +214,13 @@ func (k *worker) isSo(s *state, reason string) bool {
 	n, away := s.node, !s.node.connected()
 	switch reason {
 	case "Released", "Fenced":
-		return away || n.storage // and Reason NeedsReboot after its next renewal
+		return away || n.storage != 0 // and Reason NeedsReboot after its next renewal
 	case "AwaitsReturn":
 		return away
 	case "RemainsOnNode":
 		return away && slices.ContainsFunc(s.pods[:], func(p pod) bool { return p.exists || p.attached })
 	case "NeedsReboot":
-		return n.storage
+		return n.storage != 0
 	case "MachineReplaced":
 		return n.second
 	case "WaitsForConfirmation":

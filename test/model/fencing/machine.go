@@ -59,7 +59,9 @@ func (w *World) agentOf(number uint8) v1alpha1.Agent {
 	case Remediation:
 		a.Covers, a.Remediation = v1alpha1.CoversReboot, &v1alpha1.RemediationAgent{}
 	case Volumes:
-		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: driver}
+		of := volumesOf(number)
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: of.Driver, Volumes: of.Volumes,
+			VolumeAttributes: of.VolumeAttributes}
 	case Person:
 		a.Covers, a.Manual = v1alpha1.CoversUntilUnfenced, &v1alpha1.ManualAgent{}
 	}
@@ -80,8 +82,25 @@ func agentNumber(name string) uint8 {
 	return name[len(name)-1] - '0'
 }
 
-// driver is the CSI driver of the volumes.
-const driver = "driver"
+// driver is the CSI driver of the volumes, and system the attribute that has their storage system: each agent of volumes
+// is of one.
+const driver, system = "driver", "system"
+
+// bit is that of an agent in a set.
+func bit(agent uint8) uint8 { return 1 << (agent - 1) }
+
+// volumesOf are those that an agent cuts the machine off from.
+func volumesOf(agent uint8) v1alpha1.CoveredVolumes {
+	name := agentName(agent)
+	return v1alpha1.CoveredVolumes{Agent: name, Driver: driver, Volumes: v1alpha1.VolumesMatching,
+		VolumeAttributes: map[string]v1alpha1.AttributeValue{system: v1alpha1.AttributeValue(name)}}
+}
+
+// volumeOf returns the volume of each pod, and the agent that cuts the machine off from it: the last one.
+func (w *World) volumeOf() (v engine.Volume, agent uint8) {
+	agent = uint8(len(w.Agents))
+	return engine.Volume{Driver: driver, Attributes: map[string]string{system: agentName(agent)}}, agent
+}
 
 // cutsOff reports whether an agent cuts the machine off from volumes, and does not end its processes.
 func (w *World) cutsOff() bool { return slices.Contains(w.Agents, Volumes) }
@@ -190,8 +209,10 @@ func (m *machine) newFence(f fence) engine.Fence {
 		if agent != byWord {
 			p.Covers = m.agentOf(agent).Covers
 		}
-		if p.Covers == v1alpha1.CoversVolumes {
-			p.Driver = driver
+		for i := range m.Agents {
+			if n := uint8(i + 1); f.covers&bit(n) != 0 {
+				p.Volumes = append(p.Volumes, volumesOf(n))
+			}
 		}
 		out.Status.Proof = p
 	}
@@ -242,9 +263,12 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 		}
 		f.attempts[i] = now
 	}
-	f.proven, f.proofOf, f.proofBoot, f.proofAt, f.proofSecond = s.Proof != nil, 0, 0, 0, false
+	f.proven, f.proofOf, f.proofBoot, f.proofAt, f.proofSecond, f.covers = s.Proof != nil, 0, 0, 0, false, 0
 	if p := s.Proof; p != nil {
 		f.proofSecond = p.MachineID == machineID(true)
+		for _, v := range p.Volumes {
+			f.covers |= bit(agentNumber(v.Agent))
+		}
 		f.proofOf, f.proofBoot, f.proofAt = uint8(p.Attempt), number(p.BootID), number(p.LeaseVersion)
 	}
 	return f.tidy()

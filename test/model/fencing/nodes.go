@@ -157,7 +157,7 @@ func (k *worker) kubelet(s *state, slot int) {
 		c.pods[slot].runs, c.pods[slot].unwritten = true, c.cutsOff()
 	})
 	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) {
-		c.pods[slot].runs, c.pods[slot].unwritten = false, p.unwritten && c.node.storage
+		c.pods[slot].runs, c.pods[slot].unwritten = false, p.unwritten && c.shut()
 	})
 	k.Can(n.connected() && p.deleted && !p.runs && p.exists && p.terminating, move{podIsFinished, 0, slot},
 		func(c *scene) { c.pods[slot] = pod{} })
@@ -258,7 +258,8 @@ func (k *worker) locker(s *state, slot int) {
 		return
 	}
 	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
-	k.Can(!p.fencedOff && shown.CoversVolume(driver), move{lockerReadsFence, 0, slot}, func(c *scene) {
+	volume, _ := k.volumeOf()
+	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff = true
 	})
 	node := engine.PodNode{Found: s.node.there, BootID: version("b", s.node.shown)}

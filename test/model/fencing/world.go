@@ -56,6 +56,7 @@ type fence struct {
 	proven                      bool
 	proofOf, proofBoot, proofAt uint8 // the attempt, the boot ID, and the version of the Lease
 	proofSecond                 bool  // it is about the second machine
+	covers                      uint8 // the agents that have proven which volumes they cover, a bit each
 }
 
 // attempt is one run of one agent.
@@ -102,9 +103,10 @@ type run struct {
 type node struct {
 	// cut: the kubelet does not reach the API server. off: the machine does not run.
 	cut, off bool
-	// agent: an agent keeps the machine off until it undoes that; person: a person does. storage: the machine does not
-	// reach the volumes.
-	agent, person, storage bool
+	// agent: an agent keeps the machine off until it undoes that; person: a person does.
+	agent, person bool
+	// storage are the agents whose volumes the machine does not reach, a bit each.
+	storage uint8
 	// boot is the boot ID of the machine, and shown that in the Node.
 	boot, shown uint8
 	// second: another machine has taken the name. It is the one that boots and that the Node shows. The first one is cut

@@ -131,6 +131,11 @@ func agents() []World {
 				"deleted", Agents: []Agent{Volumes}, Constant: upToDate,
 			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
 		},
+		{
+			Name: "fence, storage systems", About: "two agents cut the node off from volumes of two storage systems, and take " +
+				"too long", Agents: []Agent{Volumes, Volumes}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, Delete: 1, PowerCut: 1, Slow: 1, Again: 1, Now: 1, DeleteFence: 1},
+		},
 	}
 }
 

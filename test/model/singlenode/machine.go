@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
 )
 
@@ -146,7 +147,7 @@ func (m *machine) claim(n int, at claim, unasked, flipped bool) engine.Claim {
 		read = engine.ClaimOf(m.claimObject(n, at, flipped))
 		read.Unasked = unasked
 		if at.bound {
-			read.Driver = driver
+			read.Volume.Driver = driver
 		}
 		m.claims[key] = read
 	}
@@ -262,7 +263,8 @@ func (m *machine) fence(slot int, f fence, r engine.Read) engine.FenceFacts {
 	if !f.inForce {
 		return engine.FenceFacts{Read: r}
 	}
-	return engine.FenceFacts{Read: r, InForce: true, Coverage: engine.CoversVolumes, Driver: driver, BootID: bootID(f.run),
+	return engine.FenceFacts{Read: r, InForce: true, Coverage: engine.CoversVolumes, BootID: bootID(f.run),
+		Volumes:          []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesAll}},
 		SinceTerminating: f.terminating[slot] || m.Without == TheRun}
 }
 

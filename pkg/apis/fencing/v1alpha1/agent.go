@@ -20,7 +20,8 @@ type Agent struct {
 	// +required
 	Covers Coverage `json:"covers"`
 
-	// timeout is how long the agent has. After it the agent is stopped, and the next one is tried.
+	// timeout is how long the agent has. After it the next one is tried. The agent is stopped before, if it does not cover
+	// Volumes.
 	// +optional
 	// +default="5m"
 	// +kubebuilder:validation:Type=string
@@ -51,7 +52,7 @@ const (
 	CoversUntilUnfenced Coverage = "UntilUnfenced"
 	// CoversReboot: the node was rebooted. Its kubelet may start pods again, except those that were terminating before.
 	CoversReboot Coverage = "Reboot"
-	// CoversVolumes: the node does not reach the volumes of one driver. Its processes run.
+	// CoversVolumes: the node does not reach some volumes of one driver. Its processes run.
 	CoversVolumes Coverage = "Volumes"
 )
 
@@ -102,6 +103,8 @@ type RemediationAgent struct {
 }
 
 // NetworkFenceAgent creates a csiaddons.openshift.io/v1alpha1 NetworkFence of the node's addresses.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.volumeAttributes) || self.volumes != 'All'",message="volumes All has no volumeAttributes"
 type NetworkFenceAgent struct {
 	// driver is the CSI driver whose volumes the node is cut off from.
 	// +required
@@ -120,7 +123,38 @@ type NetworkFenceAgent struct {
 	// +optional
 	// +default="Reported"
 	Addresses FenceAddresses `json:"addresses,omitempty"`
+	// volumes is which volumes of the driver the node is cut off from, for a driver may serve several storage systems,
+	// and a NetworkFence is of one. Matching: those whose PVs have all of volumeAttributes. All: all of the driver.
+	// +optional
+	// +default="Matching"
+	Volumes FencedVolumes `json:"volumes,omitempty"`
+	// volumeAttributes are what spec.csi.volumeAttributes of the PVs have. Without any, they are the parameters of the
+	// NetworkFenceClass but those of csi-addons itself, such as the clusterID of Ceph; where it has none, the agent is not
+	// started. The status of the NodeFence has them, too.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() > 0 && key.size() <= 128)",message="keys must have 1 to 128 characters"
+	VolumeAttributes map[string]AttributeValue `json:"volumeAttributes,omitempty"`
 }
+
+// AttributeValue is a value of spec.csi.volumeAttributes of a PV.
+// +kubebuilder:validation:MaxLength=256
+type AttributeValue string
+
+// FencedVolumes is which volumes of a driver a node is cut off from.
+// +kubebuilder:validation:Enum=Matching;All
+type FencedVolumes string
+
+const (
+	// VolumesMatching: those whose PVs have some attributes.
+	VolumesMatching FencedVolumes = "Matching"
+	// VolumesAll: all of the driver.
+	VolumesAll FencedVolumes = "All"
+)
+
+// MaxVolumeAttributes, MaxAttributeKey and MaxAttributeValue bound volumeAttributes of a NetworkFenceAgent.
+const MaxVolumeAttributes, MaxAttributeKey, MaxAttributeValue = 16, 128, 256
 
 // FenceAddresses is which addresses of a node are fenced.
 // +kubebuilder:validation:Enum=Reported;InternalIP

@@ -53,7 +53,8 @@ type FencePolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.size() == 1 || self.filter(a, a.covers == 'Volumes').size() == 0 || self[self.size() - 1].covers == 'Volumes' && self.exists_one(a, a.covers == 'Volumes')",message="an agent that covers Volumes releases no pod, so it must be the last one"
+	// +kubebuilder:validation:XValidation:rule="self.map(a, a.covers == 'Volumes').isSorted()",message="an agent that covers Volumes releases no pod, so only such ones may follow it"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, !has(a.networkFence) || self.exists_one(b, has(b.networkFence) && b.networkFence == a.networkFence))",message="no two agents may have the same networkFence"
 	Agents []Agent `json:"agents"`
 
 	// maxFences is how many fences there may be at once that have not ended, of this policy or not: a number, or a share

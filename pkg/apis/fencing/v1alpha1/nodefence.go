@@ -47,14 +47,16 @@ type NodeFenceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	PolicyName string `json:"policyName,omitempty"`
 
-	// agents are tried one after the other until one proves that the node is fenced. Neither they nor their order can be
-	// changed, so that what was begun is also ended.
+	// agents are tried one after the other until one proves that the node is fenced. Where that one covers Volumes, those
+	// that do, too, are tried until each has proven it. Neither agents nor their order can be changed, so that what was
+	// begun is also ended.
 	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.size() == 1 || self.filter(a, a.covers == 'Volumes').size() == 0 || self[self.size() - 1].covers == 'Volumes' && self.exists_one(a, a.covers == 'Volumes')",message="an agent that covers Volumes releases no pod, so it must be the last one"
+	// +kubebuilder:validation:XValidation:rule="self.map(a, a.covers == 'Volumes').isSorted()",message="an agent that covers Volumes releases no pod, so only such ones may follow it"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, !has(a.networkFence) || self.exists_one(b, has(b.networkFence) && b.networkFence == a.networkFence))",message="no two agents may have the same networkFence"
 	Agents []Agent `json:"agents"`
 
 	// allowControlPlane allows the fence of a node with the label node-role.kubernetes.io/control-plane. Without it, such
@@ -227,7 +229,7 @@ const (
 
 // Proof is what shows that the node is fenced.
 type Proof struct {
-	// attempt is the number of the attempt that gave the proof.
+	// attempt is the number of the attempt that gave the proof, the first one where several agents cover Volumes.
 	// +required
 	Attempt int32 `json:"attempt"`
 	// agent is the agent of that attempt.
@@ -236,9 +238,12 @@ type Proof struct {
 	// covers is what it proves.
 	// +required
 	Covers Coverage `json:"covers"`
-	// driver is the CSI driver whose volumes a fence with coverage Volumes is about.
+	// volumes are those that a fence with coverage Volumes is about, of each agent that has proven it.
 	// +optional
-	Driver string `json:"driver,omitempty"`
+	// +listType=map
+	// +listMapKey=agent
+	// +kubebuilder:validation:MaxItems=8
+	Volumes []CoveredVolumes `json:"volumes,omitempty"`
 	// provenAt is when the proof was seen.
 	// +required
 	ProvenAt metav1.Time `json:"provenAt"`
@@ -256,6 +261,22 @@ type Proof struct {
 	// leaseVersion is the resourceVersion of the node's Lease when the proof was seen.
 	// +optional
 	LeaseVersion string `json:"leaseVersion,omitempty"`
+}
+
+// CoveredVolumes are volumes that the node does not reach.
+type CoveredVolumes struct {
+	// agent is the one that has proven it.
+	// +required
+	Agent string `json:"agent"`
+	// driver is their CSI driver.
+	// +required
+	Driver string `json:"driver"`
+	// volumes and volumeAttributes are which of its volumes: see networkFence of the agent.
+	// +required
+	Volumes FencedVolumes `json:"volumes"`
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	VolumeAttributes map[string]AttributeValue `json:"volumeAttributes,omitempty"`
 }
 
 // NodeFenceList is a list of NodeFences.

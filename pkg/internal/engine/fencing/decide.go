@@ -167,6 +167,9 @@ func attempting(f Facts, now time.Time) Decision {
 	if agent.Manual != nil {
 		return byHand(f, attempt, agent, now)
 	}
+	if f.Fence.Status.Proof != nil && !f.Node.Read.FreshAfter(f.FenceRead, now) {
+		return step(ReadNode, ReasonFencing)
+	}
 	run := Run{Attempt: attempt.Number, Agent: attempt.Agent}
 	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
 		return runStep(ReadRun, ReasonFencing, run)
@@ -175,13 +178,16 @@ func attempting(f Facts, now time.Time) Decision {
 }
 
 // running handles an attempt whose agent was asked for its result.
+//
+// An agent of volumes that is at work is not stopped, and undoes what it did when the fence ends: another one may have
+// fenced, or be about to fence, the same addresses in the same storage system, and would prove nothing any more.
 func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	run := f.Run.Of
 	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
 	over := f.over(left)
 	state := f.Run.State
 	switch {
-	case state == RunSucceeded && !f.Fence.ended() && !f.Fence.confirmed(): // although its time is over
+	case state == RunSucceeded && !f.Fence.ended() && !f.Fence.confirmed() && !f.overtaken(): // although its time is over
 		return f.prove(attempt, agent, f.Run.Message, now)
 	case state == RunFailed:
 		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
@@ -192,6 +198,8 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
 		return f.end(attempt, over, f.words(attempt), now)
 	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // one at work is stopped, however late that is
+		return f.end(attempt, over, f.words(attempt), now)
+	case state == Running && agent.Covers == v1alpha1.CoversVolumes:
 		return f.end(attempt, over, f.words(attempt), now)
 	case state == Running:
 		return runStep(StopRun, reasonOf(over), run)
@@ -241,12 +249,17 @@ func (s RunState) reason() Reason {
 // over returns why an agent is to be stopped, empty for nothing.
 func (f Facts) over(left time.Duration) v1alpha1.Result {
 	switch {
-	case f.Fence.ended(), f.Fence.confirmed(), f.Fence.GivenUp:
+	case f.Fence.ended(), f.Fence.confirmed(), f.overtaken(), f.Fence.GivenUp:
 		return v1alpha1.ResultCanceled
 	case left <= 0:
 		return v1alpha1.ResultTimedOut
 	}
 	return ""
+}
+
+// overtaken reports whether a fence of volumes that is in force is about to end, so that no further volumes matter.
+func (f Facts) overtaken() bool {
+	return f.Fence.Status.Proof != nil && (f.Fence.Terminating || !f.Node.Found || f.booted())
 }
 
 // byHand handles an attempt that waits for a person's word.
@@ -282,6 +295,10 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 	}
 	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
+		if s.Proof != nil {
+			s.Proof.Volumes = append(s.Proof.Volumes, f.covered(agent))
+			return
+		}
 		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
 			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID,
 			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.Version}
@@ -293,10 +310,21 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 			s.Proof.MachineID, s.Proof.SystemUUID = attempt.MachineID, attempt.SystemUUID
 		}
 		if agent.NetworkFence != nil {
-			s.Proof.Driver = agent.NetworkFence.Driver
+			s.Proof.Volumes = []v1alpha1.CoveredVolumes{f.covered(agent)}
 		}
 		set(s, now, v1alpha1.ConditionFenced, true, ReasonFenced)
 	})
+}
+
+// covered returns the volumes that an agent has cut the node off from.
+func (f Facts) covered(agent *v1alpha1.Agent) v1alpha1.CoveredVolumes {
+	of := agent.NetworkFence
+	out := v1alpha1.CoveredVolumes{Agent: agent.Name, Driver: of.Driver, Volumes: of.Volumes,
+		VolumeAttributes: of.VolumeAttributes}
+	if out.Volumes != v1alpha1.VolumesAll && len(out.VolumeAttributes) == 0 {
+		out.VolumeAttributes = f.Run.Attributes
+	}
+	return out
 }
 
 // outran reports whether what the agent of an attempt has done may not be true of the node any more: it has booted
@@ -310,7 +338,9 @@ func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool 
 func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message string, now time.Time) Decision {
 	return f.write(reasonOf(result), func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, result, message, now)
-		set(s, now, v1alpha1.ConditionFenced, false, reasonOf(result), "Agent "+attempt.Agent+": "+message)
+		if s.Proof == nil {
+			set(s, now, v1alpha1.ConditionFenced, false, reasonOf(result), "Agent "+attempt.Agent+": "+message)
+		}
 	})
 }
 
@@ -333,12 +363,28 @@ func proven(f Facts, now time.Time) Decision {
 		return gone(f, now)
 	case f.Fence.Vacant():
 		return f.fenced(ReasonFenced, now)
-	case f.Fence.ofVolumes() && (f.Fence.Terminating || f.renewed() && !f.silent(now)):
-		return wait(ReasonNeedsReboot, nodePoll)
+	case f.Fence.ofVolumes():
+		return f.volumes(now)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return wait(ReasonFenced, nodePoll)
 	}
 	return release(f, now)
+}
+
+// volumes handles a fence in force that keeps a node from volumes: of those that the remaining agents cover, too.
+func (f Facts) volumes(now time.Time) Decision {
+	why := ReasonFenced
+	if f.Fence.Terminating || f.renewed() && !f.silent(now) {
+		why = ReasonNeedsReboot
+	}
+	agent, pause := f.Fence.nextOfVolumes(now)
+	switch {
+	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:
+		return wait(why, nodePoll)
+	case pause > 0:
+		return wait(why, min(pause, nodePoll))
+	}
+	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
 // gone handles a fence in force whose Node was deleted. While an agent has something to undo, only a person ends it:

@@ -13,8 +13,8 @@ type Shown struct {
 	// InForce: the fence is proven, nobody has begun to end it, and nothing contradicts the proof.
 	InForce bool
 	Covers  v1alpha1.Coverage
-	// Driver is the CSI driver that a fence of volumes is about.
-	Driver string
+	// Volumes are those that a fence of volumes is about.
+	Volumes []v1alpha1.CoveredVolumes
 	// TerminatingBefore: the pod was terminating before the agent was started.
 	TerminatingBefore bool
 	// BootID is the boot ID of the Node that the fence has ended.
@@ -28,6 +28,6 @@ func Evidence(f Fence, pod types.UID) Shown {
 		return Shown{}
 	}
 	attempt := find(&f.Status, p.Attempt)
-	return Shown{InForce: true, Covers: p.Covers, Driver: p.Driver, BootID: p.BootID,
+	return Shown{InForce: true, Covers: p.Covers, Volumes: p.Volumes, BootID: p.BootID,
 		TerminatingBefore: slices.Contains(attempt.TerminatingPods, pod)}
 }

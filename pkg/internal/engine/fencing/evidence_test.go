@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"reflect"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,8 +12,8 @@ import (
 // A fence shows something about a pod only while it is in force.
 func TestEvidence(t *testing.T) {
 	whole := Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, TerminatingBefore: true, BootID: "boot"}
-	volumes := all(agents(storage), proved(storage), func(f *Facts) { f.Fence.Status.Proof.Driver = "driver" })
-	ofVolumes := Shown{InForce: true, Covers: v1alpha1.CoversVolumes, Driver: "driver", BootID: "boot"}
+	volumes := all(agents(storage), proved(storage))
+	ofVolumes := Shown{InForce: true, Covers: v1alpha1.CoversVolumes, Volumes: volumesOf(storage), BootID: "boot"}
 	for name, c := range map[string]struct {
 		facts Facts
 		pod   types.UID
@@ -37,11 +38,13 @@ func TestEvidence(t *testing.T) {
 		"the attempt is not there": {
 			facts(proved(power), func(f *Facts) { f.Fence.Status.Attempts = nil }), "pod",
 			Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
-		"of volumes":              {facts(volumes), "pod2", ofVolumes},
+		"of volumes": {facts(volumes), "pod2", ofVolumes},
+		"of volumes, and an agent works beside it": {facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2",
+			ofVolumes},
 		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
 		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", Shown{}},
 	} {
-		if got := Evidence(c.facts.Fence, c.pod); got != c.want {
+		if got := Evidence(c.facts.Fence, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

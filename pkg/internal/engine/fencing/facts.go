@@ -160,6 +160,9 @@ type RunFacts struct {
 	EndedAt time.Time
 	// Removal is how a remediator takes the pods from the node.
 	Removal Removal
+	// Attributes are what the PVs of the volumes have that the node was cut off from, as its agent has found them. They
+	// count where the agent's spec names none.
+	Attributes map[string]v1alpha1.AttributeValue
 }
 
 // RemainingFacts is what live lists found on the node.
@@ -232,9 +235,9 @@ func (f Fence) OwnWord() bool {
 	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
 }
 
-// confirmed reports whether a person's word is a proof that the node has not contradicted.
+// confirmed reports whether a person's word is a proof that the node has not contradicted, where there is none yet.
 func (f Fence) confirmed() bool {
-	return f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+	return f.Status.Proof == nil && f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return f.manual(a) && a.Result == v1alpha1.ResultContradicted && a.Message == f.Spec.Confirmation
 	})
 }
@@ -266,14 +269,45 @@ func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
 	case tried <= 0:
 		return chain[0].Name, 0
 	}
-	if last := f.Status.Attempts[len(f.Status.Attempts)-1]; f.exhausted() {
-		pause = retryChainFirst
-		for range min(tried/len(chain)-1, 10) {
-			pause = min(2*pause, retryChainMax)
-		}
-		pause -= now.Sub(last.EndedAt.Time)
+	if f.exhausted() {
+		pause = f.pause(now)
 	}
-	return chain[tried%len(chain)].Name, max(pause, 0)
+	return chain[tried%len(chain)].Name, pause
+}
+
+// pause returns how long to wait before agents are tried again that were tried before.
+func (f Fence) pause(now time.Time) time.Duration {
+	pause := retryChainFirst
+	for range min(f.tried()/len(f.Spec.Agents)-1, 10) {
+		pause = min(2*pause, retryChainMax)
+	}
+	last := f.Status.Attempts[len(f.Status.Attempts)-1]
+	return max(pause-now.Sub(last.EndedAt.Time), 0)
+}
+
+// nextOfVolumes returns the name of the agent of volumes that is tried next beside those that have proven what they
+// cover, empty for none, and how long to wait before. Another remediator is at work on a fence that was given up.
+func (f Fence) nextOfVolumes(now time.Time) (agent string, pause time.Duration) {
+	if f.GivenUp {
+		return "", 0
+	}
+	chain, last := f.Spec.Agents, -1
+	if n := len(f.Status.Attempts); n > 0 {
+		last = slices.IndexFunc(chain, func(a v1alpha1.Agent) bool { return a.Name == f.Status.Attempts[n-1].Agent })
+	}
+	for i := range chain {
+		at := (last + 1 + i) % len(chain)
+		a := chain[at]
+		if a.Covers != v1alpha1.CoversVolumes || slices.ContainsFunc(f.Status.Proof.Volumes,
+			func(v v1alpha1.CoveredVolumes) bool { return v.Agent == a.Name }) {
+			continue
+		}
+		if at <= last {
+			pause = f.pause(now)
+		}
+		return a.Name, pause
+	}
+	return "", 0
 }
 
 // exhausted reports whether all agents were tried in this round.

@@ -20,8 +20,27 @@ func old(order int) session.Read {
 	return session.Read{Sent: ago(session.LiveFor + time.Nanosecond), Order: order}
 }
 
-// The agents of tests: power has something to undo, bmc has nothing.
-const power, bmc, medik8s, storage, byHandAgent = "power", "bmc", "medik8s", "storage", "by-hand"
+// The agents of tests: power has something to undo, bmc has nothing. storage and storage2 are about the volumes of two
+// storage systems, of which the second is named in the spec.
+const (
+	power, bmc, medik8s, byHandAgent = "power", "bmc", "medik8s", "by-hand"
+	storage, storage2                = "storage", "storage-2"
+)
+
+// cluster is what the PVs of a storage system have.
+func cluster(id v1alpha1.AttributeValue) map[string]v1alpha1.AttributeValue {
+	return map[string]v1alpha1.AttributeValue{"clusterID": id}
+}
+
+// volumesOf is what is proven by storage and storage2.
+func volumesOf(agents ...string) (all []v1alpha1.CoveredVolumes) {
+	ids := map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"}
+	for _, agent := range agents {
+		all = append(all, v1alpha1.CoveredVolumes{Agent: agent, Driver: "driver", Volumes: v1alpha1.VolumesMatching,
+			VolumeAttributes: cluster(ids[agent])})
+	}
+	return all
+}
 
 func agentOf(name string) v1alpha1.Agent {
 	a := v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced,
@@ -33,8 +52,12 @@ func agentOf(name string) v1alpha1.Agent {
 		a.Job = &v1alpha1.JobAgent{Namespace: "ns", PodTemplateName: "bmc"}
 	case medik8s:
 		a.Covers, a.Remediation = v1alpha1.CoversReboot, &v1alpha1.RemediationAgent{Kind: "RTemplate"}
-	case storage:
-		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: "driver"}
+	case storage, storage2:
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: "driver",
+			Volumes: v1alpha1.VolumesMatching}
+		if name == storage2 {
+			a.NetworkFence.VolumeAttributes = cluster("two")
+		}
 	default:
 		a.Manual = &v1alpha1.ManualAgent{}
 	}
@@ -118,6 +141,9 @@ func proved(agent string) func(*Facts) {
 		f.Fence.Status.Proof = &v1alpha1.Proof{Attempt: number, Agent: agent, Covers: of.Covers,
 			ProvenAt: metav1.NewTime(ago(30 * time.Second)), BootID: "boot", MachineID: "id", SystemUUID: "uuid",
 			LeaseVersion: "7"}
+		if of.Covers == v1alpha1.CoversVolumes {
+			f.Fence.Status.Proof.Volumes = volumesOf(agent)
+		}
 		condition(v1alpha1.ConditionFenced, true)(f)
 	})
 }
@@ -184,7 +210,8 @@ func remaining(leaving, everything Remains) func(*Facts) {
 func ran(state RunState, alter ...func(*RunFacts)) func(*Facts) {
 	return func(f *Facts) {
 		last := f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
-		f.Run = RunFacts{Read: read(2), Of: Run{Attempt: last.Number, Agent: last.Agent}, State: state, Message: "words"}
+		f.Run = RunFacts{Read: read(2), Of: Run{Attempt: last.Number, Agent: last.Agent}, State: state, Message: "words",
+			Attributes: cluster("one")}
 		for _, a := range alter {
 			a(&f.Run)
 		}

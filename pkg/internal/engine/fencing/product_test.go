@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,9 @@ func everyFence(visit func(Facts)) {
 		func(*Facts) {}, attempted(power, ""), attempted(power, v1alpha1.ResultFailed), attempted(confirmation, ""),
 		all(agents(byHandAgent), attempted(byHandAgent, "")), proved(power), all(proved(power), released),
 		all(agents(bmc), proved(bmc)), all(agents(medik8s), proved(medik8s)), all(agents(storage), proved(storage)),
+		all(agents(storage), attempted(storage, "", startedAgo(time.Hour))), all(agents(storage, storage2), proved(storage)),
+		all(agents(storage, storage2), proved(storage), attempted(storage2, "")),
+		all(agents(storage, storage2), proved(storage), attempted(storage2, v1alpha1.ResultTimedOut)),
 		all(proved(power), ending), all(proved(power), released, ending, allUndone),
 		all(proved(power), ending, allUndone, returnedAgo(time.Hour)),
 		all(attempted(power, v1alpha1.ResultContradicted), released),
@@ -109,7 +113,7 @@ func openAttempt(f Facts) bool {
 }
 
 func word(f Facts) bool {
-	return f.Fence.Spec.Confirmation != "" && f.Fence.Spec.ConfirmationUID == f.Fence.UID
+	return f.Fence.Status.Proof == nil && f.Fence.Spec.Confirmation != "" && f.Fence.Spec.ConfirmationUID == f.Fence.UID
 }
 
 // renewedSince, sameBoot and quiet are what the node shows since the proof.
@@ -180,13 +184,13 @@ func mayUntaint(f Facts) string {
 	return ""
 }
 
-// toBeUndone reports whether an agent has something to undo: power and medik8s and storage have.
+// toBeUndone reports whether an agent has something to undo: power and medik8s and both of storage have.
 func toBeUndone(f Facts) bool {
 	if f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon {
 		return false
 	}
 	return slices.ContainsFunc(f.Fence.Status.Attempts, func(a v1alpha1.Attempt) bool {
-		return a.UndoneAt == nil && slices.Contains([]string{power, medik8s, storage}, a.Agent)
+		return a.UndoneAt == nil && slices.Contains([]string{power, medik8s, storage, storage2}, a.Agent)
 	})
 }
 
@@ -228,6 +232,8 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 		return "a condition without a proof"
 	case before.Proof == nil && s.Proof != nil:
 		return mayProve(f)
+	case before.Proof != nil && s.Proof != nil && !reflect.DeepEqual(before.Proof, s.Proof):
+		return mayCover(f, *s.Proof)
 	case len(s.Attempts) > len(before.Attempts):
 		return mayBegin(f)
 	case before.Proof != nil && s.Proof == nil:
@@ -270,15 +276,35 @@ func mayProve(f Facts) string {
 		return "what the node is like was read before the proof"
 	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
 		return "the node was rebooted meanwhile"
-	case (a.Agent == medik8s || a.Agent == storage) && f.Node.Found && f.Node.BootID != "boot" && !sameMachine(f):
+	case (a.Agent == medik8s || a.Agent == storage || a.Agent == storage2) && f.Node.Found && f.Node.BootID != "boot" && !sameMachine(f):
 		return "another machine has the name of the node"
 	}
 	return ""
 }
 
+// mayCover returns why a proof may not be of more volumes, empty for nothing.
+func mayCover(f Facts, proof v1alpha1.Proof) string {
+	n := len(proof.Volumes) - 1
+	if n != 1 || proof.Volumes[n].Agent != storage2 || f.Fence.Terminating || f.Node.BootID == "boot2" {
+		return "no agent has proven more, or the node is back"
+	}
+	proof.Volumes = proof.Volumes[:n]
+	if !reflect.DeepEqual(proof, *f.Fence.Status.Proof) {
+		return "what was proven is another"
+	}
+	return mayProve(f)
+}
+
 func mayBegin(f Facts) string {
+	if p := f.Fence.Status.Proof; p != nil {
+		if len(f.Fence.Spec.Agents) != 2 || !inForce(f) || openAttempt(f) || f.Fence.Terminating || !nodeRead(f) ||
+			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !f.Node.NotReady {
+			return "no further agent is wanted"
+		}
+		return ""
+	}
 	switch {
-	case endedBy(f) || openAttempt(f) || f.Fence.Status.Proof != nil || f.Fence.GivenUp && !word(f):
+	case endedBy(f) || openAttempt(f) || f.Fence.GivenUp && !word(f):
 		return "no agent is wanted"
 	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
 		return "what the node is like was not read"
@@ -357,6 +383,9 @@ func broken(f Facts, d Decision) string {
 		if !fresh(f.Run.Read) || !d.Run.Undo && !openAttempt(f) {
 			return "no agent is at work"
 		}
+		if !d.Run.Undo && f.Run.Of.Agent == storage {
+			return "another NetworkFence of the storage system would end"
+		}
 	case Wait:
 		return missed(f, d)
 	case ReadFence, ReadNode, ReadLease, ReadRun, ListRemaining, AddFinalizer:
@@ -407,7 +436,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 16 * 4 * 8 * 4 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
+	if want := 20 * 4 * 8 * 4 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -444,7 +473,7 @@ func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 16 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
+	if want := 20 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

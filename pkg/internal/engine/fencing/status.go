@@ -71,7 +71,9 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 		i = max(i, 0) // somebody has changed the status
 		s.Attempts = slices.Delete(s.Attempts, i, i+1)
 	}
-	set(s, now, v1alpha1.ConditionFenced, false, ReasonFencing)
+	if s.Proof == nil {
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonFencing)
+	}
 }
 
 // repeated reports whether an attempt has a later one of the same agent, which undoes what both did. There are more

@@ -137,7 +137,8 @@ func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 		medik8s: {facts(agents(medik8s), attempted(medik8s, ""), ran(RunSucceeded), after),
 			v1alpha1.Proof{Covers: v1alpha1.CoversReboot, BootID: "boot", LeaseVersion: "8"}},
 		storage: {facts(agents(storage), attempted(storage, ""), ran(RunSucceeded), after),
-			v1alpha1.Proof{Covers: v1alpha1.CoversVolumes, Driver: "driver", BootID: "boot2", LeaseVersion: "8"}},
+			v1alpha1.Proof{Covers: v1alpha1.CoversVolumes, Volumes: volumesOf(storage), BootID: "boot2",
+				LeaseVersion: "8"}},
 		byHandAgent: {facts(agents(byHandAgent), attempted(byHandAgent, ""), confirm("words"), after),
 			v1alpha1.Proof{Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot2", LeaseVersion: "8"}},
 		confirmation: {facts(attempted(confirmation, ""), confirm("words"), after),
@@ -150,7 +151,7 @@ func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 			c.want.Attempt, c.want.Agent, c.want.ProvenAt = 1, name, metav1.NewTime(now())
 			c.want.MachineID, c.want.SystemUUID = "id", "uuid"
 			a := last(s)
-			if *s.Proof != c.want || a.Result != v1alpha1.ResultProven || !a.EndedAt.Time.Equal(now()) ||
+			if !reflect.DeepEqual(*s.Proof, c.want) || a.Result != v1alpha1.ResultProven || !a.EndedAt.Time.Equal(now()) ||
 				a.Message != "words" || !slices.Equal(a.TerminatingPods, []types.UID{"pod"}) {
 				t.Errorf("%+v of %+v", s.Proof, a)
 			}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -259,8 +260,8 @@ type FenceFacts struct {
 	SinceTerminating bool
 	// BootID is the boot ID of the Node that the fence has ended.
 	BootID string
-	// Driver is the CSI driver that a fence of volumes is about.
-	Driver string
+	// Volumes are those that a fence of volumes is about.
+	Volumes []v1alpha1.CoveredVolumes
 }
 
 // covers reports whether the fence may show that no process of the pod runs.
@@ -282,9 +283,9 @@ func (f FenceFacts) OfRun(node NodeFacts) bool {
 	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
 }
 
-// CoversVolume reports whether the fence keeps the node from the volumes of a CSI driver, which is not empty.
-func (f FenceFacts) CoversVolume(driver string) bool {
-	return f.InForce && f.Coverage == CoversVolumes && f.Driver == driver
+// CoversVolume reports whether the fence keeps the node from a volume.
+func (f FenceFacts) CoversVolume(v objects.Volume) bool {
+	return f.InForce && f.Coverage == CoversVolumes && objects.CoversVolume(f.Volumes, v)
 }
 
 // after reports whether a live read counts and was made after the pod was read, which showed its deletion.

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -23,8 +24,8 @@ type LockFacts struct {
 	// FenceSeen: the watch shows a fence of the node. Fence is what a live read of it found.
 	FenceSeen bool
 	Fence     FenceFacts
-	// Driver is the CSI driver of the PV, empty for none or where it is not known.
-	Driver string
+	// Volume is what a fence may cover.
+	Volume objects.Volume
 	// Shared: the access modes of the PV allow more than one node (ReadWriteMany, ReadOnlyMany).
 	Shared bool
 	// RemovingLocks: all locks are removed, because volume-guard is uninstalled.
@@ -67,7 +68,7 @@ func (a LockAction) String() string {
 // until the pod is no longer held, also when the node returns: the volume may be detached by then. That the pod is gone
 // is read live; a cache that lags shows it as gone before it has seen it.
 //
-// A volume whose driver refuses the node needs no lock: that is what the fence is for, and a lock would only keep a new
+// A volume that a fence keeps from the node needs no lock: that is what the fence is for, and a lock would only keep a new
 // pod from it. The fence is read live, too. Which run of the node it is about does not matter: it does not end while a
 // pod that is held is terminating there, but for one that is deleted at that moment, and the volume of that one is not
 // detached for some minutes yet.
@@ -79,7 +80,7 @@ func DecideLock(f LockFacts, now time.Time) LockAction {
 		return KeepLock
 	case f.mayBeCovered() && !f.Fence.Read.Fresh(now):
 		return ReadLockFence
-	case f.mayBeCovered() && f.Fence.CoversVolume(f.Driver):
+	case f.mayBeCovered() && f.Fence.CoversVolume(f.Volume):
 		return f.unneeded()
 	case f.Locked && f.held():
 		return KeepLock
@@ -103,7 +104,7 @@ func (f LockFacts) wanted() bool {
 
 // mayBeCovered reports whether a fence of the node may make the lock unneeded.
 func (f LockFacts) mayBeCovered() bool {
-	return f.held() && f.FenceSeen && f.Driver != "" && (f.Locked || f.wanted())
+	return f.held() && f.FenceSeen && f.Volume.Driver != "" && (f.Locked || f.wanted())
 }
 
 // unneeded returns what to do about a volume that needs no lock.

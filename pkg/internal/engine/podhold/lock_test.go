@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -20,13 +22,20 @@ func none(f *LockFacts)     { f.Locked = false }
 func released(f *LockFacts) { f.Pod.Held = false }
 func readLive(f *LockFacts) { f.PodRead = read(1) }
 
-func ofDriver(f *LockFacts)  { f.Driver = "disk" }
+func ofDriver(f *LockFacts) {
+	f.Volume = objects.Volume{Driver: "disk", Attributes: map[string]string{"clusterID": "one", "pool": "a"}}
+}
 func fenceSeen(f *LockFacts) { f.FenceSeen = true }
 
 func volumesFenced(r session.Read) func(*LockFacts) {
 	return func(f *LockFacts) {
-		f.Fence = FenceFacts{Read: r, InForce: true, Coverage: CoversVolumes, Driver: "disk"}
+		f.Fence = FenceFacts{Read: r, InForce: true, Coverage: CoversVolumes, Volumes: ofCluster("disk", "one")}
 	}
+}
+
+func ofCluster(driver string, cluster v1alpha1.AttributeValue) []v1alpha1.CoveredVolumes {
+	return []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesMatching,
+		VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": cluster}}}
 }
 
 func TestDecideLock(t *testing.T) {
@@ -72,7 +81,14 @@ func TestDecideLock(t *testing.T) {
 		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
 		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
 		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
-			func(f *LockFacts) { f.Fence.Driver = "other" }), CreateLock},
+			func(f *LockFacts) { f.Fence.Volumes = ofCluster("other", "one") }), CreateLock},
+		"the fence is of another storage system": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Volumes = ofCluster("disk", "two") }), CreateLock},
+		"it is locked, and the fence is of another storage system": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Volume.Attributes["clusterID"] = "two" }), KeepLock},
+		"the fence is of both": {locked(ofDriver, fenceSeen, volumesFenced(read(1)), func(f *LockFacts) {
+			f.Fence.Volumes = append(ofCluster("disk", "two"), ofCluster("disk", "one")...)
+		}), RemoveLock},
 		"the fence is not in force": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
 			func(f *LockFacts) { f.Fence.InForce = false }), KeepLock},
 		"the fence is not of volumes": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),

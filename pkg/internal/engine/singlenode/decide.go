@@ -194,7 +194,7 @@ func (f Facts) users(asked []ClaimFacts, now time.Time) Decision {
 			if !u.blocks(f.Pod, c.Claim) {
 				continue
 			}
-			d := u.evidence(c.Claim.Driver, f.Rules, f.UsersRead, now)
+			d := u.evidence(c.Claim.Volume, f.Rules, f.UsersRead, now)
 			d.Claim, d.User = c.Claim.Name, u.Pod.UID
 			switch d.Action {
 			case FreeLock: // it uses the claim no longer

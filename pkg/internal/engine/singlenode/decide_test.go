@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
@@ -45,9 +47,19 @@ func lockOf(p Pod) Lock { return Lock{UID: p.UID, Name: p.Name} }
 func own() Lock   { return lockOf(gatedPod()) }
 func other() Lock { return lockOf(runningPod()) }
 
+// volume is that of a claim, and ofCluster are those of a driver in one storage system.
+func volume() objects.Volume {
+	return objects.Volume{Driver: driver, Attributes: map[string]string{"clusterID": "one"}}
+}
+
+func ofCluster(driver string, cluster v1alpha1.AttributeValue) []v1alpha1.CoveredVolumes {
+	return []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesMatching,
+		VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": cluster}}}
+}
+
 // claim is a claim that something asks to lock, and that nobody has locked.
 func claim(name string) Claim {
-	return Claim{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "5", Driver: driver}
+	return Claim{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "5", Volume: volume()}
 }
 
 // lockedBy gives a claim the lock of a pod.
@@ -121,7 +133,8 @@ func endedFor(d time.Duration) func(*User) { return func(u *User) { u.EndedSince
 func fenced(of string, r session.Read) func(*User) {
 	return func(u *User) {
 		u.FenceSeen = true
-		u.Fence = podhold.FenceFacts{Read: r, InForce: true, Coverage: podhold.CoversVolumes, Driver: of, BootID: "boot-1"}
+		u.Fence = podhold.FenceFacts{Read: r, InForce: true, Coverage: podhold.CoversVolumes,
+			Volumes: ofCluster(of, "one"), BootID: "boot-1"}
 	}
 }
 

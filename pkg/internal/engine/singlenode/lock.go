@@ -45,7 +45,7 @@ func decideLock(f LockFacts, now time.Time) Decision {
 	case !slices.Contains(f.Holder.Pod.Claims, c.Name):
 		return f.readThen(step(FreeLock, ReasonLockDamaged), now)
 	}
-	d := f.Holder.evidence(f.Claim.Driver, f.Rules, f.HolderRead, now)
+	d := f.Holder.evidence(f.Claim.Volume, f.Rules, f.HolderRead, now)
 	switch {
 	case d.Action != Wait:
 		return f.readThen(d, now)

@@ -134,6 +134,9 @@ func TestDecideLock(t *testing.T) {
 			nodeIs("boot-2", read(7))), live), FreeLock, ReasonVolumeFenced, 0},
 		"of a holder that is not held": {lockFacts(holder(ofUser(deleted), ofUser(unheld), inForce, since), live), Wait,
 			ReasonHolderTerminating, recheckAfter},
+		"of another storage system": {lockFacts(holder(ofUser(deleted), inForce, func(u *User) {
+			u.Fence.Volumes = ofCluster(driver, "two")
+		}), live), Wait, ReasonHolderTerminating, recheckAfter},
 		"of another driver": {lockFacts(holder(ofUser(deleted), inForce, fenced("other", read(3))), live), Wait,
 			ReasonHolderTerminating, recheckAfter},
 		"released": {lockFacts(holder(ofUser(deleted), inForce, released), live), Wait,
@@ -160,7 +163,7 @@ func lockIs(l Lock) func(*LockFacts) { return lockClaim(func(c *Claim) { c.Lock 
 func unreported(p *Pod) { p.Reported, p.PhaseByKubelet = false, true }
 func byKubelet(p *Pod)  { p.PhaseByKubelet = true }
 func running(p *Pod)    { p.Running = true }
-func noDriver(c *Claim) { c.Driver = "" }
+func noDriver(c *Claim) { c.Volume.Driver = "" }
 func released(u *User)  { u.Fence.InForce = false }
 func unseen(u *User)    { u.FenceSeen = false }
 func noBoot(u *User)    { u.Fence.BootID = "" }

@@ -94,11 +94,11 @@ type Claim struct {
 	Owner types.UID
 	// Unasked: it is known that nothing asks for a lock. The zero value asks.
 	Unasked bool
-	// Driver is the CSI driver of its PV, empty for none or where it is not known.
-	Driver string
+	// Volume is that of its PV, as far as known.
+	Volume objects.Volume
 }
 
-// ClaimOf reads what is needed of a claim itself: not Unasked and Driver.
+// ClaimOf reads what is needed of a claim itself: not Unasked and Volume.
 func ClaimOf(o metav1.Object) Claim {
 	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 		Terminating: o.GetDeletionTimestamp() != nil, Kept: slices.Contains(o.GetFinalizers(), Finalizer)}
@@ -183,26 +183,26 @@ func (r Rules) unmountGrace() time.Duration {
 	return r.UnmountGrace
 }
 
-// evidence returns what to do to find out whether processes of a pod can still write to a volume of a driver. A
-// decision to FreeLock says that they cannot. read is the live read that has shown the pod.
+// evidence returns what to do to find out whether processes of a pod can still write to a volume. A decision to
+// FreeLock says that they cannot. read is the live read that has shown the pod.
 //
 // Of a pod that is terminating, the hold decides (package podhold): its object goes once there is evidence. A volume
 // that a fence keeps from its node can be used elsewhere before that; see fenced.
-func (u User) evidence(driver string, rules Rules, read session.Read, now time.Time) Decision {
+func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now time.Time) Decision {
 	switch p := u.Pod; {
 	case p.Completed():
 		if left := u.unmountIn(rules, now); left > 0 {
 			return Decision{Reason: u.uses(), After: left}
 		}
 		return step(FreeLock, ReasonHolderCompleted)
-	case p.Held && p.Terminating && p.Node != "" && u.FenceSeen && driver != "":
-		return u.fenced(driver, read, now)
+	case p.Held && p.Terminating && p.Node != "" && u.FenceSeen && v.Driver != "":
+		return u.fenced(v, read, now)
 	}
 	return wait(u.uses())
 }
 
-// fenced returns what to do to find out whether a fence keeps a pod that is held and terminating from a volume of a
-// driver for as long as its processes run.
+// fenced returns what to do to find out whether a fence keeps a pod that is held and terminating from a volume for
+// as long as its processes run.
 //
 // A fence of volumes ends after a reboot, which ends the processes, and a kubelet starts no pod that is terminating.
 // But it does start one that is not yet, and the fence is in force for some time after that. So the fence has to be
@@ -210,11 +210,11 @@ func (u User) evidence(driver string, rules Rules, read session.Read, now time.T
 // then listed no pod there that is held and terminating (leave in package fencing). A pod that was terminating by that
 // list keeps the fence in force until its object is gone. Of one that became so later, the Node has the other boot ID
 // by now.
-func (u User) fenced(driver string, read session.Read, now time.Time) Decision {
+func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decision {
 	switch {
 	case !u.Fence.Read.FreshAfter(read, now):
 		return step(ReadFence, ReasonHolderTerminating)
-	case !u.Fence.CoversVolume(driver):
+	case !u.Fence.CoversVolume(v):
 	case !u.Node.Read.FreshAfter(read, now):
 		return step(ReadNode, ReasonHolderTerminating)
 	case u.Fence.OfRun(u.Node):

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -124,12 +125,12 @@ func TestClaimOf(t *testing.T) {
 	}}
 	want := Claim{Namespace: "ns", Name: "data", UID: "uid", ResourceVersion: "7", Lock: own(), Locked: true, Kept: true,
 		Owner: "uid-1"}
-	if got := ClaimOf(o); got != want {
+	if got := ClaimOf(o); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	o.DeletionTimestamp, o.Finalizers, o.Annotations = &metav1.Time{Time: now()}, o.Finalizers[:1], nil
 	want.Terminating, want.Kept, want.Locked, want.Lock = true, false, false, Lock{}
-	if got := ClaimOf(o); got != want {
+	if got := ClaimOf(o); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	o.Annotations = map[string]string{LockAnnotation: ""}

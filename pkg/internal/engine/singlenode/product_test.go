@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
@@ -17,14 +19,22 @@ func fresh(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*t
 func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Order }
 
 // ended reports whether a pod that a live read has shown cannot write to a volume any more.
-func ended(u User, shown session.Read, of string) bool {
+func ended(u User, shown session.Read, of objects.Volume) bool {
 	p := u.Pod
 	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
 		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
-		u.Fence.Coverage == podhold.CoversVolumes && of != "" && u.Fence.Driver == of && after(u.Node.Read, shown)
+		u.Fence.Coverage == podhold.CoversVolumes && named(u.Fence, of) &&
+		after(u.Node.Read, shown)
 	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
 	return byItself || cutOff && sameRun
+}
+
+// named reports whether a fence is about a volume, and not only about others of its driver.
+func named(f podhold.FenceFacts, of objects.Volume) bool {
+	return of.Driver != "" && slices.ContainsFunc(f.Volumes, func(v v1alpha1.CoveredVolumes) bool {
+		return v.Driver == of.Driver && string(v.VolumeAttributes["clusterID"]) == of.Attributes["clusterID"]
+	})
 }
 
 // everyUser visits what can be known of the end of a pod that uses a claim: of each that there can be with a fence of
@@ -43,7 +53,7 @@ func everyUser(visit func(User)) {
 }
 
 // everyUsers are how many everyUser visits.
-const everyUsers = 256*3*2 + 5*(8*3*4)*(2*2*3*4)
+const everyUsers = 256*3*2 + 5*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
 func everyPod(visit func(User)) {
@@ -69,7 +79,8 @@ func everyFence(u User, visit func(User)) {
 		if bits&4 != 0 {
 			u.Fence.Coverage = podhold.CoversVolumes
 		}
-		for _, u.Fence.Driver = range []string{"", driver, "other"} {
+		for _, u.Fence.Volumes = range [][]v1alpha1.CoveredVolumes{nil, ofCluster(driver, "one"), ofCluster(driver, "two"),
+			ofCluster("other", "one")} {
 			for _, u.Fence.Read = range []session.Read{{}, old(6), read(4), read(6)} {
 				visit(u)
 			}
@@ -101,7 +112,7 @@ func mayFree(f LockFacts) bool {
 		return true
 	}
 	others := f.Holder.Pod.UID != c.Lock.UID || !slices.Contains(f.Holder.Pod.Claims, c.Name)
-	return fresh(f.HolderRead) && (others || ended(f.Holder, f.HolderRead, c.Driver))
+	return fresh(f.HolderRead) && (others || ended(f.Holder, f.HolderRead, c.Volume))
 }
 
 func judgeLock(t *testing.T, f LockFacts) {
@@ -165,7 +176,7 @@ func usedByOther(f Facts) bool {
 	return slices.ContainsFunc(f.Users, func(u User) bool {
 		return u.Pod.UID != f.Pod.UID && !u.Pod.Gated && slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool {
 			return !c.Claim.Unasked && slices.Contains(u.Pod.Claims, c.Claim.Name) &&
-				!ended(u, f.UsersRead, c.Claim.Driver)
+				!ended(u, f.UsersRead, c.Claim.Volume)
 		})
 	})
 }
@@ -296,7 +307,7 @@ func TestNoCombinationOfUsersLetsAPodRun(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	logs := ClaimFacts{Claim: lockedBy(claim("logs"), own()), Read: read(3)}
-	logs.Claim.Driver = "other"
+	logs.Claim.Volume.Driver = "other"
 	everyUser(func(u User) {
 		for _, alter := range []func(*Pod){func(*Pod) {}, otherClaim, func(p *Pod) { p.UID = "uid-1" }} {
 			for _, list := range []session.Read{{}, old(5), read(5)} {

@@ -58,7 +58,7 @@ type Reply struct {
 	Outcome session.Outcome
 	// Mode is what GetNamespace has found, ModeOff where there is no such namespace.
 	Mode Mode
-	// Claim is what GetClaim has found, with Unasked as the reads show and Driver as far as known, or what PatchClaim has
+	// Claim is what GetClaim has found, with Unasked as the reads show and Volume as far as known, or what PatchClaim has
 	// written, without both. The zero value: there is none.
 	Claim Claim
 	// Users are what GetPod, none or one, and ListUsers have found, without Fence and Node.
@@ -157,7 +157,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		c.Claim, c.Read = r.Claim, s.Live(sent)
 	case TakeLock:
 		c := s.claim()
-		r.Claim.Driver = c.Claim.Driver
+		r.Claim.Volume = c.Claim.Volume
 		c.Claim, c.Read = r.Claim, s.Live(sent)
 	case ListPods:
 		f.Users, f.UsersRead = r.Users, s.Live(sent)

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
@@ -75,7 +76,7 @@ func claimIs(c Claim) Reply { return Reply{Outcome: session.Succeeded, Claim: c}
 // wrote is the claim as it is after the lock was taken.
 func wrote(name string) Reply {
 	c := lockedBy(claim(name), own())
-	c.ResourceVersion, c.Driver = "6", ""
+	c.ResourceVersion, c.Volume = "6", objects.Volume{}
 	return claimIs(c)
 }
 
@@ -109,7 +110,7 @@ func TestAPodGetsTheLocksAndLosesItsGate(t *testing.T) {
 	if s.End != session.Written || s.Reason() != ReasonAcquired || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
-	if got := s.Facts.Claims[0].Claim; got.Driver != driver || got.ResourceVersion != "6" || !got.Locked {
+	if got := s.Facts.Claims[0].Claim; got.Volume.Driver != driver || got.ResourceVersion != "6" || !got.Locked {
 		t.Errorf("the claim is known as %+v", got)
 	}
 	if f.Claims[0].Claim.Locked {

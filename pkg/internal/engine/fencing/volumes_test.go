@@ -1,0 +1,112 @@
+package fencing
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Several agents of volumes, each of its own storage system, are tried until each has proven it.
+func TestDecideOnFurtherVolumes(t *testing.T) {
+	both := all(agents(power, storage, storage2), attempted(power, v1alpha1.ResultTimedOut), proved(storage))
+	in := func(alter ...func(*Facts)) Facts { return facts(append([]func(*Facts){both}, alter...)...) }
+	covered := func(f *Facts) { f.Fence.Status.Proof.Volumes = volumesOf(storage, storage2) }
+	failed := attempted(storage2, v1alpha1.ResultTimedOut)
+	checkDecisions(t, map[string]decision{
+		"the node is down":                    {in(down()), WriteStatus, ReasonFencing, 0},
+		"the node was not read":               {in(), ReadNode, ReasonFenced, 0},
+		"the node runs":                       {in(down(ready), renewedFor(0)), WriteStatus, ReasonFencing, 0},
+		"all are covered":                     {in(down(), covered), Wait, ReasonFenced, nodePoll},
+		"the node runs, and all are covered":  {in(down(ready), renewedFor(0), covered), Wait, ReasonNeedsReboot, nodePoll},
+		"the fence is deleted":                {in(down(), terminating), Wait, ReasonNeedsReboot, nodePoll},
+		"the node has booted":                 {in(down(rebooted)), Wait, ReasonFenced, nodePoll},
+		"the node is back":                    {in(down(rebooted), renewedFor(0)), ListRemaining, ReasonRebooted, 0},
+		"the node is gone":                    {in(nodeGone), ListRemaining, ReasonNodeDeleted, 0},
+		"for a policy":                        {in(down(), byPolicy), WriteStatus, ReasonFencing, 0},
+		"for a policy, and the node is Ready": {in(down(ready), byPolicy), Wait, ReasonFenced, nodePoll},
+		"somebody confirms":                   {in(down(), confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"it has failed":                       {in(down(), failed), Wait, ReasonFenced, nodePoll},
+		"it has failed long ago": {
+			in(down(), attempted(storage2, v1alpha1.ResultTimedOut, endedAgo(retryChainFirst))), WriteStatus, ReasonFencing, 0},
+		"it fails for a moment longer": {in(down(), attempted(storage2, v1alpha1.ResultTimedOut,
+			endedAgo(retryChainFirst-time.Second))), Wait, ReasonFenced, time.Second},
+		"its attempts are gone": {
+			in(down(), func(f *Facts) { f.Fence.Status.Attempts = nil }), WriteStatus, ReasonFencing, 0},
+	})
+}
+
+func TestDecideOnAnAgentOfFurtherVolumes(t *testing.T) {
+	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
+	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
+	seen := func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }
+	checkDecisions(t, map[string]decision{
+		"the node was not read":          {facts(open), ReadNode, ReasonFencing, 0},
+		"it was not asked":               {facts(open, down()), ReadRun, ReasonFencing, 0},
+		"it was not started":             {facts(open, down(), ran(RunAbsent)), StartRun, ReasonFencing, 0},
+		"it works":                       {facts(open, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it has succeeded":               {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
+		"its time is over":               {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
+		"somebody confirms":              {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
+		"the fence is ended":             {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},
+		"the fence is deleted":           {facts(open, down(), ran(Running), terminating), WriteStatus, ReasonAgentCanceled, 0},
+		"the node has booted":            {facts(open, down(rebooted), ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node has booted, succeeded": {facts(open, down(rebooted), ran(RunSucceeded), seen), WriteStatus, ReasonAgentCanceled, 0},
+		"the node is gone":               {facts(open, nodeGone, ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+	})
+}
+
+// Another NetworkFence of the same storage system would end with it, and its proof would not be so any more.
+func TestAnAgentOfVolumesIsNotStoppedBeforeTheEndOfItsFence(t *testing.T) {
+	long := attempted(storage, "", startedAgo(time.Hour))
+	checkDecisions(t, map[string]decision{
+		"its time is over":   {facts(agents(storage), long, ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
+		"the fence is ended": {facts(agents(storage), long, terminating, ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+	})
+	if f := facts(agents(storage), attempted(storage, v1alpha1.ResultTimedOut)); f.Fence.toUndo() == nil {
+		t.Error("nothing is undone at the end")
+	}
+}
+
+// A proof in force stays so while further agents work, fail, and prove.
+func TestAProofGrowsByFurtherVolumes(t *testing.T) {
+	in := all(agents(storage, storage2), proved(storage))
+	proof := *facts(in).Fence.Status.Proof
+	judge := func(s *v1alpha1.NodeFenceStatus, volumes []v1alpha1.CoveredVolumes) {
+		t.Helper()
+		want := proof
+		want.Volumes = volumes
+		if !reflect.DeepEqual(*s.Proof, want) || !is(s, v1alpha1.ConditionFenced) || s.Phase != v1alpha1.PhaseFenced {
+			t.Errorf("%+v, %+v", s.Proof, s)
+		}
+	}
+	s := written(t, facts(in, down()))
+	judge(s, volumesOf(storage))
+	if a := last(s); a.Agent != storage2 || a.Number != 2 || a.EndedAt != nil {
+		t.Errorf("%+v", a)
+	}
+	open := all(in, attempted(storage2, ""))
+	judge(written(t, facts(open, down(), ran(RunFailed))), volumesOf(storage))
+	s = written(t, facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }))
+	judge(s, volumesOf(storage, storage2))
+	if a := last(s); a.Result != v1alpha1.ResultProven {
+		t.Errorf("%+v", a)
+	}
+}
+
+// What the spec names comes before what the agent has found, and where all are meant there is nothing to name.
+func TestWhichVolumesAreCovered(t *testing.T) {
+	f := facts(agents(storage, storage2), attempted(storage, ""), ran(RunSucceeded))
+	for name, want := range map[string]map[string]v1alpha1.AttributeValue{storage: cluster("one"), storage2: cluster("two")} {
+		if got := f.covered(f.Fence.agent(name)); !reflect.DeepEqual(got.VolumeAttributes, want) || got.Agent != name ||
+			got.Driver != "driver" || got.Volumes != v1alpha1.VolumesMatching {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	agent := f.Fence.agent(storage)
+	agent.NetworkFence.Volumes = v1alpha1.VolumesAll
+	if got := f.covered(agent); got.Volumes != v1alpha1.VolumesAll || got.VolumeAttributes != nil {
+		t.Errorf("%+v", got)
+	}
+}
