@@ -33,6 +33,10 @@ func TestWhatAChangeOfWhatIsThereWakes(t *testing.T) {
 		"the fence is the same": {func(w *world) {
 			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a"})
 		}, nil},
+		"the fence is of more volumes": {func(w *world) {
+			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a", InForce: true, Covers: 1},
+				nodefence.Fence{Node: "a", InForce: true, Covers: 2})
+		}, both},
 		"the fence is gone": {func(w *world) { delete(w.fences, "a") }, both},
 		"the node is created again": {func(w *world) {
 			delete(w.nodes, "a")

@@ -72,7 +72,8 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 		claimChanges{o})
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, recordClass, classChanges{o})
-	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil), volumeChanges{o})
+	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
+		volumeChanges{o})
 	nodes := kube.NewCache(core, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}

@@ -105,7 +105,7 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 		p.effect("The NodeFence of before, which has ended, is deleted.")
 	}
 	for i := range r.Agents {
-		p.agentEffect(f, i, &r.Agents[i])
+		p.agentEffect(f, r.Agents[:i], &r.Agents[i])
 	}
 	if controlPlane(f.Node.Value) {
 		p.cost("The node is one of the control plane: without it, etcd may lose its quorum, and the API server with it.")
@@ -116,9 +116,12 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 }
 
 // agentEffect adds what an agent does, and what follows from its proof.
-func (p *Plan) agentEffect(f Facts, i int, agent *v1alpha1.Agent) {
+func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Agent) {
 	when := "first"
-	if i > 0 {
+	switch n := len(before); {
+	case n > 0 && before[n-1].Covers == v1alpha1.CoversVolumes:
+		when = "as well"
+	case n > 0:
 		when = "if none before it has a proof"
 	}
 	text := fmt.Sprintf("Agent %s is tried %s (%s, for %s at most). ", agent.Name, when, how(agent), timeout(agent))
@@ -133,7 +136,7 @@ func (p *Plan) agentEffect(f Facts, i int, agent *v1alpha1.Agent) {
 		if agent.NetworkFence != nil {
 			driver = " of driver " + agent.NetworkFence.Driver
 		}
-		text += "Its proof releases no pod: volumes" + driver + " can be attached to other nodes."
+		text += "Its proof releases no pod: its volumes" + driver + " can be attached to other nodes."
 	}
 	p.effect("%s", text)
 }

@@ -54,9 +54,11 @@ func TestCheckFence(t *testing.T) {
 			[]string{"- Agent ipmi is tried first (Job of PodTemplate ops/power-off, for 5m0s at most). Its proof releases",
 				"- Agent sbr is tried if none before it has a proof",
 				"pods that are terminating before it begins, of which there is 1 now.",
-				"- Agent net is tried if", "for 5m0s at most). Its proof releases no pod: volumes of driver disk.csi can",
+				"- Agent net is tried if", "for 5m0s at most). Its proof releases no pod: its volumes of driver disk.csi can",
 				"* The agents end all processes on the node, also those of 2 pods that nobody has deleted.",
 				"* Nothing checks what an agent says", "!Ready", "!Lease"}},
+		"volumes of two storage systems": {nothing,
+			FenceRequest{Agents: []v1alpha1.Agent{volumesAgent(), volumesAgent()}}, nil, []string{"- Agent net is tried first (", "- Agent net is tried as well ("}},
 		"a person fences it": {nothing, FenceRequest{Agents: ManualAgents()}, nil, []string{
 			"Agent manual is tried first (a person's confirmation, for 24h0m0s at most)", "!The agents end",
 			"!Nothing checks"}},

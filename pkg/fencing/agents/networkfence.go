@@ -172,8 +172,8 @@ var (
 	// errNewer: it may not be the one that csi-addons has used.
 	errNewer = errors.New("it was created after its NetworkFence")
 	// errNoParameters and errParameters: it is not known which volumes are fenced.
-	errNoParameters = errors.New("it has no parameters that tell storage systems apart: set networkFence.volumeAttributes " +
-		"of the agent, or networkFence.volumes to All if the driver has no other volumes")
+	errNoParameters = errors.New("it has no parameters that tell storage systems apart: set " +
+		"networkFence.volumeAttributes of the agent, or networkFence.volumes to All if the driver has no other volumes")
 	errParameters = fmt.Errorf("it has more than %d parameters, or they are longer than %d and %d characters: set "+
 		"networkFence.volumeAttributes of the agent", v1alpha1.MaxVolumeAttributes, v1alpha1.MaxAttributeKey,
 		v1alpha1.MaxAttributeValue)

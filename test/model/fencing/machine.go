@@ -82,8 +82,8 @@ func agentNumber(name string) uint8 {
 	return name[len(name)-1] - '0'
 }
 
-// driver is the CSI driver of the volumes, and system the attribute that has their storage system: each agent of volumes
-// is of one.
+// driver is the CSI driver of the volumes, and system the attribute that has their storage system: each agent of
+// volumes is of one.
 const driver, system = "driver", "system"
 
 // bit is that of an agent in a set.

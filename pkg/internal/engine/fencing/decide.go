@@ -187,7 +187,7 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	over := f.over(left)
 	state := f.Run.State
 	switch {
-	case state == RunSucceeded && !f.Fence.ended() && !f.Fence.confirmed() && !f.overtaken(): // although its time is over
+	case state == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken(): // although its time is over
 		return f.prove(attempt, agent, f.Run.Message, now)
 	case state == RunFailed:
 		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
@@ -236,7 +236,10 @@ func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision
 
 // hurried reports whether an agent that does not end, or cannot be asked, is not waited for: a person says that the
 // node is fenced, or that nothing is to be undone.
-func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.Fence.confirmed() }
+func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
+
+// settled reports whether a person's word takes the place of an agent at work. Beside a proof of volumes it does not.
+func (f Facts) settled() bool { return f.Fence.Status.Proof == nil && f.Fence.confirmed() }
 
 // reason is the reason to wait for an agent without a result.
 func (s RunState) reason() Reason {
@@ -249,7 +252,7 @@ func (s RunState) reason() Reason {
 // over returns why an agent is to be stopped, empty for nothing.
 func (f Facts) over(left time.Duration) v1alpha1.Result {
 	switch {
-	case f.Fence.ended(), f.Fence.confirmed(), f.overtaken(), f.Fence.GivenUp:
+	case f.Fence.ended(), f.settled(), f.overtaken(), f.Fence.GivenUp:
 		return v1alpha1.ResultCanceled
 	case left <= 0:
 		return v1alpha1.ResultTimedOut

@@ -39,8 +39,8 @@ func TestEvidence(t *testing.T) {
 			facts(proved(power), func(f *Facts) { f.Fence.Status.Attempts = nil }), "pod",
 			Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
 		"of volumes": {facts(volumes), "pod2", ofVolumes},
-		"of volumes, and an agent works beside it": {facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2",
-			ofVolumes},
+		"of volumes, and an agent works beside it": {
+			facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2", ofVolumes},
 		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
 		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", Shown{}},
 	} {

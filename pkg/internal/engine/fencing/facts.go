@@ -235,9 +235,9 @@ func (f Fence) OwnWord() bool {
 	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
 }
 
-// confirmed reports whether a person's word is a proof that the node has not contradicted, where there is none yet.
+// confirmed reports whether a person's word is a proof that the node has not contradicted.
 func (f Fence) confirmed() bool {
-	return f.Status.Proof == nil && f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+	return f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return f.manual(a) && a.Result == v1alpha1.ResultContradicted && a.Message == f.Spec.Confirmation
 	})
 }

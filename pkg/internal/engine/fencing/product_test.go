@@ -276,7 +276,8 @@ func mayProve(f Facts) string {
 		return "what the node is like was read before the proof"
 	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
 		return "the node was rebooted meanwhile"
-	case (a.Agent == medik8s || a.Agent == storage || a.Agent == storage2) && f.Node.Found && f.Node.BootID != "boot" && !sameMachine(f):
+	case slices.Contains([]string{medik8s, storage, storage2}, a.Agent) && f.Node.Found && f.Node.BootID != "boot" &&
+		!sameMachine(f):
 		return "another machine has the name of the node"
 	}
 	return ""

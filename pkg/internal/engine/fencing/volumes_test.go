@@ -42,18 +42,21 @@ func TestDecideOnAnAgentOfFurtherVolumes(t *testing.T) {
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
 	seen := func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }
 	checkDecisions(t, map[string]decision{
-		"the node was not read":          {facts(open), ReadNode, ReasonFencing, 0},
-		"it was not asked":               {facts(open, down()), ReadRun, ReasonFencing, 0},
-		"it was not started":             {facts(open, down(), ran(RunAbsent)), StartRun, ReasonFencing, 0},
-		"it works":                       {facts(open, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
-		"it has succeeded":               {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
-		"its time is over":               {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
-		"somebody confirms":              {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
-		"the fence is ended":             {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},
-		"the fence is deleted":           {facts(open, down(), ran(Running), terminating), WriteStatus, ReasonAgentCanceled, 0},
-		"the node has booted":            {facts(open, down(rebooted), ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
-		"the node has booted, succeeded": {facts(open, down(rebooted), ran(RunSucceeded), seen), WriteStatus, ReasonAgentCanceled, 0},
-		"the node is gone":               {facts(open, nodeGone, ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
+		"it was not asked":      {facts(open, down()), ReadRun, ReasonFencing, 0},
+		"it was not started":    {facts(open, down(), ran(RunAbsent)), StartRun, ReasonFencing, 0},
+		"it works":              {facts(open, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it has succeeded":      {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
+		"its time is over":      {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
+		"somebody confirms":     {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
+		"the fence is ended": {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus,
+			ReasonAgentCanceled, 0},
+		"the fence is deleted": {facts(open, down(), ran(Running), terminating), WriteStatus,
+			ReasonAgentCanceled, 0},
+		"the node has booted": {facts(open, down(rebooted), ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node has booted, succeeded": {facts(open, down(rebooted), ran(RunSucceeded), seen), WriteStatus,
+			ReasonAgentCanceled, 0},
+		"the node is gone": {facts(open, nodeGone, ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
 	})
 }
 
@@ -98,7 +101,8 @@ func TestAProofGrowsByFurtherVolumes(t *testing.T) {
 // What the spec names comes before what the agent has found, and where all are meant there is nothing to name.
 func TestWhichVolumesAreCovered(t *testing.T) {
 	f := facts(agents(storage, storage2), attempted(storage, ""), ran(RunSucceeded))
-	for name, want := range map[string]map[string]v1alpha1.AttributeValue{storage: cluster("one"), storage2: cluster("two")} {
+	for name, id := range map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"} {
+		want := cluster(id)
 		if got := f.covered(f.Fence.agent(name)); !reflect.DeepEqual(got.VolumeAttributes, want) || got.Agent != name ||
 			got.Driver != "driver" || got.Volumes != v1alpha1.VolumesMatching {
 			t.Errorf("%s: %+v", name, got)

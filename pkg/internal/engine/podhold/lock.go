@@ -68,10 +68,9 @@ func (a LockAction) String() string {
 // until the pod is no longer held, also when the node returns: the volume may be detached by then. That the pod is gone
 // is read live; a cache that lags shows it as gone before it has seen it.
 //
-// A volume that a fence keeps from the node needs no lock: that is what the fence is for, and a lock would only keep a new
-// pod from it. The fence is read live, too. Which run of the node it is about does not matter: it does not end while a
-// pod that is held is terminating there, but for one that is deleted at that moment, and the volume of that one is not
-// detached for some minutes yet.
+// A volume that a fence keeps from the node needs no lock: a lock would only keep a new pod from it. The fence is read
+// live, too. Which run of the node it is about does not matter: it does not end while a pod that is held is terminating
+// there, but for one that is deleted at that moment, and the volume of that one is not detached for some minutes yet.
 func DecideLock(f LockFacts, now time.Time) LockAction {
 	switch {
 	case f.Locked && f.RemovingLocks:
