@@ -178,9 +178,6 @@ func attempting(f Facts, now time.Time) Decision {
 }
 
 // running handles an attempt whose agent was asked for its result.
-//
-// An agent of volumes that is at work is not stopped, and undoes what it did when the fence ends: another one may have
-// fenced, or be about to fence, the same addresses in the same storage system, and would prove nothing any more.
 func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	run := f.Run.Of
 	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
@@ -199,10 +196,8 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 		return f.end(attempt, over, f.words(attempt), now)
 	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // one at work is stopped, however late that is
 		return f.end(attempt, over, f.words(attempt), now)
-	case state == Running && agent.Covers == v1alpha1.CoversVolumes:
-		return f.end(attempt, over, f.words(attempt), now)
 	case state == Running:
-		return runStep(StopRun, reasonOf(over), run)
+		return f.stop(attempt, agent, over, now)
 	}
 	return wait(state.reason(), agentPoll)
 }
@@ -219,6 +214,16 @@ func (f Facts) working(attempt *v1alpha1.Attempt, after time.Duration) Decision 
 		})
 	}
 	return wait(ReasonAgentDeletesPods, after)
+}
+
+// stop stops an agent at work. One of volumes is not stopped, and undoes what it did when the fence ends: another one
+// may have fenced, or be about to fence, the same addresses in the same storage system, and would prove nothing any
+// more.
+func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alpha1.Result, now time.Time) Decision {
+	if agent.Covers == v1alpha1.CoversVolumes {
+		return f.end(attempt, over, f.words(attempt), now)
+	}
+	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
 // start starts an agent. What a policy has asked for needs a node that is not Ready: it may have come back since the
