@@ -100,7 +100,8 @@ func (b *bench) ask(agent v1alpha1.Agent, alter ...func(*fencing.Ask)) fencing.A
 	return a
 }
 
-func undo(a *fencing.Ask)       { a.Run.Undo = true }
+func undo(a *fencing.Ask)       { a.Run.Undo, a.Run.Try = true, 1 }
+func again(a *fencing.Ask)      { a.Run.Undo, a.Run.Try = true, 2 }
 func second(a *fencing.Ask)     { a.Run.Attempt = 2 }
 func otherFence(a *fencing.Ask) { a.UID = "other" }
 func otherAgent(a *fencing.Ask) { a.Agent.Name = "other" }
@@ -268,6 +269,7 @@ func TestNamesOfObjects(t *testing.T) {
 	for what, name := range map[string]string{
 		"job":              jobs{}.name(b.ask(agent)),
 		"undo":             jobs{}.name(b.ask(agent, undo)),
+		"second try":       jobs{}.name(b.ask(agent, again)),
 		"second attempt":   jobs{}.name(b.ask(agent, second)),
 		"other fence":      jobs{}.name(b.ask(agent, otherFence)),
 		"network fence":    networkFences{}.name(b.ask(agent)),
@@ -281,6 +283,10 @@ func TestNamesOfObjects(t *testing.T) {
 			t.Errorf("%s and %s are called %s", what, other, name)
 		}
 		seen[name] = what
+	}
+	before := func(a *fencing.Ask) { a.Run.Undo = true } // of a NodeFence that has no number of the try
+	if a, c := (jobs{}).name(b.ask(agent, before)), (jobs{}).name(b.ask(agent, undo)); a != c {
+		t.Errorf("the first try to undo is called %s, and %s by earlier versions", c, a)
 	}
 	if a, c := (networkFences{}).name(b.ask(agent, second, undo)), (networkFences{}).name(b.ask(agent)); a != c {
 		t.Errorf("the attempts of an agent use %s and %s", a, c)

@@ -107,6 +107,7 @@ func newRealBench(t *testing.T) *bench {
 func TestAgentsOnARealAPIServer(t *testing.T) {
 	scenes := map[string]func(*bench){
 		"a Job is started once and stopped":    testJobIsStartedOnceAndStopped,
+		"another try to undo":                  testAnotherTryToUndoDoesNotWaitForTheOneBefore,
 		"what a Job says":                      testWhatTheJobSays,
 		"a foreign Job":                        testForeignJobIsLeftAlone,
 		"a remediation is started once":        testRemediationIsStartedOnce,

@@ -44,7 +44,13 @@ func (j jobs) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, erro
 	return facts(fencing.Running, about+" runs.")
 }
 
-func (jobs) name(ask fencing.Ask) string { return hashed(action(ask), ask, ask.Run.Attempt) }
+// name is that of the Job of a run. The first try to undo has the name of versions that had one for all tries.
+func (jobs) name(ask fencing.Ask) string {
+	if ask.Run.Try > 1 {
+		return hashed(action(ask), ask, fmt.Sprintf("%d/%d", ask.Run.Attempt, ask.Run.Try))
+	}
+	return hashed(action(ask), ask, ask.Run.Attempt)
+}
 
 // get reads the Job of a run, nil for none or with an error.
 func (j jobs) get(ctx context.Context, ask fencing.Ask) (*batchv1.Job, error) {
@@ -59,9 +65,16 @@ func (j jobs) get(ctx context.Context, ask fencing.Ask) (*batchv1.Job, error) {
 	return o, nil
 }
 
-// start creates the Job. Its pods run on any node but the one that is fenced.
+// start creates the Job. Its pods run on any node but the one that is fenced. The Job of the try before is deleted, and
+// not waited for: a pod of it may be on a node that is lost.
 func (j jobs) start(ctx context.Context, ask fencing.Ask) error {
 	of := ask.Agent.Job
+	if before := ask; ask.Run.Try > 1 {
+		before.Run.Try--
+		if err := j.stop(ctx, before); err != nil {
+			return err
+		}
+	}
 	template, err := j.clients.CoreV1().PodTemplates(of.Namespace).Get(ctx, of.PodTemplateName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read PodTemplate %s/%s: %w", of.Namespace, of.PodTemplateName, err)

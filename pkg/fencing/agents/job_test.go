@@ -91,6 +91,27 @@ func testJobIsStartedOnceAndStopped(b *bench) {
 	}
 }
 
+func TestAnotherTryToUndoDoesNotWaitForTheOneBefore(t *testing.T) {
+	testAnotherTryToUndoDoesNotWaitForTheOneBefore(newBench(t))
+}
+
+func testAnotherTryToUndoDoesNotWaitForTheOneBefore(b *bench) {
+	b.must(b.Start(b.Context(), b.ask(b.job("power"), undo)))
+	first := b.theJobs()[0]
+	first.Finalizers = []string{"example.com/pods-on-a-lost-node"}
+	_, err := b.clients.BatchV1().Jobs(b.namespace).Update(b.Context(), &first, metav1.UpdateOptions{})
+	b.must(err)
+	b.state(b.ask(b.job("power"), again), fencing.RunAbsent, "")
+	b.must(b.Start(b.Context(), b.ask(b.job("power"), again)))
+	b.must(b.Start(b.Context(), b.ask(b.job("power"), again)))
+	b.state(b.ask(b.job("power"), again), fencing.Running, "runs.")
+	for _, o := range b.theJobs() {
+		if o.Name == first.Name && o.DeletionTimestamp == nil {
+			b.Error("the Job of the try before is not deleted")
+		}
+	}
+}
+
 func TestWhatTheJobSays(t *testing.T) { testWhatTheJobSays(newBench(t)) }
 
 func testWhatTheJobSays(b *bench) {

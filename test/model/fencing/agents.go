@@ -1,10 +1,6 @@
 package fencing
 
-import (
-	"slices"
-
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
-)
+import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 
 // slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
 // name of the node, an agent of volumes one for all attempts, and each other agent one for each attempt.
@@ -38,7 +34,10 @@ func (c *scene) object(of engine.Run) *run {
 // readRun is how far a run is, as the packages of agents read it.
 func (c *scene) readRun(of engine.Run) (runState, age) {
 	o, kind := c.object(of), c.kindOf(agentNumber(of.Agent))
-	if kind != Remediation || !of.Undo {
+	switch {
+	case kind != Remediation && of.Undo && o.try != uint8(of.Try):
+		return noRun, young
+	case kind != Remediation || !of.Undo:
 		return o.state, o.since
 	}
 	switch o.state {
@@ -51,14 +50,15 @@ func (c *scene) readRun(of engine.Run) (runState, age) {
 	}
 }
 
-// startRun creates the object of a run. It succeeds where there is one.
+// startRun creates the object of a run. It succeeds where there is one. That of the try before is forgotten, as one that
+// does nothing more.
 func (c *scene) startRun(of engine.Run) {
 	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
 		c.stopRun(of)
 		return
 	}
-	if o := c.object(of); o.state == noRun {
-		*o = run{state: running}
+	if o := c.object(of); o.state == noRun || o.try != uint8(of.Try) {
+		*o = run{state: running, try: uint8(of.Try)}
 	}
 	if slot, kind := c.slotOf(of); of.Undo && kind == Volumes { // it is another wish in the same object
 		c.runs[slot] = run{}
@@ -185,9 +185,14 @@ func (k *worker) times(s *state) {
 	f := s.fence
 	k.Can(f.returned == isTrue && f.sinceReturned == young && k.settled(s), move{keptLongEnough, 0, 0},
 		func(c *scene) { c.passes(func(f *fence) { f.sinceReturned = old }) })
-	hung := slices.ContainsFunc(append(s.undos[:], s.runs[maxAttempts]), func(r run) bool { return r.hung })
-	k.Can(f.fenced == isFalse && f.sinceEnd == young && hung, move{undoTimeEnds, 0, 0},
-		func(c *scene) { c.passes(func(f *fence) { f.sinceEnd = old }) })
+	for i, a := range f.attempts[:f.count] {
+		o := s.undos[i]
+		if a.agent != byWord && k.kindOf(a.agent) == Remediation {
+			o = s.runs[maxAttempts]
+		}
+		k.Can(a.tries > 0 && !a.undone && a.sinceTry == young && o.hung, move{undoTimeEnds, 0, i},
+			func(c *scene) { c.passes(func(f *fence) { f.attempts[i].sinceTry = old }) })
+	}
 	if f.count == 0 {
 		return
 	}

@@ -31,7 +31,7 @@
 // released.
 //
 // An agent that was stopped ends within its time limit and a minute more, or does nothing more. Else it could act
-// after another agent has undone the fence.
+// after another agent has undone the fence. So does one that undoes it and hangs, once it is tried again.
 //
 // volume-guard reads a fence every 10 s: it sees that a node is back before a node that is cut off once more is not
 // Ready (40 s or more), and that a Lease is not renewed before a machine has started. While volume-guard is away, a

@@ -89,7 +89,7 @@ func keep(to *session, s *engine.Session, m *machine) {
 		to.terminating, to.remains, to.attached = 0, 0, 0
 	}
 	if to.runRead == 0 {
-		to.runOf, to.runUndoes, to.runState, to.runSince = 0, false, noRun, young
+		to.runOf, to.runTry, to.runUndoes, to.runState, to.runSince = 0, 0, false, noRun, young
 	}
 }
 
@@ -147,7 +147,7 @@ func (c *scene) carryOut(i int, ask engine.Ask) engine.Reply {
 		s.lease = c.node.lease
 		reply.Lease = engine.LeaseFacts{Version: version("l", s.lease)}
 	case engine.ReadRun:
-		s.runOf, s.runUndoes = uint8(ask.Run.Attempt), ask.Run.Undo
+		s.runOf, s.runTry, s.runUndoes = uint8(ask.Run.Attempt), uint8(ask.Run.Try), ask.Run.Undo
 		s.runState, s.runSince = c.readRun(ask.Run)
 		reply.Run = c.machine.runFacts(s)
 	case engine.ListRemaining:

@@ -185,7 +185,7 @@ func (m *machine) newFence(f fence) engine.Fence {
 		name string
 		is   condition
 		age
-	}{{v1alpha1.ConditionFenced, f.fenced, f.sinceEnd}, {v1alpha1.ConditionReleased, f.released, young},
+	}{{v1alpha1.ConditionFenced, f.fenced, young}, {v1alpha1.ConditionReleased, f.released, young},
 		{v1alpha1.ConditionReturned, f.returned, f.sinceReturned}} {
 		status := metav1.ConditionFalse
 		if c.is == isTrue {
@@ -232,6 +232,10 @@ func (m *machine) attempt(i int, a attempt) v1alpha1.Attempt {
 		at := metav1.NewTime(m.back(a.since, time.Hour))
 		out.EndedAt = &at
 	}
+	if a.tries > 0 {
+		at := metav1.NewTime(m.back(a.sinceTry, timeout))
+		out.UndoTry, out.UndoTriedAt = int32(a.tries), &at
+	}
 	if a.undone {
 		out.UndoneAt = &metav1.Time{Time: m.now}
 	}
@@ -244,14 +248,11 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	f.fenced, f.released, f.returned = conditionOf(s, v1alpha1.ConditionFenced),
 		conditionOf(s, v1alpha1.ConditionReleased), conditionOf(s, v1alpha1.ConditionReturned)
 	f.vacant = engine.Fence{Status: *s}.Vacant()
-	if f.fenced != was.fenced {
-		f.sinceEnd = young
-	}
 	f.attempts, f.count = [maxAttempts]attempt{}, uint8(len(s.Attempts))
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		now := attempt{agent: agentNumber(a.Agent), result: uint8(slices.Index(results, a.Result)), boot: number(a.BootID),
-			undone: a.UndoneAt != nil, second: a.MachineID == machineID(true)}
+			undone: a.UndoneAt != nil, tries: uint8(a.UndoTry), second: a.MachineID == machineID(true)}
 		if a.Message != "" && a.Message[0] == 'w' {
 			now.word = number(a.Message)
 		}
@@ -260,6 +261,9 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 		}
 		if now.result == was.attempts[i].result {
 			now.since = was.attempts[i].since // the time of its beginning, or of its end, is as it was
+		}
+		if now.tries == was.attempts[i].tries {
+			now.sinceTry = was.attempts[i].sinceTry
 		}
 		f.attempts[i] = now
 	}
@@ -292,6 +296,9 @@ func (f fence) tidy() fence {
 	for i := range f.attempts {
 		if i+1 < int(f.count) {
 			f.attempts[i].since = young
+		}
+		if f.attempts[i].undone {
+			f.attempts[i].sinceTry = young
 		}
 	}
 	return f
@@ -365,7 +372,8 @@ func (m *machine) facts(s *session) engine.Facts {
 
 // of returns the run that was read.
 func (s *session) of() engine.Run {
-	return engine.Run{Attempt: int32(s.runOf), Agent: agentName(s.fence.attempts[s.runOf-1].agent), Undo: s.runUndoes}
+	return engine.Run{Attempt: int32(s.runOf), Agent: agentName(s.fence.attempts[s.runOf-1].agent), Undo: s.runUndoes,
+		Try: int32(s.runTry)}
 }
 
 func (m *machine) nodeFacts(s *session) engine.NodeFacts {

@@ -176,8 +176,14 @@ func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
 }
 
-func TestAnUndoingThatDoesNotEndNamesAWayOut(t *testing.T) {
+func TestAnUndoingThatDoesNotEndIsTriedAgain(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
+	s.then(agentActs, agentSucceeds).guardPolls().is("it has ended", s.Now.fence.returned == isTrue)
+}
+
+func TestAnUndoingThatDoesNotEndNamesAWayOut(t *testing.T) {
+	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
+	s.then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
 }

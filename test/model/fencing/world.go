@@ -49,8 +49,8 @@ type fence struct {
 	fenced, released, returned condition
 	// vacant: it does not count against the limits of policies.
 	vacant bool
-	// sinceEnd is since when the condition Fenced is as it is, and sinceReturned Returned.
-	sinceEnd, sinceReturned     age
+	// sinceReturned is since when the condition Returned is as it is.
+	sinceReturned               age
 	count                       uint8
 	attempts                    [maxAttempts]attempt
 	proven                      bool
@@ -70,6 +70,9 @@ type attempt struct {
 	// boot is the boot ID, and pods are those that were terminating, a bit each.
 	boot, pods uint8
 	undone     bool
+	// tries counts the tries to undo it, and sinceTry is since when the last one has been at work.
+	tries    uint8
+	sinceTry age
 	// second: it began with the second machine.
 	second bool
 	// since is since when it has been at work, or has ended.
@@ -97,6 +100,8 @@ type run struct {
 	acted, hung bool
 	// since is since when it has failed.
 	since age
+	// try is the number of the try to undo.
+	try uint8
 }
 
 // node is a machine, its kubelet, and its Node.
@@ -169,6 +174,7 @@ type session struct {
 	lease                                                      uint8
 	// The run that was read.
 	runOf     uint8
+	runTry    uint8
 	runUndoes bool
 	runState  runState
 	runSince  age

@@ -205,6 +205,13 @@ type Attempt struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	TerminatingPods []types.UID `json:"terminatingPods,omitempty"`
+	// undoTry counts the tries to undo what the agent did, from 1. One that fails, or has no result in the agent's timeout,
+	// is followed by another.
+	// +optional
+	UndoTry int32 `json:"undoTry,omitempty"`
+	// undoTriedAt is when that try was written down, before it was started.
+	// +optional
+	UndoTriedAt *metav1.Time `json:"undoTriedAt,omitempty"`
 	// undoneAt is when the agent has undone what it did.
 	// +optional
 	UndoneAt *metav1.Time `json:"undoneAt,omitempty"`

@@ -59,6 +59,10 @@ func (in *Attempt) DeepCopyInto(out *Attempt) {
 		*out = make([]types.UID, len(*in))
 		copy(*out, *in)
 	}
+	if in.UndoTriedAt != nil {
+		in, out := &in.UndoTriedAt, &out.UndoTriedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.UndoneAt != nil {
 		in, out := &in.UndoneAt, &out.UndoneAt
 		*out = (*in).DeepCopy()

@@ -27,8 +27,9 @@ type Run struct {
 	Attempt int32
 	// Agent is the name of the agent.
 	Agent string
-	// Undo: the agent undoes the fence.
+	// Undo: the agent undoes the fence, in the try of this number.
 	Undo bool
+	Try  int32
 }
 
 func wait(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }

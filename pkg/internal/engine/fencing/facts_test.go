@@ -215,6 +215,17 @@ func ran(state RunState, alter ...func(*RunFacts)) func(*Facts) {
 		for _, a := range alter {
 			a(&f.Run)
 		}
+		if f.Run.Of.Undo {
+			f.Run.Of.Try = last.UndoTry
+		}
+	}
+}
+
+// tried is an attempt that was to be undone so often, the last time so long ago.
+func tried(times int32, since time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		at, last := metav1.NewTime(ago(since)), &f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
+		last.UndoTry, last.UndoTriedAt = times, &at
 	}
 }
 

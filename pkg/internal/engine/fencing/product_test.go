@@ -26,7 +26,8 @@ func everyFence(visit func(Facts)) {
 		all(agents(storage), attempted(storage, "", startedAgo(time.Hour))), all(agents(storage, storage2), proved(storage)),
 		all(agents(storage, storage2), proved(storage), attempted(storage2, "")),
 		all(agents(storage, storage2), proved(storage), attempted(storage2, v1alpha1.ResultTimedOut)),
-		all(proved(power), ending), all(proved(power), released, ending, allUndone),
+		all(proved(power), ending), all(proved(power), ending, tried(2, 0)),
+		all(proved(power), released, ending, allUndone),
 		all(proved(power), ending, allUndone, returnedAgo(time.Hour)),
 		all(attempted(power, v1alpha1.ResultContradicted), released),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute))),
@@ -200,8 +201,14 @@ func mayStart(f Facts, run Run) string {
 		return "it is not known that it was not started"
 	}
 	if run.Undo {
-		if holds(f, "Fenced") || openAttempt(f) || !toBeUndone(f) {
+		written := func(a v1alpha1.Attempt) bool {
+			return a.Number == run.Attempt && a.UndoTry == run.Try && a.UndoTriedAt != nil
+		}
+		switch {
+		case holds(f, "Fenced") || openAttempt(f) || !toBeUndone(f):
 			return "it has nothing to undo"
+		case !slices.ContainsFunc(f.Fence.Status.Attempts, written):
+			return "the try was not written down"
 		}
 		return ""
 	}
@@ -381,7 +388,7 @@ func broken(f Facts, d Decision) string {
 			return "the fence is not over"
 		}
 	case StopRun:
-		if !fresh(f.Run.Read) || !d.Run.Undo && !openAttempt(f) {
+		if !fresh(f.Run.Read) || d.Run.Undo || !openAttempt(f) {
 			return "no agent is at work"
 		}
 		if !d.Run.Undo && f.Run.Of.Agent == storage {
@@ -437,7 +444,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 20 * 4 * 8 * 4 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
+	if want := 21 * 4 * 8 * 4 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -459,6 +466,7 @@ func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 						f.Run.Of = Run{Attempt: number, Undo: bits&16 != 0}
 						if n := len(f.Fence.Status.Attempts); n > 0 {
 							f.Run.Of.Agent = f.Fence.Status.Attempts[n-1].Agent
+							f.Run.Of.Try = f.Fence.Status.Attempts[n-1].UndoTry
 						}
 						decided[judge(t, f)]++
 						agree(&f)
@@ -474,7 +482,7 @@ func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 20 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
+	if want := 21 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

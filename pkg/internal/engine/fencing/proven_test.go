@@ -221,7 +221,11 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 				"it is in force":       {facts(say, in), WriteStatus, ReasonUnfencing, 0},
 				"it is to be undone":   {facts(say, over), ReadRun, ReasonUnfencing, 0},
 				"the run was read":     {facts(say, over, ran(RunAbsent)), ReadRun, ReasonUnfencing, 0},
-				"the undoing was read": {facts(say, over, ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
+				"the undoing was read": {facts(say, over, ran(RunAbsent, undo)), WriteStatus, ReasonUnfencing, 0},
+				"its try was written down": {
+					facts(say, over, tried(1, 0), ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
+				"the try before was read": {
+					facts(say, over, ran(RunAbsent, undo), tried(1, 0)), ReadRun, ReasonUnfencing, 0},
 				"it was read long ago": {
 					facts(say, over, ran(RunAbsent, undo, func(r *RunFacts) { r.Read = old(2) })), ReadRun, ReasonUnfencing, 0},
 				"its taint was seen": {facts(say, over, taintSeen, ran(RunAbsent, undo)), ReadNode, ReasonEnded, 0},
@@ -233,9 +237,20 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 				"it is being undone":    {facts(say, over, ran(Running, undo)), Wait, ReasonUnfencing, agentPoll},
 				"the undoing is ending": {facts(say, over, ran(RunStopping, undo)), Wait, ReasonUnfencing, agentPoll},
 				"it takes too long": {
-					facts(say, over, endedLongAgo, ran(Running, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+					facts(say, over, tried(1, 6*time.Minute), ran(Running, undo)), WriteStatus, ReasonUnfenceFailed, 0},
 				"it does not end": {
-					facts(say, over, endedLongAgo, ran(RunStopping, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+					facts(say, over, tried(1, 6*time.Minute), ran(RunStopping, undo)), WriteStatus, ReasonUnfenceFailed, 0},
+				"it takes too long, of an earlier version": {
+					facts(say, over, endedLongAgo, ran(Running, undo)), WriteStatus, ReasonUnfenceFailed, 0},
+				"it takes its time": {
+					facts(say, over, endedLongAgo, tried(1, 4*time.Minute), ran(Running, undo)), Wait, ReasonUnfencing,
+					agentPoll},
+				"it is tried again": {
+					facts(say, over, tried(2, 0), ran(RunAbsent, undo)), StartRun, ReasonUnfenceFailed, 0},
+				"it was tried again": {
+					facts(say, over, tried(2, 0), ran(Running, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+				"it was undone at last": {
+					facts(say, over, tried(2, 0), ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
 				"nobody can ask": {facts(say, over, ran(RunUnknown, undo)), Wait, ReasonUnfenceFailed, agentPoll},
 				"it was undone":  {facts(say, over, ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
 				"it failed just now": {
@@ -245,7 +260,7 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = now().Add(time.Hour) })), Wait,
 					ReasonUnfenceFailed, retryUndo},
 				"it failed a minute ago": {
-					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })), StopRun,
+					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })), WriteStatus,
 					ReasonUnfenceFailed, 0},
 				"all is undone": {facts(say, gone), ReadNode, ReasonEnded, 0},
 				"the node was read before": {
@@ -271,6 +286,35 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 
 		"rebooted": {facts(over, allUndone, down(rebooted), renewedFor(0)), WriteStatus, ReasonRebooted, 0},
 	})
+}
+
+// A Job that does not end has the name of its try for itself. Other agents have one object for all tries.
+func TestEachTryToUndoIsCounted(t *testing.T) {
+	over := all(proved(power), ending, terminating)
+	late, failed := tried(1, 6*time.Minute), ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })
+	for name, c := range map[string]struct {
+		facts Facts
+		want  int32
+	}{
+		"the first":                       {facts(over, ran(RunAbsent, undo)), 1},
+		"after one that hangs":            {facts(over, late, ran(Running, undo)), 2},
+		"after one that does not end":     {facts(over, late, ran(RunStopping, undo)), 2},
+		"after one that failed":           {facts(over, tried(3, time.Minute), failed), 4},
+		"after one of an earlier version": {facts(over, failed), 2},
+	} {
+		d := Decide(c.facts, now())
+		if d.Action != WriteStatus {
+			t.Fatalf("%s: %v", name, d.Action)
+		}
+		if a := d.Status.Attempts[0]; a.UndoTry != c.want || !a.UndoTriedAt.Time.Equal(now()) || a.UndoneAt != nil {
+			t.Errorf("%s: try %d at %s, undone %v; want try %d", name, a.UndoTry, a.UndoTriedAt, a.UndoneAt, c.want)
+		}
+	}
+	for name, in := range map[string]func(*Facts){"remediation": all(agents(medik8s), proved(medik8s)),
+		"NetworkFence": all(agents(storage), proved(storage))} {
+		f := facts(in, ending, unfence(v1alpha1.UnfenceNow), late, ran(RunStopping, undo))
+		checkDecisions(t, map[string]decision{name: {f, Wait, ReasonUnfenceFailed, agentPoll}})
+	}
 }
 
 func TestDecideOnAFenceThatHasEnded(t *testing.T) {

@@ -80,15 +80,21 @@ func (f Facts) awaits(now time.Time) Reason {
 	return ReasonAwaitsReturn
 }
 
-// undo has one agent undo what it did.
+// undo has one agent undo what it did. Each try is written down before it is started.
 func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
-	run := Run{Attempt: attempt.Number, Agent: attempt.Agent, Undo: true}
+	run, why := Run{Attempt: attempt.Number, Agent: attempt.Agent, Undo: true, Try: attempt.UndoTry}, ReasonUnfencing
+	if run.Try > 1 {
+		why = ReasonUnfenceFailed // before
+	}
 	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
-		return runStep(ReadRun, ReasonUnfencing, run)
+		return runStep(ReadRun, why, run)
 	}
 	switch f.Run.State {
 	case RunAbsent:
-		return runStep(StartRun, ReasonUnfencing, run)
+		if run.Try == 0 {
+			return f.tryUndo(run, 1, why, now)
+		}
+		return runStep(StartRun, why, run)
 	case RunSucceeded:
 		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
 			for i := range s.Attempts {
@@ -102,14 +108,39 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
 			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the two clocks may differ
 		}
-		return runStep(StopRun, ReasonUnfenceFailed, run)
+		return f.tryUndo(run, max(run.Try, 1)+1, ReasonUnfenceFailed, now)
 	case RunUnknown:
 		return wait(ReasonUnfenceFailed, agentPoll)
 	case Running, RunStopping:
-		since := f.Fence.since(v1alpha1.ConditionFenced).Time
-		if agent := f.Fence.agent(run.Agent); now.Sub(since) > agent.Timeout.Duration {
-			return wait(ReasonUnfenceFailed, agentPoll)
+		if agent := f.Fence.agent(run.Agent); now.Sub(f.undoSince(attempt)) > agent.Timeout.Duration {
+			return f.undoIsLate(run, agent, now)
 		}
 	}
-	return wait(ReasonUnfencing, agentPoll)
+	return wait(why, agentPoll)
+}
+
+// undoIsLate handles a try that has no result in its time. A Job may never have one, such as while its pod is
+// terminating on a node that is lost: another one follows. Other agents have one object for all tries, and their
+// controllers try again by themselves.
+func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decision {
+	if agent.Job == nil {
+		return wait(ReasonUnfenceFailed, agentPoll)
+	}
+	return f.tryUndo(run, max(run.Try, 1)+1, ReasonUnfenceFailed, now)
+}
+
+// tryUndo writes down the next try of a run. An earlier version started the first one without that, as number 0.
+func (f Facts) tryUndo(run Run, try int32, why Reason, now time.Time) Decision {
+	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
+		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
+		attempt.UndoTry, attempt.UndoTriedAt = try, &at
+	})
+}
+
+// undoSince is when the last try to undo an attempt began.
+func (f Facts) undoSince(attempt *v1alpha1.Attempt) time.Time {
+	if attempt.UndoTriedAt != nil {
+		return attempt.UndoTriedAt.Time
+	}
+	return f.Fence.since(v1alpha1.ConditionFenced).Time
 }
