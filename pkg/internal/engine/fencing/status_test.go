@@ -330,7 +330,8 @@ func TestTheEndOfAFenceThatHasNotBegun(t *testing.T) {
 // undoneBy checks that this attempt of an agent is undone next, and has it undone.
 func undoneBy(t *testing.T, f *Facts, attempt int32, agent string) {
 	t.Helper()
-	run := Run{Attempt: attempt, Agent: agent, Undo: true}
+	f.Fence.Status = *written(t, *f) // the try
+	run := Run{Attempt: attempt, Agent: agent, Undo: true, Try: 1}
 	if d := Decide(*f, now()); d.Action != ReadRun || d.Run != run {
 		t.Fatalf("%v of %+v", d.Action, d.Run)
 	}

@@ -80,10 +80,14 @@ func (f Facts) awaits(now time.Time) Reason {
 	return ReasonAwaitsReturn
 }
 
-// undo has one agent undo what it did. Each try is written down before it is started.
+// undo has one agent undo what it did. Each try is written down before it is started. The first one continues what an
+// earlier version has started without that.
 func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	run, why := Run{Attempt: attempt.Number, Agent: attempt.Agent, Undo: true, Try: attempt.UndoTry}, ReasonUnfencing
-	if run.Try > 1 {
+	switch {
+	case run.Try == 0 || attempt.UndoTriedAt == nil:
+		return f.tryUndo(run, why, now)
+	case run.Try > 1:
 		why = ReasonUnfenceFailed // before
 	}
 	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
@@ -91,9 +95,6 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	}
 	switch f.Run.State {
 	case RunAbsent:
-		if run.Try == 0 {
-			return f.tryUndo(run, 1, why, now)
-		}
 		return runStep(StartRun, why, run)
 	case RunSucceeded:
 		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
@@ -108,11 +109,11 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
 			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the two clocks may differ
 		}
-		return f.tryUndo(run, max(run.Try, 1)+1, ReasonUnfenceFailed, now)
+		return f.tryUndo(run, ReasonUnfenceFailed, now)
 	case RunUnknown:
 		return wait(ReasonUnfenceFailed, agentPoll)
 	case Running, RunStopping:
-		if agent := f.Fence.agent(run.Agent); now.Sub(f.undoSince(attempt)) > agent.Timeout.Duration {
+		if agent := f.Fence.agent(run.Agent); now.Sub(attempt.UndoTriedAt.Time) > agent.Timeout.Duration {
 			return f.undoIsLate(run, agent, now)
 		}
 	}
@@ -126,21 +127,13 @@ func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decisio
 	if agent.Job == nil {
 		return wait(ReasonUnfenceFailed, agentPoll)
 	}
-	return f.tryUndo(run, max(run.Try, 1)+1, ReasonUnfenceFailed, now)
+	return f.tryUndo(run, ReasonUnfenceFailed, now)
 }
 
-// tryUndo writes down the next try of a run. An earlier version started the first one without that, as number 0.
-func (f Facts) tryUndo(run Run, try int32, why Reason, now time.Time) Decision {
+// tryUndo writes down the try after that of a run.
+func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
 	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
-		attempt.UndoTry, attempt.UndoTriedAt = try, &at
+		attempt.UndoTry, attempt.UndoTriedAt = run.Try+1, &at
 	})
-}
-
-// undoSince is when the last try to undo an attempt began.
-func (f Facts) undoSince(attempt *v1alpha1.Attempt) time.Time {
-	if attempt.UndoTriedAt != nil {
-		return attempt.UndoTriedAt.Time
-	}
-	return f.Fence.since(v1alpha1.ConditionFenced).Time
 }
