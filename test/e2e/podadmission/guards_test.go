@@ -97,7 +97,14 @@ func parts(policy string) map[string]string {
 			`!= oldObject.status.?containerStatuses`:                                                    `!= object.status.?containerStatuses`,
 			`!= oldObject.status.?initContainerStatuses`:                                                `!= object.status.?initContainerStatuses`,
 			`!=\noldObject.status.?ephemeralContainerStatuses`:                                          `!=\nobject.status.?ephemeralContainerStatuses`,
-			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`:         `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
+			`[\"kubelet\", \"kubelet.exe\"]`:                                                            `[\"kubelet\"]`,
+			`f.?manager.orValue(\"\") in [\"kubelet\", \"kubelet.exe\"] \u0026\u0026 `:                  ``,
+			`f.?operation.orValue(\"\") == \"Update\" \u0026\u0026\n`:                                   ``,
+			`f.?subresource.orValue(\"\") == \"status\" \u0026\u0026 `:                                  ``,
+			` \u0026\u0026 f.?fieldsV1[?\"f:status\"][?\"f:phase\"].hasValue()`:                         ``,
+			`== [true, false]`:       `!= [false, false]`,
+			`["pods","pods/status"]`: `["pods/status"]`,
+			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
 		})
 	case holdStays:
 		return map[string]string{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -114,6 +115,38 @@ func setsContainers(kind string) action {
 		`"state":{"terminated":{"exitCode":0}}}]}}`, kind), "status")
 }
 
+// manages has an entry of managedFields say that this manager, "Operation/subresource", wrote a field of the status.
+func manages(manager, how, field string) action {
+	operation, subresource, _ := strings.Cut(how, "/")
+	return merges(fmt.Sprintf(`{"metadata":{"managedFields":[{"manager":%q,"operation":%q,"subresource":%q,`+
+		`"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:status":{%q:{}}}}]}}`, manager, operation, subresource,
+		field))
+}
+
+// managers are requests about who wrote the phase of a pod that others have set to Failed.
+func managers() map[string]request {
+	forge := manages("kubelet", "Update/status", "f:phase")
+	all := map[string]request{
+		"have the kubelet have written the phase":         {send: forge, refused: true},
+		"have one on Windows have written the phase":      {send: manages("kubelet.exe", "Update/status", "f:phase"), refused: true},
+		"have it have written the phase, confirmed":       {confirmed: true, send: forge},
+		"have it have written the phase, as volume-guard": {as: guard, send: forge},
+		"have another manager have written the phase":     {send: manages("kubectl", "Update/status", "f:phase")},
+		"have the kubelet have applied the phase":         {send: manages("kubelet", "Apply/status", "f:phase")},
+		"have the kubelet have written another field":     {send: manages("kubelet", "Update/status", "f:reason")},
+		"have the kubelet have written it with no status": {send: manages("kubelet", "Update/", "f:phase")},
+		"have it have written the phase, once it was applied": {
+			before: []action{manages("kubelet", "Apply/status", "f:phase")}, send: forge, refused: true},
+		"label a pod whose phase the kubelet wrote": {before: []action{forge},
+			send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
+	}
+	for sentence, r := range all {
+		r.pod, r.before = held, append([]action{setsPhase(v1.PodFailed)}, r.before...)
+		all[sentence] = r
+	}
+	return about(podStatus, all)
+}
+
 // dropsFinalizers replaces the pod by one without finalizers.
 func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
 	bare := pod.DeepCopy()
@@ -148,7 +181,7 @@ const (
 // requests is the table.
 func requests() map[string]request {
 	all := map[string]request{}
-	for _, part := range []map[string]request{deletions(), evictions(), statuses(), finalizers()} {
+	for _, part := range []map[string]request{deletions(), evictions(), statuses(), managers(), finalizers()} {
 		for sentence, r := range part {
 			all[sentence] = r
 		}
