@@ -138,6 +138,7 @@ func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
 		f.Terminating = append(f.Terminating, p.UID)
 	}
 	if p.Held && p.Terminating {
+		f.Held = append(f.Held, p.UID)
 		f.Leaving.Pods++
 	}
 	if p.Held || len(p.Claims) > 0 && p.UsesVolumes() {

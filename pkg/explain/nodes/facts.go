@@ -182,6 +182,7 @@ func remainingOf(all explain.Read[[]Pod],
 			r.Terminating = append(r.Terminating, pod.UID)
 		}
 		if pod.held() {
+			r.Held = append(r.Held, pod.UID)
 			r.Leaving.Pods++
 		}
 		if (len(pod.Claims) > 0 || pod.Held) && !pod.Final {

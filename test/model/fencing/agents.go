@@ -1,6 +1,10 @@
 package fencing
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+import (
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+)
 
 // slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
 // name of the node, an agent of volumes one for all attempts, and each other agent one for each attempt.

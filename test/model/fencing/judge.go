@@ -84,7 +84,7 @@ func (c *scene) judgeStatus(i int, is fence) {
 		c.judgeAttempt(i, is.attempts[is.count-1])
 	}
 	switch {
-	case is.proven && !was.proven:
+	case is.proven && (!was.proven || is.proofOf != was.proofOf):
 		c.judgeProof(int(is.proofOf) - 1)
 	case is.proven && is.covers != was.covers:
 		c.judgeProof(int(is.count) - 1)

@@ -206,6 +206,9 @@ func (m *machine) newFence(f fence) engine.Fence {
 		agent := f.attempts[f.proofOf-1].agent
 		p := &v1alpha1.Proof{Attempt: int32(f.proofOf), Agent: agentName(agent), Covers: v1alpha1.CoversUntilUnfenced,
 			BootID: version("b", f.proofBoot), MachineID: machineID(f.proofSecond), LeaseVersion: version("l", f.proofAt)}
+		if f.proofOf == f.count {
+			p.ProvenAt = metav1.NewTime(m.back(f.attempts[f.proofOf-1].since, time.Hour))
+		}
 		if agent != byWord {
 			p.Covers = m.agentOf(agent).Covers
 		}
@@ -397,7 +400,7 @@ func remaining(s *session) (f engine.RemainingFacts) {
 	for slot := range maxPods {
 		bit := uint8(1) << slot
 		if s.terminating&bit != 0 {
-			f.Terminating = append(f.Terminating, podUID(slot))
+			f.Terminating, f.Held = append(f.Terminating, podUID(slot)), append(f.Held, podUID(slot))
 			f.Leaving.Pods++
 		}
 		if s.remains&bit != 0 {

@@ -176,6 +176,15 @@ func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
 }
 
+func TestANodeThatDoesNotReturnFromAReboot(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Reboot, Power}}).then(kubeletIsCutOff, nodeReadyChanges, agentActs, agentSucceeds)
+	s.guardPolls().then(userDeletesPod).guardPolls().waits("Fenced").podIsHeld()
+	s.then(chainPauseEnds).guardPolls().is("the proof stays", s.Now.fence.fenced == isTrue)
+	s.Then("the next agent acts", func(m move) bool { return m.verb == agentActs && m.on == 1 })
+	s.Then("it succeeds", func(m move) bool { return m.verb == agentSucceeds && m.on == 1 })
+	s.guardPolls().podIsReleased()
+}
+
 func TestAnUndoingThatDoesNotEndIsTriedAgain(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")

@@ -122,6 +122,12 @@ func agents() []World {
 			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, PowerCut: 1},
 		},
 		{
+			Name: "fence, reboot, then power", About: "a node does not return from a reboot, and the next agent is tried for " +
+				"a pod that was not terminating before", Agents: []Agent{Reboot, Power},
+			Constant: upToDate + "; " + onePod + "; " + oneLeader,
+			Budget:   Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Fail: 1, Again: 1},
+		},
+		{
 			Name: "fence, remediation", About: "a custom resource with the name of the node, which hangs, is deleted and " +
 				"does not end", Agents: []Agent{Remediation}, Constant: upToDate,
 			Budget: Budget{Fence: 1, Delete: 1, Hang: 1, Endless: 1, Now: 1},

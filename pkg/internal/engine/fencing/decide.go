@@ -1,10 +1,12 @@
 package fencing
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -227,11 +229,11 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
-// start starts an agent. What a policy has asked for needs a node that is not Ready: it may have come back since the
-// attempt was written down.
+// start starts an agent. What a policy has asked for, or follows a reboot, needs a node that is not Ready: it may have
+// come back since the attempt was written down.
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
-	case f.Fence.Spec.PolicyName == "":
+	case f.Fence.Spec.PolicyName == "" && f.Fence.Status.Proof == nil:
 	case !f.Node.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonFencing)
 	case !f.Node.NotReady:
@@ -245,7 +247,7 @@ func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision
 func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
 
 // settled reports whether a person's word takes the place of an agent at work. Beside a proof of volumes it does not.
-func (f Facts) settled() bool { return f.Fence.Status.Proof == nil && f.Fence.confirmed() }
+func (f Facts) settled() bool { return !f.Fence.ofVolumes() && f.Fence.confirmed() }
 
 // reason is the reason to wait for an agent without a result.
 func (s RunState) reason() Reason {
@@ -304,7 +306,7 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 	}
 	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
-		if s.Proof != nil {
+		if f.Fence.ofVolumes() {
 			s.Proof.Volumes = append(s.Proof.Volumes, f.covered(agent))
 			return
 		}
@@ -374,6 +376,8 @@ func proven(f Facts, now time.Time) Decision {
 		return f.fenced(ReasonFenced, now)
 	case f.Fence.ofVolumes():
 		return f.volumes(now)
+	case f.Fence.Status.Proof.Covers == v1alpha1.CoversReboot:
+		return f.goOn(now)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return wait(ReasonFenced, nodePoll)
 	}
@@ -394,6 +398,32 @@ func (f Facts) volumes(now time.Time) Decision {
 		return wait(why, min(pause, nodePoll))
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// goOn handles a node that does not return from its reboot, which releases the pods that were terminating before it. For
+// others that are held, the next agent is tried, unless it covers volumes: that releases no pod. The proof stays until
+// there is another.
+func (f Facts) goOn(now time.Time) Decision {
+	agent, pause := f.Fence.next(now)
+	if !f.Fence.confirmed() {
+		pause = max(pause, returnPatience-now.Sub(f.Fence.Status.Proof.ProvenAt.Time))
+	}
+	switch {
+	case agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes, pause > 0, !f.Node.NotReady, f.Node.Tainted,
+		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
+		return wait(ReasonFenced, nodePoll)
+	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+		return step(ListRemaining, ReasonFenced)
+	case !f.leavesHeld():
+		return wait(ReasonFenced, nodePoll)
+	}
+	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// leavesHeld reports whether a pod is held and terminating on the node that the proof does not release.
+func (f Facts) leavesHeld() bool {
+	released := find(&f.Fence.Status, f.Fence.Status.Proof.Attempt).TerminatingPods
+	return slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return !slices.Contains(released, pod) })
 }
 
 // gone handles a fence in force whose Node was deleted. While an agent has something to undo, only a person ends it:

@@ -60,6 +60,8 @@ const (
 	retryUndo = time.Minute
 	// retryChainFirst and retryChainMax bound the pause before the agents are tried again after all have failed.
 	retryChainFirst, retryChainMax = time.Minute, 10 * time.Minute
+	// returnPatience is how long a node that was rebooted has to return before the next agent is tried.
+	returnPatience = 10 * time.Minute
 	// agentPoll is how often an agent is asked for its result: its object is not watched.
 	agentPoll = 5 * time.Second
 	// nodePoll is how often a node that is fenced is read: Leases are not watched, each is renewed every 10 s.
@@ -170,6 +172,8 @@ type RemainingFacts struct {
 	Read session.Read
 	// Terminating are the UIDs of pods on the node that are terminating.
 	Terminating []types.UID
+	// Held are those of them that are held (pkg/internal/engine/podhold).
+	Held []types.UID
 	// Leaving are the pods that are held (pkg/internal/engine/podhold) and terminating, and the VolumeAttachments that
 	// are terminating.
 	Leaving Remains

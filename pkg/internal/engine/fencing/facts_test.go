@@ -202,6 +202,22 @@ func silent(f *Facts) { f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Versi
 // emptied is a node on which nothing remains.
 func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4)} }
 
+// heldThere is a node with these pods, which are held and terminating.
+func heldThere(pods ...types.UID) func(*Facts) {
+	return func(f *Facts) {
+		of := Remains{Pods: len(pods)}
+		f.Remaining = RemainingFacts{Read: read(4), Terminating: pods, Held: pods, Leaving: of, All: of}
+	}
+}
+
+// provenAgo is a proof of so long ago.
+func provenAgo(d time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		f.Fence.Status.Proof.ProvenAt = metav1.NewTime(ago(d))
+		endedAgo(d)(&f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1])
+	}
+}
+
 func remaining(leaving, everything Remains) func(*Facts) {
 	return func(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), Leaving: leaving, All: everything} }
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
@@ -30,6 +31,8 @@ func everyFence(visit func(Facts)) {
 		all(proved(power), released, ending, allUndone),
 		all(proved(power), ending, allUndone, returnedAgo(time.Hour)),
 		all(attempted(power, v1alpha1.ResultContradicted), released),
+		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour)),
+		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour), attempted(power, "")),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute))),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(time.Hour))),
 	}
@@ -65,7 +68,8 @@ func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left Re
 		{LeaseSince: ago(1), RunsSince: ago(SilentAfter)}, {LeaseSince: now()}}
 	lefts := []RemainingFacts{{}, {Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}},
 		{Leaving: Remains{VolumeAttachments: 1}, All: Remains{VolumeAttachments: 1}}, {All: Remains{Pods: 1}},
-		{All: Remains{VolumeAttachments: 1}}}
+		{All: Remains{VolumeAttachments: 1}},
+		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}}}
 	for place, order := range orders {
 		if place > 0 { // beside fewer states of the rest
 			sights, lefts = sights[:2], lefts[:1]
@@ -114,7 +118,9 @@ func openAttempt(f Facts) bool {
 }
 
 func word(f Facts) bool {
-	return f.Fence.Status.Proof == nil && f.Fence.Spec.Confirmation != "" && f.Fence.Spec.ConfirmationUID == f.Fence.UID
+	p := f.Fence.Status.Proof
+	return (p == nil || p.Covers != v1alpha1.CoversVolumes) && f.Fence.Spec.Confirmation != "" &&
+		f.Fence.Spec.ConfirmationUID == f.Fence.UID
 }
 
 // renewedSince, sameBoot and quiet are what the node shows since the proof.
@@ -220,7 +226,7 @@ func mayStart(f Facts, run Run) string {
 		return "nobody wants it any more"
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
-	case f.Fence.Spec.PolicyName != "" && (!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
+	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) && (!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
 		return "the node may be back"
 	}
 	return ""
@@ -237,7 +243,7 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 		return "a node health check reads something else"
 	case set("Fenced") != (s.Proof != nil) && (set("Fenced") || !holds(f, "Fenced") && before.Proof == nil):
 		return "a condition without a proof"
-	case before.Proof == nil && s.Proof != nil:
+	case s.Proof != nil && (before.Proof == nil || before.Proof.Attempt != s.Proof.Attempt):
 		return mayProve(f)
 	case before.Proof != nil && s.Proof != nil && !reflect.DeepEqual(before.Proof, s.Proof):
 		return mayCover(f, *s.Proof)
@@ -304,7 +310,7 @@ func mayCover(f Facts, proof v1alpha1.Proof) string {
 }
 
 func mayBegin(f Facts) string {
-	if p := f.Fence.Status.Proof; p != nil {
+	if p := f.Fence.Status.Proof; p != nil && p.Covers == v1alpha1.CoversVolumes {
 		if len(f.Fence.Spec.Agents) != 2 || !inForce(f) || openAttempt(f) || f.Fence.Terminating || !nodeRead(f) ||
 			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !f.Node.NotReady {
 			return "no further agent is wanted"
@@ -314,6 +320,8 @@ func mayBegin(f Facts) string {
 	switch {
 	case endedBy(f) || openAttempt(f) || f.Fence.GivenUp && !word(f):
 		return "no agent is wanted"
+	case f.Fence.Status.Proof != nil && !mayGoOn(f):
+		return "the proof is enough"
 	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
 		return "what the node is like was not read"
 	case !f.Node.Found || f.Node.Tainted || f.Node.ControlPlane || holds(f, "Released"):
@@ -322,6 +330,14 @@ func mayBegin(f Facts) string {
 		return "the node came back"
 	}
 	return ""
+}
+
+// mayGoOn reports whether a node that was rebooted stays away, and a pod is held that was not terminating before.
+func mayGoOn(f Facts) bool {
+	p := f.Fence.Status.Proof
+	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })
+	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) && f.Node.NotReady && !wasRebooted(f) &&
+		later(f.Remaining.Read, f.Lease.Read) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }
 
 func mayWithdraw(f Facts) string {
@@ -444,7 +460,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 21 * 4 * 8 * 4 * 6 * 4 * 3 * (4*5 + 9*2); visited != want {
+	if want := 23 * 4 * 8 * 4 * 6 * 4 * 3 * (4*6 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -482,7 +498,7 @@ func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 21 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
+	if want := 23 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

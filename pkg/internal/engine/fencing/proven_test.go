@@ -170,6 +170,45 @@ func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
 	})
 }
 
+// A reboot releases the pods that were terminating before it. Others would be held for good if the node does not return.
+func TestAfterARebootTheNextAgentIsTriedForPodsThatAreHeld(t *testing.T) {
+	in := all(agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(), heldThere("pod", "later"))
+	open := all(in, attempted(power, ""))
+	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }
+	checkDecisions(t, map[string]decision{
+		"a pod is held":              {facts(in), WriteStatus, ReasonFencing, 0},
+		"nobody has listed":          {facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
+		"it was listed before":       {facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
+		"the proof releases all":     waits(facts(in, heldThere("pod"))),
+		"nothing is held":            waits(facts(in, emptied)),
+		"the node may return":        waits(facts(in, provenAgo(returnPatience-time.Second))),
+		"the node is Ready":          waits(facts(in, down(ready))),
+		"it is of the control plane": waits(facts(in, down(controlPlane))),
+		"all are tried again later":  waits(facts(in, agents(medik8s), provenAgo(returnPatience), attempted(medik8s, v1alpha1.ResultFailed))),
+		"all are tried again":        {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
+		"the node may return, and somebody confirms": {
+			facts(in, provenAgo(0), confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"the next one failed, too": {facts(in, attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))), WriteStatus,
+			ReasonFencing, 0},
+		"the next one works":       {facts(open, ran(Running)), Wait, ReasonFencing, agentPoll},
+		"the next one is to start": {facts(open, ran(RunAbsent), down()), StartRun, ReasonFencing, 0},
+		"the node came back meanwhile": {
+			facts(open, ran(RunAbsent), down(ready)), WriteStatus, ReasonAgentCanceled, 0},
+		"somebody ends it": {facts(open, ran(RunAbsent), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled,
+			0},
+	})
+	for name, f := range map[string]Facts{"begun": facts(in), "failed": facts(open, ran(RunFailed))} {
+		s := written(t, f)
+		if !is(s, v1alpha1.ConditionFenced) || s.Proof == nil || s.Proof.Agent != medik8s || s.Phase != v1alpha1.PhaseFenced {
+			t.Errorf("%s: the proof does not stay: %+v", name, s)
+		}
+	}
+	s := written(t, facts(open, ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }))
+	if !is(s, v1alpha1.ConditionFenced) || s.Proof.Agent != power || s.Proof.Covers != v1alpha1.CoversUntilUnfenced {
+		t.Errorf("the proof is not replaced: %+v", s.Proof)
+	}
+}
+
 // A program that finds nodes deletes the NodeFence once the node is healthy. What the node has not written yet would
 // reach the volumes, so the fence ends by a reboot, or by a person's word.
 func TestADeletionOpensNoVolumesBeforeAReboot(t *testing.T) {

@@ -67,7 +67,9 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 		BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID, SystemUUID: f.Node.Machine.SystemUUID,
 		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)])})
 	if len(s.Attempts) > maxAttempts {
-		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool { return repeated(s.Attempts, a) })
+		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
+			return repeated(s.Attempts, a) && (s.Proof == nil || a.Number != s.Proof.Attempt)
+		})
 		i = max(i, 0) // somebody has changed the status
 		s.Attempts = slices.Delete(s.Attempts, i, i+1)
 	}

@@ -121,6 +121,17 @@ func TestWhichAttemptsAreKept(t *testing.T) {
 	}
 }
 
+// The pods that a proof releases stand in its attempt.
+func TestTheAttemptOfAProofIsKept(t *testing.T) {
+	f := facts(agents(medik8s, power), proved(medik8s))
+	for range maxAttempts {
+		f.begin(&f.Fence.Status, medik8s, now())
+	}
+	if s := f.Fence.Status; len(s.Attempts) != maxAttempts || s.Attempts[0].Number != s.Proof.Attempt {
+		t.Errorf("%+v", s.Attempts)
+	}
+}
+
 func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 	same := func(f *Facts) {
 		down()(f)
