@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -71,7 +72,7 @@ func newBench(t *testing.T, name string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, apiServer: apiServer{clients, apiTimeout}, node: name}
+	b := &bench{T: t, apiServer: apiServer{clients, apiTimeout, &detaching{clock: clock.RealClock{}}}, node: name}
 	_, err = clients.Core.Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		metav1.CreateOptions{})
 	b.must(err)
@@ -457,7 +458,7 @@ func (b *bench) wantWaiting() {
 		b.must(err)
 		return len(pods) == 1 && pods[0].namespace == "default" && pods[0].labels["app"] == "db" && !pods[0].terminating
 	})
-	remains, err := b.listRemaining(ctx, b.node)
+	remains, err := b.listRemaining(ctx, fencing.Ask{Node: b.node})
 	if want := (fencing.Remains{Pods: 1}); err != nil || remains.All != want || len(remains.Terminating) > 0 {
 		b.Errorf("what remains: %+v, %v", remains, err)
 	}

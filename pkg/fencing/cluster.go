@@ -8,13 +8,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
@@ -27,8 +25,8 @@ type cluster interface {
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
 	readNode(ctx context.Context, name string) (fencing.NodeFacts, error)
 	readLease(ctx context.Context, node string) (fencing.LeaseFacts, error)
-	// listRemaining lists what remains on a node.
-	listRemaining(ctx context.Context, node string) (fencing.RemainingFacts, error)
+	// listRemaining lists what remains on the node of an Ask. That nothing does is live.
+	listRemaining(ctx context.Context, ask fencing.Ask) (fencing.RemainingFacts, error)
 	// setFinalizer adds Finalizer to the NodeFence of an Ask, or removes it.
 	setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error
 	deleteFence(ctx context.Context, ask fencing.Ask) error
@@ -50,7 +48,8 @@ const (
 type apiServer struct {
 	clients clients
 	// timeout bounds each call, so that a server that hangs does not hold a worker.
-	timeout time.Duration
+	timeout   time.Duration
+	detaching *detaching
 }
 
 func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -107,54 +106,6 @@ func (a apiServer) readLease(ctx context.Context, node string) (fencing.LeaseFac
 		return fencing.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
 	}
 	return fencing.LeaseFacts{Version: o.ResourceVersion}, nil
-}
-
-func (a apiServer) listRemaining(ctx context.Context, node string) (f fencing.RemainingFacts, err error) {
-	err = eachPod(ctx, a.clients.Clients, node, "", func(o *v1.Pod) { countPod(&f, o) })
-	if err != nil {
-		return fencing.RemainingFacts{}, err
-	}
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Storage.VolumeAttachments().List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				countAttachment(&f, node, &page.Items[i])
-			}
-			return page.Continue, nil
-		})
-	if err != nil {
-		return fencing.RemainingFacts{}, fmt.Errorf("list VolumeAttachments: %w", err)
-	}
-	return f, nil
-}
-
-// countPod counts what remains with a pod of a node.
-func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
-	p := objects.PodOf(o)
-	if p.Terminating {
-		f.Terminating = append(f.Terminating, p.UID)
-	}
-	if p.Held && p.Terminating {
-		f.Held = append(f.Held, p.UID)
-		f.Leaving.Pods++
-	}
-	if p.Held || len(p.Claims) > 0 && p.UsesVolumes() {
-		f.All.Pods++
-	}
-}
-
-// countAttachment counts a VolumeAttachment, if it is one of the node.
-func countAttachment(f *fencing.RemainingFacts, node string, o *storagev1.VolumeAttachment) {
-	if o.Spec.NodeName != node {
-		return
-	}
-	f.All.VolumeAttachments++
-	if o.DeletionTimestamp != nil {
-		f.Leaving.VolumeAttachments++
-	}
 }
 
 // eachPod reads the pods of a node, page by page. version is the resourceVersion that the list is at least as new as;

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 )
 
 // Controller fences the nodes of a cluster. Its methods are safe for concurrent use.
@@ -48,7 +49,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := apiServer{clients, apiTimeout}
+	server := apiServer{clients, apiTimeout, &detaching{clock: settings.Clock(cfg.Clock)}}
 	c, err := newController(cfg, server, server, clients.runner)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.R
 	case fencing.ReadLease:
 		reply.Lease, err = c.cluster.readLease(ctx, ask.Node)
 	case fencing.ListRemaining:
-		reply.Remaining, err = c.cluster.listRemaining(ctx, ask.Node)
+		reply.Remaining, err = c.cluster.listRemaining(ctx, ask)
 	case fencing.AddFinalizer, fencing.RemoveFinalizer:
 		err = c.cluster.setFinalizer(ctx, ask, ask.Action == fencing.AddFinalizer)
 	case fencing.DeleteFence:

@@ -282,7 +282,7 @@ func (w *world) readLease(_ context.Context, name string) (fencing.LeaseFacts, e
 	return fencing.LeaseFacts{Version: strconv.Itoa(w.leases[name])}, nil
 }
 
-func (w *world) listRemaining(context.Context, string) (fencing.RemainingFacts, error) {
+func (w *world) listRemaining(context.Context, fencing.Ask) (fencing.RemainingFacts, error) {
 	return w.remain, w.call("list remaining")
 }
 

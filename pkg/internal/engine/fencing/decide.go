@@ -21,6 +21,8 @@ type Decision struct {
 	Status *v1alpha1.NodeFenceStatus
 	// Run is what ReadRun, StartRun and StopRun are about.
 	Run Run
+	// PodsOnly: ListRemaining is about pods, and not about VolumeAttachments.
+	PodsOnly bool
 }
 
 // Run is one run of one agent. The zero value is none.
@@ -36,6 +38,9 @@ type Run struct {
 
 func wait(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
 func step(a Action, why Reason) Decision            { return Decision{Action: a, Reason: why} }
+func listPods(why Reason) Decision {
+	return Decision{Action: ListRemaining, Reason: why, PodsOnly: true}
+}
 func runStep(a Action, why Reason, run Run) Decision {
 	return Decision{Action: a, Reason: why, Run: run}
 }
@@ -143,7 +148,7 @@ func requested(f Facts, now time.Time) Decision {
 	case pause > 0, agent == "":
 		return f.idle(why, pause)
 	case !f.Remaining.Read.Fresh(now):
-		return step(ListRemaining, why)
+		return listPods(why)
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
@@ -413,7 +418,7 @@ func (f Facts) goOn(now time.Time) Decision {
 		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonFenced, nodePoll)
 	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
-		return step(ListRemaining, ReasonFenced)
+		return listPods(ReasonFenced)
 	case !f.leavesHeld():
 		return wait(ReasonFenced, nodePoll)
 	}
@@ -434,7 +439,7 @@ func gone(f Facts, now time.Time) Decision {
 		return leave(f, ReasonNodeGone, now)
 	case f.Fence.Vacant():
 		return wait(ReasonNodeDeleted, nodePoll)
-	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+	case !f.listed(now):
 		return step(ListRemaining, ReasonNodeDeleted)
 	case !f.Remaining.All.none():
 		return wait(ReasonNodeDeleted, nodePoll)

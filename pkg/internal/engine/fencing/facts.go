@@ -167,9 +167,12 @@ type RunFacts struct {
 	Attributes map[string]v1alpha1.AttributeValue
 }
 
-// RemainingFacts is what live lists found on the node.
+// RemainingFacts is what live lists found on the node. Of what is waited for, they may be some seconds old, and show a
+// part.
 type RemainingFacts struct {
 	Read session.Read
+	// PodsOnly: VolumeAttachments were not listed.
+	PodsOnly bool
 	// Terminating are the UIDs of pods on the node that are terminating.
 	Terminating []types.UID
 	// Held are those of them that are held (pkg/internal/engine/podhold).
@@ -393,6 +396,11 @@ func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
 func (f Facts) replaced() bool {
 	p := f.Fence.Status.Proof
 	return f.booted() && Machine{p.MachineID, p.SystemUUID}.isOther(f.Node.Machine)
+}
+
+// listed reports whether all that may remain on the node was listed, after what shows how the node is.
+func (f Facts) listed(now time.Time) bool {
+	return f.Remaining.Read.FreshAfter(f.Lease.Read, now) && !f.Remaining.PodsOnly
 }
 
 // back reports whether the node has come back: it was rebooted, and has renewed its Lease after the proof. That it is

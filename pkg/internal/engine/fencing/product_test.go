@@ -324,7 +324,7 @@ func mayBegin(f Facts) string {
 		return "the proof is enough"
 	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
 		return "what the node is like was not read"
-	case !f.Node.Found || f.Node.Tainted || f.Node.ControlPlane || holds(f, "Released"):
+	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted || holds(f, "Released")):
 		return "the node is not to be fenced"
 	case f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:
 		return "the node came back"

@@ -67,6 +67,10 @@ func TestDecideOnAFenceInForce(t *testing.T) {
 			inForce(down(rebooted)), Wait, ReasonFenced, nodePoll},
 
 		"its Node is gone, with something to undo": {inForce(nodeGone), ListRemaining, ReasonNodeDeleted, 0},
+		"its Node is gone, pods alone were listed": {
+			inForce(nodeGone, emptied, podsOnly), ListRemaining, ReasonNodeDeleted, 0},
+		"it was rebooted, pods alone were listed": {
+			inForce(down(rebooted), renewedFor(0), emptied, podsOnly), ListRemaining, ReasonRebooted, 0},
 		"its Node is gone, listed before": {
 			inForce(nodeGone, emptied, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonNodeDeleted, 0},
 		"its Node is gone, and a pod remains": {
@@ -112,6 +116,8 @@ func TestAnotherMachineIsNoReboot(t *testing.T) {
 			facts(whenReleased, down(tainted, replaced), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
 	})
 }
+
+func podsOnly(f *Facts) { f.Remaining.PodsOnly = true }
 
 // vacant: nothing remained on the node, whose Node was deleted.
 func vacant(f *Facts) {

@@ -25,6 +25,8 @@ type Ask struct {
 	// Run and Agent are what ReadRun, StartRun and StopRun are about.
 	Run   Run
 	Agent v1alpha1.Agent
+	// PodsOnly: ListRemaining is about pods, and not about VolumeAttachments.
+	PodsOnly bool
 	// Proved: the agent has proven that the node is fenced, so it has done that.
 	Proved bool
 }
@@ -110,7 +112,7 @@ func (s *Session) Ask() Ask {
 	}
 	fence, d := s.Facts.Fence, s.Decision
 	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
-		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run}
+		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run, PodsOnly: d.PodsOnly}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
 		ask.Agent, ask.Proved = *agent, fence.proved(agent.Name)
 	}
@@ -161,7 +163,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		f.Run.Of, f.Run.Read = s.Decision.Run, s.Live(sent)
 	case ListRemaining:
 		f.Remaining = r.Remaining
-		f.Remaining.Read = s.Live(sent)
+		f.Remaining.Read, f.Remaining.PodsOnly = s.Live(sent), s.Decision.PodsOnly
 	case StartRun, StopRun:
 		f.Run = RunFacts{} // what came of it is read
 	case AddTaint, RemoveTaint:

@@ -16,7 +16,7 @@ func leave(f Facts, why Reason, now time.Time) Decision {
 		remains = f.Remaining.Leaving
 	}
 	switch {
-	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+	case !f.listed(now):
 		return step(ListRemaining, why)
 	case !remains.none():
 		return wait(ReasonRemainsOnNode, nodePoll)

@@ -1,0 +1,112 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// detaching is how many VolumeAttachments of each node were terminating in the last list of all. No selector finds those
+// of one node, so that fences which wait for some share a list. It is safe for concurrent use.
+type detaching struct {
+	clock clock.PassiveClock
+
+	mu   sync.Mutex
+	sent time.Time
+	of   map[string]int
+}
+
+// shareFor is how long a list is used by other fences that wait.
+const shareFor = 10 * time.Second
+
+// seen returns how many were terminating a moment ago.
+func (d *detaching) seen(node string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.clock.Since(d.sent) >= shareFor {
+		return 0
+	}
+	return d.of[node]
+}
+
+func (d *detaching) saw(of map[string]int, sent time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sent, d.of = sent, of
+}
+
+// listRemaining lists VolumeAttachments only where that can show that nothing remains: no pod is held and terminating,
+// and none of the node's was terminating in a list of a moment ago.
+func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencing.RemainingFacts, err error) {
+	err = eachPod(ctx, a.clients.Clients, ask.Node, "", func(o *v1.Pod) { countPod(&f, o) })
+	switch {
+	case err != nil:
+		return fencing.RemainingFacts{}, err
+	case ask.PodsOnly, f.Leaving.Pods > 0:
+		return f, nil
+	}
+	if n := a.detaching.seen(ask.Node); n > 0 {
+		f.All.VolumeAttachments, f.Leaving.VolumeAttachments = n, n
+		return f, nil
+	}
+	return f, a.listAttachments(ctx, ask.Node, &f)
+}
+
+func (a apiServer) listAttachments(ctx context.Context, node string, f *fencing.RemainingFacts) error {
+	sent, leaving := a.detaching.clock.Now(), map[string]int{}
+	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.clients.Storage.VolumeAttachments().List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				countAttachment(f, node, &page.Items[i])
+				if page.Items[i].DeletionTimestamp != nil {
+					leaving[page.Items[i].Spec.NodeName]++
+				}
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return fmt.Errorf("list VolumeAttachments: %w", err)
+	}
+	a.detaching.saw(leaving, sent)
+	return nil
+}
+
+// countPod counts what remains with a pod of a node.
+func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
+	p := objects.PodOf(o)
+	if p.Terminating {
+		f.Terminating = append(f.Terminating, p.UID)
+	}
+	if p.Held && p.Terminating {
+		f.Held = append(f.Held, p.UID)
+		f.Leaving.Pods++
+	}
+	if p.Held || len(p.Claims) > 0 && p.UsesVolumes() {
+		f.All.Pods++
+	}
+}
+
+// countAttachment counts a VolumeAttachment, if it is one of the node.
+func countAttachment(f *fencing.RemainingFacts, node string, o *storagev1.VolumeAttachment) {
+	if o.Spec.NodeName != node {
+		return
+	}
+	f.All.VolumeAttachments++
+	if o.DeletionTimestamp != nil {
+		f.Leaving.VolumeAttachments++
+	}
+}
