@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// detaching is how many VolumeAttachments of each node were terminating in the last list of all. No selector finds those
-// of one node, so that fences which wait for some share a list. It is safe for concurrent use.
+// detaching is how many VolumeAttachments of each node were terminating in the last list of all. No selector finds
+// those of one node, so that fences which wait for some share a list. It is safe for concurrent use.
 type detaching struct {
 	clock clock.PassiveClock
 

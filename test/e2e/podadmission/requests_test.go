@@ -127,8 +127,9 @@ func manages(manager, how, field string) action {
 func managers() map[string]request {
 	forge := manages("kubelet", "Update/status", "f:phase")
 	all := map[string]request{
-		"have the kubelet have written the phase":         {send: forge, refused: true},
-		"have one on Windows have written the phase":      {send: manages("kubelet.exe", "Update/status", "f:phase"), refused: true},
+		"have the kubelet have written the phase": {send: forge, refused: true},
+		"have one on Windows have written the phase": {
+			send: manages("kubelet.exe", "Update/status", "f:phase"), refused: true},
 		"have it have written the phase, confirmed":       {confirmed: true, send: forge},
 		"have it have written the phase, as volume-guard": {as: guard, send: forge},
 		"have another manager have written the phase":     {send: manages("kubectl", "Update/status", "f:phase")},

@@ -54,8 +54,8 @@ func (c *scene) readRun(of engine.Run) (runState, age) {
 	}
 }
 
-// startRun creates the object of a run. It succeeds where there is one. That of the try before is forgotten, as one that
-// does nothing more.
+// startRun creates the object of a run. It succeeds where there is one. That of the try before is forgotten, as one
+// that does nothing more.
 func (c *scene) startRun(of engine.Run) {
 	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
 		c.stopRun(of)

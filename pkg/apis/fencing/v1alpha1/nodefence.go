@@ -205,8 +205,8 @@ type Attempt struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	TerminatingPods []types.UID `json:"terminatingPods,omitempty"`
-	// undoTry counts the tries to undo what the agent did, from 1. One that fails, or has no result in the agent's timeout,
-	// is followed by another.
+	// undoTry counts the tries to undo what the agent did, from 1. One that fails, or has no result in the agent's
+	// timeout, is followed by another.
 	// +optional
 	UndoTry int32 `json:"undoTry,omitempty"`
 	// undoTriedAt is when that try was written down, before it was started.

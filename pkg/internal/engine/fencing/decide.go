@@ -381,10 +381,8 @@ func proven(f Facts, now time.Time) Decision {
 		return f.fenced(ReasonFenced, now)
 	case f.Fence.ofVolumes():
 		return f.volumes(now)
-	case f.Fence.Status.Proof.Covers == v1alpha1.CoversReboot:
-		return f.goOn(now)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
-		return wait(ReasonFenced, nodePoll)
+		return f.goOn(now)
 	}
 	return release(f, now)
 }
@@ -405,16 +403,18 @@ func (f Facts) volumes(now time.Time) Decision {
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// goOn handles a node that does not return from its reboot, which releases the pods that were terminating before it. For
-// others that are held, the next agent is tried, unless it covers volumes: that releases no pod. The proof stays until
-// there is another.
+// goOn handles a fence that has no node to taint. A node that does not return from a reboot has released the pods that
+// were terminating before. For others that are held, the next agent is tried, unless it covers volumes: that releases no
+// pod. The proof stays until there is another.
 func (f Facts) goOn(now time.Time) Decision {
+	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)
 	if !f.Fence.confirmed() {
-		pause = max(pause, returnPatience-now.Sub(f.Fence.Status.Proof.ProvenAt.Time))
+		pause = max(pause, returnPatience-now.Sub(proof.ProvenAt.Time))
 	}
 	switch {
-	case agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes, pause > 0, !f.Node.NotReady, f.Node.Tainted,
+	case proof.Covers != v1alpha1.CoversReboot, agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes,
+		pause > 0, !f.Node.NotReady, f.Node.Tainted,
 		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonFenced, nodePoll)
 	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):

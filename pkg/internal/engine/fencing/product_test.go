@@ -226,7 +226,8 @@ func mayStart(f Facts, run Run) string {
 		return "nobody wants it any more"
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
-	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) && (!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
+	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) &&
+		(!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
 		return "the node may be back"
 	}
 	return ""

@@ -176,22 +176,26 @@ func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
 	})
 }
 
-// A reboot releases the pods that were terminating before it. Others would be held for good if the node does not return.
+// A reboot releases the pods that were terminating before it. Others would be held for good if the node does not
+// return.
 func TestAfterARebootTheNextAgentIsTriedForPodsThatAreHeld(t *testing.T) {
 	in := all(agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(), heldThere("pod", "later"))
 	open := all(in, attempted(power, ""))
 	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }
 	checkDecisions(t, map[string]decision{
-		"a pod is held":              {facts(in), WriteStatus, ReasonFencing, 0},
-		"nobody has listed":          {facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
-		"it was listed before":       {facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
+		"a pod is held": {facts(in), WriteStatus, ReasonFencing, 0},
+		"nobody has listed": {
+			facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
+		"it was listed before": {
+			facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
 		"the proof releases all":     waits(facts(in, heldThere("pod"))),
 		"nothing is held":            waits(facts(in, emptied)),
 		"the node may return":        waits(facts(in, provenAgo(returnPatience-time.Second))),
 		"the node is Ready":          waits(facts(in, down(ready))),
 		"it is of the control plane": waits(facts(in, down(controlPlane))),
-		"all are tried again later":  waits(facts(in, agents(medik8s), provenAgo(returnPatience), attempted(medik8s, v1alpha1.ResultFailed))),
-		"all are tried again":        {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
+		"all are tried again later": waits(facts(in, agents(medik8s), provenAgo(returnPatience),
+			attempted(medik8s, v1alpha1.ResultFailed))),
+		"all are tried again": {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
 		"the node may return, and somebody confirms": {
 			facts(in, provenAgo(0), confirm("burned")), WriteStatus, ReasonFencing, 0},
 		"the next one failed, too": {facts(in, attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))), WriteStatus,

@@ -97,14 +97,7 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	case RunAbsent:
 		return runStep(StartRun, why, run)
 	case RunSucceeded:
-		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
-			for i := range s.Attempts {
-				if a := &s.Attempts[i]; a.Agent == run.Agent && a.UndoneAt == nil {
-					at := metav1.NewTime(now)
-					a.UndoneAt = &at
-				}
-			}
-		})
+		return f.undone(run.Agent, now)
 	case RunFailed:
 		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
 			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the two clocks may differ
@@ -118,6 +111,18 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 		}
 	}
 	return wait(why, agentPoll)
+}
+
+// undone writes down that an agent has undone all that it did.
+func (f Facts) undone(agent string, now time.Time) Decision {
+	return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
+		for i := range s.Attempts {
+			if a := &s.Attempts[i]; a.Agent == agent && a.UndoneAt == nil {
+				at := metav1.NewTime(now)
+				a.UndoneAt = &at
+			}
+		}
+	})
 }
 
 // undoIsLate handles a try that has no result in its time. A Job may never have one, such as while its pod is
