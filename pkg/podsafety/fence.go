@@ -18,18 +18,23 @@ func (o *observer) fenceSeen(node string) bool {
 // fenceChanges takes the events of the watch of NodeFences.
 type fenceChanges struct{ *observer }
 
-func (o fenceChanges) Added(now nodefence.Fence) { o.wakeFenced(now) }
+func (o fenceChanges) Added(now nodefence.Fence) { o.sawFence(now) }
 
 func (o fenceChanges) Updated(before, now nodefence.Fence) {
 	if before != now {
-		o.wakeFenced(now)
+		o.sawFence(now)
 	}
 }
 
-func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) { o.wakeFenced(last) }
+func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) {
+	o.sawFence(nodefence.Fence{Node: last.Node})
+}
 
-// wakeFenced has the pods on a node worked on, and so the locks of their volumes.
-func (o *observer) wakeFenced(f nodefence.Fence) {
+// sawFence records what a fence shows, and has the pods on its node worked on, and so the locks of their volumes.
+func (o *observer) sawFence(f nodefence.Fence) {
+	o.mu.Lock()
+	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())
+	o.mu.Unlock()
 	o.pods.Each(func(p *pod) {
 		if p.node == f.Node && o.due(p) {
 			o.wake.pod(p.key())

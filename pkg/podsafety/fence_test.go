@@ -150,6 +150,28 @@ func TestWhatChangesOfAFenceWakesPods(t *testing.T) {
 	}
 }
 
+func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	w.show(held(terminating))
+	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
+	changes := fenceChanges{w.observer}
+	for step, c := range []struct {
+		change func()
+		want   podhold.Storage
+	}{
+		{func() { changes.Added(open) }, podhold.Storage{}},
+		{func() { changes.Updated(open, shut) }, podhold.Storage{Fenced: true}},
+		{func() { changes.Updated(shut, open) }, podhold.Storage{Since: w.clock.Now()}},
+		{func() { changes.Added(shut) }, podhold.Storage{Fenced: true}},
+		{func() { changes.Deleted(shut, false) }, podhold.Storage{Since: w.clock.Now()}},
+	} {
+		c.change()
+		if f, found := w.observer.observe("ns/db"); !found || f.Storage != c.want {
+			t.Errorf("step %d: %+v", step, f.Storage)
+		}
+	}
+}
+
 // recording takes down which pods are woken.
 type recording struct {
 	wake

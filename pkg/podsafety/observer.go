@@ -119,6 +119,9 @@ func (o *observer) observe(key string) (podhold.Facts, bool) {
 		return f, false
 	}
 	f.Mode, f.NodeSeen, f.FenceSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node), o.fenceSeen(f.Pod.Node)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f.Storage = o.tracker.Storages[f.Pod.Node]
 	return f, true
 }
 
@@ -164,7 +167,7 @@ func (o *observer) saw(p *pod) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tracker.Saw(*p.all, o.clock.Now())
+	o.tracker.Saw(*p.all, o.nodeSeen(p.node), o.clock.Now())
 	if o.waiting[p.node] == nil {
 		o.waiting[p.node] = map[string]*pod{}
 	}

@@ -223,12 +223,22 @@ func (o *observer) wakeNode(name string) {
 // fenceChanges takes the events of the watch of NodeFences.
 type fenceChanges struct{ *observer }
 
-func (o fenceChanges) Added(now nodefence.Fence) { o.wakeNode(now.Node) }
+func (o fenceChanges) Added(now nodefence.Fence) { o.sawFence(now) }
 
 func (o fenceChanges) Updated(before, now nodefence.Fence) {
 	if before != now {
-		o.wakeNode(now.Node)
+		o.sawFence(now)
 	}
 }
 
-func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) { o.wakeNode(last.Node) }
+func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) {
+	o.sawFence(nodefence.Fence{Node: last.Node})
+}
+
+// sawFence records what a fence shows, and wakes what it concerns.
+func (o *observer) sawFence(f nodefence.Fence) {
+	o.mu.Lock()
+	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())
+	o.mu.Unlock()
+	o.wakeNode(f.Node)
+}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
@@ -98,5 +99,21 @@ func TestWhatIsNotKnownAsks(t *testing.T) {
 		if err != nil || got.Unasked != c.want {
 			t.Errorf("%s: unasked %t, %v", name, got.Unasked, err)
 		}
+	}
+}
+
+func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
+	w := newWorld(t, Config{Fences: true})
+	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
+	storage := func() podhold.Storage { return w.observer.user(singlenode.Pod{UID: "uid", Node: "a"}).Storage }
+	changes := fenceChanges{w.observer}
+	if changes.Added(open); storage() != (podhold.Storage{}) {
+		t.Errorf("%+v", storage())
+	}
+	if changes.Updated(open, shut); storage() != (podhold.Storage{Fenced: true}) {
+		t.Errorf("%+v", storage())
+	}
+	if changes.Deleted(shut, false); storage().Fenced || storage().Since.IsZero() {
+		t.Errorf("%+v", storage())
 	}
 }

@@ -135,7 +135,7 @@ func (i *index) claim(c Claim) singlenode.Claim {
 func (i *index) endOf(p pods.Pod) singlenode.User {
 	hold, of := i.Hold(p), p.Pod
 	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, i.Now), NodeSeen: hold.NodeSeen,
-		FenceSeen: hold.FenceSeen, Fence: hold.Fence, Node: hold.Node}
+		FenceSeen: hold.FenceSeen, Storage: hold.Storage, Fence: hold.Fence, Node: hold.Node}
 }
 
 // holder returns the pod that has the name in a lock, the zero value for none.

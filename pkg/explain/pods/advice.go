@@ -40,7 +40,7 @@ func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
 		return "its kubelet on " + node + " to end its processes"
 	case podhold.ReasonEndNotReported:
 		return "its kubelet on " + node + " to confirm the end of its processes"
-	case podhold.ReasonWaitsForUnmount, podhold.ReasonUnmountOverdue:
+	case podhold.ReasonWaitsForUnmount, podhold.ReasonUnmountOverdue, podhold.ReasonVolumesFenced:
 		return "its volumes to be unmounted on " + node
 	case podhold.ReasonNodeUnreachable:
 		return node + " to return, or evidence that its processes cannot run"
@@ -107,6 +107,8 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of s
 		return true
 	case podhold.ReasonUnmountOverdue:
 		s.Advise("Look at the logs of the kubelet and of the driver's plugin on node %s", pod.Node)
+	case podhold.ReasonVolumesFenced:
+		s.Advise("Cordon node %s, and reboot it, which ends the fence", pod.Node)
 	case podhold.ReasonEndNotReported:
 		s.Advise("If it takes long, look at status.reason of the pod and at the log of the kubelet on node %s", pod.Node)
 	case podhold.ReasonOutOfServiceNodeReady:

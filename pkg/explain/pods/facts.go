@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
@@ -119,7 +120,8 @@ func Judge(pod Pod, on OnNode, now time.Time) podhold.Explanation {
 // in that order.
 func holdFacts(pod objects.Pod, mode podhold.Mode, on OnNode, now time.Time) podhold.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
-	f := podhold.Facts{Mode: mode, Pod: pod, PodRead: read(1), Sight: podhold.NewTracker().Saw(pod, now)}
+	f := podhold.Facts{Mode: mode, Pod: pod, PodRead: read(1)}
+	f.Sight = podhold.NewTracker().Saw(pod, podhold.NodeUnseen, now)
 	if pod.Node == "" {
 		return f
 	}
@@ -138,7 +140,7 @@ func holdFacts(pod objects.Pod, mode podhold.Mode, on OnNode, now time.Time) pod
 	}
 	if on.Fence.OK() && on.Fence.Value != nil {
 		f.FenceSeen, f.Fence = true, nodefence.Facts(on.Fence.Value, pod.UID)
-		f.Fence.Read = read(4)
+		f.Fence.Read, f.Storage.Fenced = read(4), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
 	}
 	return f
 }

@@ -26,6 +26,8 @@ type Fence struct {
 	InForce bool
 	// Covers is how many agents have proven that they cover volumes.
 	Covers int
+	// KeepsVolumes: it may keep the node from volumes.
+	KeepsVolumes bool
 }
 
 // Record is the kube.Recorder of NodeFences.
@@ -34,8 +36,9 @@ func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	if !ok {
 		return Fence{}, false, fmt.Errorf("watch NodeFences: got a %T", object)
 	}
-	shown := fencing.Evidence(fencing.FenceOf(o), "")
-	return Fence{o.Name, shown.InForce, len(shown.Volumes)}, true, nil
+	f := fencing.FenceOf(o)
+	shown := fencing.Evidence(f, "")
+	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
 }
 
 // NewCache returns a watch cache of all NodeFences that is not running.

@@ -9,10 +9,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // Facts, Tracker, Session and the rest are those that the controller works with.
@@ -35,6 +39,8 @@ type (
 	// LeaseFacts and FenceFacts are what live reads found of the node's Lease and fence.
 	LeaseFacts = podhold.LeaseFacts
 	FenceFacts = podhold.FenceFacts
+	// Storage is what the watch has shown of whether a node reaches its volumes.
+	Storage = podhold.Storage
 	// Coverage is what a fence proves.
 	Coverage = podhold.Coverage
 	// Decision is the next step.
@@ -164,3 +170,9 @@ func DecideLock(f LockFacts, now time.Time) LockAction { return podhold.DecideLo
 
 // Begin returns a session on these facts, up to its first Ask or its End.
 func Begin(t *Tracker, f Facts, now time.Time) Session { return podhold.Begin(t, f, now) }
+
+// FenceOf returns what a NodeFence shows about a pod.
+func FenceOf(o *v1alpha1.NodeFence, pod types.UID) FenceFacts { return nodefence.Facts(o, pod) }
+
+// KeepsVolumes reports whether a NodeFence may keep its node from volumes.
+func KeepsVolumes(o *v1alpha1.NodeFence) bool { return fencing.FenceOf(o).MayKeepVolumes() }

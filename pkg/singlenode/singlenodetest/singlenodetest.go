@@ -123,7 +123,9 @@ const (
 	ReasonClaimOfOther     = singlenode.ReasonClaimOfOther
 	ReasonNotHeld          = singlenode.ReasonNotHeld
 	ReasonOtherGates       = singlenode.ReasonOtherGates
+	ReasonHolderGone       = singlenode.ReasonHolderGone
 	ReasonHolderCompleted  = singlenode.ReasonHolderCompleted
+	ReasonVolumeFenced     = singlenode.ReasonVolumeFenced
 )
 
 // Names on the objects.

@@ -58,7 +58,7 @@ func (c *scene) showPod(i, slot int) {
 		return
 	}
 	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
-		t.Saw(c.machine.pod(slot, p, c.graceOver[slot]), c.machine.now)
+		t.Saw(c.machine.pod(slot, p, c.graceOver[slot]), c.machine.seenOf(l.nodeOf(p)), c.machine.now)
 	})
 }
 

@@ -158,7 +158,7 @@ func leaseVersion(found bool) string {
 func (m *machine) sight(s sight) engine.Sight {
 	out := engine.Sight{
 		FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: m.since(s.graceZero),
-		Forced: s.forced, LeaseSince: m.since(s.lease),
+		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: m.since(s.lease),
 	}
 	if s.lease != never {
 		out.LeaseVersion = formerLease
@@ -172,7 +172,7 @@ func (m *machine) sight(s sight) engine.Sight {
 func (m *machine) sightOf(s engine.Sight) sight {
 	return sight{
 		finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince), lease: m.ageOf(s.LeaseSince),
-		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
+		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced, nodeAway: s.NodeAway,
 		leaseCurrent: !s.LeaseSince.IsZero() && s.LeaseVersion != formerLease,
 		leaseFound:   s.LeaseVersion == currentLease,
 	}

@@ -110,8 +110,8 @@ const (
 
 // sight is what one replica has seen of a pod.
 type sight struct {
-	finished, graceZero, lease age
-	finishedWithGrace, forced  bool
+	finished, graceZero, lease          age
+	finishedWithGrace, forced, nodeAway bool
 	// leaseFound and leaseCurrent: what the read of the Lease found, and that it is as it was then.
 	leaseFound, leaseCurrent bool
 }

@@ -21,6 +21,15 @@ type Shown struct {
 	BootID string
 }
 
+// MayKeepVolumes reports whether an agent may keep the node from volumes: one that does so was about to be started, and
+// has not undone it.
+func (f Fence) MayKeepVolumes() bool {
+	return !f.returned() && slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+		agent := f.agent(a.Agent)
+		return a.UndoneAt == nil && (agent == nil || agent.Covers == v1alpha1.CoversVolumes)
+	})
+}
+
 // Evidence returns what a fence shows about a pod.
 func Evidence(f Fence, pod types.UID) Shown {
 	p := f.Status.Proof

@@ -3,7 +3,9 @@ package fencing
 import (
 	"reflect"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -46,6 +48,31 @@ func TestEvidence(t *testing.T) {
 	} {
 		if got := Evidence(c.facts.Fence, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// An unmount may hang from the moment on at which the agent may be at work, until it has undone that.
+func TestWhenAFenceMayKeepVolumes(t *testing.T) {
+	undone := func(f *Facts) { f.Fence.Status.Attempts[0].UndoneAt = &metav1.Time{} }
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"requested":             {facts(agents(storage)), false},
+		"an agent is at work":   {facts(agents(storage), attempted(storage, "")), true},
+		"it has failed":         {facts(agents(storage), attempted(storage, v1alpha1.ResultFailed)), true},
+		"in force":              {facts(agents(storage), proved(storage)), true},
+		"its end began":         {facts(agents(storage), proved(storage), ending), true},
+		"undone":                {facts(agents(storage), proved(storage), ending, undone), false},
+		"returned":              {facts(agents(storage), proved(storage), returnedAgo(time.Hour)), false},
+		"the machine is off":    {facts(proved(power)), false},
+		"an agent of no spec":   {facts(proved(power), func(f *Facts) { f.Fence.Spec.Agents = nil }), true},
+		"one after another":     {facts(agents(power, storage), attempted(power, v1alpha1.ResultFailed)), false},
+		"a person's word alone": {facts(agents(storage), proved(confirmation)), false},
+	} {
+		if got := c.facts.Fence.MayKeepVolumes(); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

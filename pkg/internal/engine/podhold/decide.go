@@ -108,13 +108,16 @@ func byPod(f Facts, now time.Time) Decision {
 }
 
 // finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. While the
-// node is not Ready no kubelet unmounts them, so that time shows nothing.
+// node is not Ready no kubelet unmounts them, so that time shows nothing; nor does it while a fence keeps the node from
+// volumes.
 func finished(f Facts, now time.Time) Decision {
 	switch {
 	case !f.NodeSeen.ready():
 		return wait(ReasonNodeUnreachable)
 	case f.Pod.GraceZero && (f.unmountShown() || f.unmountIn(now) <= 0):
 		return step(RemoveFinalizer, ReasonFinished)
+	case f.Storage.Fenced:
+		return waitFor(ReasonVolumesFenced, recheckFenced) // no watch shows a reboot
 	}
 	d := overdueIn(ReasonWaitsForUnmount, ReasonUnmountOverdue, rest(f.Sight.FinishedSince, overdueAfter, now))
 	if !f.Pod.GraceZero {
@@ -145,6 +148,9 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	case f.Fence.EndsPod(f.Node):
 		return step(RemoveFinalizer, ReasonNodeFenced)
 	}
+	if f.rebooted(now) {
+		return step(RemoveFinalizer, ReasonFinished)
+	}
 	d := byNodeObject(f, now)
 	if d.Action == Wait {
 		return both(d, otherwise)
@@ -159,7 +165,7 @@ func both(node, pod Decision) Decision {
 	switch pod.Reason {
 	case ReasonGracePeriodRunning, ReasonConfirmationMismatch:
 		d.Reason = pod.Reason
-	case ReasonWaitsForUnmount, ReasonUnmountOverdue, ReasonEndNotReported, ReasonEndOverdue:
+	case ReasonWaitsForUnmount, ReasonUnmountOverdue, ReasonVolumesFenced, ReasonEndNotReported, ReasonEndOverdue:
 		if node.Reason == ReasonProcessesMayRun {
 			d.Reason = pod.Reason
 		}

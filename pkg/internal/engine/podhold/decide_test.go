@@ -71,6 +71,8 @@ func lease(version string, since time.Duration) func(*Facts) {
 	}
 }
 
+func storage(s Storage) func(*Facts) { return func(f *Facts) { f.Storage = s } }
+
 func noGraceFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) { f.Sight.GraceZeroSince = ago(d) }
 }
@@ -79,8 +81,14 @@ func fence(of FenceFacts) func(*Facts) {
 	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
 }
 
-func down() NodeFacts         { return NodeFacts{Found: true, Ready: ReadyUnknown, BootID: "boot"} }
-func ready() NodeFacts        { return NodeFacts{Found: true, Ready: ReadyTrue, BootID: "boot"} }
+func down() NodeFacts  { return NodeFacts{Found: true, Ready: ReadyUnknown, BootID: "boot"} }
+func ready() NodeFacts { return NodeFacts{Found: true, Ready: ReadyTrue, BootID: "boot"} }
+
+// ofVolumes is a fence of volumes that was proven when the node had this boot ID.
+func ofVolumes(boot string) FenceFacts {
+	return FenceFacts{InForce: true, Coverage: CoversVolumes, BootID: boot}
+}
+
 func outOfService() NodeFacts { return NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true} }
 
 func TestDecide(t *testing.T) {
@@ -143,6 +151,30 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), live), RemoveFinalizer, ReasonFinished, 0},
 		"finished, and never seen so before": {
 			facts(pod(ended), pod(noGrace), noGraceFor(time.Hour), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
+		"finished with grace, and a fence keeps the node from volumes": {
+			facts(pod(ended), finishedFor(time.Hour, true), storage(Storage{Fenced: true}), live), Wait,
+			ReasonVolumesFenced, time.Minute},
+		"finished, and a fence keeps the node from volumes": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Fenced: true}), live), Wait,
+			ReasonVolumesFenced, time.Minute},
+		"finished, and it has ended": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Since: ago(10 * time.Second)}),
+				live), Wait, ReasonUnmountOverdue, 20 * time.Second},
+		"finished, and it ended long ago": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Since: ago(DefaultUnmountGrace)}),
+				live), RemoveFinalizer, ReasonFinished, 0},
+		"finished and unmounted before a fence": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true), storage(Storage{Fenced: true}), live), RemoveFinalizer,
+			ReasonFinished, 0},
+		"finished, and the fenced node is not rebooted": {
+			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot")), storage(Storage{Fenced: true})),
+			Wait, ReasonVolumesFenced, time.Minute},
+		"finished, and the fenced node is rebooted": {
+			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})),
+			RemoveFinalizer, ReasonFinished, 0},
+		"finished with grace, and the fenced node is rebooted": {
+			facts(pod(ended), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})), ForceDelete,
+			ReasonFinished, 0},
 		"failed by the garbage collector": {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
 			ReasonEndNotReported, 0},

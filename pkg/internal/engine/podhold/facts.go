@@ -31,6 +31,8 @@ type Facts struct {
 	// only choose which live reads are worth making.
 	NodeSeen  NodeSeen
 	FenceSeen bool
+	// Storage is what the watch has shown of whether the node reaches its volumes.
+	Storage Storage
 
 	// Node, Lease and Fence are what live reads found.
 	Node  NodeFacts
@@ -62,6 +64,8 @@ const (
 	// LeaseDuration is the default of Rules.LeaseDuration (nodeLeaseDurationSeconds of the kubelet, and
 	// node-monitor-grace-period before 1.32).
 	LeaseDuration = 40 * time.Second
+	// recheckFenced is after which time it is read again whether a node was rebooted that a fence keeps from volumes.
+	recheckFenced = time.Minute
 	// overdueAfter is how long something that takes a moment may take until an Event says so.
 	overdueAfter = time.Minute
 )
@@ -120,6 +124,8 @@ type Sight struct {
 	GraceZeroSince time.Time
 	// Forced: this process has set the grace to 0, or tried to.
 	Forced bool
+	// NodeAway: the node was not Ready, or tainted, when it first saw the grace 0.
+	NodeAway bool
 	// LeaseVersion is the resourceVersion of the Lease of the pod's node, empty while there is none, as live reads have
 	// found it since LeaseSince.
 	LeaseVersion string
@@ -298,9 +304,9 @@ func (f Facts) nodeMayProve() bool {
 
 // unmountShown reports whether it was the kubelet that set the grace to 0, which it does once it has unmounted the
 // volumes: the pod had ended before, this process did not, nobody else could without a confirmation, nobody has
-// confirmed it, and the pod garbage collector does not for a node that is Ready.
+// confirmed it, and the pod garbage collector does not for a node that is Ready, as it was all the time.
 func (f Facts) unmountShown() bool {
-	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.forceRefused() &&
+	return f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway && f.forceRefused() &&
 		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady
 }
 
@@ -309,13 +315,29 @@ func (f Facts) forceRefused() bool {
 	return f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && !f.ForceRefusedSince.After(f.Sight.FinishedSince)
 }
 
-// unmountIn returns how long the wait for the unmount lasts where nothing shows it, not positive when it is over.
+// unmountIn returns how long the wait for the unmount lasts where nothing shows it, not positive when it is over. While
+// a fence keeps the node from volumes, it does not begin.
 func (f Facts) unmountIn(now time.Time) time.Duration {
 	began := f.Sight.FinishedSince
-	if !began.IsZero() && f.Sight.GraceZeroSince.After(began) {
-		began = f.Sight.GraceZeroSince
+	for _, later := range []time.Time{f.Sight.GraceZeroSince, f.Storage.Since} {
+		if !began.IsZero() && later.After(began) {
+			began = later
+		}
+	}
+	if f.Storage.Fenced {
+		began = time.Time{}
 	}
 	return rest(began, f.Rules.unmountGrace(), now)
+}
+
+// rebooted reports whether the volumes of a pod that has ended are not mounted any more, because the node that a fence
+// keeps from volumes was rebooted since. The new run has mounted none of these: a kubelet does not mount a volume that
+// has to be attached before it has written the status of its Node in this run (ReportedInUse in
+// pkg/volume/util/operationexecutor), and the Node had the boot ID of before when the fence was proven.
+func (f Facts) rebooted(now time.Time) bool {
+	fence, node := f.Fence, f.Node
+	return f.Pod.Finished() && f.after(fence.Read, now) && f.after(node.Read, now) && fence.InForce &&
+		fence.Coverage == CoversVolumes && node.BootID != "" && node.BootID != fence.BootID
 }
 
 // leaseIn returns how long the Lease has to stay as it is until the kubelet counts as cut off, not positive when it

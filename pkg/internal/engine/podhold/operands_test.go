@@ -36,12 +36,87 @@ func TestWhenTheUnmountIsShown(t *testing.T) {
 		"they are refused since then": {
 			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour) }), true},
 		"not in its namespace": {facts(finishedFor(0, true), func(f *Facts) { f.Mode = ModeWarn }), false},
+		"the node was away":    {facts(finishedFor(0, true), func(f *Facts) { f.Sight.NodeAway = true }), false},
 		"a tainted node":       {facts(finishedFor(0, true), seen(NodeTaintedReady)), false},
 		"a node out of sight":  {facts(finishedFor(0, true), seen(NodeUnseen)), false},
 		"a node that is away":  {facts(finishedFor(0, true), seen(NodeNotReady)), false},
 	} {
 		if got := c.facts.unmountShown(); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestWhenAFencedNodeWasRebooted(t *testing.T) {
+	of := func(alter func(*FenceFacts)) func(*Facts) {
+		return func(f *Facts) {
+			fence(ofVolumes("boot-0"))(f)
+			alter(&f.Fence)
+		}
+	}
+	all := of(func(*FenceFacts) {})
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"after the fence":    {facts(pod(ended), live, node(ready()), all), true},
+		"as far as is known": {facts(pod(ended), live, all), false},
+		"by a read that is old": {
+			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.Node.Read = old(2) }), false},
+		"by a fence of long ago": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Read = old(4) })), false},
+		"while the pod runs": {facts(live, node(ready()), all), false},
+		"of a fence that ends": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.InForce = false })), false},
+		"of a machine that is off": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Coverage = CoversUntilUnfenced })), false},
+		"a node without a boot ID": {facts(pod(ended), live, node(NodeFacts{Found: true, Ready: ReadyTrue}), all), false},
+		"not at all": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.BootID = "boot" })), false},
+	} {
+		if got := c.facts.rebooted(now()); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestTheWaitForTheUnmountBeginsAtTheEndOfAFence(t *testing.T) {
+	const after = DefaultUnmountGrace - 20*time.Second
+	for name, c := range map[string]struct {
+		facts Facts
+		want  time.Duration
+	}{
+		"no fence": {facts(finishedFor(20*time.Second, false)), after},
+		"one that ended before": {
+			facts(finishedFor(20*time.Second, false), storage(Storage{Since: ago(time.Hour)})), after},
+		"one that ended after": {
+			facts(finishedFor(time.Hour, false), storage(Storage{Since: ago(20 * time.Second)})), after},
+		"one in the way": {
+			facts(finishedFor(time.Hour, false), storage(Storage{Fenced: true})), DefaultUnmountGrace},
+		"the pod was not seen":     {facts(storage(Storage{Since: ago(time.Hour)})), DefaultUnmountGrace},
+		"the grace was taken last": {facts(finishedFor(time.Hour, false), noGraceFor(20*time.Second)), after},
+	} {
+		if got := c.facts.unmountIn(now()); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsRememberedOfFencesOfVolumes(t *testing.T) {
+	s := Storages{}
+	for _, step := range []struct {
+		fenced bool
+		at     time.Time
+		want   Storage
+	}{
+		{false, ago(time.Hour), Storage{}},
+		{true, ago(time.Minute), Storage{Fenced: true}},
+		{true, ago(time.Second), Storage{Fenced: true}},
+		{false, now(), Storage{Since: now()}},
+		{false, now().Add(time.Second), Storage{Since: now()}},
+	} {
+		if s.Saw("a", step.fenced, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
+			t.Errorf("%+v", s)
 		}
 	}
 }

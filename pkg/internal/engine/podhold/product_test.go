@@ -36,12 +36,12 @@ func everyPod(visit func(Pod)) {
 func everySight(visit func(Sight)) {
 	for bits := range 1 << 2 {
 		for _, finished := range []time.Time{{}, now(), ago(DefaultUnmountGrace)} {
-			for _, graceZero := range []time.Time{{}, now()} {
-				visit(Sight{
-					FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0,
-					GraceZeroSince: graceZero,
-				})
-			}
+			s := Sight{FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0}
+			visit(s)
+			s.GraceZeroSince = now()
+			visit(s)
+			s.NodeAway = true
+			visit(s)
 		}
 	}
 }
@@ -53,8 +53,11 @@ func everyNode(visit func(Facts)) {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		var f Facts
 		f.Fence.BootID = "boot"
-		if bit(0) && bit(6) {
+		switch { // only a Node that is there has a boot ID
+		case bit(0) && bit(6):
 			f.Node.BootID = "boot"
+		case bit(0) && bit(3) && bit(4):
+			f.Node.BootID = "boot-2"
 		}
 		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
 		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
@@ -94,11 +97,17 @@ func evidence(f Facts, why Reason) bool {
 			p.ObservedGeneration == 0 && p.ContainersReadyEnded
 		ended, forced := f.Sight.FinishedSince, f.Sight.GraceZeroSince
 		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
-		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == objects.NotConfirmed &&
-			f.NodeSeen == NodeReady && refused
+		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
+			p.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady && refused
 		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !ended.IsZero() &&
-			now().Sub(ended) >= 30*time.Second && now().Sub(forced) >= 30*time.Second
-		return p.Final && !p.Running && p.Reported && says && p.GraceZero && (unmounted || waited)
+			now().Sub(ended) >= 30*time.Second && now().Sub(forced) >= 30*time.Second && !f.Storage.Fenced &&
+			now().Sub(f.Storage.Since) >= 30*time.Second
+		rebooted := then(f.Fence.Read) && then(f.Node.Read) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
+			f.Node.BootID == "boot-2"
+		if !p.Final || p.Running || !p.Reported || !says {
+			return false
+		}
+		return p.GraceZero && (unmounted || waited) || rebooted && f.nodeMayProve()
 	case ReasonOutOfService:
 		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
 			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
@@ -192,6 +201,8 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 					{NodeSeen: NodeReady}, {NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace)},
 					{NodeSeen: NodeReady, Rules: Rules{RemovingFinalizers: true}}, {NodeSeen: NodeTaintedReady},
 					{NodeSeen: NodeNotReady}, {NodeSeen: NodeAbsent},
+					{NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace), Storage: Storage{Fenced: true}},
+					{NodeSeen: NodeReady, Storage: Storage{Since: now()}},
 				} {
 					f.Pod, f.Sight, f.PodRead, f.Mode = p, s, read, ModeEnforce
 					judge(t, f)
@@ -200,7 +211,7 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 			}
 		})
 	})
-	if want := 1024 * 3 * 3 * 2 * 24 * 3 * 6; visited != want {
+	if want := 1024 * 3 * 3 * 2 * 36 * 3 * 8; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -209,7 +220,8 @@ func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
 	forgotten := func(p *Pod) { noGrace(p); unseen(p) }
-	pods := []func(*Pod){func(*Pod) {}, noGrace, unseen, forgotten, gcFailed, runs}
+	finished := func(p *Pod) { noGrace(p); ended(p) }
+	pods := []func(*Pod){func(*Pod) {}, noGrace, unseen, forgotten, gcFailed, ended, finished, runs}
 	visited := 0
 	everyNode(func(f Facts) {
 		for _, alter := range pods {
@@ -223,7 +235,7 @@ func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 			}
 		}
 	})
-	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 6 * 2; visited != want {
+	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 8 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -36,6 +36,7 @@ const (
 	ReasonEndNotReported        Reason = "EndNotReported"
 	ReasonWaitsForUnmount       Reason = "WaitsForUnmount"
 	ReasonUnmountOverdue        Reason = "UnmountOverdue"
+	ReasonVolumesFenced         Reason = "VolumesFenced"
 	ReasonNodeUnreachable       Reason = "NodeUnreachable"
 	ReasonNodeRecentlyGone      Reason = "NodeRecentlyGone"
 	ReasonNodeGoneDuringEnd     Reason = "NodeGoneDuringEnd"
@@ -89,6 +90,10 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonUnmountOverdue, Severity: reasons.Warning,
 		Sentence: "The processes of the pod ended more than a minute ago, and nothing shows that its volumes are " +
 			"unmounted. The logs of the kubelet and of the driver's node plugin say why. A reboot of the node unmounts them."},
+	{Reason: ReasonVolumesFenced, Severity: reasons.Warning,
+		Sentence: "The processes of the pod have ended, and a fence keeps its node from volumes, or may, so that an " +
+			"unmount does not end. The pod is released once the node is rebooted, or the fence has ended and the volumes are " +
+			"unmounted. If you know that they are not mounted: kubectl reclaim delete-pod --force."},
 	{Reason: ReasonNodeUnreachable, Severity: reasons.Warning,
 		Sentence: "The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. " +
 			"The pod is released when the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, " +
@@ -149,7 +154,7 @@ func (f Facts) Detail(r Reason) string {
 	case ReasonNodeUnreachable, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonNodeRecentlyGone,
 		ReasonNodeGoneDuringEnd,
 		ReasonOutOfServiceNodeReady, ReasonOrphaned, ReasonProcessesMayRun, ReasonEndNotReported, ReasonEndOverdue,
-		ReasonUnmountOverdue:
+		ReasonUnmountOverdue, ReasonVolumesFenced:
 		return fmt.Sprintf("It is node %s.", f.Pod.Node)
 	case ReasonGracePeriodRunning:
 		return fmt.Sprintf("It passes at %s. To end it now: kubectl delete pod -n %s %s --force.",

@@ -67,7 +67,7 @@ type Session struct {
 // Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the pod is recorded
 // in t.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
-	f.Sight = t.Saw(f.Pod, now)
+	f.Sight = t.Saw(f.Pod, f.NodeSeen, now)
 	s := Session{Facts: f}
 	s.decide(now)
 	return s
@@ -130,7 +130,7 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 			s.End = session.ObjectGone
 			return
 		}
-		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, now)
+		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, f.NodeSeen, now)
 	case ReadNode:
 		f.Node = r.Node
 		f.Node.Read = s.Live(sent)

@@ -64,7 +64,7 @@ func version(v string) func(*Pod) { return func(p *Pod) { p.ResourceVersion = v 
 
 func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace))
 	s, asked, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace, version("12")), 0},
 		answer{PatchFinalizers, done(), 0})
@@ -169,7 +169,7 @@ func TestHowASessionEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
-			tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
+			tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 			s, _, _ := play(t, tracker, watched, c.answers...)
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
 				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
@@ -184,7 +184,7 @@ func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
 	}
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 	s, _, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), answers...)
 	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
@@ -193,7 +193,7 @@ func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 
 func TestADryRunWritesNothing(t *testing.T) {
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
 	s, _, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace), 0})
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
@@ -219,6 +219,18 @@ func TestAFenceIsReadLive(t *testing.T) {
 		answer{GetNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{PatchFinalizers, done(), 0})
 	if s.Reason() != ReasonNodeFenced {
 		t.Errorf("%s", s.Reason())
+	}
+}
+
+func TestWhoMayHaveSetTheGraceToZero(t *testing.T) {
+	for first, away := range map[NodeSeen]bool{NodeReady: false, NodeUnseen: true, NodeTaintedReady: true,
+		NodeTainted: true, NodeNotReady: true, NodeAbsent: true} {
+		tracker, forced := NewTracker(), facts(pod(ended), pod(noGrace)).Pod
+		tracker.Saw(facts(pod(ended)).Pod, NodeNotReady, ago(time.Minute))
+		tracker.Saw(forced, first, ago(time.Second))
+		if got := tracker.Saw(forced, NodeReady, now()); got.NodeAway != away {
+			t.Errorf("%d: %+v", first, got)
+		}
 	}
 }
 
@@ -253,8 +265,8 @@ func TestWhatIsSeenOfAPod(t *testing.T) {
 			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: first}},
 	} {
 		tracker := NewTracker()
-		tracker.Saw(c.then, first)
-		if got := tracker.Saw(c.later, second); got != c.want || tracker.Sights[held.UID] != c.want {
+		tracker.Saw(c.then, NodeReady, first)
+		if got := tracker.Saw(c.later, NodeReady, second); got != c.want || tracker.Sights[held.UID] != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if _, known := tracker.Sights[held.UID]; known && !c.later.Terminating {

@@ -6,25 +6,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Tracker is since when one process has seen what of the pods that are terminating. A process that starts without it
-// waits again, and no shorter than another. It is not safe for concurrent use.
+// Tracker is since when one process has seen what of the pods that are terminating, and of the fences of their nodes. A
+// process that starts without it waits again, and no shorter than another. It is not safe for concurrent use.
 type Tracker struct {
 	Sights map[types.UID]Sight
+	// Storages are those of the nodes that had a fence of volumes.
+	Storages Storages
 }
 
 // NewTracker returns a Tracker without records.
-func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}} }
+func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}, Storages: Storages{}} }
 
-// Saw records a state of a pod, from an event of the watch or a live read, and returns the Sight of the pod. Every
-// event is to be recorded: the state in which a pod has finished and still has grace lasts for a moment only. States
-// can come late or twice, which makes waits no shorter.
-func (t *Tracker) Saw(p Pod, now time.Time) Sight {
+// Saw records a state of a pod, from an event of the watch or a live read, and returns the Sight of the pod. node is
+// what the watch shows of its node. Every event is to be recorded: the state in which a pod has finished and still has
+// grace lasts for a moment only. States can come late or twice, which makes waits no shorter.
+func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
 	s := t.Sights[p.UID]
 	if !p.Held || !p.Terminating {
 		return s
 	}
 	if p.GraceZero && s.GraceZeroSince.IsZero() {
-		s.GraceZeroSince = now
+		s.GraceZeroSince, s.NodeAway = now, node != NodeReady
 	}
 	switch {
 	case !p.Finished():

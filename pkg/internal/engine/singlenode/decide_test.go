@@ -126,6 +126,8 @@ func succeeded(p *Pod) { p.Final, p.Succeeded, p.Running = true, true, false }
 func failed(p *Pod)    { p.Final, p.Running = true, false }
 func unbound(p *Pod)   { p.Node, p.Running, p.Reported = "", false, false }
 
+func storage(s podhold.Storage) func(*User) { return func(u *User) { u.Storage = s } }
+
 // endedFor is when this process has seen that the pod has completed.
 func endedFor(d time.Duration) func(*User) { return func(u *User) { u.EndedSince = ago(d) } }
 

@@ -185,6 +185,9 @@ func (u User) describe(does string) string {
 		return text + "It fits no node: " + explain + " shows why. Make room for it, or kubectl delete pod " + object + "."
 	case how == ReasonHolderWaits:
 		return text + "It waits to be scheduled: " + explain + " shows for what."
+	case how == ReasonWaitsForUnmount && u.Storage.Fenced:
+		return text + "It has ended, and its volumes may still be mounted: a fence keeps its node from volumes, or may, " +
+			"and the wait for the unmount begins when that has ended."
 	case how == ReasonWaitsForUnmount:
 		return text + "It has ended, and its volumes may still be mounted: the wait for that is --unmount-grace."
 	case how == ReasonHolderFailed:

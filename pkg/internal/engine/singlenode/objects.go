@@ -160,6 +160,8 @@ type User struct {
 	// NodeSeen is what the watch shows of its node, and FenceSeen whether it shows a fence of it.
 	NodeSeen  podhold.NodeSeen
 	FenceSeen bool
+	// Storage is what the watch has shown of whether its node reaches its volumes.
+	Storage podhold.Storage
 	// Fence and Node are what live reads of the fence and of the node found.
 	Fence podhold.FenceFacts
 	Node  podhold.NodeFacts
@@ -223,12 +225,17 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 	return wait(u.uses())
 }
 
-// unmountIn returns how long the wait for the unmount lasts, not positive when it is over.
+// unmountIn returns how long the wait for the unmount lasts, not positive when it is over. While a fence keeps the node
+// from volumes, it does not begin.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
-	if u.EndedSince.IsZero() {
+	if u.EndedSince.IsZero() || u.Storage.Fenced {
 		return rules.unmountGrace()
 	}
-	return u.EndedSince.Add(rules.unmountGrace()).Sub(now)
+	began := u.EndedSince
+	if u.Storage.Since.After(began) {
+		began = u.Storage.Since
+	}
+	return began.Add(rules.unmountGrace()).Sub(now)
 }
 
 // uses returns how a pod uses a claim.

@@ -22,7 +22,8 @@ func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Orde
 func ended(u User, shown session.Read, of objects.Volume) bool {
 	p := u.Pod
 	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
-		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second
+		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced &&
+		now().Sub(u.Storage.Since) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == podhold.CoversVolumes && named(u.Fence, of) &&
 		after(u.Node.Read, shown)
@@ -42,8 +43,10 @@ func named(f podhold.FenceFacts, of objects.Volume) bool {
 func everyUser(visit func(User)) {
 	everyPod(func(u User) {
 		visit(u)
-		inForce(&u)
-		visit(u)
+		for _, u.Storage = range []podhold.Storage{{}, {Fenced: true}, {Since: now()}} {
+			inForce(&u)
+			visit(u)
+		}
 	})
 	for _, alter := range []func(*Pod){
 		func(*Pod) {}, deleted, succeeded, func(p *Pod) { deleted(p); unbound(p) }, func(p *Pod) { deleted(p); unheld(p) },
@@ -53,7 +56,7 @@ func everyUser(visit func(User)) {
 }
 
 // everyUsers are how many everyUser visits.
-const everyUsers = 256*3*2 + 5*(8*4*4)*(2*2*3*4)
+const everyUsers = 256*3*4 + 5*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
 func everyPod(visit func(User)) {

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 )
 
 // Tracker is what one process remembers of pods besides its watch cache. A process that starts without it waits again
@@ -14,11 +16,13 @@ type Tracker struct {
 	// Ungated are the pods whose gate the process has removed, and which the watch has not shown without it yet. Nothing
 	// can add the gate again.
 	Ungated map[types.UID]bool
+	// Storages are those of the nodes that had a fence of volumes.
+	Storages podhold.Storages
 }
 
 // NewTracker returns a Tracker without records.
 func NewTracker() *Tracker {
-	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}}
+	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}, Storages: podhold.Storages{}}
 }
 
 // Saw records a state of a pod, and returns since when it has been seen completed, the zero time if it has not.
