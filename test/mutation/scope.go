@@ -141,11 +141,14 @@ var worlds = map[string][]string{
 		"twin, attached", "twin, held", "twin, migration", "twin, taken", "twin, plugin fails", "twin, by hand",
 		"twin, failed by hand",
 	},
+	"internal/objects": {"joint, no locks", "joint, Node deleted", "joint, completed"},
+	"pkg/inuse/pvc":    {"joint, no locks"},
 	"pkg/internal/engine/podhold": {
 		"hold, empty statuses", "hold, out of service", "hold, stale watch", "hold, older kubelet", "hold, attach, container",
 		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
 		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
 		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
+		"joint, volumes, completed", "joint, collected before unmount",
 	},
 	"pkg/internal/engine/retention": {
 		"set, calls fail", "set, deleted, turned", "set, calls fail, field", "set, other owner, field",
@@ -165,5 +168,6 @@ var worlds = map[string][]string{
 		"lock, not held", "lock, two claims", "lock, two claims, created again", "lock", "lock, node preset",
 		"lock, fenced, opted in", "lock, Job", "lock, uninstalled", "lock, bound late", "lock, annotation removed",
 		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders",
+		"joint, volumes, completed",
 	},
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencepolicy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/joint"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/reclaim"
@@ -96,8 +97,8 @@ type played interface {
 }
 
 // all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, of
-// pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced, of these nodes, and of the
-// locks of claims.
+// pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced, of these nodes, of the
+// locks of claims, and of pods, nodes and locks beside each other.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
@@ -123,6 +124,9 @@ func all() (list []world) {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
 	}
 	for _, w := range singlenode.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+	}
+	for _, w := range joint.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
 	}
 	return list

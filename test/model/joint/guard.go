@@ -1,0 +1,331 @@
+package joint
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// guard are the moves of volume-guard: a session of one of its controllers, from its first call to its last.
+func (k *worker) guard(s *state) {
+	for slot, p := range s.pods {
+		if !p.exists {
+			continue
+		}
+		k.session(s, move{holdActs, slot}, func(c *scene) { c.hold(slot) })
+		k.session(s, move{gateActs, slot}, func(c *scene) { c.gate(slot) })
+		k.waits(s, slot)
+	}
+	k.session(s, move{lockActs, 0}, func(c *scene) { c.lock() })
+	k.session(s, move{protectorActs, 0}, func(c *scene) { c.protect() })
+	if k.Agent != NoAgent {
+		if s.ending {
+			k.Can(true, move{fenceEnds, 0}, func(c *scene) { c.fence.fenced, c.ending = isFalse, false })
+		} else {
+			k.session(s, move{fencingActs, 0}, func(c *scene) { c.fencing() })
+		}
+		silent := s.silent == young && !s.node.connected()
+		k.Can(silent, move{leaseIsSilent, 0}, func(c *scene) { c.silent = old })
+	}
+}
+
+// session offers a session that changes something. Others begin again and again, and end no rest.
+func (k *worker) session(s *state, m move, do func(*scene)) {
+	c := k.scene(s)
+	do(c)
+	c.Settle()
+	k.Can(c.state != *s || c.wrong != "", m, func(to *scene) { to.state, to.wrong = c.state, c.wrong })
+}
+
+// waits are the waits of a pod that end. A kubelet unmounts in less time than the unmount grace, also while it is cut
+// off, and one that works ends a pod without grace in less than the duration of a Lease.
+func (k *worker) waits(s *state, slot int) {
+	seen, p, n := s.sights[slot], s.processes[slot], s.node
+	// Of a pod that runs on, or whose node is kept from the volume, it does not.
+	mounted := p.mounted && !p.runs && (p.node == nodeB || !n.storage)
+	c := k.scene(s)
+	c.unmountGraceEnds(slot)
+	k.Can(c.state != *s && !mounted, move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
+	hangs := p.node == nodeA && n.storage && !p.runs
+	ended := p.node == nodeA && !n.connected() || p.deleted && (!p.mounted || hangs)
+	k.Can(seen.graceZero == young && ended, move{forceGraceEnds, slot},
+		func(c *scene) { c.sights[slot].graceZero = old })
+	k.Can(seen.lease == young && (ended || !s.pods[slot].graceZero), move{leaseGraceEnds, slot},
+		func(c *scene) { c.sights[slot].lease = old })
+}
+
+// unmountGraceEnds has so much time pass that the unmount grace of a pod that has ended is over, whenever it began.
+func (c *scene) unmountGraceEnds(slot int) {
+	seen := &c.sights[slot]
+	if seen.finished == never && c.completed[slot] == never {
+		return
+	}
+	for _, since := range []*age{&seen.finished, &seen.graceZero, &c.completed[slot]} {
+		if *since == young {
+			*since = old
+		}
+	}
+	if c.pods[slot].node == nodeA {
+		c.opened = never
+	}
+}
+
+// hold is a session of the hold about a pod. It returns the last decision.
+func (c *scene) hold(slot int) podsafetytest.Decision {
+	m, t := c.machine, c.tracker(slot)
+	f := podsafetytest.Facts{Mode: podsafetytest.ModeEnforce, Pod: m.pod(slot, c.pods[slot]),
+		NodeSeen: c.nodeSeen(c.pods[slot].node), FenceSeen: c.shown(c.pods[slot].node, "").InForce,
+		ForceRefusedSince: m.since(old), Storage: c.storage(c.pods[slot].node)}
+	s := podsafetytest.Begin(t, f, m.now)
+	for {
+		ask := s.Ask()
+		reply := podsafetytest.Reply{Outcome: podsafetytest.Succeeded}
+		node := c.pods[slot].node
+		switch ask.Call {
+		case podsafetytest.NoCall:
+			c.keep(slot, t)
+			return s.Decision
+		case podsafetytest.GetPod:
+			reply.Found, reply.Pod = true, m.pod(slot, c.pods[slot])
+		case podsafetytest.GetNode:
+			reply.Node = c.nodeOf(node)
+		case podsafetytest.GetLease:
+			reply.Lease = podsafetytest.LeaseFacts{Found: c.node.there, ResourceVersion: c.leaseVersion()}
+		case podsafetytest.GetFence:
+			reply.Fence = c.shown(node, uidOf(slot))
+		case podsafetytest.DeletePod:
+			c.pods[slot].graceZero = true
+		case podsafetytest.PatchFinalizers:
+			if len(ask.Remove) > 0 {
+				c.released(slot, s.Decision.Reason)
+			}
+			c.pods[slot].held = len(ask.Add) > 0
+		}
+		s.Answer(t, reply, m.now, m.now)
+		c.keep(slot, t)
+		c.writePod(slot, func(*pod) {}) // what was written is shown, or gone
+		if !c.pods[slot].exists {
+			return s.Decision
+		}
+		t = c.tracker(slot)
+	}
+}
+
+// nodeSeen returns what the watch shows of a node.
+func (c *scene) nodeSeen(n uint8) podsafetytest.NodeSeen {
+	if n == 0 {
+		return podsafetytest.NodeUnseen
+	}
+	return c.nodeOf(n).Seen()
+}
+
+// user returns what the locks know of a pod.
+func (c *scene) user(slot int) singlenodetest.User {
+	p := c.pods[slot]
+	return singlenodetest.User{Pod: c.machine.pod(slot, p), EndedSince: c.machine.since(c.completed[slot]),
+		NodeSeen: c.nodeSeen(p.node), FenceSeen: c.shown(p.node, "").InForce, Storage: c.storage(p.node)}
+}
+
+// users returns the pods that have no gate, or the one that has a name.
+func (c *scene) users(name string) (users []singlenodetest.User) {
+	for slot, p := range c.pods {
+		if p.exists && (name == podName(slot) || name == "" && !p.gated) {
+			users = append(users, c.user(slot))
+		}
+	}
+	return users
+}
+
+// evidence returns what the fence shows the locks about a pod.
+func (c *scene) evidence(ask singlenodetest.Ask) singlenodetest.FenceFacts {
+	f := c.shown(c.pods[slotOf(ask.UID)].node, ask.UID)
+	f.SinceTerminating = f.SinceTerminating || c.Without == TheRun
+	return f
+}
+
+// read answers a read of a session about a gate or a lock.
+func (c *scene) read(ask singlenodetest.Ask) singlenodetest.Reply {
+	reply := singlenodetest.Reply{Outcome: singlenodetest.Succeeded}
+	switch ask.Call {
+	case singlenodetest.GetNamespace:
+		reply.Mode = singlenodetest.ModeAll
+	case singlenodetest.GetClaim:
+		reply.Claim = c.machine.claim(c.claim).locks
+	case singlenodetest.GetPod, singlenodetest.ListUsers:
+		reply.Users = c.users(ask.Name)
+	case singlenodetest.GetFence:
+		reply.Fence = c.evidence(ask)
+	case singlenodetest.GetNode:
+		reply.Node = c.nodeOf(nodeA)
+		if ask.Name == nodeName(nodeB) {
+			reply.Node = c.nodeOf(nodeB)
+		}
+	default:
+	}
+	return reply
+}
+
+// gate is a session about the gate of a pod. It returns the last decision.
+func (c *scene) gate(slot int) singlenodetest.Decision {
+	m, p := c.machine, c.pods[slot]
+	known := m.claim(c.claim).locks
+	if known.UID == "" {
+		known = singlenodetest.Claim{Namespace: namespace, Name: claimName}
+	}
+	s := singlenodetest.Begin(singlenodetest.Facts{Mode: singlenodetest.ModeAll, Pod: m.pod(slot, p),
+		Claims: []singlenodetest.ClaimFacts{{Claim: known}}}, m.now)
+	for {
+		ask := s.Ask()
+		reply := c.read(ask)
+		switch ask.Call {
+		case singlenodetest.NoCall:
+			return s.Decision
+		case singlenodetest.PatchClaim:
+			if c.claim.terminating && !c.claim.kept {
+				reply.Outcome = singlenodetest.Conflict // no finalizer is added to what is terminating
+				break
+			}
+			c.claim.lock, c.claim.kept = uint8(slot+1), true
+			reply.Claim = m.claim(c.claim).locks
+		case singlenodetest.PatchGate:
+			c.ungated(slot)
+			c.writePod(slot, func(p *pod) { p.gated = false })
+		default:
+		}
+		s.Answer(reply, m.now, m.now)
+	}
+}
+
+// lock is a session about the lock of the claim.
+func (c *scene) lock() {
+	m := c.machine
+	f := singlenodetest.LockFacts{Claim: m.claim(c.claim).locks}
+	if holder := int(c.claim.lock) - 1; holder >= 0 && c.pods[holder].exists {
+		f.Holder = c.user(holder)
+	}
+	s := singlenodetest.BeginLock(f, m.now)
+	for {
+		ask := s.Ask()
+		switch ask.Call {
+		case singlenodetest.NoCall:
+			return
+		case singlenodetest.PatchClaim:
+			c.freed(s.Decision.Reason)
+			c.claim.lock, c.claim.kept = 0, false
+		default:
+		}
+		s.Answer(c.read(ask), m.now, m.now)
+	}
+}
+
+// protect is a session of pvc-protection about the claim, where Kubernetes' own controller is off.
+func (c *scene) protect() {
+	if !c.claim.exists {
+		return
+	}
+	var users []pvc.Pod
+	for slot, p := range c.pods {
+		if p.exists {
+			users = append(users, c.machine.user(slot, p))
+		}
+	}
+	f := pvc.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, Ended: pvc.ReleaseTerminated,
+		Claim: c.machine.claim(c.claim).protection}
+	f.Seen = pvc.UsageOf(f.Claim, users)
+	d := pvc.Decide(f)
+	if d.Action == inuse.ReadUsers {
+		f.Read = pvc.Reading{Made: true, Usage: f.Seen}
+		d = pvc.Decide(f)
+	}
+	switch d.Action {
+	case inuse.AddFinalizer:
+		c.claim.protected = true
+	case inuse.RemoveFinalizer:
+		c.claim.protected = false
+	default:
+	}
+}
+
+// fencing is a session of node fencing about node a. It returns why the fence waits, empty if it does not.
+func (c *scene) fencing() (why fencingtest.Reason) {
+	m, t := c.machine, fencingtest.NewTracker()
+	if c.silent != never {
+		t.Fences[fenceUID] = fencingtest.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: m.since(c.silent)}
+	}
+	f := fencingtest.Facts{TaintSeen: c.node.own, Fence: fencingtest.Fence{Name: nodeName(nodeA)}}
+	if o := m.fence(c.fence); o != nil {
+		f.Fence = fenceOf(o)
+	}
+	s := fencingtest.Begin(t, f, m.now)
+	for s.Ask().Action != fencingtest.Wait {
+		s.Answer(t, c.fencingCall(s.Ask()), m.now, m.now)
+	}
+	c.silent = never
+	if seen := t.Fences[fenceUID]; c.fence.exists && seen.LeaseVersion == c.leaseVersion() {
+		c.silent = m.ageOf(seen.LeaseSince)
+	}
+	if s.End == fencingtest.Waiting {
+		return s.Decision.Reason
+	}
+	return ""
+}
+
+// fencingCall carries out a call of node fencing.
+func (c *scene) fencingCall(ask fencingtest.Ask) fencingtest.Reply {
+	reply := fencingtest.Reply{Outcome: fencingtest.Succeeded}
+	run := &c.run
+	if ask.Run.Undo {
+		run = &c.undo
+	}
+	switch ask.Action {
+	case fencingtest.ReadFence:
+		if o := c.machine.fence(c.fence); o != nil {
+			reply.Found, reply.Fence = true, fenceOf(o)
+		}
+	case fencingtest.ReadNode:
+		reply.Node = c.fencedNode()
+	case fencingtest.ReadLease:
+		reply.Lease = fencingtest.LeaseFacts{Version: c.leaseVersion()}
+	case fencingtest.ListRemaining:
+		reply.Remaining = c.remaining()
+	case fencingtest.ReadRun:
+		reply.Run.State = [...]fencingtest.RunState{noRun: fencingtest.RunAbsent, atWork: fencingtest.Running,
+			stopping: fencingtest.RunStopping, succeeded: fencingtest.RunSucceeded}[*run]
+	case fencingtest.StartRun:
+		if *run == noRun {
+			*run = atWork
+		}
+	case fencingtest.StopRun:
+		*run = map[runState]runState{atWork: stopping, stopping: stopping}[*run]
+	case fencingtest.AddTaint, fencingtest.RemoveTaint:
+		c.node.own = ask.Action == fencingtest.AddTaint
+	default:
+		c.writeFence(ask.Action, ask.Status)
+	}
+	return reply
+}
+
+// writeFence is what a write does to the NodeFence.
+func (c *scene) writeFence(action fencingtest.Action, status *v1alpha1.NodeFenceStatus) {
+	switch action {
+	case fencingtest.AddFinalizer:
+		c.fence.finalized = true
+	case fencingtest.RemoveFinalizer:
+		c.fence.finalized = false
+	case fencingtest.DeleteFence:
+		c.fence.terminating = true
+	case fencingtest.WriteStatus:
+		was := c.fence
+		c.fence = was.status(status, c.node)
+		if was.fenced == isTrue && c.fence.proven && c.fence.fenced == isFalse {
+			c.fence, c.ending = was, true // what it has listed may change before that is written
+		}
+	default:
+	}
+	if c.fence.terminating && !c.fence.finalized {
+		c.fence, c.run, c.undo = fence{}, noRun, noRun
+	}
+}

@@ -1,0 +1,111 @@
+package joint
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			if w.About == "" || w.Constant == "" {
+				t.Error("the world does not say what it is about, or what it holds constant")
+			}
+			modeltest.BreaksNoPromise(t, &w, 1_500)
+		})
+	}
+}
+
+// A world that breaks no promise any more is to be explored with the others.
+func TestBrokenWorldsBreakTheirPromise(t *testing.T) {
+	for name, promise := range broken {
+		t.Run(name, func(t *testing.T) {
+			i := slices.IndexFunc(all(), func(w World) bool { return w.Name == name })
+			if i < 0 {
+				t.Fatal("there is no such world")
+			}
+			w := all()[i]
+			found(t, &w, promise)
+		})
+	}
+}
+
+// Each guard between two controllers is taken out where one reads what the other has written, and the model finds what
+// it is for.
+func TestEachGuardIsNeeded(t *testing.T) {
+	for without, tc := range map[Guard]struct {
+		world World
+		want  string
+	}{
+		TheHoldOfClaims: {World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}}, "S2"},
+		TheWord:         {World{Budget: Budget{DeleteNode: 1}}, "S3"},
+		TheRun:          {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
+		TheList:         {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
+		TheStorage:      {World{Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}}, "S3"},
+		TheMachine: {World{Agent: Volumes, FencedFirst: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}},
+			"S3"},
+		TheNode:   {World{Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1}}, "S3"},
+		TheReboot: {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1}}, "S1"},
+	} {
+		w := tc.world
+		if r := w.Explore(t.Context(), search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
+			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
+				strings.Join(w.Story(r.Findings()[0].Moves), "\n"))
+		}
+		w.Without = without
+		t.Logf("without guard %d", without)
+		found(t, &w, tc.want)
+	}
+}
+
+// found explores a world until it breaks a promise, and compares it.
+func found(t *testing.T, w *World, want string) {
+	t.Helper()
+	r := w.Explore(t.Context(), search.Options{MaxStates: 100_000})
+	if len(r.Findings()) == 0 {
+		t.Errorf("nothing is found in %d states", r.States)
+		return
+	}
+	f := r.Findings()[0]
+	modeltest.Judged(t, f.Promise, want)
+	t.Logf("%d states: %s\n%s", r.States, f.Promise, strings.Join(w.Story(f.Moves), "\n"))
+}
+
+// What trackers know, and what node fencing has written, comes back from a state as it was put there.
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range all() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := k.Decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 200, &first, func(s *state) {
+				c := k.scene(s)
+				for slot, p := range s.pods {
+					if p.exists {
+						c.keep(slot, c.tracker(slot))
+					}
+				}
+				if o := k.machine.fence(s.fence); o != nil {
+					c.fence = s.fence.status(&o.Status, s.node)
+				}
+				if c.state != *s || k.Decode(k.Encode(s)) != *s {
+					t.Fatalf("a state is\n%+v, again\n%+v", *s, c.state)
+				}
+			}, func(s *state, random *rand.Rand) *state { return modeltest.Next[state, move](k, s, random) })
+		})
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := World{}
+	for v := range verbs {
+		m := move{v, 1}
+		if line := w.describe(m); line == "" || strings.Contains(line, "%") || moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package joint
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// writes reports whether processes of pods on node a, and on node b, can write to the volume, those left out that a
+// person answers for. Two machines that have one name count as one node. What a process has written before its end can
+// reach a volume that is mounted.
+func (c *scene) writes() (a, b bool) {
+	for slot, p := range c.processes {
+		if c.excused[slot] {
+			continue
+		}
+		a = a || p.mounted && p.node == nodeA && !c.node.storage || c.former.runs[slot] && !c.former.storage
+		b = b || p.mounted && p.node == nodeB
+	}
+	return a, b
+}
+
+// judge judges a state.
+func (c *scene) judge() {
+	a, b := c.writes()
+	switch {
+	case a && b:
+		c.violates("S1: processes on two nodes can write to the volume")
+	case !c.claim.exists && c.runs():
+		c.violates("S2: the claim is gone and its volume deleted, and a process can write to it")
+	}
+}
+
+// runs reports whether a process runs that can write to the volume.
+func (c *scene) runs() bool {
+	for slot, p := range c.processes {
+		here := p.runs && (p.node == nodeB || !c.node.storage)
+		if !c.excused[slot] && (here || c.former.runs[slot] && !c.former.storage) {
+			return true
+		}
+	}
+	return false
+}
+
+// released judges that the hold releases a pod, and excuses what a person has said: a confirmation, the taint on a node
+// that is not Ready, and the end of the Node of a kubelet that has been cut off since.
+func (c *scene) released(slot int, why podsafetytest.Reason) {
+	n := c.node
+	switch why {
+	case podsafetytest.ReasonConfirmed:
+	case podsafetytest.ReasonOutOfService:
+		if !n.taint || n.ready {
+			return
+		}
+	case podsafetytest.ReasonNodeGone:
+		if !n.lost {
+			return
+		}
+	case podsafetytest.ReasonFinished:
+		if c.processes[slot].mounted && !c.excused[slot] {
+			c.violates("S3: pod %d is released because it has ended, and its volume is mounted", slot)
+		}
+		return
+	default:
+		return
+	}
+	c.excused[slot] = true
+}
+
+// freed judges that the lock of the claim is freed.
+func (c *scene) freed(why singlenodetest.Reason) {
+	holder := int(c.claim.lock) - 1
+	if holder < 0 || c.excused[holder] {
+		return
+	}
+	api, p := c.pods[holder], c.processes[holder]
+	reaches := p.node == nodeB || !c.node.storage
+	switch {
+	case c.former.runs[holder] && !c.former.storage, p.mounted && reaches:
+		c.violates("S3: the lock is freed, and processes of pod %d can write", holder)
+	case p.mounted && why == singlenodetest.ReasonHolderCompleted:
+		c.violates("S3: the lock is freed because pod %d has completed, and its volume is mounted", holder)
+	case api.exists && !api.terminating && !api.ended:
+		c.violates("S3: the lock is freed, and the kubelet of pod %d may start its processes", holder)
+	}
+}
+
+// ungated judges that the gate of a pod goes.
+func (c *scene) ungated(slot int) {
+	if int(c.claim.lock) != slot+1 || !c.claim.kept {
+		c.violates("S3: pod %d loses its gate without the lock", slot)
+	}
+}
+
+// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	for slot, p := range s.pods {
+		if wrong := k.unsettledPod(s, slot, p); wrong != "" {
+			return wrong, true
+		}
+	}
+	at := s.claim
+	switch {
+	case at.exists && at.lock > 0 && !s.pods[at.lock-1].exists:
+		return "L1: a pod that does not exist has the lock", true
+	case at.exists && at.kept && at.lock == 0:
+		return "L1: the claim is kept, and no pod has its lock", true
+	case at.terminating && at.protected && !s.pods[0].exists && !s.pods[1].exists:
+		return "L1: nothing uses the claim, and it stays", true
+	}
+	return k.unsettledFence(s), true
+}
+
+// unsettledPod says what is wrong with a pod at rest: it runs, has completed, or waits for a reason that is so and has
+// a way out.
+func (k *worker) unsettledPod(s *state, slot int, p pod) string {
+	switch {
+	case !p.exists:
+		return ""
+	case p.terminating:
+		if d := k.scene(s).hold(slot); !holdIsSo(s, slot, d.Reason) {
+			return "L1: a pod stays (" + string(d.Reason) + "), which is not so, or has no way out"
+		}
+	case p.gated:
+		if d := k.scene(s).gate(slot); !k.gateIsSo(s, slot, d.Reason) {
+			return "L1: a pod waits (" + string(d.Reason) + "), which is not so"
+		}
+	case p.node == 0 && s.claim.exists && !s.claim.terminating:
+		return "L1: a pod is not bound to a node"
+	}
+	return ""
+}
+
+// holdIsSo reports whether a pod may be held for a reason: it names what a person can do, and the state is like that.
+func holdIsSo(s *state, slot int, why podsafetytest.Reason) bool {
+	p, n := s.pods[slot], s.node
+	away := p.node == nodeA && !n.connected()
+	rebooted := s.fence.proven && n.shown != s.fence.proofBoot && s.fence.covers[slot]
+	return map[podsafetytest.Reason]bool{
+		"NodeUnreachable":       away && !p.confirmed,
+		"OutOfServiceNodeReady": n.taint && n.ready,
+		"VolumesFenced":         p.node == nodeA && s.shut && !rebooted,
+		"EndNotReported":        p.ended && (away || p.statuses == lost),
+		"NodeGoneDuringEnd":     away && !n.there,
+	}[why]
+}
+
+// gateIsSo reports whether a pod may wait for a reason.
+func (k *worker) gateIsSo(s *state, slot int, why singlenodetest.Reason) bool {
+	other := s.pods[1-slot]
+	switch why {
+	case singlenodetest.ReasonClaimMissing:
+		return !s.claim.exists
+	case singlenodetest.ReasonClaimTerminating:
+		return s.claim.terminating
+	case singlenodetest.ReasonClaimInUse, singlenodetest.ReasonUsedWithoutLock:
+		return other.exists && !other.gated
+	default:
+		return false
+	}
+}
+
+// unsettledFence says what is wrong with the fence at rest.
+func (k *worker) unsettledFence(s *state) string {
+	n, f := s.node, s.fence
+	why := k.scene(s).fencing()
+	switch {
+	case !f.exists && n.own:
+		return "L1: there is no fence, and its taint is there"
+	case !f.exists && (n.storage || n.agent):
+		return "L1: there is no fence, and what its agent did was not undone"
+	case f.exists && !k.fenceIsSo(s, why):
+		return "L1: the fence waits (" + string(why) + "), which is not so, or has no way out"
+	}
+	return ""
+}
+
+// fenceIsSo reports whether the fence may wait for a reason.
+func (k *worker) fenceIsSo(s *state, why fencingtest.Reason) bool {
+	n := s.node
+	switch why {
+	case "Fenced", "Released", "AwaitsReturn":
+		return !n.connected()
+	case "NeedsReboot":
+		return s.fence.proven && n.shown == s.fence.proofBoot
+	case "MachineReplaced":
+		return n.shownMachine != s.fence.proofMachine
+	case "RemainsOnNode":
+		return s.pods[0].exists || s.pods[1].exists
+	case "NodeNotFound", "NodeDeleted":
+		return !n.there
+	case "AllAgentsFailed":
+		return s.fence.result > 1
+	default:
+		return false
+	}
+}

@@ -1,0 +1,107 @@
+package joint
+
+import (
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+// judged returns a scene in which the first pod runs on node a, and the second waits.
+func judged() *scene {
+	k := newWorker(&World{Agent: Volumes})
+	s := k.Decode(k.First())
+	s.born, s.pods[1] = true, pod{exists: true, held: true, gated: true}
+	return k.scene(&s)
+}
+
+func TestEachStateIsJudged(t *testing.T) {
+	both := func(c *scene) { c.processes[1] = process{node: nodeB, runs: true, mounted: true, known: true} }
+	ends := func(c *scene) { c.processes[0].runs = false }
+	stops := func(c *scene) { c.stop() }
+	state := func(c *scene) { c.judge() }
+	lock := func(why singlenodetest.Reason) func(*scene) { return func(c *scene) { c.freed(why) } }
+	release := func(why podsafetytest.Reason) func(*scene) { return func(c *scene) { c.released(0, why) } }
+	free := lock(singlenodetest.ReasonHolderGone)
+	deleted := func(c *scene) { c.delete(0) }
+	fenced := func(c *scene) { c.node.storage = true }
+	gate := func(c *scene) { c.ungated(1) }
+	for name, tc := range map[string]struct {
+		prepare []func(*scene)
+		judge   func(*scene)
+		want    string
+	}{
+		"a pod runs":                  {nil, state, ""},
+		"pods run on two nodes":       {[]func(*scene){both}, state, "S1"},
+		"one has its volume mounted":  {[]func(*scene){both, ends}, state, "S1"},
+		"one is kept from the volume": {[]func(*scene){both, fenced}, state, ""},
+		"a person answers for one":    {[]func(*scene){both, func(c *scene) { c.excused[0] = true }}, state, ""},
+		"one runs on a former machine": {
+			[]func(*scene){both, func(c *scene) { c.stop(); c.former.runs[0] = true }}, state, "S1"},
+
+		"the claim goes under a pod":   {[]func(*scene){func(c *scene) { c.claim = claim{} }}, state, "S2"},
+		"the claim goes after its end": {[]func(*scene){ends, func(c *scene) { c.claim = claim{} }}, state, ""},
+		"the lock goes of a pod":       {nil, free, "S3"},
+		"of one that may start again":  {[]func(*scene){func(c *scene) { c.stop() }}, free, "S3"},
+		"of one that is terminating":   {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
+		"of one that is kept from it":  {[]func(*scene){fenced, deleted}, lock(singlenodetest.ReasonVolumeFenced), ""},
+		"of one that hangs": {
+			[]func(*scene){ends, fenced, deleted}, lock(singlenodetest.ReasonHolderCompleted), "S3"},
+		"a pod goes that has ended":       {[]func(*scene){ends, deleted}, release(podsafetytest.ReasonFinished), "S3"},
+		"a pod goes that is unmounted":    {[]func(*scene){stops, deleted}, release(podsafetytest.ReasonFinished), ""},
+		"a pod goes whose node is fenced": {[]func(*scene){ends, deleted}, release(podsafetytest.ReasonNodeFenced), ""},
+		"the gate goes without the lock":  {nil, gate, "S3"},
+		"the gate goes with it":           {[]func(*scene){func(c *scene) { c.claim.lock = 2 }}, gate, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			for _, prepare := range tc.prepare {
+				prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	terminating := func(c *scene) { c.delete(0) }
+	away := func(c *scene) { c.node.cut, c.node.ready = true, false }
+	for name, tc := range map[string]struct {
+		prepare []func(*scene)
+		want    string
+	}{
+		"a pod waits for another":          {nil, ""},
+		"that is terminating":              {[]func(*scene){terminating}, "L1"},
+		"and whose node is away":           {[]func(*scene){terminating, away}, ""},
+		"that does not exist":              {[]func(*scene){func(c *scene) { c.pods[0] = pod{} }}, "L1"},
+		"it has the lock":                  {[]func(*scene){func(c *scene) { c.claim.lock = 2 }}, ""},
+		"it has no gate":                   {[]func(*scene){func(c *scene) { c.pods[1].gated = false }}, "L1"},
+		"no pod has the lock":              {[]func(*scene){func(c *scene) { c.claim.lock, c.pods[1] = 0, pod{} }}, "L1"},
+		"the volume is kept from the node": {[]func(*scene){func(c *scene) { c.node.storage = true }}, "L1"},
+		"the node is tainted":              {[]func(*scene){func(c *scene) { c.node.own = true }}, "L1"},
+		"a fence waits for nothing":        {[]func(*scene){func(c *scene) { c.fence.exists = true }}, "L1"},
+		"a fence waits for a node":         {[]func(*scene){away, proven}, ""},
+		"a fence waits for a reboot":       {[]func(*scene){proven, func(c *scene) { c.fence.renewed = true }}, ""},
+		"a fence waits for one that it had": {
+			[]func(*scene){proven, func(c *scene) { c.node.boot, c.node.shown = 2, 2 }}, "L1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			for _, prepare := range tc.prepare {
+				prepare(c)
+			}
+			k := newWorker(c.World)
+			wrong, _ := k.rests(&c.state)
+			modeltest.Judged(t, wrong, tc.want)
+		})
+	}
+}
+
+// proven has a fence of the volume be in force.
+func proven(c *scene) {
+	c.node.storage, c.run = true, succeeded
+	c.fence = fence{exists: true, finalized: true, begun: true, result: 1, boot: 1, proven: true, proofBoot: 1,
+		fenced: isTrue}
+}

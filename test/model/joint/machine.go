@@ -1,0 +1,275 @@
+package joint
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// machine makes what the controllers record of the objects of a state, each in its own way. It is not safe for
+// concurrent use: each worker has its own.
+type machine struct {
+	*World
+	now time.Time
+	// Objects and records are only read, so that each is made once.
+	pods   map[podKey]objects.Pod
+	users  map[podKey]pvc.Pod
+	claims map[claim]records
+	nodes  map[node]podsafetytest.NodeFacts
+	fences map[fence]*v1alpha1.NodeFence
+}
+
+// records are those of the claim.
+type records struct {
+	locks      singlenodetest.Claim
+	protection pvc.Claim
+}
+
+type podKey struct {
+	pod
+	slot int
+}
+
+func newMachine(w *World) *machine {
+	return &machine{World: w, now: time.Unix(1e9, 0), pods: map[podKey]objects.Pod{}, users: map[podKey]pvc.Pod{},
+		claims: map[claim]records{}, nodes: map[node]podsafetytest.NodeFacts{}, fences: map[fence]*v1alpha1.NodeFence{}}
+}
+
+// once returns what is known by a key, and makes it the first time.
+func once[K comparable, V any](known map[K]V, key K, make func() V) V {
+	v, found := known[key]
+	if !found {
+		v = make()
+		known[key] = v
+	}
+	return v
+}
+
+// pod returns a pod as it is recorded by the hold, the locks and node fencing, the zero value for none.
+func (m *machine) pod(slot int, p pod) objects.Pod {
+	if !p.exists {
+		return objects.Pod{}
+	}
+	return once(m.pods, podKey{p, slot}, func() objects.Pod {
+		read := objects.PodOf(podObject(slot, p, m.now))
+		if m.Without == TheWord && read.Final {
+			read.PhaseByKubelet, read.Running = true, false
+		}
+		return read
+	})
+}
+
+// user returns a pod as it is recorded by pvc-protection.
+func (m *machine) user(slot int, p pod) pvc.Pod {
+	return once(m.users, podKey{p, slot}, func() pvc.Pod {
+		read := pvc.PodOf(podObject(slot, p, m.now))
+		if m.Without == TheHoldOfClaims {
+			read.Ended, read.ShutDown = read.Scheduled && p.ended, p.graceZero
+		}
+		return read
+	})
+}
+
+// claim returns the claim as it is recorded, the zero value for none. All locks are asked for.
+func (m *machine) claim(at claim) records {
+	if !at.exists {
+		return records{}
+	}
+	return once(m.claims, at, func() records {
+		o := claimObject(at, m.now)
+		r := records{singlenodetest.ClaimOf(o), pvc.ClaimOf(o)}
+		r.locks.Driver = driver
+		return r
+	})
+}
+
+// fence returns the NodeFence of node a, nil for none.
+func (m *machine) fence(f fence) *v1alpha1.NodeFence {
+	if !f.exists {
+		return nil
+	}
+	return once(m.fences, f, func() *v1alpha1.NodeFence { return m.fenceObject(f, m.now) })
+}
+
+// keepsVolume reports whether the fence may keep node a from the volume.
+func (m *machine) keepsVolume(f fence) bool {
+	o := m.fence(f)
+	return o != nil && m.Without != TheStorage && podsafetytest.KeepsVolumes(o)
+}
+
+// storage returns what the watch has shown of whether a node reaches the volume.
+func (c *scene) storage(n uint8) podsafetytest.Storage {
+	if n != nodeA {
+		return podsafetytest.Storage{}
+	}
+	return podsafetytest.Storage{Fenced: c.shut, Since: c.machine.since(c.opened)}
+}
+
+// shown returns what the fence of a node shows about a pod.
+func (c *scene) shown(n uint8, pod types.UID) podsafetytest.FenceFacts {
+	o := c.machine.fence(c.fence)
+	if o == nil || n != nodeA {
+		return podsafetytest.FenceFacts{}
+	}
+	return podsafetytest.FenceOf(o, pod)
+}
+
+// nodeOf returns what a live read of a node finds.
+func (c *scene) nodeOf(n uint8) podsafetytest.NodeFacts {
+	// What is not in the Node does not tell one from another.
+	at := node{shown: c.node.shown, ready: c.node.ready, taint: c.node.taint, own: c.node.own}
+	switch {
+	case n == nodeB:
+		at = node{ready: true}
+	case !c.node.there:
+		return podsafetytest.NodeFacts{}
+	}
+	return once(c.machine.nodes, at, func() podsafetytest.NodeFacts { return podsafetytest.NodeOf(nodeObject(at)) })
+}
+
+// fencedNode returns what node fencing finds in Node a (nodeOf in pkg/fencing).
+func (c *scene) fencedNode() fencingtest.NodeFacts {
+	n := c.node
+	if !n.there {
+		return fencingtest.NodeFacts{}
+	}
+	return fencingtest.NodeFacts{Found: true, ResourceVersion: "1", Ready: n.ready, NotReady: !n.ready,
+		BootID: bootID(n.shown), Machine: fencingtest.Machine{MachineID: c.machineID(n.shownMachine)}, Tainted: n.own}
+}
+
+// remaining lists what remains on node a (countPod in pkg/fencing).
+func (c *scene) remaining() (f fencingtest.RemainingFacts) {
+	for slot, at := range c.pods {
+		p := c.machine.pod(slot, at)
+		if p.UID == "" || at.node != nodeA {
+			continue
+		}
+		if p.Terminating {
+			f.Terminating = append(f.Terminating, p.UID)
+		}
+		if p.Held && p.Terminating && c.Without != TheList {
+			f.Leaving.Pods++
+		}
+		if p.Held || p.UsesVolumes() {
+			f.All.Pods++
+		}
+	}
+	return f
+}
+
+// leaseVersion returns the resourceVersion of the Lease of node a, which is there as long as the Node is.
+func (c *scene) leaseVersion() string {
+	if c.node.there {
+		return currentLease
+	}
+	return ""
+}
+
+// since returns when something began, and ageOf how long ago that is.
+func (m *machine) since(a age) time.Time {
+	switch a {
+	case young:
+		return m.now
+	case old:
+		return m.now.Add(-time.Hour)
+	case never:
+	}
+	return time.Time{}
+}
+
+func (m *machine) ageOf(t time.Time) age {
+	switch {
+	case t.IsZero():
+		return never
+	case t.Equal(m.now):
+		return young
+	}
+	return old
+}
+
+// tracker returns what the hold has seen of a pod.
+func (c *scene) tracker(slot int) *podsafetytest.Tracker {
+	t, s, m := podsafetytest.NewTracker(), c.sights[slot], c.machine
+	if s == (sight{}) {
+		return t
+	}
+	out := podsafetytest.Sight{FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace,
+		GraceZeroSince: m.since(s.graceZero), Forced: s.forced, NodeAway: s.nodeAway && c.Without != TheNode,
+		LeaseSince: m.since(s.lease)}
+	if s.lease != never {
+		out.LeaseVersion = c.leaseVersion()
+	}
+	t.Sights[uidOf(slot)] = out
+	return t
+}
+
+// keep keeps what the hold has seen of a pod.
+func (c *scene) keep(slot int, t *podsafetytest.Tracker) {
+	s, m := t.Sights[uidOf(slot)], c.machine
+	if !c.pods[slot].exists {
+		s = podsafetytest.Sight{}
+	}
+	c.sights[slot] = sight{finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince),
+		lease: m.ageOf(s.LeaseSince), finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
+		nodeAway: s.NodeAway}
+}
+
+// saw has the trackers record a state of a pod.
+func (m *machine) saw(c *scene, slot int) {
+	p := m.pod(slot, c.pods[slot])
+	t := c.tracker(slot)
+	t.Saw(p, c.nodeSeen(c.pods[slot].node), m.now)
+	c.keep(slot, t)
+	locks := singlenodetest.NewTracker()
+	if c.completed[slot] != never {
+		locks.Ended[p.UID] = m.since(c.completed[slot])
+	}
+	locks.Saw(p, m.now)
+	c.completed[slot] = m.ageOf(locks.Ended[p.UID])
+}
+
+// status returns the fence with a status that node fencing writes.
+func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
+	f.fenced, f.released = conditionOf(s, v1alpha1.ConditionFenced), conditionOf(s, v1alpha1.ConditionReleased)
+	f.returned = conditionOf(s, v1alpha1.ConditionReturned)
+	f.vacant = fencingtest.Fence{Status: *s}.Vacant()
+	f.begun = len(s.Attempts) > 0
+	if f.begun {
+		a := s.Attempts[0]
+		f.result, f.undone = uint8(slices.Index(results, a.Result)), a.UndoneAt != nil
+		f.boot, f.machine = number(a.BootID), number(a.MachineID)
+		f.covers = [maxPods]bool{}
+		for _, uid := range a.TerminatingPods {
+			f.covers[slotOf(uid)] = true
+		}
+	}
+	if s.Proof == nil {
+		f.proven, f.renewed, f.proofBoot, f.proofMachine = false, false, 0, 0
+		return f
+	}
+	f.renewed = f.proven && f.renewed || !n.there
+	f.proven, f.proofBoot, f.proofMachine = true, number(s.Proof.BootID), number(s.Proof.MachineID)
+	return f
+}
+
+func conditionOf(s *v1alpha1.NodeFenceStatus, name string) condition {
+	for _, c := range s.Conditions {
+		switch {
+		case c.Type != name:
+		case c.Status == metav1.ConditionTrue:
+			return isTrue
+		default:
+			return isFalse
+		}
+	}
+	return noCondition
+}

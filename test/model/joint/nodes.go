@@ -1,0 +1,173 @@
+package joint
+
+// machines are the moves of the machines, their kubelets, and what runs there.
+func (k *worker) machines(s *state) {
+	for slot, p := range s.processes {
+		if p.node == nodeB || p.node == nodeA && !s.node.off {
+			k.kubelet(s, slot)
+		}
+	}
+	k.life(s)
+	k.agents(s)
+	k.faults(s)
+}
+
+// kubelet are the moves of a kubelet with one pod.
+func (k *worker) kubelet(s *state, slot int) {
+	p, api := s.processes[slot], s.pods[slot]
+	connected := p.node == nodeB || s.node.connected()
+	if connected {
+		k.sees(s, slot)
+		k.reports(s, slot)
+	}
+	mounts := p.mounted || connected && s.claim.exists && (p.node == nodeB || !s.node.fresh && !s.node.storage)
+	k.Can(p.known && !p.deleted && !p.runs && !p.done && mounts, move{containerStarts, slot}, func(c *scene) {
+		c.processes[slot].runs, c.processes[slot].mounted = true, true
+		if connected && api.exists {
+			c.writePod(slot, func(p *pod) { p.statuses = running })
+		}
+	})
+	k.ends(s, slot)
+}
+
+// ends are the ends of processes and mounts.
+func (k *worker) ends(s *state, slot int) {
+	p := s.processes[slot]
+	k.Can(p.deleted && p.runs, move{processesEnd, slot}, func(c *scene) { c.processes[slot].runs = false })
+	reaches := p.node == nodeB || !s.node.storage // else the unmount hangs
+	k.Can(!p.runs && p.mounted && (p.deleted || p.done) && reaches, move{volumeIsUnmounted, slot},
+		func(c *scene) { c.processes[slot].mounted = false })
+	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, slot}, func(c *scene) {
+		c.left.End--
+		c.processes[slot].runs, c.processes[slot].done = false, true
+	})
+}
+
+// sees has a kubelet learn of a pod, or of its deletion or end.
+func (k *worker) sees(s *state, slot int) {
+	p, api := s.processes[slot], s.pods[slot]
+	goes := api.terminating || !api.exists
+	news := !p.known && (api.exists || p.mounted) || p.known && !p.deleted && goes
+	k.Can(news, move{kubeletSees, slot}, func(c *scene) {
+		now := &c.processes[slot]
+		now.known, now.deleted, now.done = true, goes, now.done || api.ended
+		if api.terminating {
+			c.writePod(slot, func(p *pod) { p.observed = true })
+		}
+	})
+}
+
+// reports are the moves of a kubelet that reports the end of a pod, and deletes it once its volume is unmounted.
+func (k *worker) reports(s *state, slot int) {
+	p, api := s.processes[slot], s.pods[slot]
+	if !p.known || !api.exists {
+		return
+	}
+	reported := api.statuses == over || api.statuses == lost
+	k.Can(!p.runs && (p.deleted || p.done) && !reported, move{kubeletReportsEnd, slot}, func(c *scene) {
+		c.processes[slot].done = true
+		c.writePod(slot, func(now *pod) { now.reportEnd(p) })
+	})
+	deletes := p.deleted && !p.mounted && reported
+	k.Can(deletes && api.terminating && !api.graceZero, move{kubeletDeletes, slot},
+		func(c *scene) { c.writePod(slot, func(p *pod) { p.graceZero = true }) })
+}
+
+// reportEnd is what a kubelet writes of a pod that has ended. It writes no phase where there is a final one.
+func (now *pod) reportEnd(p process) {
+	now.succeeded = now.succeeded || p.done && !p.deleted && !now.ended
+	now.ended, now.byKubelet = true, now.byKubelet || !now.ended
+	now.statuses, now.observed = over, now.terminating
+	if p.unknown {
+		now.statuses = lost
+	}
+}
+
+// life are the moves of the machine of node a, and of its Node.
+func (k *worker) life(s *state) {
+	n := s.node
+	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *scene) {
+		c.node.off, c.node.fresh = false, true
+		c.node.boot++
+	})
+	k.Can(n.connected() && n.fresh, move{kubeletRegisters, 0}, func(c *scene) {
+		now := &c.node
+		now.fresh, now.shown, now.shownMachine = false, now.boot, now.machine
+		if !now.there {
+			now.there = true
+			c.leaseChanges()
+		}
+	})
+	works := n.connected() && !n.fresh
+	k.Can(n.there && (n.ready && !n.connected() || !n.ready && works), move{readyChanges, 0},
+		func(c *scene) { c.node.ready = !n.ready })
+}
+
+// stop ends the machine of node a, and all that runs there. A kubelet that starts knows of no pod.
+func (c *scene) stop() {
+	c.node.off, c.node.fresh = true, false
+	for slot := range c.processes {
+		if p := &c.processes[slot]; p.node == nodeA {
+			*p = process{node: nodeA, unknown: p.unknown}
+		}
+	}
+}
+
+// agents are the moves of the agent that fences node a, and of the one that undoes it. What it says is so of the
+// machine that the Node shows.
+func (k *worker) agents(s *state) {
+	k.Can(s.run == atWork, move{agentActs, 0}, func(c *scene) {
+		c.run = succeeded
+		switch c.Agent {
+		case Volumes:
+			if c.node.shownMachine == c.node.machine {
+				c.node.storage = true
+			} else {
+				c.former.storage = true
+			}
+		case Power:
+			c.node.agent = true
+			c.stop()
+		default:
+			c.stop()
+		}
+	})
+	k.Can(s.run == stopping, move{agentEnds, 0}, func(c *scene) { c.run = noRun })
+	k.Can(s.undo == atWork, move{agentUndoes, 0}, func(c *scene) {
+		c.undo = succeeded
+		c.node.storage, c.node.agent, c.former.storage = false, false, false
+	})
+}
+
+// faults are those of node a.
+func (k *worker) faults(s *state) {
+	n := s.node
+	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0}, func(c *scene) {
+		c.left.Cut--
+		c.node.cut = true
+	})
+	k.User(n.cut, s.left.Heal, move{kubeletReturns, 0}, func(c *scene) {
+		c.left.Heal--
+		c.node.cut = false
+	})
+	k.Breaks(!n.off, s.left.Reboot, move{machineReboots, 0}, func(c *scene) {
+		c.left.Reboot--
+		c.stop()
+	})
+	replaces := n.cut && !n.off && (s.fence.begun || !k.FencedFirst)
+	k.User(replaces, s.left.Replace, move{machineIsReplaced, 0}, func(c *scene) {
+		c.left.Replace--
+		for slot, p := range c.processes {
+			c.former.runs[slot] = p.node == nodeA && p.runs
+		}
+		c.former.storage = n.storage
+		c.stop()
+		now := &c.node
+		now.cut, now.storage, now.off, now.fresh = false, false, false, true
+		now.boot++
+		now.machine++
+		for slot := range c.processes {
+			c.processes[slot].unknown = c.processes[slot].node == nodeA
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package joint
+
+import (
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+)
+
+// Names on the objects.
+const (
+	namespace, claimName, agentName = "ns", "data", "agent"
+	driver                          = "nfs.example.com"
+	fenceUID                        = types.UID("fence")
+)
+
+func uidOf(slot int) types.UID { return types.UID("pod-" + strconv.Itoa(slot)) }
+
+func podName(slot int) string { return "web-" + strconv.Itoa(slot) }
+
+// slotOf returns the number of the pod with a UID, -1 for none.
+func slotOf(uid types.UID) int {
+	for slot := range maxPods {
+		if uidOf(slot) == uid {
+			return slot
+		}
+	}
+	return -1
+}
+
+func nodeName(n uint8) string { return [...]string{"", "a", "b"}[n] }
+
+func bootID(n uint8) string { return "boot-" + strconv.Itoa(int(n)) }
+
+// machineID returns what tells a machine from another, empty where nothing does.
+func (w *World) machineID(n uint8) string {
+	if w.Without == TheMachine {
+		return ""
+	}
+	return "machine-" + strconv.Itoa(int(n))
+}
+
+// number returns the number at the end of a boot ID or a machine ID, 0 of an empty one.
+func number(id string) uint8 {
+	if id == "" {
+		return 0
+	}
+	return id[len(id)-1] - '0'
+}
+
+// podObject returns a pod as the API server has it.
+func podObject(slot int, p pod, now time.Time) *v1.Pod {
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: podName(slot), UID: uidOf(slot), ResourceVersion: "1",
+			Generation: 1},
+		Spec: v1.PodSpec{
+			NodeName: nodeName(p.node), Containers: []v1.Container{{Name: "web"}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claimName}}}},
+		},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+	if p.gated {
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenodetest.Gate}}
+	}
+	if p.held {
+		o.Finalizers = []string{podsafetytest.Finalizer}
+	}
+	if p.confirmed {
+		o.Annotations = map[string]string{podsafetytest.ConfirmAnnotation: string(o.UID)}
+	}
+	if p.terminating { // the grace period is over by when that matters
+		grace := int64(30)
+		if p.graceZero {
+			grace = 0
+		}
+		o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &metav1.Time{Time: now.Add(-time.Second)}, &grace
+		o.Generation = 2
+	}
+	setStatus(o, p)
+	return o
+}
+
+func setStatus(o *v1.Pod, p pod) {
+	state, before, observed := v1.ContainerState{}, v1.ContainerState{}, int64(1)
+	switch p.statuses {
+	case running:
+		o.Status.Phase, state.Running = v1.PodRunning, &v1.ContainerStateRunning{}
+	case over:
+		state.Terminated = &v1.ContainerStateTerminated{}
+	case lost:
+		state.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
+		before = state // the kubelet has found the status running, and lost the container
+	case noStatus:
+	}
+	if p.observed {
+		observed = 2
+	}
+	if p.statuses != noStatus {
+		o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "web", State: state, LastTerminationState: before}}
+		o.Status.Conditions = []v1.PodCondition{{Type: v1.ContainersReady, ObservedGeneration: observed}}
+	}
+	if p.ended {
+		o.Status.Phase = v1.PodFailed
+		if p.succeeded {
+			o.Status.Phase = v1.PodSucceeded
+		}
+		manager := "kube-controller-manager"
+		if p.byKubelet {
+			manager = "kubelet"
+		}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+			Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:phase":{}}}`)}}
+	}
+}
+
+// claimObject returns the claim as the API server has it.
+func claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
+	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimName, UID: "claim",
+		ResourceVersion: "1"}}
+	if at.lock > 0 {
+		slot := int(at.lock) - 1
+		lock := singlenodetest.Lock{UID: uidOf(slot), Name: podName(slot)}
+		o.Annotations = map[string]string{singlenodetest.LockAnnotation: lock.String()}
+	}
+	if at.kept {
+		o.Finalizers = append(o.Finalizers, singlenodetest.Finalizer)
+	}
+	if at.protected {
+		o.Finalizers = append(o.Finalizers, pvc.Finalizer)
+	}
+	if at.terminating {
+		o.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	return o
+}
+
+// nodeObject returns Node a as the API server has it.
+func nodeObject(n node) *v1.Node {
+	ready := v1.ConditionUnknown
+	if n.ready {
+		ready = v1.ConditionTrue
+	}
+	o := &v1.Node{Status: v1.NodeStatus{
+		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}},
+		NodeInfo:   v1.NodeSystemInfo{BootID: bootID(n.shown)},
+	}}
+	for value, has := range map[string]bool{"nodeshutdown": n.taint, podsafetytest.OwnTaintValue: n.own} {
+		if has {
+			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
+		}
+	}
+	return o
+}
+
+// The resourceVersions of a Lease: as it is, and as it was.
+const currentLease, formerLease = "current", "former"
+
+// agent returns the agent of the fences of a world.
+func (w *World) agent() v1alpha1.Agent {
+	a := v1alpha1.Agent{Name: agentName, Timeout: metav1.Duration{Duration: time.Hour}}
+	switch w.Agent {
+	case Volumes:
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: driver}
+	case Power:
+		a.Covers, a.Job = v1alpha1.CoversUntilUnfenced, &v1alpha1.JobAgent{Undo: true}
+	case Reboot:
+		a.Covers, a.Job = v1alpha1.CoversReboot, &v1alpha1.JobAgent{}
+	case NoAgent:
+	}
+	return a
+}
+
+// fenceObject returns the NodeFence of node a as the API server has it. now: it has ended by a person's word.
+func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: nodeName(nodeA), UID: fenceUID, ResourceVersion: "1"}}
+	o.Spec = v1alpha1.NodeFenceSpec{Agents: []v1alpha1.Agent{w.agent()}, Unfence: v1alpha1.UnfenceWhenReturned}
+	if f.now || f.terminating && w.Without == TheReboot {
+		o.Spec.Unfence = v1alpha1.UnfenceNow
+	}
+	if f.finalized {
+		o.Finalizers = []string{"csi-reclaimer.io/fence"}
+	}
+	if f.terminating {
+		o.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	for _, c := range []struct {
+		name string
+		is   condition
+	}{{v1alpha1.ConditionFenced, f.fenced}, {v1alpha1.ConditionReleased, f.released},
+		{v1alpha1.ConditionReturned, f.returned}} {
+		status := metav1.ConditionFalse
+		if c.is == isTrue {
+			status = metav1.ConditionTrue
+		}
+		why := ""
+		if f.vacant && c.name == v1alpha1.ConditionFenced {
+			why = string(fencingtest.ReasonNodeDeleted)
+		}
+		if c.is != noCondition { // it is long ago: the object of a fence that has returned goes at once
+			o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: c.name, Status: status, Reason: why,
+				LastTransitionTime: metav1.NewTime(now.Add(-48 * time.Hour))})
+		}
+	}
+	if f.begun {
+		o.Status.Attempts = []v1alpha1.Attempt{w.attempt(f, now)}
+	}
+	if f.proven {
+		p := &v1alpha1.Proof{Attempt: 1, Agent: agentName, Covers: w.agent().Covers, BootID: bootID(f.proofBoot),
+			MachineID: w.machineID(f.proofMachine), LeaseVersion: currentLease}
+		if f.renewed {
+			p.LeaseVersion = formerLease
+		}
+		if w.Agent == Volumes {
+			p.Driver = driver
+		}
+		o.Status.Proof = p
+	}
+	return o
+}
+
+// results are the results of attempts by their numbers.
+var results = []v1alpha1.Result{"", v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
+	v1alpha1.ResultCanceled, v1alpha1.ResultContradicted}
+
+func (w *World) attempt(f fence, now time.Time) v1alpha1.Attempt {
+	a := v1alpha1.Attempt{Number: 1, Agent: agentName, Result: results[f.result], BootID: bootID(f.boot),
+		MachineID: w.machineID(f.machine), StartedAt: metav1.NewTime(now)}
+	for slot, terminating := range f.covers {
+		if terminating {
+			a.TerminatingPods = append(a.TerminatingPods, uidOf(slot))
+		}
+	}
+	at := metav1.NewTime(now)
+	if f.result != 0 {
+		a.EndedAt = &at
+	}
+	if f.undone {
+		a.UndoneAt = &at
+	}
+	return a
+}
+
+// fenceOf returns a NodeFence as node fencing reads it (FenceOf in its engine).
+func fenceOf(o *v1alpha1.NodeFence) fencingtest.Fence {
+	return fencingtest.Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+		Terminating: o.DeletionTimestamp != nil, Finalized: len(o.Finalizers) > 0, Spec: o.Spec, Status: o.Status}
+}

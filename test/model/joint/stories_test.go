@@ -1,0 +1,74 @@
+package joint
+
+import (
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+// script plays moves, one after the other.
+type script struct {
+	*worker
+	modeltest.Script[state, move]
+}
+
+func begin(t *testing.T, w World) *script {
+	k := newWorker(&w)
+	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
+}
+
+// then makes a move for each verb, of whichever pod it is possible for first.
+func (s *script) then(verbs ...verb) *script {
+	s.T.Helper()
+	for _, v := range verbs {
+		s.Then(s.describe(move{v, 0}), func(m move) bool { return m.verb == v })
+	}
+	return s
+}
+
+// guardActs has volume-guard and the agent do all that they find to do.
+func (s *script) guardActs() {
+	s.T.Helper()
+	s.All(func(m move) bool {
+		return m.verb >= holdActs && m.verb <= fenceEnds || m.verb == agentActs || m.verb == agentUndoes
+	})
+}
+
+// shows checks what there is of the two pods and the claim.
+func (s *script) shows(what string, is func(*state) bool) *script {
+	s.T.Helper()
+	if !is(&s.Now) {
+		s.T.Errorf("it is not so that %s, after\n%s", what, &s.Script)
+	}
+	return s
+}
+
+func claimStays(s *state) bool { return s.claim.exists && s.claim.protected }
+
+func secondWaits(s *state) bool { return s.pods[1].exists && s.pods[1].gated }
+
+func TestAFenceOfTheVolumeLendsItUntilTheReboot(t *testing.T) {
+	s := begin(t, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}})
+	s.then(kubeletIsCutOff, readyChanges, userDeletesPod, replacementIsCreated).guardActs()
+	s.shows("the second pod waits", secondWaits).then(nodeIsFenced).guardActs()
+	s.shows("it does not", func(s *state) bool { return !secondWaits(s) && s.pods[0].held })
+	s.then(kubeletReturns, readyChanges).guardActs()
+	s.shows("the fence stays", func(s *state) bool { return s.node.storage && s.fence.fenced == isTrue })
+	s.then(machineReboots, readyChanges, machineStarts, kubeletRegisters, kubeletSees, kubeletReportsEnd, kubeletDeletes,
+		readyChanges).guardActs()
+	s.shows("it has ended", func(s *state) bool { return !s.node.storage && !s.pods[0].exists })
+}
+
+func TestAHeldPodKeepsItsClaimWhateverThePodGarbageCollectorSays(t *testing.T) {
+	s := begin(t, World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}})
+	s.then(userDeletesClaim, userDeletesNode, collectorFailsPod, collectorDeletesPod).guardActs()
+	s.shows("the claim stays", claimStays).then(kubeletSees, processesEnd, volumeIsUnmounted, kubeletReportsEnd)
+	s.then(leaseGraceEnds, forceGraceEnds).guardActs()
+	s.shows("nothing keeps the claim", func(s *state) bool { return !s.pods[0].exists && !s.claim.protected })
+}
+
+func TestAConfirmationGivesTheVolumeToTheSecondPod(t *testing.T) {
+	s := begin(t, World{Budget: Budget{Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1}})
+	s.then(kubeletIsCutOff, userConfirms, userForces, replacementIsCreated).guardActs()
+	s.shows("the second pod does not wait", func(s *state) bool { return s.excused[0] && !secondWaits(s) })
+}

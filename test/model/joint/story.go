@@ -1,0 +1,131 @@
+package joint
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// verb is what happens in a move.
+type verb uint8
+
+const (
+	userDeletesPod verb = iota
+	userForces
+	userConfirms
+	userCreatesPod
+	userDeletesClaim
+	userTaints
+	userUntaints
+	userDeletesNode
+	nodeIsFenced
+	programDeletesFence
+	userEndsFence
+	replacementIsCreated
+	podIsBound
+	podIsEvicted
+	collectorFailsPod
+	collectorDeletesPod
+	claimIsRemoved
+	kubeletSees
+	kubeletReportsEnd
+	kubeletDeletes
+	containerStarts
+	processesEnd
+	volumeIsUnmounted
+	podCompletes
+	machineStarts
+	kubeletRegisters
+	readyChanges
+	agentActs
+	agentEnds
+	agentUndoes
+	kubeletIsCutOff
+	kubeletReturns
+	machineReboots
+	machineIsReplaced
+	holdActs
+	gateActs
+	lockActs
+	protectorActs
+	fencingActs
+	fenceEnds
+	unmountGraceEnds
+	forceGraceEnds
+	leaseGraceEnds
+	leaseIsSilent
+	verbs
+)
+
+// move is one thing that happens, to the pod of a number where it is about one.
+type move struct {
+	verb verb
+	slot int
+}
+
+func (m move) code() search.Move { return uint32(m.verb)<<4 | uint32(m.slot) }
+
+func moveOf(code search.Move) move { return move{verb(code >> 4), int(code & 15)} }
+
+// sentences say what happens to pod %d.
+var sentences = [verbs]string{
+	userDeletesPod:       "a user deletes pod %d",
+	userForces:           "a user deletes pod %d by force",
+	userConfirms:         "a user confirms that the processes of pod %d cannot run any more",
+	userCreatesPod:       "a user creates pod %d",
+	userDeletesClaim:     "a user deletes the claim",
+	userTaints:           "an administrator taints node a as out of service",
+	userUntaints:         "an administrator removes the taint from node a",
+	userDeletesNode:      "an administrator deletes Node a",
+	nodeIsFenced:         "a NodeFence of node a is created",
+	programDeletesFence:  "a program deletes the NodeFence",
+	userEndsFence:        "a person ends the fence (spec.unfence Now)",
+	replacementIsCreated: "the controller of the pods creates pod %d",
+	podIsBound:           "pod %d is bound to node b",
+	podIsEvicted:         "taint eviction deletes pod %d",
+	collectorFailsPod:    "the pod garbage collector sets pod %d to Failed",
+	collectorDeletesPod:  "the pod garbage collector deletes pod %d without grace",
+	claimIsRemoved:       "the claim is gone, and its volume is deleted",
+	kubeletSees:          "the kubelet of pod %d sees how it is",
+	kubeletReportsEnd:    "the kubelet reports the end of pod %d",
+	kubeletDeletes:       "the kubelet sets the grace of pod %d to 0",
+	containerStarts:      "the container of pod %d starts",
+	processesEnd:         "the kubelet ends the processes of pod %d",
+	volumeIsUnmounted:    "the kubelet unmounts the volume of pod %d",
+	podCompletes:         "pod %d completes",
+	machineStarts:        "the machine of node a starts",
+	kubeletRegisters:     "the kubelet of node a writes its boot ID to the Node",
+	readyChanges:         "the condition Ready of node a changes",
+	agentActs:            "the agent fences node a, and says so",
+	agentEnds:            "the agent was stopped, and ends",
+	agentUndoes:          "the agent undoes the fence, and says so",
+	kubeletIsCutOff:      "the kubelet of node a is cut off",
+	kubeletReturns:       "the kubelet of node a reaches the API server again",
+	machineReboots:       "the machine of node a stops",
+	machineIsReplaced:    "another machine takes the name of node a, and the one before runs on",
+	holdActs:             "volume-guard works on the hold of pod %d",
+	gateActs:             "volume-guard works on the gate of pod %d",
+	lockActs:             "volume-guard frees the lock of the claim",
+	protectorActs:        "volume-guard removes the finalizer of pvc-protection from the claim",
+	fencingActs:          "volume-guard works on the fence",
+	fenceEnds:            "volume-guard writes that the fence ends",
+	unmountGraceEnds:     "the unmount grace of pod %d is over",
+	forceGraceEnds:       "the time is over in which a kubelet ends pod %d, which has no grace",
+	leaseGraceEnds:       "the Lease has been silent for long, for pod %d",
+	leaseIsSilent:        "the Lease has been silent for long, for the fence",
+}
+
+// describe says in words what happens.
+func (w *World) describe(m move) string {
+	return strings.ReplaceAll(sentences[m.verb], "%d", strconv.Itoa(m.slot))
+}
+
+// Story says in words how something came about, a sentence for each move.
+func (w *World) Story(moves []search.Move) []string {
+	var lines []string
+	for _, m := range moves {
+		lines = append(lines, w.describe(moveOf(m)))
+	}
+	return lines
+}

@@ -1,0 +1,118 @@
+package joint
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
+	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
+}
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *scene]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w)}
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: k.first, Copy: k.scene, Offer: k.moves, Rests: k.rests, Code: move.code,
+	}
+	return k
+}
+
+// scene returns a copy of a state, to be changed.
+func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.Cluster(func() {
+		k.cluster(s)
+		k.machines(s)
+		k.guard(s)
+	})
+}
+
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	machine *machine
+	state
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// Break marks that a fault has happened.
+func (c *scene) Break() {}
+
+// Settle does what happens at once after each move: a kubelet that works renews its Lease.
+func (c *scene) Settle() (to *state, wrong string) {
+	n := &c.node
+	n.lost = !n.there && (n.lost || !n.connected())
+	if n.connected() && n.there {
+		c.leaseChanges()
+	}
+	c.watchStorage()
+	c.judge()
+	return &c.state, c.wrong
+}
+
+// watchStorage records whether the fence may keep node a from the volume (Storages.Saw in the engine of the hold).
+func (c *scene) watchStorage() {
+	was := c.shut
+	c.shut = c.machine.keepsVolume(c.fence)
+	switch {
+	case c.shut, !c.pods[0].exists:
+		c.opened = never
+	case was:
+		c.opened = young
+	}
+}
+
+// leaseChanges ends the Lease of node a as it was.
+func (c *scene) leaseChanges() {
+	c.fence.renewed = c.fence.proven
+	c.silent = never
+	for slot := range c.sights {
+		c.sights[slot].lease = never
+	}
+}
+
+// writePod changes a pod at the API server. One that is terminating without grace goes with its last finalizer.
+func (c *scene) writePod(slot int, edit func(*pod)) {
+	now := &c.pods[slot]
+	edit(now)
+	if now.terminating && now.graceZero && !now.held {
+		*now = pod{}
+	}
+	if !now.exists {
+		c.sights[slot], c.completed[slot] = sight{}, never
+		return
+	}
+	c.machine.saw(c, slot)
+}
+
+// first returns the state in which a world begins: a pod runs on node a, and has the lock of its claim.
+func (k *worker) first() state {
+	s := state{left: k.Budget, node: node{boot: 1, shown: 1, there: true, ready: true},
+		claim: claim{exists: true, lock: 1, kept: true, protected: true}}
+	s.pods[0] = pod{exists: true, node: nodeA, held: true, statuses: running}
+	s.processes[0] = process{node: nodeA, runs: true, mounted: true, known: true}
+	if k.Unlocked || k.OptedIn {
+		s.claim.lock, s.claim.kept = 0, false
+	}
+	return s
+}

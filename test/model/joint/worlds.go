@@ -1,0 +1,251 @@
+package joint
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Agent is the kind of the agent that fences node a. The zero value: there are no fences.
+type Agent uint8
+
+const (
+	// NoAgent: there are no fences.
+	NoAgent Agent = iota
+	// Volumes keeps the machine from the volume.
+	Volumes
+	// Power powers the machine off, and on again to undo that.
+	Power
+	// Reboot reboots the machine.
+	Reboot
+)
+
+// Guard is what a world can lack, to show what it is for. The zero value: nothing.
+type Guard uint8
+
+const (
+	// Nothing is lacking.
+	Nothing Guard = iota
+	// TheHoldOfClaims: pvc-protection judges a pod by its phase and its grace alone.
+	TheHoldOfClaims
+	// TheWord: a final phase counts as the word of the kubelet, whoever wrote it.
+	TheWord
+	// TheReboot: the deletion of a fence of volumes ends it at once.
+	TheReboot
+	// TheRun: a fence frees the lock of a pod whichever run of the node started it.
+	TheRun
+	// TheList: a fence ends after a reboot, whichever pods are terminating on the node.
+	TheList
+	// TheStorage: the unmount grace ends by the clock, whether a fence keeps the node from the volume or not.
+	TheStorage
+	// TheMachine: another machine under the name of a node counts as its reboot.
+	TheMachine
+	// TheNode: a grace that was set to 0 shows the unmount, also if the node was not Ready then.
+	TheNode
+)
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	Constant string
+	Agent    Agent
+	// OptedIn: the first pod was created before the namespace asked for locks, and has none.
+	OptedIn bool
+	// Unlocked: the namespace asks for no locks. There is one pod then, which is held.
+	Unlocked bool
+	// FencedFirst: another machine takes the name of node a only once a fence has begun.
+	FencedFirst bool
+	// Without is the guard that is lacking.
+	Without Guard
+	Budget  Budget
+}
+
+// Budget is how often each thing may happen in one history.
+type Budget struct {
+	// What people do. Delete: a pod. Force: a pod by force, where the policies allow that. Confirm: the word that the
+	// processes of a pod cannot run. DeleteClaim: the claim. Early: the second pod is created beside the first.
+	Delete, Force, Confirm, DeleteClaim, Early uint8
+	// Taint, Untaint, DeleteNode: of node a. Fence, Now: a fence is created, and ended by a person's word. Unfence: a
+	// program deletes it.
+	Taint, Untaint, DeleteNode, Fence, Now, Unfence uint8
+	// What breaks. Cut: the kubelet of node a is cut off. Heal: and returns. Reboot: its machine does. Replace: another
+	// machine takes the name of the node. End: a pod completes.
+	Cut, Heal, Reboot, Replace, End uint8
+}
+
+// broken are the worlds in which the engines break a promise, as far as is known, with the promise. A world is explored
+// with the others once its line is gone.
+var broken = map[string]string{
+	// The fence is about the machine that the Node shows. Nothing shows that the pod runs on the one before.
+	"joint, another machine fenced": "S3",
+	// The fence is about the machine before. The kubelet of the next one has seen the pod, and not its deletion, when it
+	// writes its boot ID: until then the lock counts as one of the run that is fenced.
+	"joint, volumes, another machine": "S1",
+}
+
+// Worlds are the bounds that are explored.
+func Worlds() []World {
+	var worlds []World
+	for _, w := range all() {
+		if broken[w.Name] == "" {
+			worlds = append(worlds, w)
+		}
+	}
+	return worlds
+}
+
+const (
+	noFence  = "fences: worlds of their own have them"
+	noReturn = "the node stays away: another world has it return"
+	noReboot = "machines: another world has them reboot"
+)
+
+func all() []World { return slices.Concat(pods(), unlocked(), unmounts(), fences(), replaced()) }
+
+// pods are about the hold, the locks and pvc-protection.
+func pods() []World {
+	return []World{
+		{
+			Name: "joint", About: "a pod of a node that is cut off and returns is deleted, with its claim, and replaced",
+			Constant: noFence, Budget: Budget{Delete: 2, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1},
+		},
+		{
+			Name: "joint, force", About: "pods are deleted by force, after a confirmation or where the policies ask for none",
+			Constant: noFence + "; " + noReboot,
+			Budget:   Budget{Delete: 1, Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "joint, completed", About: "a pod completes by itself, and its machine reboots", Constant: noFence,
+			Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1, End: 1},
+		},
+		{
+			Name: "joint, out of service", About: "node a is declared out of service, and the pod garbage collector ends its " +
+				"pods", Constant: noFence,
+			Budget: Budget{Delete: 1, DeleteClaim: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1, Reboot: 1},
+		},
+		{
+			Name: "joint, Node deleted", About: "Node a is deleted, whose kubelet works or not", Constant: noFence,
+			Budget: Budget{Delete: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1},
+		},
+	}
+}
+
+// unlocked are about the hold and pvc-protection, where nobody asks for locks.
+func unlocked() []World {
+	return []World{
+		{
+			Name: "joint, no locks", About: "the claim of a pod is deleted that the pod garbage collector or a user ends",
+			Constant: noFence + "; " + noReboot + "; the second pod: nothing keeps it from the volume", Unlocked: true,
+			Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Taint: 1, DeleteNode: 1, Cut: 1, Heal: 1, End: 1},
+		},
+	}
+}
+
+// unmounts are about a pod that has ended, and its volume that is mounted.
+func unmounts() []World {
+	return []World{
+		{
+			Name: "joint, forced before unmount", About: "a pod is deleted by force between its end and its unmount",
+			Constant: noFence + "; " + noReboot, Budget: Budget{Delete: 1, Force: 1},
+		},
+		{
+			Name: "joint, collected before unmount", About: "the pod garbage collector deletes a pod between its end and its " +
+				"unmount, on a node that is Ready after that", Constant: noFence + "; " + noReboot,
+			Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "joint, ended before outage", About: "a kubelet is cut off between the end of a pod and its deletion",
+			Constant: noFence + "; " + noReturn, Budget: Budget{Delete: 1, Cut: 1},
+		},
+	}
+}
+
+// fences are about node fencing beside them.
+func fences() []World {
+	returns := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
+	ended, deleted, gone := returns, returns, returns
+	ended.Now, ended.Heal, deleted.Unfence, deleted.Heal, gone.DeleteNode, gone.Reboot = 1, 0, 1, 0, 1, 0
+	return []World{
+		{
+			Name: "joint, volumes", About: "a fence keeps node a from the volume, and ends after a reboot", Agent: Volumes,
+			Constant: "its object is not deleted: another world does that", Budget: returns,
+		},
+		{
+			Name: "joint, volumes, ended", About: "a person ends the fence by hand", Agent: Volumes, Budget: ended,
+			Constant: "its object is not deleted: another world does that",
+		},
+		{
+			Name: "joint, volumes, deleted", About: "a program deletes the fence, as once the node is Ready", Agent: Volumes,
+			Constant: "nobody ends the fence by hand, and the kubelet is not cut off: other worlds do that",
+			Budget:   Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1},
+		},
+		{
+			Name: "joint, power", About: "a fence powers node a off, and a program deletes it", Agent: Power, Budget: deleted,
+			Constant: "nobody ends the fence by hand: that is a deletion where no volumes are fenced",
+		},
+		{
+			Name: "joint, rebooted", About: "an agent reboots node a, and a program deletes the fence", Agent: Reboot,
+			Constant: "nobody ends the fence by hand: that is a deletion where no volumes are fenced", Budget: deleted,
+		},
+		{
+			Name: "joint, volumes, opted in", About: "a fence keeps a pod from the volume that has no lock", Agent: Volumes,
+			OptedIn: true, Constant: "its object is not deleted: another world does that", Budget: returns,
+		},
+		{
+			Name: "joint, volumes, completed", About: "a pod completes whose node is kept from the volume", Agent: Volumes,
+			Constant: "its object is not deleted, and the kubelet is not cut off: other worlds do that",
+			Budget:   Budget{Fence: 1, Reboot: 1, End: 1},
+		},
+		{
+			Name: "joint, volumes, Node deleted", About: "the Node of a fence is deleted, and its kubelet creates it again",
+			Agent: Volumes, Constant: noReboot + "; its object is not deleted: another world does that", Budget: gone,
+		},
+		{
+			Name: "joint, power, Node deleted", About: "the same with a fence that powers node a off", Agent: Power,
+			Constant: noReboot + "; its object is not deleted: another world does that", Budget: gone,
+		},
+		{
+			Name: "joint, volumes, claim", About: "the claim is deleted while a fence keeps node a from its volume",
+			Agent: Volumes, Constant: noReturn + "; its object is not deleted: another world does that",
+			Budget: Budget{Delete: 2, DeleteClaim: 1, Fence: 1, Cut: 1},
+		},
+	}
+}
+
+// replaced are about another machine that takes the name of node a.
+func replaced() []World {
+	return []World{
+		{
+			Name: "joint, another machine", About: "another machine takes the name of node a", Constant: noFence,
+			Budget: Budget{Delete: 1, DeleteClaim: 1, Cut: 1, Replace: 1},
+		},
+		{
+			Name: "joint, volumes, another machine", About: "another machine takes the name of a node that is fenced",
+			Agent: Volumes, FencedFirst: true, Constant: noReturn, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1},
+		},
+		{
+			Name: "joint, another machine fenced", About: "another machine takes the name of a node, and is fenced",
+			Agent: Volumes, Constant: noReturn, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1},
+		},
+	}
+}
+
+// Bounds says in words what there is, and what may happen how often.
+func (w *World) Bounds() string {
+	parts := []string{"nodes 2, pods 2, claim 1"}
+	if w.Agent != NoAgent {
+		parts = append(parts, "agent "+[...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent])
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
