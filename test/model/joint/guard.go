@@ -298,6 +298,9 @@ func (c *scene) fencingCall(ask fencingtest.Ask) fencingtest.Reply {
 		if *run == noRun {
 			*run = atWork
 		}
+		if ask.Run.Undo && c.machine.Agent == Volumes {
+			c.run = noRun // another wish in the same object, whose wishes are carried out one after the other
+		}
 	case fencingtest.StopRun:
 		*run = map[runState]runState{atWork: stopping, stopping: stopping}[*run]
 	case fencingtest.AddTaint, fencingtest.RemoveTaint:

@@ -87,7 +87,7 @@ func (m *machine) claim(at claim) records {
 	return once(m.claims, at, func() records {
 		o := claimObject(at, m.now)
 		r := records{singlenodetest.ClaimOf(o), pvc.ClaimOf(o)}
-		r.locks.Driver = driver
+		r.locks.Volume.Driver = driver
 		return r
 	})
 }
@@ -245,7 +245,8 @@ func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
 	f.begun = len(s.Attempts) > 0
 	if f.begun {
 		a := s.Attempts[0]
-		f.result, f.undone = uint8(slices.Index(results, a.Result)), a.UndoneAt != nil
+		f.result = uint8(slices.Index(results, a.Result))
+		f.undoing, f.undone = a.UndoTry > 0, a.UndoneAt != nil
 		f.boot, f.machine = number(a.BootID), number(a.MachineID)
 		f.covers = [maxPods]bool{}
 		for _, uid := range a.TerminatingPods {

@@ -169,7 +169,8 @@ func (w *World) agent() v1alpha1.Agent {
 	a := v1alpha1.Agent{Name: agentName, Timeout: metav1.Duration{Duration: time.Hour}}
 	switch w.Agent {
 	case Volumes:
-		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: driver}
+		a.Covers = v1alpha1.CoversVolumes
+		a.NetworkFence = &v1alpha1.NetworkFenceAgent{Driver: driver, Volumes: v1alpha1.VolumesAll}
 	case Power:
 		a.Covers, a.Job = v1alpha1.CoversUntilUnfenced, &v1alpha1.JobAgent{Undo: true}
 	case Reboot:
@@ -220,7 +221,7 @@ func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 			p.LeaseVersion = formerLease
 		}
 		if w.Agent == Volumes {
-			p.Driver = driver
+			p.Volumes = []v1alpha1.CoveredVolumes{{Agent: agentName, Driver: driver, Volumes: v1alpha1.VolumesAll}}
 		}
 		o.Status.Proof = p
 	}
@@ -242,6 +243,9 @@ func (w *World) attempt(f fence, now time.Time) v1alpha1.Attempt {
 	at := metav1.NewTime(now)
 	if f.result != 0 {
 		a.EndedAt = &at
+	}
+	if f.undoing {
+		a.UndoTry, a.UndoTriedAt = 1, &at
 	}
 	if f.undone {
 		a.UndoneAt = &at

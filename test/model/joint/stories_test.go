@@ -63,7 +63,7 @@ func TestAHeldPodKeepsItsClaimWhateverThePodGarbageCollectorSays(t *testing.T) {
 	s := begin(t, World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}})
 	s.then(userDeletesClaim, userDeletesNode, collectorFailsPod, collectorDeletesPod).guardActs()
 	s.shows("the claim stays", claimStays).then(kubeletSees, processesEnd, volumeIsUnmounted, kubeletReportsEnd)
-	s.then(leaseGraceEnds, forceGraceEnds).guardActs()
+	s.then(leaseGraceEnds, forceGraceEnds, unmountGraceEnds).guardActs()
 	s.shows("nothing keeps the claim", func(s *state) bool { return !s.pods[0].exists && !s.claim.protected })
 }
 

@@ -92,10 +92,10 @@ type fence struct {
 	now, vacant                bool
 	fenced, released, returned condition
 	// begun: there is an attempt, with its result by number, and the boot ID, the machine and the pods that were
-	// terminating before.
-	begun, undone         bool
-	result, boot, machine uint8
-	covers                [maxPods]bool
+	// terminating before. undoing: its agent is asked to undo it.
+	begun, undoing, undone bool
+	result, boot, machine  uint8
+	covers                 [maxPods]bool
 	// proven, while the Node had this boot ID and machine. renewed: the Lease was renewed since.
 	proven, renewed         bool
 	proofBoot, proofMachine uint8

@@ -297,50 +297,6 @@ func mayProve(f Facts) string {
 	return ""
 }
 
-// mayCover returns why a proof may not be of more volumes, empty for nothing.
-func mayCover(f Facts, proof v1alpha1.Proof) string {
-	n := len(proof.Volumes) - 1
-	if n != 1 || proof.Volumes[n].Agent != storage2 || f.Fence.Terminating || f.Node.BootID == "boot2" {
-		return "no agent has proven more, or the node is back"
-	}
-	proof.Volumes = proof.Volumes[:n]
-	if !reflect.DeepEqual(proof, *f.Fence.Status.Proof) {
-		return "what was proven is another"
-	}
-	return mayProve(f)
-}
-
-func mayBegin(f Facts) string {
-	if p := f.Fence.Status.Proof; p != nil && p.Covers == v1alpha1.CoversVolumes {
-		if len(f.Fence.Spec.Agents) != 2 || !inForce(f) || openAttempt(f) || f.Fence.Terminating || !nodeRead(f) ||
-			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !f.Node.NotReady {
-			return "no further agent is wanted"
-		}
-		return ""
-	}
-	switch {
-	case endedBy(f) || openAttempt(f) || f.Fence.GivenUp && !word(f):
-		return "no agent is wanted"
-	case f.Fence.Status.Proof != nil && !mayGoOn(f):
-		return "the proof is enough"
-	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
-		return "what the node is like was not read"
-	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted || holds(f, "Released")):
-		return "the node is not to be fenced"
-	case f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:
-		return "the node came back"
-	}
-	return ""
-}
-
-// mayGoOn reports whether a node that was rebooted stays away, and a pod is held that was not terminating before.
-func mayGoOn(f Facts) bool {
-	p := f.Fence.Status.Proof
-	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })
-	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) && f.Node.NotReady && !wasRebooted(f) &&
-		later(f.Remaining.Read, f.Lease.Read) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
-}
-
 func mayWithdraw(f Facts) string {
 	ran := !f.Sight.RunsSince.IsZero() && f.Sight.LeaseSince.Sub(f.Sight.RunsSince) >= 40*time.Second
 	if !inForce(f) || !nodeRead(f) || !sameBoot(f) || !renewedSince(f) || quiet(f) || !ran ||

@@ -195,20 +195,29 @@ func byNodeObject(f Facts, now time.Time) Decision {
 	return wait(ReasonNodeUnreachable)
 }
 
-// byGoneNode looks for evidence where the Node does not exist.
+// byGoneNode looks for evidence where the Node does not exist. Where the kubelet has reported the end of the pod since,
+// the time is for the unmount.
 func byGoneNode(f Facts, now time.Time) Decision {
+	soon, gone := ReasonNodeRecentlyGone, ReasonNodeGone
+	if f.Pod.Finished() {
+		soon, gone = ReasonWaitsForUnmount, ReasonFinished
+	}
 	switch {
 	case f.Pod.Ending():
 		// A kubelet whose Node is gone cannot renew its Lease, however well it works: the garbage collector removes the
 		// Lease with its owner, and a Lease is not created without a Node (ensureLease in
 		// component-helpers/apimachinery/lease). It may be waiting for a process that does not end.
 		return wait(ReasonNodeGoneDuringEnd)
+	case f.Pod.Finished() && f.Storage.Fenced:
+		return wait(ReasonVolumesFenced)
 	case !f.after(f.Lease.Read, now):
-		return step(ReadLease, ReasonNodeRecentlyGone)
+		return step(ReadLease, soon)
 	case f.leaseIn() > 0:
-		return waitFor(ReasonNodeRecentlyGone, f.leaseIn())
+		return waitFor(soon, f.leaseIn())
 	case f.Pod.GraceZero && f.forcedIn(now) > 0:
-		return waitFor(ReasonNodeRecentlyGone, f.forcedIn(now))
+		return waitFor(soon, f.forcedIn(now))
+	case f.Pod.Finished() && f.unmountIn(now) > 0:
+		return waitFor(soon, f.unmountIn(now))
 	}
-	return step(RemoveFinalizer, ReasonNodeGone)
+	return step(RemoveFinalizer, gone)
 }

@@ -223,6 +223,18 @@ func TestDecide(t *testing.T) {
 		"it had its time": {
 			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
 			RemoveFinalizer, ReasonNodeGone, 0},
+		"it had its time, and has ended": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(long, false)), RemoveFinalizer, ReasonFinished, 0},
+		"it had its time, and has just ended": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(20*time.Second, false)), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace - 20*time.Second},
+		"it had its time, and has ended behind a fence of volumes": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(long, false), storage(Storage{Fenced: true})), Wait, ReasonVolumesFenced, 0},
+		"the Lease of a pod that has ended was seen for less than its duration": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long-time.Second), noGraceFor(long),
+				finishedFor(long, false)), Wait, ReasonWaitsForUnmount, time.Second},
 		"its kubelet was ending the pod, without a Node": {
 			facts(pod(noGrace), live, node(NodeFacts{}), lease("", time.Hour), noGraceFor(time.Hour)),
 			Wait, ReasonNodeGoneDuringEnd, 0},
@@ -319,7 +331,7 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(NodeAbsent), live),
 			ReadNode, ReasonNodeUnreachable, 0},
 		"finished with grace, on a node that is gone for a short time": {
-			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonNodeRecentlyGone,
+			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
 			time.Second},
 		"no orphan: the Node is there": {
 			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},

@@ -93,21 +93,19 @@ func evidence(f Facts, why Reason) bool {
 	case ReasonConfirmed:
 		return p.Confirmation == objects.ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
 	case ReasonFinished:
-		says := p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
-			p.ObservedGeneration == 0 && p.ContainersReadyEnded
-		ended, forced := f.Sight.FinishedSince, f.Sight.GraceZeroSince
+		says := saysEnd(p)
+		ended := f.Sight.FinishedSince
 		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
 			p.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady && refused
-		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !ended.IsZero() &&
-			now().Sub(ended) >= 30*time.Second && now().Sub(forced) >= 30*time.Second && !f.Storage.Fenced &&
-			now().Sub(f.Storage.Since) >= 30*time.Second
+		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !f.Storage.Fenced && hadTime(f)
+		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
 		rebooted := then(f.Fence.Read) && then(f.Node.Read) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
 			f.Node.BootID == "boot-2"
-		if !p.Final || p.Running || !p.Reported || !says {
+		if !says {
 			return false
 		}
-		return p.GraceZero && (unmounted || waited) || rebooted && f.nodeMayProve()
+		return p.GraceZero && (unmounted || waited) || (rebooted || gone) && f.nodeMayProve()
 	case ReasonOutOfService:
 		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
 			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
@@ -117,14 +115,32 @@ func evidence(f Facts, why Reason) bool {
 		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
 		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
-		long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
-		answered := p.Terminating && p.Running && p.ObservedGeneration == 2
-		return !answered && then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
-			f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
-			(!p.GraceZero || long(f.Sight.GraceZeroSince))
+		return nodeGone(f, then) && !(p.Terminating && saysEnd(p))
 	default:
 		return false
 	}
+}
+
+// saysEnd reports whether the kubelet of a terminating pod says that it has ended.
+func saysEnd(p Pod) bool {
+	return p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
+		p.ObservedGeneration == 0 && p.ContainersReadyEnded)
+}
+
+// hadTime reports whether a kubelet has had the time to unmount the volumes of a pod that has ended.
+func hadTime(f Facts) bool {
+	long := func(t time.Time) bool { return now().Sub(t) >= 30*time.Second }
+	ended := f.Sight.FinishedSince
+	return !ended.IsZero() && long(ended) && long(f.Sight.GraceZeroSince) && long(f.Storage.Since)
+}
+
+// nodeGone reports whether the Node is gone, and its kubelet silent.
+func nodeGone(f Facts, then func(session.Read) bool) bool {
+	long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
+	answered := f.Pod.Terminating && f.Pod.Running && f.Pod.ObservedGeneration == 2
+	return !answered && then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
+		f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
+		(!f.Pod.GraceZero || long(f.Sight.GraceZeroSince))
 }
 
 // broken returns what a decision breaks, empty for nothing.
