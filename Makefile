@@ -17,8 +17,8 @@ LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
              ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
-             ./test/framework/previous/... ./test/docs/... ./test/suites ./test/faults/oracle ./test/faults/proxy \
-             ./test/faults/scenario ./test/framework/suite
+             ./test/framework/previous/... ./test/docs/... ./test/suites ./test/house ./test/faults/oracle \
+             ./test/faults/proxy ./test/faults/scenario ./test/framework/suite
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./pkg/internal/engine/...
@@ -31,7 +31,7 @@ TIMEOUT   ?= 60m
 .PHONY: help version-is-valid oldest build-flags build plugin krew images release demo tour test test-full test-race \
         flakes test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest e2e-versions \
         test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
-        fuzz lint apis docs dashboard fmt clean
+        fuzz lint house apis docs dashboard fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -219,6 +219,10 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(GO) -C test/web mod tidy -diff
 	$(GO) -C test/bench/peer/cmd/peer-v13 mod tidy -diff
 	@GO='$(GO)' tools/controller-gen/generate.sh --check
+	$(GO) run ./test/house
+
+house: ## Print the figures of the tree beside their limits; UPDATE=1 writes the limits of those that got better
+	$(GO) run ./test/house $(if $(UPDATE),--update)
 
 # The linter is compiled once for each change of its pinned version.
 $(LINT): tools/go.mod
