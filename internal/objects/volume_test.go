@@ -48,7 +48,7 @@ func TestAFenceCoversAVolume(t *testing.T) {
 	}
 }
 
-func TestWhatIsReadOfAVolume(t *testing.T) {
+func TestVolumeOf(t *testing.T) {
 	o := &v1.PersistentVolume{}
 	if got := VolumeOf(o); got.Driver != "" || got.Attributes != nil {
 		t.Errorf("%+v", got)

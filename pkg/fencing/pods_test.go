@@ -37,7 +37,7 @@ func hasSucceeded(o *v1.Pod) {
 		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
 }
 
-func TestWhichPodsRemainOnANode(t *testing.T) {
+func TestPodsRemainOnANode(t *testing.T) {
 	terminating := []types.UID{"uid-1"}
 	one := fencing.Remains{Pods: 1}
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestWhichPodsRemainOnANode(t *testing.T) {
 	}
 }
 
-func TestWhichVolumeAttachmentsRemainOnANode(t *testing.T) {
+func TestVolumeAttachmentsRemainOnANode(t *testing.T) {
 	var got fencing.RemainingFacts
 	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}
 	for node, want := range map[string]fencing.RemainingFacts{
@@ -80,7 +80,7 @@ func TestWhichVolumeAttachmentsRemainOnANode(t *testing.T) {
 	}
 }
 
-func TestWhichPodsWaitForTheirNode(t *testing.T) {
+func TestPodsWaitForTheirNode(t *testing.T) {
 	owned := func(kind string) func(*v1.Pod) {
 		return func(o *v1.Pod) { o.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Controller: ptr.To(true)}} }
 	}

@@ -27,7 +27,7 @@ func lists(c *fake.Clientset, resource string) (n int) {
 	return n
 }
 
-func TestVolumeAttachmentsAreListedToShowThatNothingRemains(t *testing.T) {
+func TestVolumeAttachmentsAreListedBeforeTheEnd(t *testing.T) {
 	at := metav1.Now()
 	leaving := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "leaving", DeletionTimestamp: &at,
 		Finalizers: []string{"example.com/attacher"}}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}}

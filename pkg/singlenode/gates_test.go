@@ -111,8 +111,8 @@ func TestLabelTakenOffAndSetAgain(t *testing.T) {
 	}
 }
 
-// TestAPodThatTakesALockIsNoUser of a claim to others: it loses its gate with the lock alone.
-func TestAPodThatTakesALockIsNoUser(t *testing.T) {
+// TestPodTakingALockIsNoUser of a claim to others: it loses its gate with the lock alone.
+func TestPodTakingALockIsNoUser(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")

@@ -93,8 +93,8 @@ func TestWhichClaimsAreKept(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptOfAVolume also of one that is of no CSI driver, or of no claim.
-func TestWhatIsKeptOfAVolume(t *testing.T) {
+// TestRecordOfAVolume also of one that is of no CSI driver, or of no claim.
+func TestRecordOfAVolume(t *testing.T) {
 	csi := v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "driver.test",
 		VolumeAttributes: map[string]string{"clusterID": "one"}}}
 	of := objects.Volume{Driver: "driver.test", Attributes: map[string]string{"clusterID": "one"}}

@@ -58,7 +58,8 @@ func TestCheckFence(t *testing.T) {
 				"* The agents end all processes on the node, also those of 2 pods that nobody has deleted.",
 				"* Nothing checks what an agent says", "!Ready", "!Lease"}},
 		"volumes of two storage systems": {nothing,
-			FenceRequest{Agents: []v1alpha1.Agent{volumesAgent(), volumesAgent()}}, nil, []string{"- Agent net is tried first (", "- Agent net is tried as well ("}},
+			FenceRequest{Agents: []v1alpha1.Agent{volumesAgent(), volumesAgent()}}, nil,
+			[]string{"- Agent net is tried first (", "- Agent net is tried as well ("}},
 		"a person fences it": {nothing, FenceRequest{Agents: ManualAgents()}, nil, []string{
 			"Agent manual is tried first (a person's confirmation, for 24h0m0s at most)", "!The agents end",
 			"!Nothing checks"}},

@@ -222,7 +222,7 @@ func (a networkFences) attributes(ctx context.Context, ask fencing.Ask, fence *u
 	return out, nil
 }
 
-// parameters returns those of a NetworkFenceClass that the driver gets, and by which it knows the storage system.
+// parameters returns the parameters of a NetworkFenceClass that reach the driver and tell it the storage system.
 func parameters(class *unstructured.Unstructured) (map[string]v1alpha1.AttributeValue, error) {
 	all, _, err := unstructured.NestedStringMap(class.Object, "spec", "parameters")
 	if err != nil {

@@ -275,7 +275,7 @@ func TestANetworkFenceThatSomebodyDeletedIsNotUndone(t *testing.T) {
 }
 
 // A driver may serve several storage systems, which the parameters of the class tell apart.
-func TestWhichVolumesANetworkFenceIsAbout(t *testing.T) {
+func TestVolumesOfANetworkFence(t *testing.T) {
 	one, long := map[string]any{"clusterID": "one"}, strings.Repeat("a", 257)
 	many := map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"}
 	for i := range v1alpha1.MaxVolumeAttributes {

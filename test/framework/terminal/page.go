@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// prompt is that of a shell.
+const prompt = "$ "
+
 var (
 	fence  = regexp.MustCompile("^```(\\w*)")
 	inline = regexp.MustCompile("`((?:kubectl|helm) [^`…]+ [^`…]+)`")
@@ -30,17 +33,28 @@ func Commands(page string) (all []string) {
 		}
 		text, indented := strings.CutPrefix(line, "    ")
 		text = strings.TrimSpace(text)
-		prompted = prompted && (fenced || indented || text == "") || strings.HasPrefix(text, "$ ")
+		prompted = prompted && (fenced || indented || text == "") || strings.HasPrefix(text, prompt)
 		switch {
-		case isCode, prompted && !strings.HasPrefix(text, "$ ") && !strings.HasPrefix(text, "kubectl "):
+		case isCode, prompted && isOutput(text):
 		case (fenced || indented) && typed.MatchString(text):
-			text, _, _ = strings.Cut(strings.TrimPrefix(text, "$ "), "   #")
+			text, _, _ = strings.Cut(strings.TrimPrefix(text, prompt), "   #")
 			all = append(all, strings.TrimSpace(text))
 		case !fenced && !indented:
-			for _, found := range inline.FindAllStringSubmatch(line, -1) {
-				all = append(all, found[1])
-			}
+			all = append(all, said(line)...)
 		}
+	}
+	return all
+}
+
+// isOutput reports whether a line after a prompt is output.
+func isOutput(line string) bool {
+	return !strings.HasPrefix(line, prompt) && !strings.HasPrefix(line, "kubectl ")
+}
+
+// said returns what a sentence says of kubectl and helm.
+func said(line string) (all []string) {
+	for _, found := range inline.FindAllStringSubmatch(line, -1) {
+		all = append(all, found[1])
 	}
 	return all
 }

@@ -83,11 +83,8 @@ func (c *scene) judgeStatus(i int, is fence) {
 	if is.count > was.count {
 		c.judgeAttempt(i, is.attempts[is.count-1])
 	}
-	switch {
-	case is.proven && (!was.proven || is.proofOf != was.proofOf):
-		c.judgeProof(int(is.proofOf) - 1)
-	case is.proven && is.covers != was.covers:
-		c.judgeProof(int(is.count) - 1)
+	if is.proven {
+		c.judgeProven(was, is)
 	}
 	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
 		c.violates("F7: a proof is withdrawn, and the machine is off")
@@ -97,6 +94,16 @@ func (c *scene) judgeStatus(i int, is fence) {
 	}
 	if is.returned == isTrue && was.returned != isTrue {
 		c.judgeReturn()
+	}
+}
+
+// judgeProven judges a proof, or one of more volumes.
+func (c *scene) judgeProven(was, is fence) {
+	switch {
+	case !was.proven, is.proofOf != was.proofOf:
+		c.judgeProof(int(is.proofOf) - 1)
+	case is.covers != was.covers:
+		c.judgeProof(int(is.count) - 1)
 	}
 }
 

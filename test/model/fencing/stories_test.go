@@ -185,7 +185,7 @@ func TestANodeThatDoesNotReturnFromAReboot(t *testing.T) {
 	s.guardPolls().podIsReleased()
 }
 
-func TestAnUndoingThatDoesNotEndIsTriedAgain(t *testing.T) {
+func TestHangingUndoIsTriedAgain(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
 	s.then(agentActs, agentSucceeds).guardPolls().is("it has ended", s.Now.fence.returned == isTrue)

@@ -192,7 +192,7 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	over := f.over(left)
 	state := f.Run.State
 	switch {
-	case state == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken(): // although its time is over
+	case f.proves(): // although its time is over
 		return f.prove(attempt, agent, f.Run.Message, now)
 	case state == RunFailed:
 		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
@@ -208,6 +208,11 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 		return f.stop(attempt, agent, over, now)
 	}
 	return wait(state.reason(), agentPoll)
+}
+
+// proves reports whether the agent has succeeded in time to prove that the node is fenced.
+func (f Facts) proves() bool {
+	return f.Run.State == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken()
 }
 
 // working handles an agent that has no result yet. What may keep it from one is written down: once it is stopped, its
@@ -387,7 +392,7 @@ func proven(f Facts, now time.Time) Decision {
 	return release(f, now)
 }
 
-// volumes handles a fence in force that keeps a node from volumes: of those that the remaining agents cover, too.
+// volumes handles a fence in force that keeps a node from volumes. Its other agents are tried as well.
 func (f Facts) volumes(now time.Time) Decision {
 	why := ReasonFenced
 	if f.Fence.Terminating || f.renewed() && !f.silent(now) {

@@ -13,7 +13,7 @@ type Shown struct {
 	// InForce: the fence is proven, nobody has begun to end it, and nothing contradicts the proof.
 	InForce bool
 	Covers  v1alpha1.Coverage
-	// Volumes are those that a fence of volumes is about.
+	// Volumes are what a fence of volumes covers.
 	Volumes []v1alpha1.CoveredVolumes
 	// TerminatingBefore: the pod was terminating before the agent was started.
 	TerminatingBefore bool

@@ -175,7 +175,7 @@ type RemainingFacts struct {
 	PodsOnly bool
 	// Terminating are the UIDs of pods on the node that are terminating.
 	Terminating []types.UID
-	// Held are those of them that are held (pkg/internal/engine/podhold).
+	// Held are the terminating pods with the hold (pkg/internal/engine/podhold).
 	Held []types.UID
 	// Leaving are the pods that are held (pkg/internal/engine/podhold) and terminating, and the VolumeAttachments that
 	// are terminating.
@@ -292,8 +292,8 @@ func (f Fence) pause(now time.Time) time.Duration {
 	return max(pause-now.Sub(last.EndedAt.Time), 0)
 }
 
-// nextOfVolumes returns the name of the agent of volumes that is tried next beside those that have proven what they
-// cover, empty for none, and how long to wait before. Another remediator is at work on a fence that was given up.
+// nextOfVolumes returns the name of the next agent of volumes without a part in the proof, empty for none, and how long
+// to wait before. Another remediator is at work on a fence that was given up.
 func (f Fence) nextOfVolumes(now time.Time) (agent string, pause time.Duration) {
 	if f.GivenUp {
 		return "", 0

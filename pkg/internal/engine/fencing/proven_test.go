@@ -178,7 +178,7 @@ func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
 
 // A reboot releases the pods that were terminating before it. Others would be held for good if the node does not
 // return.
-func TestAfterARebootTheNextAgentIsTriedForPodsThatAreHeld(t *testing.T) {
+func TestAfterARebootTheNextAgentIsTriedForHeldPods(t *testing.T) {
 	in := all(agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(), heldThere("pod", "later"))
 	open := all(in, attempted(power, ""))
 	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }

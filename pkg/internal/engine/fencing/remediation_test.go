@@ -75,7 +75,7 @@ func TestRemediationConditionsKeepTheirTime(t *testing.T) {
 	}
 }
 
-func TestFenceThatWasGivenUpStartsNoAgent(t *testing.T) {
+func TestGivenUpFenceStartsNoAgent(t *testing.T) {
 	failed := attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))
 	said := func(f *Facts) { f.Fence.remediated(&f.Fence.Status, ago(0)) }
 	began := attempted(confirmation, "", startedAgo(0))
@@ -116,7 +116,7 @@ func undoneAll(f *Facts) {
 }
 
 // A proof stays one: the node is released and returns as if nothing had been said.
-func TestFenceThatIsProvenIsNotGivenUp(t *testing.T) {
+func TestProvenFenceIsNotGivenUp(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"not released": facts(proved(power), down()), "tainted": facts(proved(power), down(tainted)),
 		"released": facts(proved(power), released, down(tainted)), "gone": facts(agents(bmc), proved(bmc), nodeGone, emptied),
@@ -158,7 +158,7 @@ func TestHowRemediatorsTakePods(t *testing.T) {
 }
 
 // The words of a custom resource are gone with it, so that what keeps its remediator from a result is written before.
-func TestWhyARemediatorWithoutResultHasNoneIsKept(t *testing.T) {
+func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 	deletes := func(r *RunFacts) { r.Removal = RemovalDeletes }
 	taints := func(r *RunFacts) { r.Removal = RemovalTaints }
 	sentence := ReasonAgentDeletesPods.Sentence()

@@ -185,7 +185,7 @@ func TestAProofIsAboutTheMachineOfTheNode(t *testing.T) {
 }
 
 // A fence that is vacant does not count against the limits of policies, so it has to be known that nothing remains.
-func TestWhichFencesAreVacant(t *testing.T) {
+func TestVacantFences(t *testing.T) {
 	after := func(alter ...func(*Facts)) Fence { return Fence{Status: *written(t, facts(alter...))} }
 	for name, c := range map[string]struct {
 		fence Fence

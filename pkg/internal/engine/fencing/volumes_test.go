@@ -37,7 +37,7 @@ func TestDecideOnFurtherVolumes(t *testing.T) {
 	})
 }
 
-func TestDecideOnAnAgentOfFurtherVolumes(t *testing.T) {
+func TestDecideOnAgentOfFurtherVolumes(t *testing.T) {
 	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
 	seen := func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }
@@ -99,7 +99,7 @@ func TestAProofGrowsByFurtherVolumes(t *testing.T) {
 }
 
 // What the spec names comes before what the agent has found, and where all are meant there is nothing to name.
-func TestWhichVolumesAreCovered(t *testing.T) {
+func TestCoveredVolumes(t *testing.T) {
 	f := facts(agents(storage, storage2), attempted(storage, ""), ran(RunSucceeded))
 	for name, id := range map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"} {
 		want := cluster(id)

@@ -266,7 +266,7 @@ type FenceFacts struct {
 	SinceTerminating bool
 	// BootID is the boot ID of the Node that the fence has ended.
 	BootID string
-	// Volumes are those that a fence of volumes is about.
+	// Volumes are what a fence of volumes covers.
 	Volumes []v1alpha1.CoveredVolumes
 }
 

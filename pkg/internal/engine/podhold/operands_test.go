@@ -47,7 +47,7 @@ func TestWhenTheUnmountIsShown(t *testing.T) {
 	}
 }
 
-func TestWhenAFencedNodeWasRebooted(t *testing.T) {
+func TestRebootOfAFencedNode(t *testing.T) {
 	of := func(alter func(*FenceFacts)) func(*Facts) {
 		return func(f *Facts) {
 			fence(ofVolumes("boot-0"))(f)
@@ -102,7 +102,7 @@ func TestTheWaitForTheUnmountBeginsAtTheEndOfAFence(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedOfFencesOfVolumes(t *testing.T) {
+func TestStoragesRememberFencesOfVolumes(t *testing.T) {
 	s := Storages{}
 	for _, step := range []struct {
 		fenced bool

@@ -11,7 +11,7 @@ type Storage struct {
 	Since time.Time
 }
 
-// Storages are those of nodes by name. They are not safe for concurrent use.
+// Storages has the Storage of each node by name. It is not safe for concurrent use.
 type Storages map[string]Storage
 
 // Saw records whether a fence may keep a node from volumes.

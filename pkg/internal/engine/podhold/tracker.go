@@ -10,7 +10,7 @@ import (
 // process that starts without it waits again, and no shorter than another. It is not safe for concurrent use.
 type Tracker struct {
 	Sights map[types.UID]Sight
-	// Storages are those of the nodes that had a fence of volumes.
+	// Storages has the nodes that had a fence of volumes.
 	Storages Storages
 }
 

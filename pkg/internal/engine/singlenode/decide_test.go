@@ -47,7 +47,7 @@ func lockOf(p Pod) Lock { return Lock{UID: p.UID, Name: p.Name} }
 func own() Lock   { return lockOf(gatedPod()) }
 func other() Lock { return lockOf(runningPod()) }
 
-// volume is that of a claim, and ofCluster are those of a driver in one storage system.
+// volume is the volume of a claim, and ofCluster the volumes of a driver in one storage system.
 func volume() objects.Volume {
 	return objects.Volume{Driver: driver, Attributes: map[string]string{"clusterID": "one"}}
 }

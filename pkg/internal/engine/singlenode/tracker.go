@@ -16,7 +16,7 @@ type Tracker struct {
 	// Ungated are the pods whose gate the process has removed, and which the watch has not shown without it yet. Nothing
 	// can add the gate again.
 	Ungated map[types.UID]bool
-	// Storages are those of the nodes that had a fence of volumes.
+	// Storages has the nodes that had a fence of volumes.
 	Storages podhold.Storages
 }
 
