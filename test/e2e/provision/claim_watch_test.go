@@ -56,7 +56,7 @@ func TestClaimWhoseEndWasWatchedIsNotRead(t *testing.T) {
 			env.Must(vol.WaitGone(env.WithTimeout()))
 			old := time.Since(deleted) >= reclaimtest.LiveFor // an end that was watched so long ago is read again
 			read := env.readClaimAndPV(vol)[provisioned:]
-			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && !(got && old) ||
+			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && (!got || !old) ||
 				!slices.Contains(read, "persistentvolumes") {
 				t.Errorf("read %q to delete the volume; want the claim read: %v", read, restored)
 			}

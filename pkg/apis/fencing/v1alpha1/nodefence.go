@@ -48,8 +48,8 @@ type NodeFenceSpec struct {
 	PolicyName string `json:"policyName,omitempty"`
 
 	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot they go on if
-	// the node does not return and pods are held that it does not release; where one covers Volumes, those that do, too, are
-	// tried until each has proven it. Neither agents nor their order can be changed, so that what was begun is also ended.
+	// the node does not return and pods are held that it does not release; after one of Volumes, the other agents that cover
+	// Volumes are tried, too. Neither agents nor their order can be changed, so that what was begun is also ended.
 	// +required
 	// +listType=map
 	// +listMapKey=name
@@ -134,8 +134,8 @@ const (
 	ConditionReturned = "Returned"
 
 	// ConditionProcessing and ConditionSucceeded are for node health checks (medik8s). Processing is True while agents are
-	// tried. Succeeded is True once the node was proven to be fenced, also after the fence has ended; False once all agents
-	// have failed, or none is tried any more; else Unknown.
+	// tried. Succeeded is True once the node was proven to be fenced, also after the fence has ended; False once all
+	// agents have failed, or none is tried any more; else Unknown.
 	ConditionProcessing = "Processing"
 	ConditionSucceeded  = "Succeeded"
 )

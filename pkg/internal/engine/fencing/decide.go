@@ -409,8 +409,8 @@ func (f Facts) volumes(now time.Time) Decision {
 }
 
 // goOn handles a fence that has no node to taint. A node that does not return from a reboot has released the pods that
-// were terminating before. For others that are held, the next agent is tried, unless it covers volumes: that releases no
-// pod. The proof stays until there is another.
+// were terminating before. For others that are held, the next agent is tried, unless it covers volumes, which releases
+// no pod. The proof stays until there is another.
 func (f Facts) goOn(now time.Time) Decision {
 	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)

@@ -50,6 +50,7 @@ func mayBegin(f Facts) string {
 func mayGoOn(f Facts) bool {
 	p := f.Fence.Status.Proof
 	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })
-	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) && f.Node.NotReady && !wasRebooted(f) &&
+	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
+		f.Node.NotReady && !wasRebooted(f) &&
 		later(f.Remaining.Read, f.Lease.Read) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }

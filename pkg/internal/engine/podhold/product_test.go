@@ -115,7 +115,7 @@ func evidence(f Facts, why Reason) bool {
 		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
 		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
-		return nodeGone(f, then) && !(p.Terminating && saysEnd(p))
+		return nodeGone(f, then) && (!p.Terminating || !saysEnd(p))
 	default:
 		return false
 	}
