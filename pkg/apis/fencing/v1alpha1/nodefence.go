@@ -47,9 +47,10 @@ type NodeFenceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	PolicyName string `json:"policyName,omitempty"`
 
-	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot they go on if
-	// the node does not return and pods are held that it does not release; after one of Volumes, the other agents that cover
-	// Volumes are tried, too. Neither agents nor their order can be changed, so that what was begun is also ended.
+	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot they go on
+	// if the node does not return and pods are held that it does not release; after one of Volumes, the other agents
+	// that cover Volumes are tried, too. Neither agents nor their order can be changed, so that what was begun is also
+	// ended.
 	// +required
 	// +listType=map
 	// +listMapKey=name
