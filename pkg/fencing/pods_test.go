@@ -54,7 +54,8 @@ func TestPodsRemainOnANode(t *testing.T) {
 		"terminating without a claim": {
 			boundPod(isTerminating, isClaimless), fencing.RemainingFacts{Terminating: terminating}},
 		"held and terminating": {
-			boundPod(isHeld, isTerminating), fencing.RemainingFacts{Terminating: terminating, Leaving: one, All: one}},
+			boundPod(isHeld, isTerminating),
+			fencing.RemainingFacts{Terminating: terminating, Held: terminating, Leaving: one, All: one}},
 	} {
 		var got fencing.RemainingFacts
 		if countPod(&got, c.pod); !reflect.DeepEqual(got, c.want) {
