@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,10 +114,12 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 // TestALogElsewhereIsCountedUntilItIsEmpty: a read that fails is no proof that it is.
 func TestALogElsewhereIsCountedUntilItIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		may, fails := true, true
+		may := true
+		var fails atomic.Bool // the log asks in a goroutine of its own
+		fails.Store(true)
 		client := strayClient(&may, strayLease("old", strayLog+"-1", strayDriver, 3))
 		client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
-			return fails, nil, apierrors.NewInternalError(errors.New("no etcd"))
+			return fails.Load(), nil, apierrors.NewInternalError(errors.New("no etcd"))
 		})
 		log := logIn(t, client, strayLog, 0)
 		ended := make(chan struct{})
@@ -136,15 +139,15 @@ func TestALogElsewhereIsCountedUntilItIsEmpty(t *testing.T) {
 			}
 		}
 		counts(0, strayInterval/2) // between two looks, as from here on
-		fails = false
+		fails.Store(false)
 		counts(3, strayInterval)
-		fails = true
+		fails.Store(true)
 		counts(3, strayInterval)
 		if err := client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"),
 			strayLease("old", strayLog+"-1", strayDriver, 0), "old"); err != nil {
 			t.Fatal(err)
 		}
-		fails = false
+		fails.Store(false)
 		select {
 		case <-ended:
 		case <-time.After(strayInterval):
