@@ -17,7 +17,8 @@ func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
 		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
 	case c.mayStart(p):
 		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
-	case why == engine.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot):
+	case why == engine.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot) &&
+		!c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
 		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }
