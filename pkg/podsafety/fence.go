@@ -15,21 +15,6 @@ func (o *observer) fenceSeen(node string) bool {
 	return f.InForce
 }
 
-// fenceChanges takes the events of the watch of NodeFences.
-type fenceChanges struct{ *observer }
-
-func (o fenceChanges) Added(now nodefence.Fence) { o.sawFence(now) }
-
-func (o fenceChanges) Updated(before, now nodefence.Fence) {
-	if before != now {
-		o.sawFence(now)
-	}
-}
-
-func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) {
-	o.sawFence(nodefence.Fence{Node: last.Node})
-}
-
 // sawFence records what a fence shows, and has the pods on its node worked on, and so the locks of their volumes.
 func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()

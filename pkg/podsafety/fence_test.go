@@ -132,7 +132,7 @@ func TestWhatChangesOfAFenceWakesPods(t *testing.T) {
 	woken := &recording{wake: w.observer.wake}
 	w.observer.wake = woken
 	now, before := nodefence.Fence{Node: "a", InForce: true}, nodefence.Fence{Node: "a"}
-	changes := fenceChanges{w.observer}
+	changes := nodefence.Changes(w.observer.sawFence)
 	for _, change := range []func(){
 		func() { changes.Added(now) }, func() { changes.Updated(before, now) }, func() { changes.Deleted(now, true) },
 	} {
@@ -154,7 +154,7 @@ func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.show(held(terminating))
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
-	changes := fenceChanges{w.observer}
+	changes := nodefence.Changes(w.observer.sawFence)
 	for step, c := range []struct {
 		change func()
 		want   podhold.Storage

@@ -73,7 +73,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
 	caches := []controller.Cache{namespaces, nodes, pods}
 	if fences != nil {
-		fenced := nodefence.NewCache(fences, fenceChanges{o})
+		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
 		o.fences = fenced
 		caches = append(caches, fenced)
 	}

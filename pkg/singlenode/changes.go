@@ -220,21 +220,6 @@ func (o *observer) wakeNode(name string) {
 	})
 }
 
-// fenceChanges takes the events of the watch of NodeFences.
-type fenceChanges struct{ *observer }
-
-func (o fenceChanges) Added(now nodefence.Fence) { o.sawFence(now) }
-
-func (o fenceChanges) Updated(before, now nodefence.Fence) {
-	if before != now {
-		o.sawFence(now)
-	}
-}
-
-func (o fenceChanges) Deleted(last nodefence.Fence, _ bool) {
-	o.sawFence(nodefence.Fence{Node: last.Node})
-}
-
 // sawFence records what a fence shows, and wakes what it concerns.
 func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()

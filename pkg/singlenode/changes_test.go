@@ -29,13 +29,13 @@ func TestWhatAChangeOfWhatIsThereWakes(t *testing.T) {
 		"the PV asks":           {func(w *world) { w.volume("data", askingLabels(true)) }, both},
 		"the PV is the same":    {func(w *world) { w.volume("data", nil) }, nil},
 		"the fence is in force": {func(w *world) {
-			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a", InForce: true})
+			nodefence.Changes(w.observer.sawFence).Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a", InForce: true})
 		}, both},
 		"the fence is the same": {func(w *world) {
-			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a"})
+			nodefence.Changes(w.observer.sawFence).Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a"})
 		}, nil},
 		"the fence is of more volumes": {func(w *world) {
-			fenceChanges{w.observer}.Updated(nodefence.Fence{Node: "a", InForce: true, Covers: 1},
+			nodefence.Changes(w.observer.sawFence).Updated(nodefence.Fence{Node: "a", InForce: true, Covers: 1},
 				nodefence.Fence{Node: "a", InForce: true, Covers: 2})
 		}, both},
 		"the fence is gone": {func(w *world) { delete(w.fences, "a") }, both},
@@ -106,7 +106,7 @@ func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
 	storage := func() podhold.Storage { return w.observer.user(singlenode.Pod{UID: "uid", Node: "a"}).Storage }
-	changes := fenceChanges{w.observer}
+	changes := nodefence.Changes(w.observer.sawFence)
 	if changes.Added(open); storage() != (podhold.Storage{}) {
 		t.Errorf("%+v", storage())
 	}

@@ -78,7 +78,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
 	if fences != nil {
-		fenced := nodefence.NewCache(fences, fenceChanges{o})
+		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
 		o.fences = fenced
 		caches = append(caches, fenced)
 	}

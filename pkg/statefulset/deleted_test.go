@@ -100,7 +100,7 @@ func TestAClaimThatASetLeavesBehindIsReported(t *testing.T) {
 	}
 }
 
-func TestWhichClaimsAreLeftBehind(t *testing.T) {
+func TestClaimsOfDeletedSets(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change   func(w *world)
 		reported bool

@@ -41,6 +41,21 @@ func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
 }
 
+// Changes is a handler of the watch: it is called with each fence that changed, and with a fence that is not in force
+// for one that was deleted.
+type Changes func(Fence)
+
+// Added, Updated and Deleted call it.
+func (c Changes) Added(now Fence) { c(now) }
+
+func (c Changes) Updated(before, now Fence) {
+	if before != now {
+		c(now)
+	}
+}
+
+func (c Changes) Deleted(last Fence, _ bool) { c(Fence{Node: last.Node}) }
+
 // NewCache returns a watch cache of all NodeFences that is not running.
 func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
 	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, Record, handler)

@@ -109,8 +109,8 @@ func TestACopyOfTheTopologyLease(t *testing.T) {
 	})
 }
 
-// TestAnEntryWhoseChunkIsMissingIsKept: it blocks its volume, until the chunk is back.
-func TestAnEntryWhoseChunkIsMissingIsKept(t *testing.T) {
+// TestAnEntryWithAMissingChunkIsKept: it blocks its volume, until the chunk is back.
+func TestAnEntryWithAMissingChunkIsKept(t *testing.T) {
 	for name, spoil := range map[string]func(*store){
 		"the Lease": func(s *store) { s.remove(topologyName) },
 		"the chunk": func(s *store) {

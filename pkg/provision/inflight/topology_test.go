@@ -306,8 +306,8 @@ func TestRoomForChunksIsMadeByThoseOfNoEntry(t *testing.T) {
 	})
 }
 
-// TestWhatKeepsAChunk: all that may refer to it, now or after a write.
-func TestWhatKeepsAChunk(t *testing.T) {
+// TestReferencesKeepAChunk: all that may refer to it, now or after a write.
+func TestReferencesKeepAChunk(t *testing.T) {
 	coded := func(list int) coded {
 		e := placed("pvc-1", list)
 		one, err := newChunks("").encode(&e)
@@ -381,8 +381,8 @@ func TestWhatKeepsAChunk(t *testing.T) {
 	}
 }
 
-// TestWhichChunksAPutWaitsFor: those that are not known to be stored, and to stay.
-func TestWhichChunksAPutWaitsFor(t *testing.T) {
+// TestAPutWaitsForItsChunks: those that are not known to be stored, and to stay.
+func TestAPutWaitsForItsChunks(t *testing.T) {
 	key := chunkPrefix + "h"
 	for name, test := range map[string]struct {
 		stored string

@@ -59,7 +59,7 @@ func TestAFenceOfTheVolumeLendsItUntilTheReboot(t *testing.T) {
 	s.shows("it has ended", func(s *state) bool { return !s.node.storage && !s.pods[0].exists })
 }
 
-func TestAHeldPodKeepsItsClaimWhateverThePodGarbageCollectorSays(t *testing.T) {
+func TestAHeldPodKeepsItsClaimAfterPodGarbageCollection(t *testing.T) {
 	s := begin(t, World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}})
 	s.then(userDeletesClaim, userDeletesNode, collectorFailsPod, collectorDeletesPod).guardActs()
 	s.shows("the claim stays", claimStays).then(kubeletSees, processesEnd, volumeIsUnmounted, kubeletReportsEnd)

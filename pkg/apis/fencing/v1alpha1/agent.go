@@ -116,10 +116,10 @@ type NetworkFenceAgent struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NetworkFenceClassName string `json:"networkFenceClassName"`
-	// addresses is by which addresses the storage system knows the node. Reported: those that the driver reports in the
-	// CSIAddonsNode of the node for the NetworkFenceClass; without any, the agent is not started. InternalIP: those of
-	// that type in status.addresses of the Node, for drivers that report none. Where the storage is reached by another
-	// network, such a fence keeps the node from nothing.
+	// addresses selects the addresses by which the storage system knows the node. Reported: the driver reports them in
+	// the CSIAddonsNode of the node for the NetworkFenceClass; without any, the agent is not started. InternalIP: the
+	// addresses of that type in status.addresses of the Node, for drivers that report none. Where the storage is reached
+	// by another network, such a fence keeps the node from nothing.
 	// +optional
 	// +default="Reported"
 	Addresses FenceAddresses `json:"addresses,omitempty"`

@@ -187,7 +187,7 @@ type Attempt struct {
 	// result is how it ended.
 	// +optional
 	Result Result `json:"result,omitempty"`
-	// message is what the agent says, or what may keep it from a result.
+	// message has the words of the agent, or a cause that may keep it from a result.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
@@ -206,8 +206,8 @@ type Attempt struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	TerminatingPods []types.UID `json:"terminatingPods,omitempty"`
-	// undoTry counts the tries to undo what the agent did, from 1. One that fails, or has no result in the agent's
-	// timeout, is followed by another.
+	// undoTry counts the tries to undo the work of the agent, from 1. Another one follows a try that fails, or has no
+	// result in the agent's timeout.
 	// +optional
 	UndoTry int32 `json:"undoTry,omitempty"`
 	// undoTriedAt is when that try was written down, before it was started.
@@ -246,7 +246,7 @@ type Proof struct {
 	// covers is what it proves.
 	// +required
 	Covers Coverage `json:"covers"`
-	// volumes are those that a fence with coverage Volumes is about, of each agent that has proven it.
+	// volumes names the volumes that each proven agent with coverage Volumes covers.
 	// +optional
 	// +listType=map
 	// +listMapKey=agent
