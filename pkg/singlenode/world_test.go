@@ -137,7 +137,8 @@ func (w *world) sync() {
 	kubetest.Deliver(w.T, w.classCache, w.classes, recordClass, kube.Handler[class](classChanges{o}))
 	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, kube.Handler[node](nodeChanges{o}))
-	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, kube.Handler[nodefence.Fence](nodefence.Changes(o.sawFence)))
+	var fences kube.Handler[nodefence.Fence] = nodefence.Changes(o.sawFence)
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, fences)
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))
 	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](podChanges{o}))
 }
