@@ -4,11 +4,11 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
 )
 
 func TestReleaseRemovesAll(t *testing.T) {
@@ -17,22 +17,11 @@ func TestReleaseRemovesAll(t *testing.T) {
 	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
 	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
 	w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		out, err := w.Release(t.Context())
-		if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
-			!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
-			t.Errorf("%+v, %v", out, err)
-		}
-	}()
-	for ended := false; !ended; {
-		select {
-		case <-done:
-			ended = true
-		case <-time.After(time.Millisecond):
-			w.clock.Step(time.Second)
-		}
+	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+	out, err := w.Release(t.Context())
+	if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
+		!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
+		t.Errorf("%+v, %v", out, err)
 	}
 	if len(w.live) != 2 || len(w.locked) != 0 || w.live["ns/db"].Finalizers != nil || isMarked(w.live["ns/db"]) {
 		t.Errorf("left: %v, %v", w.live, w.locked)

@@ -13,22 +13,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
 )
 
-// release runs a release, whose clock runs as fast as it waits.
+// release runs a release, whose clock moves by the time of each wait.
 func (w *world) release(ctx context.Context) (Released, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var ticking sync.WaitGroup
-	defer ticking.Wait()
-	defer cancel()
-	ticking.Go(func() {
-		for ctx.Err() == nil {
-			if w.clock.HasWaiters() {
-				w.clock.Step(time.Second)
-			}
-			time.Sleep(time.Millisecond)
-		}
-	})
+	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 	return w.Release(ctx)
 }
 

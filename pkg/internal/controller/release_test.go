@@ -13,23 +13,15 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
 )
 
 var (
 	errRestored = errors.New("it is added again")
 	errAnswer   = errors.New("no answer")
 )
-
-// eager is a clock on which what is waited for comes at once.
-type eager struct{ *testclock.FakeClock }
-
-func (c eager) NewTimer(d time.Duration) clock.Timer {
-	timer := c.FakeClock.NewTimer(d)
-	c.Step(d)
-	return timer
-}
 
 func TestAReleaseEndsWhenNothingWasFoundForSeconds(t *testing.T) {
 	always := func(int) (bool, error) { return true, nil }
@@ -52,7 +44,7 @@ func TestAReleaseEndsWhenNothingWasFoundForSeconds(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			start, passes := time.Now(), 0
-			clock := eager{testclock.NewFakeClock(start)}
+			clock := kubetest.EagerClock{FakeClock: testclock.NewFakeClock(start)}
 			err := UntilQuiet(t.Context(), clock, errRestored, func(context.Context) (bool, error) {
 				passes++
 				return c.pass(passes - 1)

@@ -1,0 +1,19 @@
+package kubetest
+
+import (
+	"time"
+
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// EagerClock is a fake clock that moves by the duration of each timer as soon as the timer is made. Code that waits in
+// a loop then runs without a second goroutine that moves its clock, and the time that passes is exact.
+type EagerClock struct{ *testclock.FakeClock }
+
+// NewTimer returns a timer that has fired.
+func (c EagerClock) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	c.Step(d)
+	return timer
+}
