@@ -51,6 +51,10 @@ func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 			return ctx.Err()
 		case <-timer.C():
 		}
+		// Both may be ready: the end of the context comes first.
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 }
 
