@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,12 +69,23 @@ func modules(t *testing.T, gomod string) map[string]string {
 	return required
 }
 
-// TestCheapFlagsSplitNoCache: no program of the root module has a package that control planes compile with flags of
-// their own, for it would be compiled twice.
+// TestCheapFlagsSplitNoCache: the Makefile has the flag that control planes have for all packages, and no program of
+// the root module has a package that control planes compile with flags of their own. Else it would be compiled twice.
 func TestCheapFlagsSplitNoCache(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, question := range [][]string{{"build-flags"}, {"--eval=flags:;@echo $(GOFLAGS)", "flags"}} {
+		command := exec.CommandContext(t.Context(), "make", append([]string{"--silent", "-C", root}, question...)...)
+		command.Env = append(os.Environ(), "GOFLAGS=", "MAKELEVEL=0")
+		flags, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(strings.Fields(string(flags)), process.NoDWARF) {
+			t.Errorf("make %s: %q, want %s among them", question[len(question)-1], flags, process.NoDWARF)
+		}
 	}
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/...", "./mock-driver", "./test/demo")
 	list.Dir = root

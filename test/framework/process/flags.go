@@ -13,6 +13,10 @@ import (
 // processor time for more memory, and the same packages.
 const CompilerMemory = "GOGC=400"
 
+// NoDWARF is the flag of go build with which the Makefile spares the compiler debugging information. Where it differs,
+// a package is compiled again.
+const NoDWARF = "-gcflags=all=-dwarf=false"
+
 // makefileFlags returns the flags of go build with which the Makefile in root builds the programs.
 func makefileFlags(ctx context.Context, root string) ([]string, error) {
 	var out bytes.Buffer
