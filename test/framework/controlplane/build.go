@@ -69,6 +69,7 @@ func buildPackage(ctx context.Context, b build, version Version) (binary string,
 	if b.progress == nil {
 		b.progress = io.Discard
 	}
+	b.trimmed = version == Newest
 	if binary, err = b.run(ctx); err != nil {
 		return "", fmt.Errorf("build control plane %s: %w", b.name, err)
 	}
@@ -96,6 +97,7 @@ type build struct {
 	pkg      string // the package, as a path from there
 	sources  string // folder of all its own files, as a path from there; default the package's
 	cache    string // folder of all binaries
+	trimmed  bool   // without a file that only tests need
 	progress io.Writer
 }
 
@@ -195,9 +197,9 @@ func (b build) removeUnused(keep string) {
 			continue
 		}
 		info, err := entry.Info()
-		if err == nil && path != keep && strings.HasPrefix(entry.Name(),
-			b.name+"-") && time.Since(info.ModTime()) > unusedAfter {
-			_ = os.Remove(path)
+		own := strings.HasPrefix(entry.Name(), b.name+"-") || strings.HasPrefix(entry.Name(), trimmedPrefix)
+		if err == nil && path != keep && own && time.Since(info.ModTime()) > unusedAfter {
+			_ = os.RemoveAll(path)
 		}
 	}
 }
@@ -219,12 +221,20 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 
 	start := time.Now()
 	b.say("compiling %s %s; a first build takes minutes, the next ones find it in %s", b.what, kubernetes, b.cache)
-	total, err := b.countStale(ctx, start)
+	flags := buildFlags()
+	if b.trimmed {
+		modfile, err := b.trim(ctx, scratch)
+		if err != nil {
+			return err
+		}
+		flags = append(flags, "-modfile="+modfile)
+	}
+	total, err := b.countStale(ctx, start, flags)
 	if err != nil {
 		return err
 	}
 	next := filepath.Join(scratch, "controlplane")
-	args := slices.Concat([]string{"build", "-v", "-o", next}, buildFlags(),
+	args := slices.Concat([]string{"build", "-v", "-o", next}, flags,
 		[]string{"-ldflags", linkerFlags(kubernetes), b.pkg})
 	command := b.goCommand(nil, args...)
 	command.Env = append(command.Env, "GOTMPDIR="+scratch) // the go command's own, when it is killed
@@ -250,9 +260,8 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 }
 
 // countStale asks how many packages the go command would compile, which downloads the modules that are missing.
-func (b build) countStale(ctx context.Context, start time.Time) (int, error) {
-	args := slices.Concat([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, buildFlags(),
-		[]string{b.pkg})
+func (b build) countStale(ctx context.Context, start time.Time, flags []string) (int, error) {
+	args := slices.Concat([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags, []string{b.pkg})
 	stale, downloads := &lineCounter{}, &lineCounter{}
 	command := b.goCommand(stale, args...)
 	command.Tee = downloads

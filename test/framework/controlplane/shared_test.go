@@ -105,3 +105,31 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 		t.Errorf("only %d packages are in the programs", n)
 	}
 }
+
+// TestNewestIsCompiledWithoutFakeClients holds the list of packages of the lean control plane, in a cache of its own.
+func TestNewestIsCompiledWithoutFakeClients(t *testing.T) {
+	dir, err := Newest.moduleDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := build{module: dir, cache: t.TempDir()}
+	for range 2 { // with a new copy, and with the present one
+		modfile, err := b.trim(t.Context(), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packages bytes.Buffer
+		list := b.goCommand(&packages, "list", "-deps", "-modfile="+modfile, "../components/lean")
+		if err := process.Run(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(packages.String(), trimmedModule+"/pkg/admission/plugin/policy/generic\n") {
+			t.Error("the package with the removed file is missing")
+		}
+		for line := range strings.Lines(packages.String()) {
+			if strings.HasSuffix(line, "/fake\n") {
+				t.Errorf("compiled: %s", line)
+			}
+		}
+	}
+}
