@@ -24,7 +24,7 @@ UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/..
              ./test/faults/proxy ./test/faults/scenario ./test/framework/suite
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
-DECISIONS := ./pkg/internal/engine/...
+DECISIONS := ./internal/engine/...
 # How long a program with the race detector sleeps before it ends. The default is a second, for goroutines that still run.
 export GORACE ?= atexit_sleep_ms=50
 # Bounds a test binary, far above the time that it takes.
@@ -98,7 +98,8 @@ test-full: ## Run all tests, with the race detector, which needs a C compiler; a
 
 test-race: export CGO_ENABLED = 1
 test-race: ## Run the unit tests of programs and libraries with the race detector, which needs a C compiler
-	$(GO) test $(TESTFLAGS) -race $$($(GO) list ./cmd/... ./pkg/... ./mock-driver/... ./test/framework/process/... | grep -v /pkg/internal/engine/)
+	$(GO) test $(TESTFLAGS) -race $$($(GO) list ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/framework/process/... \
+		| grep -v /internal/engine/)
 
 # How often make flakes runs the suites, and how many loops keep the processors busy meanwhile.
 TIMES  ?= 20
@@ -113,7 +114,7 @@ TESTFLAGS = -vet=off $(RACE) $(COUNT)
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
 	$(GO) test -vet=off $(DECISIONS) || failed=1; \
-	$(GO) test $(TESTFLAGS) $$($(GO) list $(UNIT) | grep -v /pkg/internal/engine/) || failed=1; \
+	$(GO) test $(TESTFLAGS) $$($(GO) list $(UNIT) | grep -v /internal/engine/) || failed=1; \
 	$(GO) -C tools/images test $(TESTFLAGS) ./... || failed=1; \
 	$(GO) -C tools/release test $(TESTFLAGS) ./... || failed=1; \
 	exit $$failed
@@ -236,11 +237,11 @@ apis: ## Write what is generated from pkg/apis: deep copies, and the CustomResou
 	@GO='$(GO)' tools/controller-gen/generate.sh
 
 # The engines whose decisions are drawn in docs/pictures.
-DRAWN := reclaiming podhold fencing singlenode retention
+DRAWN := reclaim podsafety fencing singlenode statefulset
 docs: apis ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
-	$(GO) test ./pkg/internal/engine/reclaiming -run TheTables -update
-	$(GO) test $(addprefix ./pkg/internal/engine/,$(DRAWN)) -run ThePicture -update
+	$(GO) test ./internal/engine/reclaim -run TheTables -update
+	$(GO) test $(addprefix ./internal/engine/,$(DRAWN)) -run ThePicture -update
 	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/pod-safety-,crd.yaml policies.yaml hold.yaml hold-webhook.yaml) deploy/charts/volume-guard/files/

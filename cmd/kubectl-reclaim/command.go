@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 

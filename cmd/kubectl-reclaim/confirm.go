@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
 // confirmOptions are the flags of confirm.

@@ -11,11 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
 func explainCommand(s *shared) *cobra.Command {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 )
 
 // errNodeChanged: what was shown of a node is not so any more.

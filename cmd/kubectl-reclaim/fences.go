@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
 // fencesOptions are the flags of fences.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
 
 // locksOptions are the flags of locks.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
 
 // someLocks are two locks, one with something in each column, and a pod that waits for something else.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 )
 
 // podsOptions are the flags of pods.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
 // somePods are one with something in each column, and one with as little as can be.

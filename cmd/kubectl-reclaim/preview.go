@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
 
 // previewOptions are the flags of preview.

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
 
 // TestFlagsOfPreview: each way to name a change.

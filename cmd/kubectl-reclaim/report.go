@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 

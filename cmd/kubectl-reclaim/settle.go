@@ -18,8 +18,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/web"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web"
 )
 
 // webOptions are the flags of web.

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -173,7 +173,7 @@ func (p printer) protected(what, finalizer string, done inuse.Released) error {
 // releasePods removes what adds the finalizer to pods, and then the finalizer. What keeps others from removing it stays
 // in force for longer: API servers observe its end some time later.
 func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsafety.Controller) error {
-	err := p.removed(podhold.RemoveAdmission(ctx, config))
+	err := p.removed(engine.RemoveAdmission(ctx, config))
 	if err != nil {
 		return errors.Join(err, errors.New("no pod was released, because new pods would still get the finalizer"))
 	}
@@ -183,7 +183,7 @@ func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsaf
 
 // releaseLocks does so for the scheduling gate of pods, and then frees the locks of claims.
 func (p printer) releaseLocks(ctx context.Context, config *rest.Config, c *singlenode.Controller) error {
-	err := p.removed(podhold.RemoveGateAdmission(ctx, config))
+	err := p.removed(engine.RemoveGateAdmission(ctx, config))
 	if err != nil {
 		return errors.Join(err, errors.New("no scheduling gate was removed, because new pods would still get it"))
 	}

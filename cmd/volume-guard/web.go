@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/web"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web"
 )
 
 // The page is below webPath. It is fixed, because the permission to get the page names it.

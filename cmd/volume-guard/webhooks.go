@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
 // webhookOptions are the flags for the webhooks.
@@ -31,7 +31,7 @@ func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 		"TCP address of the webhooks, such as :9443. They protect PVs in the write that sets their policy to Delete, "+
 			"hold and gate pods in the write that creates them, all for API servers before 1.36, and keep pods off claims that "+
 			"are terminating. The API server calls them once the webhook configurations "+admission.WebhooksName+", which also "+
-			"list the drivers, "+podhold.Name+" and "+podhold.GateName+" exist. Default: none.")
+			"list the drivers, "+podsafety.Name+" and "+podsafety.GateName+" exist. Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
 		"Name of the Service, in the namespace of the Lease, through which the API server calls the webhooks. It is the "+
 			"subject of their certificate.")
@@ -60,7 +60,7 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	var err error
 	if w.rotator, err = certs.New(config, certs.Config{
 		Namespace: namespace, Secret: o.webhooks.secret, Metrics: metrics,
-		Webhooks: []string{admission.WebhooksName, podhold.Name, podhold.GateName},
+		Webhooks: []string{admission.WebhooksName, podsafety.Name, podsafety.GateName},
 		Names:    append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
 	}); err != nil {
 		return nil, err

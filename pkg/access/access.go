@@ -8,7 +8,7 @@ import (
 
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // Permission is one thing that a controller needs the API server to be allowed to do.

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
 // DriversFunc returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
@@ -37,8 +37,8 @@ func Handler(drivers DriversFunc, reader Reader) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(PathPVs, review(mutatePVs(drivers)))
 	mux.Handle(PathPods, review(validatePods(reader)))
-	mux.Handle(PathPodHold, review(changePod(podhold.HoldOf)))
-	mux.Handle(PathPodGate, review(changePod(podhold.GateOf)))
+	mux.Handle(PathPodHold, review(changePod(podsafety.HoldOf)))
+	mux.Handle(PathPodGate, review(changePod(podsafety.GateOf)))
 	return mux
 }
 
@@ -98,7 +98,7 @@ func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 }
 
 // changePod changes a pod that is being created as a function says. The API server selects the namespaces.
-func changePod(changesOf func(*v1.Pod) podhold.Changes) reviewFunc {
+func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
 	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
 			request.SubResource != "" || request.Operation != admissionv1.Create {
@@ -113,16 +113,16 @@ func changePod(changesOf func(*v1.Pod) podhold.Changes) reviewFunc {
 }
 
 // operationsOf returns the operations that make the changes of a pod.
-func operationsOf(pod *v1.Pod, changes podhold.Changes) (all []operation) {
+func operationsOf(pod *v1.Pod, changes podsafety.Changes) (all []operation) {
 	if changes.Hold {
 		all = addFinalizers(pod.Finalizers, []string{objects.RunningFinalizer})
 	}
 	if changes.Grace {
-		all = append(all, operation{"replace", "/spec/terminationGracePeriodSeconds", podhold.MinGracePeriodSeconds})
+		all = append(all, operation{"replace", "/spec/terminationGracePeriodSeconds", podsafety.MinGracePeriodSeconds})
 	}
 	if changes.Gate {
 		all = append(all, appends("/spec/schedulingGates", len(pod.Spec.SchedulingGates) > 0,
-			[]v1.PodSchedulingGate{{Name: podhold.Gate}})...)
+			[]v1.PodSchedulingGate{{Name: podsafety.Gate}})...)
 	}
 	return all
 }

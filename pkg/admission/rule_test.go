@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -139,10 +139,10 @@ func TestMissing(t *testing.T) {
 func TestTheSidecarWantsTheSame(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
-		d := reclaiming.Decide(reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driver,
+		d := reclaim.Decide(reclaim.Facts{Leading: true, Rules: reclaim.Rules{Driver: driver,
 			Role: volume.RoleOwner},
 			PV: volume.Of(pv)}, time.Unix(0, 0))
-		return d.Action == reclaiming.AddFinalizer
+		return d.Action == reclaim.AddFinalizer
 	}
 	seen, wanted := 0, 0
 	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete,

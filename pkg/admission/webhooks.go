@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// WebhooksName is the name of the webhook configurations of PVs and of bindings. [podhold.Name] and [podhold.GateName]
+// WebhooksName is the name of the webhook configurations of PVs and bindings. [podsafety.Name] and [podsafety.GateName]
 // are those of new pods.
 const WebhooksName = "csi-reclaimer"
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // cluster is what is asked of the API server.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 // Config holds the settings of a Controller. Namespace is required, the rest has defaults: those of

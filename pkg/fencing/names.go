@@ -1,6 +1,6 @@
 package fencing
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 
 const (
 	// Finalizer is the finalizer on NodeFences whose fence has begun and not ended.

@@ -4,14 +4,14 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // lister is what is read of a watch cache, by name.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
 // maxJudged is how many nodes the status of a policy lists (pkg/apis/fencing/v1alpha1).

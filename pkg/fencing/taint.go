@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
 // errTaken: the API server takes one taint of a key and effect.
@@ -26,7 +26,7 @@ func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule} {
 		taken := func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService && t.Effect == effect }
 		if !slices.ContainsFunc(others, taken) {
-			return append(others, v1.Taint{Key: v1.TaintNodeOutOfService, Value: podhold.OwnTaintValue, Effect: effect}), nil
+			return append(others, v1.Taint{Key: v1.TaintNodeOutOfService, Value: podsafety.OwnTaintValue, Effect: effect}), nil
 		}
 	}
 	return nil, errTaken
@@ -34,7 +34,7 @@ func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
 
 // isOwn reports whether a taint is the one of this project.
 func isOwn(t v1.Taint) bool {
-	return t.Key == v1.TaintNodeOutOfService && t.Value == podhold.OwnTaintValue
+	return t.Key == v1.TaintNodeOutOfService && t.Value == podsafety.OwnTaintValue
 }
 
 // hasTaint reports whether a Node has the taint of this project.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +18,8 @@ import (
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
@@ -86,9 +86,9 @@ func (s server) get(name string) *v1.PersistentVolume {
 	return o
 }
 
-func (s server) expectWriter(name string, want twins.Writer) {
+func (s server) expectWriter(name string, want intree.Writer) {
 	s.Helper()
-	if got := twins.Of(s.get(name)); got.Writer != want {
+	if got := intree.Of(s.get(name)); got.Writer != want {
 		s.Errorf("the finalizer of %s is taken for %v (%s), want %v", name, got.Writer, got.Manager, want)
 	}
 }
@@ -96,15 +96,15 @@ func (s server) expectWriter(name string, want twins.Writer) {
 func (s server) writers() {
 	pvs := s.at.clients.Core.PersistentVolumes()
 	s.create("born", Finalizer)
-	s.expectWriter("born", twins.WriterOther)
+	s.expectWriter("born", intree.WriterOther)
 
 	plain := s.create("patched")
-	s.expectWriter("patched", twins.WriterNone)
-	after, err := s.at.patchFinalizers(s.ctx, twins.Of(plain), []string{Finalizer}, nil)
+	s.expectWriter("patched", intree.WriterNone)
+	after, err := s.at.patchFinalizers(s.ctx, intree.Of(plain), []string{Finalizer}, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", twins.WriterSelf)
+	s.expectWriter("patched", intree.WriterSelf)
 
 	// The PV controller updates the whole PV, with what it has not set too; from its cache, that has no
 	// managedFields.
@@ -113,40 +113,40 @@ func (s server) writers() {
 	if _, err := pvs.Update(s.ctx, after, metav1.UpdateOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", twins.WriterSelf)
+	s.expectWriter("patched", intree.WriterSelf)
 
 	// Another removes it and adds it again.
-	if _, err := s.at.patchFinalizers(s.ctx, twins.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
+	if _, err := s.at.patchFinalizers(s.ctx, intree.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", twins.WriterNone)
+	s.expectWriter("patched", intree.WriterNone)
 	body := []byte(`{"metadata":{"finalizers":["` + Finalizer + `"]}}`)
 	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body,
 		metav1.PatchOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", twins.WriterOther)
+	s.expectWriter("patched", intree.WriterOther)
 
 	// Somebody forgets all entries.
 	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`),
 		metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", twins.WriterUnknown)
+	s.expectWriter("patched", intree.WriterUnknown)
 }
 
 func (s server) twins() {
 	o := s.create("q-original")
-	created, err := s.at.createPV(s.ctx, twins.NewTwin(o))
+	created, err := s.at.createPV(s.ctx, intree.NewTwin(o))
 	if err != nil {
 		s.Fatal(err)
 	}
-	twin := twins.Of(created)
-	if twin.TwinOf != o.UID || !twin.LooksLikeTwin() || twin.Source != twins.Of(o).Source ||
+	twin := intree.Of(created)
+	if twin.TwinOf != o.UID || !twin.LooksLikeTwin() || twin.Source != intree.Of(o).Source ||
 		twin.Policy != volume.PolicyRetain || created.Status.Phase != v1.VolumePending {
 		s.Errorf("the twin came back as %+v", created)
 	}
-	if _, err := s.at.createPV(s.ctx, twins.NewTwin(o)); !errors.Is(err, kube.ErrChanged) {
+	if _, err := s.at.createPV(s.ctx, intree.NewTwin(o)); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a second twin of that name: %v, want ErrChanged", err)
 	}
 	stale := twin
@@ -157,7 +157,7 @@ func (s server) twins() {
 	if _, err := s.at.setPolicy(s.ctx, stale, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a twin that changed since it was read: %v, want ErrChanged", err)
 	}
-	another := twins.Of(deleting)
+	another := intree.Of(deleting)
 	another.UID = "another"
 	if _, err := s.at.setPolicy(s.ctx, another, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrGone) &&
 		!errors.Is(err, kube.ErrChanged) {
@@ -166,11 +166,11 @@ func (s server) twins() {
 	if err := s.at.deletePV(s.ctx, stale); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("delete a twin that changed since it was read: %v, want ErrChanged", err)
 	}
-	retained, err := s.at.setPolicy(s.ctx, twins.Of(deleting), v1.PersistentVolumeReclaimRetain)
+	retained, err := s.at.setPolicy(s.ctx, intree.Of(deleting), v1.PersistentVolumeReclaimRetain)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := s.at.deletePV(s.ctx, twins.Of(retained)); err != nil {
+	if err := s.at.deletePV(s.ctx, intree.Of(retained)); err != nil {
 		s.Errorf("delete the twin: %v", err)
 	}
 	if n, err := s.at.countAttachments(s.ctx, []string{o.Name}); n != 0 || err != nil {
@@ -208,7 +208,7 @@ func (s server) life() {
 
 	name := strings.Repeat("n", maxName)
 	s.create(name)
-	s.until("the PV is protected", func() bool { return twins.Of(s.get(name)).Writer == twins.WriterSelf })
+	s.until("the PV is protected", func() bool { return intree.Of(s.get(name)).Writer == intree.WriterSelf })
 	s.phase(name, v1.VolumeBound)
 	if err := pvs.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
@@ -227,7 +227,7 @@ func (s server) life() {
 		s.Fatal(err)
 	}
 	s.free(twin)
-	s.until("the PV loses its finalizer", func() bool { return twins.Of(s.get(name)).Writer == twins.WriterNone })
+	s.until("the PV loses its finalizer", func() bool { return intree.Of(s.get(name)).Writer == intree.WriterNone })
 	s.free(name)
 	s.until("both are gone", func() bool {
 		list, err := pvs.List(s.ctx, metav1.ListOptions{})

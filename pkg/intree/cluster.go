@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -22,17 +22,17 @@ type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
 	// readClaim returns whether the claim exists, its UID and its volume's name.
-	readClaim(ctx context.Context, of volume.ClaimRef) (reply twins.Reply, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (reply intree.Reply, err error)
 	// countAttachments returns how many VolumeAttachments name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
 	// patchFinalizers changes the finalizers of a PV. With a ResourceVersion, only if it is exactly as it was read.
-	patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume, error)
+	patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume, error)
 	// createPV creates a PV; kube.ErrChanged when there is one of that name.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
 	// setPolicy sets the policy of a PV that is exactly as it was read.
-	setPolicy(ctx context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
+	setPolicy(ctx context.Context, pv intree.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
 	// deletePV deletes a PV that is exactly as it was read.
-	deletePV(ctx context.Context, pv twins.PV) error
+	deletePV(ctx context.Context, pv intree.PV) error
 }
 
 // listPage is how many objects one list request returns at most: well under a megabyte.
@@ -62,17 +62,17 @@ func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolum
 	return o, true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (twins.Reply, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Reply, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
-		return twins.Reply{}, nil
+		return intree.Reply{}, nil
 	case err != nil:
-		return twins.Reply{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+		return intree.Reply{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
 	}
-	return twins.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
+	return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
 }
 
 // countAttachments lists page by page: of in-tree volumes only those that were migrated at some time can have one, so
@@ -99,7 +99,7 @@ func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count in
 
 // patchFinalizers relies on what the answer shows: an admission policy that adds a finalizer again makes the write a
 // success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume,
+func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume,
 	error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -145,7 +145,7 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 	return o, nil
 }
 
-func (a apiServer) setPolicy(ctx context.Context, pv twins.PV,
+func (a apiServer) setPolicy(ctx context.Context, pv intree.PV,
 	policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -154,7 +154,7 @@ func (a apiServer) setPolicy(ctx context.Context, pv twins.PV,
 	})
 }
 
-func (a apiServer) deletePV(ctx context.Context, pv twins.PV) error {
+func (a apiServer) deletePV(ctx context.Context, pv intree.PV) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)

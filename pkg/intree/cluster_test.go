@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -29,8 +29,8 @@ func serverOf(c *fake.Clientset) apiServer {
 
 // Each write of a session concerns the PV as it was read, by its UID and version.
 func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
-	ask := twins.Ask{Name: "pv", UID: "pv-uid", ResourceVersion: "10", Policy: volume.PolicyDelete,
-		Remove: []string{twins.Finalizer}}
+	ask := intree.Ask{Name: "pv", UID: "pv-uid", ResourceVersion: "10", Policy: volume.PolicyDelete,
+		Remove: []string{intree.Finalizer}}
 	var uid, version string
 	client := fake.NewClientset()
 	client.PrependReactor("patch", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -49,14 +49,14 @@ func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
 		}
 		return true, nil, nil
 	})
-	for _, call := range []twins.Call{twins.PatchFinalizers, twins.PatchPolicy, twins.DeletePV} {
+	for _, call := range []intree.Call{intree.PatchFinalizers, intree.PatchPolicy, intree.DeletePV} {
 		ask.Call, uid, version = call, "", ""
 		c := calls{cluster: serverOf(client)}
 		reply, err := c.make(t.Context(), ask)
 		if err != nil || reply.Outcome != session.Succeeded || uid != "pv-uid" || version != "10" {
 			t.Errorf("call %d: bound to %q and %q: %+v, %v", call, uid, version, reply, err)
 		}
-		if call != twins.DeletePV && reply.PV.ResourceVersion != "11" {
+		if call != intree.DeletePV && reply.PV.ResourceVersion != "11" {
 			t.Errorf("call %d: answered with %+v", call, reply.PV)
 		}
 	}
@@ -64,7 +64,7 @@ func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
 
 // A finalizer that the answer still shows, or does not show, was not changed.
 func TestAWriteOfFinalizersIsWhatTheAnswerShows(t *testing.T) {
-	const finalizer = twins.Finalizer
+	const finalizer = intree.Finalizer
 	for name, c := range map[string]struct {
 		add, remove, after []string
 		err                error
@@ -80,7 +80,7 @@ func TestAWriteOfFinalizersIsWhatTheAnswerShows(t *testing.T) {
 		client.PrependReactor("patch", "persistentvolumes", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Finalizers: c.after}}, c.err
 		})
-		after, err := serverOf(client).patchFinalizers(t.Context(), twins.PV{Name: "pv", UID: "pv-uid"},
+		after, err := serverOf(client).patchFinalizers(t.Context(), intree.PV{Name: "pv", UID: "pv-uid"},
 			c.add, c.remove)
 		if (err != nil) != c.fails || errors.Is(err, reclaim.ErrFinalizerRestored) != c.restored ||
 			(after == nil) != c.fails {
@@ -125,10 +125,10 @@ func TestATwinIsOfThePV(t *testing.T) {
 	other.Name, other.UID = "other", "other"
 	client := fake.NewClientset(o, other)
 	c := calls{cluster: serverOf(client)}
-	for _, ask := range []twins.Ask{
-		{Call: twins.GetPV, Action: twins.ReadPV, Name: o.Name},
-		{Call: twins.GetPV, Action: twins.ReadSiblings, Name: other.Name},
-		{Call: twins.CreatePV, Action: twins.CreateTwin},
+	for _, ask := range []intree.Ask{
+		{Call: intree.GetPV, Action: intree.ReadPV, Name: o.Name},
+		{Call: intree.GetPV, Action: intree.ReadSiblings, Name: other.Name},
+		{Call: intree.CreatePV, Action: intree.CreateTwin},
 	} {
 		if reply, err := c.make(t.Context(), ask); err != nil || reply.Outcome != session.Succeeded {
 			t.Fatalf("%+v: %+v, %v", ask, reply, err)

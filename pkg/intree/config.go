@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 // Config holds the settings of a Controller. The zero value is usable.
@@ -39,8 +39,8 @@ func (c Config) withDefaults() Config {
 }
 
 // rules returns the settings that decisions depend on.
-func (c Config) rules() twins.Rules {
-	return twins.Rules{DryRun: c.DryRun, RetryStart: c.RetryStart, RetryMax: c.RetryMax}
+func (c Config) rules() intree.Rules {
+	return intree.Rules{DryRun: c.DryRun, RetryStart: c.RetryStart, RetryMax: c.RetryMax}
 }
 
 // Validate returns every setting that is wrong.

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -244,9 +244,9 @@ func TestTroubleIsToldByWhatItIs(t *testing.T) {
 		err  error
 		want Reason
 	}{
-		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), twins.ReasonAPIReadFailed},
-		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), twins.ReasonAPIWriteFailed},
-		"a twin that cannot be made":   {"create ", errors.New("forbidden"), twins.ReasonAPIWriteFailed},
+		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), intree.ReasonAPIReadFailed},
+		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), intree.ReasonAPIWriteFailed},
+		"a twin that cannot be made":   {"create ", errors.New("forbidden"), intree.ReasonAPIWriteFailed},
 		"a change comes in between":    {"create ", kube.ErrChanged, ""},
 		"a twin that goes in between":  {"turn ", kube.ErrGone, ""},
 		"a twin's name that is behind": {"turn ", kube.ErrChanged, ""},
@@ -266,7 +266,7 @@ func TestTroubleIsToldByWhatItIs(t *testing.T) {
 		for said := nextEvent(recorder); said != ""; said = nextEvent(recorder) {
 			got = append(got, Reason(strings.Fields(said)[1]))
 		}
-		troubled := slices.Contains(got, twins.ReasonAPIReadFailed) || slices.Contains(got, twins.ReasonAPIWriteFailed)
+		troubled := slices.Contains(got, intree.ReasonAPIReadFailed) || slices.Contains(got, intree.ReasonAPIWriteFailed)
 		if c.want == "" && troubled || c.want != "" && !slices.Contains(got, c.want) {
 			t.Errorf("%s: reported %q, want %q", what, got, c.want)
 		}
@@ -279,12 +279,12 @@ func TestReadsThatAreAlwaysTooOld(t *testing.T) {
 	w.before = func(string) error { w.clock.Step(6 * time.Second); return nil }
 	w.provision("a")
 	pvFirst(w, "a")
-	if count(w.diary, "create ") > 0 || w.c.recorder.Waiting()[twins.ReasonAPIReadFailed] != 1 {
+	if count(w.diary, "create ") > 0 || w.c.recorder.Waiting()[intree.ReasonAPIReadFailed] != 1 {
 		t.Errorf("reported %v:\n%s", w.c.recorder.Waiting(), strings.Join(w.diary, "\n"))
 	}
 	w.expectKept("a")
 	facts, _ := w.c.observer.observe("a", w.clock.Now())
-	session := twins.Begin(facts, w.c.cfg.rules(), w.clock.Now())
+	session := intree.Begin(facts, w.c.cfg.rules(), w.clock.Now())
 	if err := w.c.carryOut(t.Context(), &session); err == nil || !strings.Contains(err.Error(), `PV "a": reads take`) {
 		t.Errorf("the error is %v", err)
 	}

@@ -12,9 +12,8 @@
 //
 // # How it works
 //
-// The decisions are in pkg/internal/engine/twins, which is pure: a Tracker observes Facts, Decide names the next step,
+// The decisions are in internal/engine/intree, which is pure: a Tracker observes Facts, Decide names the next step,
 // and a Session asks for one call after the other. This package is the wiring: watch.go feeds the watch cache to the
 // Tracker, execute.go makes the calls of a Session and reports its end. [New] starts nothing; [Controller.Run] works
-// until its context ends, on the one replica that leads; the others call [Controller.Watch]. Package intreetest drives
-// the engine without input and output.
+// until its context ends, on the one replica that leads; the others call [Controller.Watch].
 package intree

@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -22,7 +22,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 		return controller.Done()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", name))
-	s := twins.Begin(facts, c.cfg.rules(), c.cfg.Clock.Now())
+	s := intree.Begin(facts, c.cfg.rules(), c.cfg.Clock.Now())
 	err := c.carryOut(ctx, &s)
 	if ctx.Err() != nil {
 		return controller.Done()
@@ -32,12 +32,12 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 }
 
 // carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
-func (c *Controller) carryOut(ctx context.Context, s *twins.Session) error {
+func (c *Controller) carryOut(ctx context.Context, s *intree.Session) error {
 	calls := calls{cluster: c.cluster}
-	err := controller.Calls[*twins.Session, twins.Ask, twins.Reply]{
+	err := controller.Calls[*intree.Session, intree.Ask, intree.Reply]{
 		Clock: c.cfg.Clock, Answer: c.observer.answer, Wrote: c.wrote,
-		Call: func(ctx context.Context, ask twins.Ask) (twins.Reply, error) {
-			if s.Decision.Reason == twins.ReasonTooLateToKeep {
+		Call: func(ctx context.Context, ask intree.Ask) (intree.Reply, error) {
+			if s.Decision.Reason == intree.ReasonTooLateToKeep {
 				c.recorder.ReportAside(ctx, object(s.Facts.PV), s.Decision.Reason, "")
 			}
 			return calls.make(ctx, ask)
@@ -50,15 +50,15 @@ func (c *Controller) carryOut(ctx context.Context, s *twins.Session) error {
 }
 
 // wrote logs and counts a write.
-func (c *Controller) wrote(ctx context.Context, _ *twins.Session, ask twins.Ask, why string) {
+func (c *Controller) wrote(ctx context.Context, _ *intree.Session, ask intree.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "on", ask.Name, "reason", why)
-	if ask.Action == twins.RemoveFinalizerByUID {
+	if ask.Action == intree.RemoveFinalizerByUID {
 		c.metrics.deleted.Inc()
 	}
 }
 
 // report reports why a session has ended.
-func (c *Controller) report(ctx context.Context, s *twins.Session, err error) {
+func (c *Controller) report(ctx context.Context, s *intree.Session, err error) {
 	pv, reason := object(s.Subject()), s.Reason()
 	switch {
 	case reason == "":
@@ -72,7 +72,7 @@ func (c *Controller) report(ctx context.Context, s *twins.Session, err error) {
 }
 
 // object returns what a report on a PV is about.
-func object(pv twins.PV) events.Object {
+func object(pv intree.PV) events.Object {
 	var claim v1.ObjectReference
 	if pv.Claimed() {
 		claim = events.Claim(pv.Claim.Namespace, pv.Claim.Name, pv.Claim.UID)
@@ -81,13 +81,13 @@ func object(pv twins.PV) events.Object {
 }
 
 // detail returns what is known of a PV beyond a reason's sentence.
-func detail(f twins.Facts, reason Reason) string {
-	if reason != twins.ReasonClaimNamesPV {
+func detail(f intree.Facts, reason Reason) string {
+	if reason != intree.ReasonClaimNamesPV {
 		return f.Detail(reason)
 	}
 	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, "+
 		"delete the claim.",
-		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaiming.BindCommand(f.PV.Name, f.Claim.UID))
+		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaim.BindCommand(f.PV.Name, f.Claim.UID))
 }
 
 // calls makes the calls of one session.
@@ -98,36 +98,36 @@ type calls struct {
 }
 
 // make makes a call. The error is why its outcome is not Succeeded.
-func (c *calls) make(ctx context.Context, ask twins.Ask) (reply twins.Reply, err error) {
+func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, err error) {
 	var o *v1.PersistentVolume
-	pv := twins.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}
+	pv := intree.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}
 	switch ask.Call {
-	case twins.GetPV:
-		if o, reply.Found, err = c.readPV(ctx, ask.Name); ask.Action == twins.ReadPV {
+	case intree.GetPV:
+		if o, reply.Found, err = c.readPV(ctx, ask.Name); ask.Action == intree.ReadPV {
 			c.object = o
 		}
-	case twins.GetClaim:
+	case intree.GetClaim:
 		reply, err = c.readClaim(ctx, ask.Claim)
-	case twins.ListAttachments:
+	case intree.ListAttachments:
 		reply.Attachments, err = c.countAttachments(ctx, ask.PVs)
-	case twins.CreatePV:
-		o, err = c.createPV(ctx, twins.NewTwin(c.object))
-	case twins.PatchFinalizers:
+	case intree.CreatePV:
+		o, err = c.createPV(ctx, intree.NewTwin(c.object))
+	case intree.PatchFinalizers:
 		o, err = c.patchFinalizers(ctx, pv, ask.Add, ask.Remove)
-	case twins.PatchPolicy:
+	case intree.PatchPolicy:
 		o, err = c.setPolicy(ctx, pv, policyOf(ask))
-	case twins.DeletePV:
+	case intree.DeletePV:
 		err = c.deletePV(ctx, pv)
-	case twins.NoCall:
+	case intree.NoCall:
 	}
 	if o != nil {
-		reply.PV = twins.Of(o)
+		reply.PV = intree.Of(o)
 	}
 	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err
 }
 
-func policyOf(ask twins.Ask) v1.PersistentVolumeReclaimPolicy {
+func policyOf(ask intree.Ask) v1.PersistentVolumeReclaimPolicy {
 	if ask.Policy == volume.PolicyDelete {
 		return v1.PersistentVolumeReclaimDelete
 	}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -194,7 +194,7 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	if w.writes != before {
 		t.Errorf("written at once: %q", w.wroteDown())
 	}
-	w.clock.Step(twins.IdleAfter)
+	w.clock.Step(intree.IdleAfter)
 	w.queue, w.later = append(w.queue, w.later...), nil
 	w.settleOnce()
 	w.expectGone("old")
@@ -203,8 +203,8 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	}
 	pvFirst(w, "strange")
 	w.expectKept("strange")
-	if got := w.c.recorder.Waiting(); got[twins.ReasonControllerIdle] != 1 {
-		t.Errorf("waiting: %v, want one %s", got, twins.ReasonControllerIdle)
+	if got := w.c.recorder.Waiting(); got[intree.ReasonControllerIdle] != 1 {
+		t.Errorf("waiting: %v, want one %s", got, intree.ReasonControllerIdle)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 		t.Errorf("written: %q", w.wroteDown())
 	}
 	w.expectKept("a")
-	if got := w.c.recorder.Waiting(); got[twins.ReasonDryRun] != 1 {
+	if got := w.c.recorder.Waiting(); got[intree.ReasonDryRun] != 1 {
 		t.Errorf("reported: %v", got)
 	}
 }
@@ -286,7 +286,7 @@ func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
 	delete(w.claims, "claim-a")
 	w.before = func(what string) error {
 		if strings.HasPrefix(what, "create ") {
-			o := twins.NewTwin(w.pvs["a"])
+			o := intree.NewTwin(w.pvs["a"])
 			o.UID, o.Status.Phase = "made-before", v1.VolumeReleased
 			w.set(o)
 			w.before = nil

@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -74,7 +74,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	now := i.clock.Now().Unix()
 	var protected, unprotected, second int
 	var oldest int64
-	i.observer.pvs.Each(func(pv *twins.PV) {
+	i.observer.pvs.Each(func(pv *intree.PV) {
 		if pv.LooksLikeTwin() {
 			second++
 		}
@@ -86,7 +86,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 		}
 		switch {
 		case pv.Policy != volume.PolicyDelete || pv.MigratedTo != "":
-		case pv.Writer == twins.WriterNone:
+		case pv.Writer == intree.WriterNone:
 			unprotected++
 		default:
 			protected++
@@ -97,7 +97,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.twins, float64(second))
 	gauge(i.oldest, float64(oldest))
 	other, _ := i.observer.other()
-	gauge(i.managed, one(other == twins.OtherPresent))
+	gauge(i.managed, one(other == intree.OtherPresent))
 }
 
 func one(yes bool) float64 {

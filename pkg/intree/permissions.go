@@ -3,8 +3,8 @@ package intree
 import (
 	"context"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // Permissions returns what a Controller with this Config needs.

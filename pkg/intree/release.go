@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -61,7 +61,7 @@ func (c *Controller) watched(ctx context.Context, do func(context.Context) error
 // releaseAll releases the PVs first, each with its twin. A twin that is left is then released by itself.
 func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 	var originals, second []string
-	c.observer.pvs.Each(func(pv *twins.PV) {
+	c.observer.pvs.Each(func(pv *intree.PV) {
 		switch {
 		case pv.Provisioned():
 			originals = append(originals, pv.Name)
@@ -106,12 +106,12 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 		if err != nil || !found {
 			return out, err
 		}
-		s := twins.Begin(facts, c.cfg.rules(), c.cfg.Clock.Now())
+		s := intree.Begin(facts, c.cfg.rules(), c.cfg.Clock.Now())
 		err = c.carryOut(ctx, &s)
 		if s.Facts.Twin.Terminating && !facts.Twin.Terminating {
 			out.Twins++
 		}
-		if s.End == session.Conflicted || s.End == session.Written && s.Decision.Action == twins.RemoveTwinFinalizer {
+		if s.End == session.Conflicted || s.End == session.Written && s.Decision.Action == intree.RemoveTwinFinalizer {
 			continue
 		}
 		out.record(name, facts.PV, s.End, err)
@@ -121,27 +121,27 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 }
 
 // record counts how the session of a PV ended; pv is the PV before the session, err the session's error.
-func (r *Released) record(name string, pv twins.PV, end session.End, err error) {
+func (r *Released) record(name string, pv intree.PV, end session.End, err error) {
 	switch {
 	case end == session.Written:
 		r.PVs = 1
 		if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
 			r.Abandoned = []string{name}
 		}
-	case err == nil && end != session.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
+	case err == nil && end != session.ObjectGone && pv.UID != "" && pv.Writer != intree.WriterNone:
 		r.Left = []string{name}
 	}
 }
 
 // readFacts reads a PV and its twin, or a twin alone, from the API server.
-func (c *Controller) readFacts(ctx context.Context, name string) (f twins.Facts, found bool, err error) {
-	f = twins.Facts{RemovingFinalizers: true}
+func (c *Controller) readFacts(ctx context.Context, name string) (f intree.Facts, found bool, err error) {
+	f = intree.Facts{RemovingFinalizers: true}
 	f.Other, _ = c.observer.other()
 	o, found, err := c.cluster.readPV(ctx, name)
 	if err != nil || !found {
 		return f, false, err
 	}
-	pv := twins.Of(o)
+	pv := intree.Of(o)
 	if pv.TwinOf != "" {
 		f.Twin, f.TwinFound = pv, true
 		return f, true, nil
@@ -151,7 +151,7 @@ func (c *Controller) readFacts(ctx context.Context, name string) (f twins.Facts,
 		return f, false, err
 	}
 	if f.TwinFound {
-		f.Twin = twins.Of(o)
+		f.Twin = intree.Of(o)
 	}
 	return f, true, nil
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -187,8 +187,8 @@ func TestTheEndOfEachStory(t *testing.T) {
 					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d",
 						VolumeHandle: "v"}}}})
 			pvFirst(w, "a")
-			if got := w.c.recorder.Waiting(); got[twins.ReasonTwinNameTaken] != 1 {
-				t.Errorf("waiting: %v, want one %s", got, twins.ReasonTwinNameTaken)
+			if got := w.c.recorder.Waiting(); got[intree.ReasonTwinNameTaken] != 1 {
+				t.Errorf("waiting: %v, want one %s", got, intree.ReasonTwinNameTaken)
 			}
 		}},
 		"the plugin fails, then recovers": {play: func(w *world) {

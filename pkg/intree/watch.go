@@ -5,13 +5,13 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // observer feeds the watch of PVs to the tracker, and enqueues the PVs that a change concerns. It is safe for
@@ -23,22 +23,22 @@ type observer struct {
 	forget func(types.UID)
 
 	pvs   pvCache
-	watch *kube.Cache[*twins.PV]
+	watch *kube.Cache[*intree.PV]
 	log   klog.Logger
 
 	mu sync.Mutex
 	// tracker is guarded by mu. The watch cache may be read meanwhile: it calls its handler without its own lock.
-	tracker *twins.Tracker
+	tracker *intree.Tracker
 }
 
 // pvCache is what is read of the watch cache of PVs.
 type pvCache interface {
-	twins.PVs
-	Each(visit func(*twins.PV))
+	intree.PVs
+	Each(visit func(*intree.PV))
 }
 
 func newObserver(enqueue func(string), forget func(types.UID)) *observer {
-	return &observer{enqueue: enqueue, forget: forget, tracker: twins.NewTracker(), log: klog.Background()}
+	return &observer{enqueue: enqueue, forget: forget, tracker: intree.NewTracker(), log: klog.Background()}
 }
 
 // follow makes the cache, which does not run yet.
@@ -49,15 +49,15 @@ func (o *observer) follow(clients kube.Clients) {
 
 // recordPV keeps the PVs of in-tree volumes: those that are provisioned, their twins, and others that may name the same
 // volumes.
-func recordPV(object runtime.Object, _ bool) (_ *twins.PV, keep bool, err error) {
+func recordPV(object runtime.Object, _ bool) (_ *intree.PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {
 		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
 	if api.Spec.CSI != nil {
-		return &twins.PV{Name: api.Name, UID: api.UID, ResourceVersion: api.ResourceVersion}, false, nil
+		return &intree.PV{Name: api.Name, UID: api.UID, ResourceVersion: api.ResourceVersion}, false, nil
 	}
-	pv := twins.Of(api)
+	pv := intree.Of(api)
 	pv.Intern()
 	return &pv, true, nil
 }
@@ -65,30 +65,30 @@ func recordPV(object runtime.Object, _ bool) (_ *twins.PV, keep bool, err error)
 // handler takes the events of the watch.
 type handler struct{ *observer }
 
-func (h handler) Added(now *twins.PV) {
-	h.take(func(t *twins.Tracker) twins.Wake { return t.Added(now, h.pvs) }, now)
+func (h handler) Added(now *intree.PV) {
+	h.take(func(t *intree.Tracker) intree.Wake { return t.Added(now, h.pvs) }, now)
 }
 
-func (h handler) Updated(before, now *twins.PV) {
+func (h handler) Updated(before, now *intree.PV) {
 	if before.UID != now.UID {
 		h.forget(before.UID)
 	}
-	h.take(func(t *twins.Tracker) twins.Wake { return t.Updated(before, now, h.pvs) }, now)
+	h.take(func(t *intree.Tracker) intree.Wake { return t.Updated(before, now, h.pvs) }, now)
 }
 
-func (h handler) Deleted(last *twins.PV, final bool) {
-	h.take(func(t *twins.Tracker) twins.Wake { return t.Deleted(last, final, h.pvs) }, last)
+func (h handler) Deleted(last *intree.PV, final bool) {
+	h.take(func(t *intree.Tracker) intree.Wake { return t.Deleted(last, final, h.pvs) }, last)
 	h.forget(last.UID)
 }
 
 // take has the tracker take an event of a PV, and enqueues what follows.
-func (o *observer) take(event func(*twins.Tracker) twins.Wake, pv *twins.PV) {
+func (o *observer) take(event func(*intree.Tracker) intree.Wake, pv *intree.PV) {
 	o.mu.Lock()
 	wake := event(o.tracker)
 	other := o.tracker.Other()
 	o.mu.Unlock()
 	if wake.OtherChanged {
-		if other == twins.OtherPresent {
+		if other == intree.OtherPresent {
 			o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard leaves them to it", "finalizer",
 				Finalizer, "PV", pv.Name, "manager", pv.Manager)
 		} else {
@@ -104,7 +104,7 @@ func (o *observer) take(event func(*twins.Tracker) twins.Wake, pv *twins.PV) {
 // names returns the names under which there may be something to decide on.
 func (o *observer) names() []string {
 	var names []string
-	o.pvs.Each(func(pv *twins.PV) {
+	o.pvs.Each(func(pv *intree.PV) {
 		if pv.Decided() {
 			names = append(names, pv.Name)
 		}
@@ -113,21 +113,21 @@ func (o *observer) names() []string {
 }
 
 // observe returns what is known about the PV of a name without a live read.
-func (o *observer) observe(name string, now time.Time) (twins.Facts, bool) {
+func (o *observer) observe(name string, now time.Time) (intree.Facts, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tracker.Observe(name, o.pvs, now)
 }
 
 // answer has a session take a reply.
-func (o *observer) answer(s *twins.Session, reply twins.Reply, sent, now time.Time) {
+func (o *observer) answer(s *intree.Session, reply intree.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, o.pvs, reply, sent, now)
 }
 
 // other returns whether another program manages the finalizer, and a PV that shows it.
-func (o *observer) other() (other twins.Other, evidence string) {
+func (o *observer) other() (other intree.Other, evidence string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tracker.Other(), o.tracker.Evidence()

@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -52,7 +52,7 @@ type world struct {
 	// events are what the watch shows, of which the controller has seen so many.
 	events []event
 	seen   int
-	cache  map[string]*twins.PV
+	cache  map[string]*intree.PV
 
 	c     *Controller
 	queue []string
@@ -98,7 +98,7 @@ func (w *world) startWith(cfg Config) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.c, w.cache, w.queue, w.later, w.dead = c, map[string]*twins.PV{}, nil, nil, false
+	w.c, w.cache, w.queue, w.later, w.dead = c, map[string]*intree.PV{}, nil, nil, false
 	c.cluster = w
 	c.observer.pvs = cacheOf{w}
 	c.observer.enqueue = func(name string) {
@@ -125,8 +125,8 @@ func (w *world) names() []string {
 // cacheOf is the controller's cache.
 type cacheOf struct{ *world }
 
-func (c cacheOf) Get(name string) (*twins.PV, bool) { pv, found := c.cache[name]; return pv, found }
-func (c cacheOf) Each(visit func(*twins.PV)) {
+func (c cacheOf) Get(name string) (*intree.PV, bool) { pv, found := c.cache[name]; return pv, found }
+func (c cacheOf) Each(visit func(*intree.PV)) {
 	for _, pv := range c.cache {
 		visit(pv)
 	}
@@ -344,12 +344,12 @@ func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, bo
 	return pv.DeepCopy(), found, nil
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (twins.Reply, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (intree.Reply, error) {
 	if err := w.call("read claim"); err != nil {
-		return twins.Reply{}, err
+		return intree.Reply{}, err
 	}
 	claim, found := w.claims[of.Name]
-	return twins.Reply{Found: found, ClaimUID: claim.uid, VolumeName: claim.volume}, nil
+	return intree.Reply{Found: found, ClaimUID: claim.uid, VolumeName: claim.volume}, nil
 }
 
 func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err error) {
@@ -365,7 +365,7 @@ func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err er
 }
 
 // asRead returns the PV if it still is as it was read.
-func (w *world) asRead(pv twins.PV) (*v1.PersistentVolume, error) {
+func (w *world) asRead(pv intree.PV) (*v1.PersistentVolume, error) {
 	now, found := w.pvs[pv.Name]
 	switch {
 	case !found || now.UID != pv.UID:
@@ -376,7 +376,7 @@ func (w *world) asRead(pv twins.PV) (*v1.PersistentVolume, error) {
 	return now.DeepCopy(), nil
 }
 
-func (w *world) patchFinalizers(_ context.Context, pv twins.PV, add, drop []string) (*v1.PersistentVolume, error) {
+func (w *world) patchFinalizers(_ context.Context, pv intree.PV, add, drop []string) (*v1.PersistentVolume, error) {
 	if err := w.call(fmt.Sprintf("patch %s +%v -%v", pv.Name, add, drop)); err != nil {
 		return nil, err
 	}
@@ -415,7 +415,7 @@ func (w *world) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.Persis
 	return w.written(o)
 }
 
-func (w *world) setPolicy(_ context.Context, pv twins.PV,
+func (w *world) setPolicy(_ context.Context, pv intree.PV,
 	policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	if err := w.call("turn " + pv.Name + " to " + string(policy)); err != nil {
 		return nil, err
@@ -425,7 +425,7 @@ func (w *world) setPolicy(_ context.Context, pv twins.PV,
 		return nil, err
 	}
 	if policy == v1.PersistentVolumeReclaimDelete {
-		w.mayArm(twins.Of(o))
+		w.mayArm(intree.Of(o))
 	}
 	o.Spec.PersistentVolumeReclaimPolicy = policy
 	w.set(o)
@@ -433,7 +433,7 @@ func (w *world) setPolicy(_ context.Context, pv twins.PV,
 }
 
 // mayArm complains where a twin is set to Delete whose original must keep its volume.
-func (w *world) mayArm(twin twins.PV) {
+func (w *world) mayArm(twin intree.PV) {
 	o := w.pvs[twin.Original]
 	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil ||
 		o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
@@ -442,7 +442,7 @@ func (w *world) mayArm(twin twins.PV) {
 	}
 }
 
-func (w *world) deletePV(_ context.Context, pv twins.PV) error {
+func (w *world) deletePV(_ context.Context, pv intree.PV) error {
 	if err := w.call("delete " + pv.Name); err != nil {
 		return err
 	}

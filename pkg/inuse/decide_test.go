@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 func TestSettle(t *testing.T) {

@@ -3,7 +3,7 @@ package inuse
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // metrics are the figures of one kind.

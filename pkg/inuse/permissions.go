@@ -1,8 +1,8 @@
 package inuse
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // Permissions returns what a Guard with these settings needs to be allowed on the kind that it protects, by its

@@ -1,6 +1,6 @@
 package inuse
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+import "github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 
 // Reason is why a decision is what it is. The same word is an Event's reason, a value in the log
 // and a label of the metrics. What each means is its Sentence.

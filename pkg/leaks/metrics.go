@@ -3,7 +3,7 @@ package leaks
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // inventory reports what is known at the moment it is asked.

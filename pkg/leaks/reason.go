@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
 // Reason is why a volume is suspected to be a leak, or why it is not. The same word is in reports, in the log, the

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -138,18 +138,18 @@ func TestThePVsOfRemedies(t *testing.T) {
 		t.Errorf("another volume's: %+v", other)
 	}
 	// The reclaim contract deletes such a volume once it is turned, and not before.
-	s := reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driverName, Role: volume.RoleOwner},
-		PV: volume.Of(gone), Brake: reclaiming.BrakeOff}
+	s := reclaim.Facts{Leading: true, Rules: reclaim.Rules{Driver: driverName, Role: volume.RoleOwner},
+		PV: volume.Of(gone), Brake: reclaim.BrakeOff}
 	s.PV.Phase = volume.PhaseReleased
-	if d := reclaiming.Decide(s, noon); d.Action != reclaiming.Wait || d.Reason != reclaiming.ReasonPolicyKeepsVolume {
+	if d := reclaim.Decide(s, noon); d.Action != reclaim.Wait || d.Reason != reclaim.ReasonPolicyKeepsVolume {
 		t.Errorf("before it is turned: %+v", d)
 	}
 	s.PV = is
-	if d := reclaiming.Decide(s, noon); d.Action != reclaiming.AddFinalizer {
+	if d := reclaim.Decide(s, noon); d.Action != reclaim.AddFinalizer {
 		t.Errorf("once it is turned: %+v", d)
 	}
 	s.PV.HasFinalizer = true
-	if d := reclaiming.Decide(s, noon); d.Reason != reclaiming.ReasonReclaim {
+	if d := reclaim.Decide(s, noon); d.Reason != reclaim.ReasonReclaim {
 		t.Errorf("once it is turned and protected: %+v", d)
 	}
 }

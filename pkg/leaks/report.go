@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
 // Report is what the leak checks of one driver have found. Fields are added to it, and not changed.

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/boottime"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/boottime"
 )
 
 // Clock measures how long one replica holds its Lease without another renewal. A new one is that of a

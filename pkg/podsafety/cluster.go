@@ -7,30 +7,30 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
 // cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
 // was sent. Reads do not fail where there is no such object.
 type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
-	readNode(ctx context.Context, name string) (podhold.NodeFacts, error)
-	readLease(ctx context.Context, node string) (podhold.LeaseFacts, error)
+	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
+	readLease(ctx context.Context, node string) (podsafety.LeaseFacts, error)
 	// readFence returns what the NodeFence of a node shows about a pod.
-	readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error)
+	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
 	// patchFinalizers changes the finalizers of the pod of an Ask.
-	patchFinalizers(ctx context.Context, ask podhold.Ask) error
+	patchFinalizers(ctx context.Context, ask podsafety.Ask) error
 	// forceDelete deletes the pod of an Ask with a grace period of 0.
-	forceDelete(ctx context.Context, ask podhold.Ask) error
+	forceDelete(ctx context.Context, ask podsafety.Ask) error
 	// eachPod reads the pods of a namespace and a node, "" for any, page by page.
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
 	// patchCondition changes a condition of a pod.
@@ -81,28 +81,28 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (objects
 	return objects.PodOf(o), true, nil
 }
 
-func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts, error) {
+func (a apiServer) readNode(ctx context.Context, name string) (podsafety.NodeFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.ReadNode(ctx, a.clients.Core, name)
 }
 
-func (a apiServer) readLease(ctx context.Context, node string) (podhold.LeaseFacts, error) {
+func (a apiServer) readLease(ctx context.Context, node string) (podsafety.LeaseFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, coordinationv1.Resource("leases"), node):
-		return podhold.LeaseFacts{}, nil
+		return podsafety.LeaseFacts{}, nil
 	case err != nil:
-		return podhold.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
+		return podsafety.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
 	}
-	return podhold.LeaseFacts{Found: true, ResourceVersion: o.ResourceVersion}, nil
+	return podsafety.LeaseFacts{Found: true, ResourceVersion: o.ResourceVersion}, nil
 }
 
 // patchFinalizers relies on what the answer shows: an admission policy that changes a finalizer back makes the write a
 // success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, ask podhold.Ask) error {
+func (a apiServer) patchFinalizers(ctx context.Context, ask podsafety.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.Pods(ask.Namespace), kube.FinalizerPatch{
@@ -124,7 +124,7 @@ func (a apiServer) patchFinalizers(ctx context.Context, ask podhold.Ask) error {
 	return nil
 }
 
-func (a apiServer) forceDelete(ctx context.Context, ask podhold.Ask) error {
+func (a apiServer) forceDelete(ctx context.Context, ask podsafety.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.ForceDeletePod(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, ask.ResourceVersion)

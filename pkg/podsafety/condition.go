@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // mark sets the condition NodeUnreachable of the pods on a node that is unreachable, and removes it where the node is
@@ -32,7 +32,7 @@ func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 func (c *Controller) setMarks(ctx context.Context, node string) error {
 	var pods []*pod
 	err := c.cluster.eachPod(ctx, metav1.NamespaceAll, node, func(o *v1.Pod) {
-		if p := podOf(o); !p.marked && (p.held || c.observer.modeOf(p.namespace) != podhold.ModeOff) {
+		if p := podOf(o); !p.marked && (p.held || c.observer.modeOf(p.namespace) != podsafety.ModeOff) {
 			pods = append(pods, p)
 		}
 	})
@@ -41,7 +41,7 @@ func (c *Controller) setMarks(ctx context.Context, node string) error {
 	}
 	return c.patchMarks(ctx, pods, v1.PodCondition{
 		Type: NodeUnreachable, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.cfg.Clock.Now()),
-		Reason:  string(podhold.ReasonNodeUnreachable),
+		Reason:  string(podsafety.ReasonNodeUnreachable),
 		Message: fmt.Sprintf("The node controller does not hear of node %s. Processes of the pod may run there.", node),
 	}, false)
 }

@@ -8,9 +8,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 // Config holds the settings of a Controller. The zero value is usable: it holds pods, and does nothing else.
@@ -52,7 +52,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.LeaseDuration = cmp.Or(c.LeaseDuration, podhold.LeaseDuration)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, podsafety.LeaseDuration)
 	c.Workers = cmp.Or(c.Workers, 10)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	c.Events = settings.Events(c.Events, c.DryRun)
@@ -64,8 +64,8 @@ func (c Config) withDefaults() Config {
 }
 
 // rules returns the settings that decisions depend on.
-func (c Config) rules() podhold.Rules {
-	return podhold.Rules{UnmountGrace: c.UnmountGrace, LeaseDuration: c.LeaseDuration, CollectOrphans: c.DeleteOrphans,
+func (c Config) rules() podsafety.Rules {
+	return podsafety.Rules{UnmountGrace: c.UnmountGrace, LeaseDuration: c.LeaseDuration, CollectOrphans: c.DeleteOrphans,
 		DryRun: c.DryRun}
 }
 
@@ -77,8 +77,8 @@ func (c Config) retries() controller.Backoff {
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
-	wrong.If(c.LeaseDuration < 0 || c.Clock == nil && c.LeaseDuration != 0 && c.LeaseDuration < podhold.LeaseDuration,
-		"time until a kubelet counts as cut off: %v is less than %v", c.LeaseDuration, podhold.LeaseDuration)
+	wrong.If(c.LeaseDuration < 0 || c.Clock == nil && c.LeaseDuration != 0 && c.LeaseDuration < podsafety.LeaseDuration,
+		"time until a kubelet counts as cut off: %v is less than %v", c.LeaseDuration, podsafety.LeaseDuration)
 	wrong.Workers(c.Workers)
 	wrong.Retries(c.RetryStart, c.RetryMax)
 	return wrong.Err()

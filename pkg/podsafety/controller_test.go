@@ -12,18 +12,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // world is a cluster in memory: what the watches show, and what live reads and writes find.
@@ -38,8 +38,8 @@ type world struct {
 
 	mu     sync.Mutex
 	live   map[string]*v1.Pod
-	nodes  map[string]podhold.NodeFacts
-	leases map[string]podhold.LeaseFacts
+	nodes  map[string]podsafety.NodeFacts
+	leases map[string]podsafety.LeaseFacts
 	fences map[string]*v1alpha1.NodeFence
 	pvs    map[string]bool       // shared
 	locked map[string]volumeLock // by node
@@ -62,10 +62,10 @@ func (c cached[R]) Each(visit func(R)) {
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)),
-		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podhold.ModeEnforce}},
-		nodeCache: map[string]node{"a": {name: "a", seen: podhold.NodeReady}}, live: map[string]*v1.Pod{},
-		nodes:  map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}},
-		leases: map[string]podhold.LeaseFacts{}, fences: map[string]*v1alpha1.NodeFence{},
+		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podsafety.ModeEnforce}},
+		nodeCache: map[string]node{"a": {name: "a", seen: podsafety.NodeReady}}, live: map[string]*v1.Pod{},
+		nodes:  map[string]podsafety.NodeFacts{"a": {Found: true, Ready: podsafety.ReadyTrue}},
+		leases: map[string]podsafety.LeaseFacts{}, fences: map[string]*v1alpha1.NodeFence{},
 		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
 		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
@@ -102,15 +102,15 @@ func (w *world) readPod(_ context.Context, ns, name string) (objects.Pod, bool, 
 	return objects.PodOf(o), true, nil
 }
 
-func (w *world) readNode(_ context.Context, name string) (podhold.NodeFacts, error) {
+func (w *world) readNode(_ context.Context, name string) (podsafety.NodeFacts, error) {
 	return w.nodes[name], w.call("get node")
 }
 
-func (w *world) readLease(_ context.Context, node string) (podhold.LeaseFacts, error) {
+func (w *world) readLease(_ context.Context, node string) (podsafety.LeaseFacts, error) {
 	return w.leases[node], w.call("get lease")
 }
 
-func (w *world) patchFinalizers(_ context.Context, ask podhold.Ask) error {
+func (w *world) patchFinalizers(_ context.Context, ask podsafety.Ask) error {
 	if err := w.call("patch +%v -%v @%s", ask.Add, ask.Remove, ask.ResourceVersion); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (w *world) patchFinalizers(_ context.Context, ask podhold.Ask) error {
 	return nil
 }
 
-func (w *world) forceDelete(_ context.Context, ask podhold.Ask) error {
+func (w *world) forceDelete(_ context.Context, ask podsafety.Ask) error {
 	if err := w.call("delete pod"); err != nil {
 		return err
 	}
@@ -190,9 +190,9 @@ func (w *world) refusesForce(context.Context) (bool, error) {
 	return err == nil, err
 }
 
-func (w *world) readFence(_ context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
 	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
-		return podhold.FenceFacts{}, err
+		return podsafety.FenceFacts{}, err
 	}
 	return nodefence.Facts(w.fences[node], pod), nil
 }
@@ -254,8 +254,8 @@ func (w *world) watch(o *v1.Pod) {
 // away has node a be unreachable.
 func (w *world) away() {
 	const name = "a"
-	w.nodes[name] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown, BootID: "boot"}
-	w.nodeCache[name] = node{name: name, seen: podhold.NodeNotReady, unreachable: true}
+	w.nodes[name] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown, BootID: "boot"}
+	w.nodeCache[name] = node{name: name, seen: podsafety.NodeNotReady, unreachable: true}
 }
 
 func (w *world) expectCalls(want ...string) {
@@ -359,16 +359,16 @@ func TestADryRunWritesNothing(t *testing.T) {
 func TestPodsThatAreToBeHeld(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		pod  *v1.Pod
-		mode podhold.Mode
+		mode podsafety.Mode
 		want []string
 	}{
-		"with a claim":                     {held(unheld), podhold.ModeEnforce, []string{"list pods", added}},
-		"in a namespace that warns":        {held(unheld), podhold.ModeWarn, nil},
-		"in a namespace without the label": {held(unheld), podhold.ModeOff, nil},
-		"without a claim": {held(unheld, func(o *v1.Pod) { o.Spec.Volumes = nil }), podhold.ModeEnforce,
+		"with a claim":                     {held(unheld), podsafety.ModeEnforce, []string{"list pods", added}},
+		"in a namespace that warns":        {held(unheld), podsafety.ModeWarn, nil},
+		"in a namespace without the label": {held(unheld), podsafety.ModeOff, nil},
+		"without a claim": {held(unheld, func(o *v1.Pod) { o.Spec.Volumes = nil }), podsafety.ModeEnforce,
 			[]string{"list pods"}},
-		"that is terminating": {held(unheld, terminating), podhold.ModeEnforce, []string{"list pods"}},
-		"that is held":        {held(), podhold.ModeEnforce, []string{"list pods"}},
+		"that is terminating": {held(unheld, terminating), podsafety.ModeEnforce, []string{"list pods"}},
+		"that is held":        {held(), podsafety.ModeEnforce, []string{"list pods"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t, Config{})
@@ -417,7 +417,7 @@ func TestACandidateStaysUntilTheWriteSucceeded(t *testing.T) {
 }
 
 func TestWhatIsKeptOfAPod(t *testing.T) {
-	off := func(string) podhold.Mode { return podhold.ModeOff }
+	off := func(string) podsafety.Mode { return podsafety.ModeOff }
 	for sentence, c := range map[string]struct {
 		pod       *v1.Pod
 		keep, all bool
@@ -457,7 +457,7 @@ func TestTheUnmountIsSeenInPassing(t *testing.T) {
 	}
 	w := newWorld(t, Config{})
 	w.show(held(terminating, ended))
-	if got := w.reconcilePod(); got != controller.After(podhold.DefaultUnmountGrace) {
+	if got := w.reconcilePod(); got != controller.After(podsafety.DefaultUnmountGrace) {
 		t.Errorf("a forced pod waits %+v", got)
 	}
 	inPassing := func(w *world) controller.Result {
@@ -465,7 +465,7 @@ func TestTheUnmountIsSeenInPassing(t *testing.T) {
 		w.show(held(terminating, ended))
 		return w.reconcilePod()
 	}
-	if got := inPassing(newWorld(t, Config{})); got != controller.After(podhold.DefaultUnmountGrace) {
+	if got := inPassing(newWorld(t, Config{})); got != controller.After(podsafety.DefaultUnmountGrace) {
 		t.Errorf("a pod that anybody may have forced waits %+v", got)
 	}
 	w = newWorld(t, Config{})

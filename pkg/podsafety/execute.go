@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // reconcile works on the pod of a key.
@@ -40,11 +40,11 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 }
 
 // answerer has a session take a reply.
-type answerer = func(s *podhold.Session, reply podhold.Reply, sent, now time.Time)
+type answerer = func(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time)
 
 // carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
-func (c *Controller) carryOut(ctx context.Context, s *podhold.Session, answer answerer) error {
-	err := controller.Calls[*podhold.Session, podhold.Ask, podhold.Reply]{
+func (c *Controller) carryOut(ctx context.Context, s *podsafety.Session, answer answerer) error {
+	err := controller.Calls[*podsafety.Session, podsafety.Ask, podsafety.Reply]{
 		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
 	if s.End == session.TooSlow {
@@ -54,45 +54,45 @@ func (c *Controller) carryOut(ctx context.Context, s *podhold.Session, answer an
 }
 
 // call makes a call. The error is why its outcome is not Succeeded.
-func (c *Controller) call(ctx context.Context, ask podhold.Ask) (reply podhold.Reply, err error) {
+func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafety.Reply, err error) {
 	switch ask.Call {
-	case podhold.GetPod:
+	case podsafety.GetPod:
 		reply.Pod, reply.Found, err = c.cluster.readPod(ctx, ask.Namespace, ask.Name)
-	case podhold.GetNode:
+	case podsafety.GetNode:
 		reply.Node, err = c.cluster.readNode(ctx, ask.Node)
-	case podhold.GetLease:
+	case podsafety.GetLease:
 		reply.Lease, err = c.cluster.readLease(ctx, ask.Node)
-	case podhold.PatchFinalizers:
+	case podsafety.PatchFinalizers:
 		err = c.cluster.patchFinalizers(ctx, ask)
-	case podhold.DeletePod:
+	case podsafety.DeletePod:
 		err = c.cluster.forceDelete(ctx, ask)
-	case podhold.GetFence:
+	case podsafety.GetFence:
 		reply.Fence, err = c.cluster.readFence(ctx, ask.Node, ask.UID)
-	case podhold.NoCall: // a session that waits has ended
+	case podsafety.NoCall: // a session that waits has ended
 	}
 	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err
 }
 
 // wrote logs and counts a write, and reports it where it is no wait that the session ends with.
-func (c *Controller) wrote(ctx context.Context, s *podhold.Session, ask podhold.Ask, why string) {
+func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsafety.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	switch ask.Action {
-	case podhold.AddFinalizer:
+	case podsafety.AddFinalizer:
 		c.metrics.added.Inc()
-	case podhold.ForceDelete:
+	case podsafety.ForceDelete:
 		c.metrics.forceDeleted.WithLabelValues(why).Inc()
-		if reason := Reason(why); reason == podhold.ReasonOrphaned {
+		if reason := Reason(why); reason == podsafety.ReasonOrphaned {
 			c.recorder.Event(ctx, object(s.Facts.Pod), reason, s.Facts.Detail(reason))
 		}
-	case podhold.RemoveFinalizer:
+	case podsafety.RemoveFinalizer:
 		c.metrics.released.WithLabelValues(why).Inc()
 	default:
 	}
 }
 
 // report reports why a session has ended.
-func (c *Controller) report(ctx context.Context, s *podhold.Session, err error) {
+func (c *Controller) report(ctx context.Context, s *podsafety.Session, err error) {
 	pod, reason := object(s.Facts.Pod), s.Reason()
 	switch {
 	case s.End == session.Written:
@@ -119,7 +119,7 @@ func object(p objects.Pod) events.Object {
 
 // hold offers the pods of a namespace that asks for it the finalizer: those that were there before.
 func (c *Controller) hold(ctx context.Context, namespace string) controller.Result {
-	if c.observer.modeOf(namespace) != podhold.ModeEnforce {
+	if c.observer.modeOf(namespace) != podsafety.ModeEnforce {
 		return controller.Done()
 	}
 	err := c.cluster.eachPod(ctx, namespace, "", func(o *v1.Pod) {

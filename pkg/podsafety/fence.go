@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 )
 
 // fenceSeen reports whether the watch shows that a fence of the node is in force.
@@ -27,7 +27,7 @@ func (o *observer) sawFence(f nodefence.Fence) {
 	})
 }
 
-func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.Read(ctx, a.fences, node, pod)

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -46,9 +46,9 @@ func (w *world) showFence(o *v1alpha1.NodeFence) {
 
 func TestAFenceInForceReleasesPods(t *testing.T) {
 	const off, reboot, volumes = v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot, v1alpha1.CoversVolumes
-	returned := func(w *world) { w.nodes["a"] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyTrue} }
+	returned := func(w *world) { w.nodes["a"] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyTrue} }
 	booted := func(w *world) {
-		w.nodes["a"] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown, BootID: "boot-2"}
+		w.nodes["a"] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown, BootID: "boot-2"}
 	}
 	later := func(o *v1alpha1.NodeFence) { o.Status.Attempts[0].TerminatingPods = nil }
 	for name, c := range map[string]struct {
@@ -157,13 +157,13 @@ func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
 	changes := nodefence.Changes(w.observer.sawFence)
 	for step, c := range []struct {
 		change func()
-		want   podhold.Storage
+		want   podsafety.Storage
 	}{
-		{func() { changes.Added(open) }, podhold.Storage{}},
-		{func() { changes.Updated(open, shut) }, podhold.Storage{Fenced: true}},
-		{func() { changes.Updated(shut, open) }, podhold.Storage{Since: w.clock.Now()}},
-		{func() { changes.Added(shut) }, podhold.Storage{Fenced: true}},
-		{func() { changes.Deleted(shut, false) }, podhold.Storage{Since: w.clock.Now()}},
+		{func() { changes.Added(open) }, podsafety.Storage{}},
+		{func() { changes.Updated(open, shut) }, podsafety.Storage{Fenced: true}},
+		{func() { changes.Updated(shut, open) }, podsafety.Storage{Since: w.clock.Now()}},
+		{func() { changes.Added(shut) }, podsafety.Storage{Fenced: true}},
+		{func() { changes.Deleted(shut, false) }, podsafety.Storage{Since: w.clock.Now()}},
 	} {
 		c.change()
 		if f, found := w.observer.observe("ns/db"); !found || f.Storage != c.want {

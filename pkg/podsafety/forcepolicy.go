@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
 const (
@@ -54,7 +54,7 @@ func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
 		return false
 	}
 	namespaces, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
-	return err == nil && namespaces.Matches(labels.Set{NamespaceLabel: podhold.EnforceValue})
+	return err == nil && namespaces.Matches(labels.Set{NamespaceLabel: podsafety.EnforceValue})
 }
 
 // watchForcePolicy keeps known whether force deletions are refused, until ctx ends.

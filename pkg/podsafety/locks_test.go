@@ -6,16 +6,16 @@ import (
 	"slices"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
 func TestMarks(t *testing.T) {
 	w := newWorld(t, Config{NodeCondition: true})
-	w.namespaceCache["warns"] = namespace{"warns", podhold.ModeWarn}
+	w.namespaceCache["warns"] = namespace{"warns", podsafety.ModeWarn}
 	in := func(namespace, name string) func(*v1.Pod) {
 		return func(o *v1.Pod) { o.Namespace, o.Name, o.UID = namespace, name, types.UID(name) }
 	}
@@ -37,7 +37,7 @@ func TestMarks(t *testing.T) {
 	delete(w.nodeCache, "a")
 	w.mark(t.Context(), "a")
 	w.expectCalls()
-	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
+	w.nodeCache["a"] = node{name: "a", seen: podsafety.NodeReady}
 	w.mark(t.Context(), "a")
 	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
 }
@@ -57,7 +57,7 @@ func TestLocks(t *testing.T) {
 	if got, want := w.locked["a"].volumes, (map[string]holder{"pv-data": {"ns", "db", "uid"}}); !maps.Equal(got, want) {
 		t.Errorf("the lock has %v", got)
 	}
-	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
+	w.nodeCache["a"] = node{name: "a", seen: podsafety.NodeReady}
 	lock()
 	w.expectCalls() // it stays until the pod is released
 

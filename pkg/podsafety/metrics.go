@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // metrics count what was done.
@@ -45,7 +45,7 @@ func newMetrics() metrics {
 			m.forceDeleted.WithLabelValues(string(reason))
 		}
 	}
-	m.forceDeleted.WithLabelValues(string(podhold.ReasonOrphaned))
+	m.forceDeleted.WithLabelValues(string(podsafety.ReasonOrphaned))
 	return m
 }
 

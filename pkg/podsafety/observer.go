@@ -6,15 +6,15 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
 // lister is what is read of a watch cache.
@@ -38,7 +38,7 @@ type wake interface {
 
 // observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
 type observer struct {
-	rules podhold.Rules
+	rules podsafety.Rules
 	clock interface{ Now() time.Time }
 	wake  wake
 
@@ -49,24 +49,24 @@ type observer struct {
 
 	mu sync.Mutex
 	// tracker, waiting, forceRefusedSince and candidates are guarded by mu.
-	tracker *podhold.Tracker
+	tracker *podsafety.Tracker
 	// waiting are the pods that are held and terminating, by node and key.
 	waiting map[string]map[string]*pod
-	// forceRefusedSince is podhold.Facts.ForceRefusedSince.
+	// forceRefusedSince is podsafety.Facts.ForceRefusedSince.
 	forceRefusedSince time.Time
 	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
 	candidates map[string]objects.Pod
 }
 
-func newObserver(rules podhold.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
-	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podhold.NewTracker(),
+func newObserver(rules podsafety.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
+	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podsafety.NewTracker(),
 		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{}}
 }
 
 // follow makes the caches, which do not run yet. Without a client no NodeFence is read.
 func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	rest := clients.Core.RESTClient()
-	labelled := kube.Selection{Labels: podhold.NamespaceLabel}
+	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, recordNamespace, namespaceChanges{o})
 	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
@@ -81,19 +81,19 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 }
 
 // modeOf returns what a namespace asks for.
-func (o *observer) modeOf(name string) podhold.Mode {
+func (o *observer) modeOf(name string) podsafety.Mode {
 	ns, _ := o.namespaces.Get(name)
 	return ns.mode
 }
 
 // nodeSeen returns what the watch shows of a node.
-func (o *observer) nodeSeen(name string) podhold.NodeSeen {
+func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	n, found := o.nodes.Get(name)
 	switch {
 	case name == "":
-		return podhold.NodeUnseen
+		return podsafety.NodeUnseen
 	case !found:
-		return podhold.NodeAbsent
+		return podsafety.NodeAbsent
 	}
 	return n.seen
 }
@@ -105,9 +105,9 @@ func (o *observer) unreachable(name string) bool {
 }
 
 // observe returns what is known about a pod without a live read.
-func (o *observer) observe(key string) (podhold.Facts, bool) {
+func (o *observer) observe(key string) (podsafety.Facts, bool) {
 	o.mu.Lock()
-	f := podhold.Facts{Rules: o.rules, ForceRefusedSince: o.forceRefusedSince}
+	f := podsafety.Facts{Rules: o.rules, ForceRefusedSince: o.forceRefusedSince}
 	candidate, offered := o.candidates[key]
 	o.mu.Unlock()
 	switch p, found := o.pods.Get(key); {
@@ -126,14 +126,14 @@ func (o *observer) observe(key string) (podhold.Facts, bool) {
 }
 
 // begin returns a session on these facts.
-func (o *observer) begin(f podhold.Facts, now time.Time) podhold.Session {
+func (o *observer) begin(f podsafety.Facts, now time.Time) podsafety.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return podhold.Begin(o.tracker, f, now)
+	return podsafety.Begin(o.tracker, f, now)
 }
 
 // answer has a session take a reply.
-func (o *observer) answer(s *podhold.Session, reply podhold.Reply, sent, now time.Time) {
+func (o *observer) answer(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, reply, sent, now)
@@ -141,8 +141,8 @@ func (o *observer) answer(s *podhold.Session, reply podhold.Reply, sent, now tim
 
 // offer has a pod worked on that is to get the finalizer, and leaves others alone.
 func (o *observer) offer(p objects.Pod, key string) {
-	f := podhold.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
-	if !o.wake.working() || podhold.Decide(f, o.clock.Now()).Action != podhold.AddFinalizer {
+	f := podsafety.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
+	if !o.wake.working() || podsafety.Decide(f, o.clock.Now()).Action != podsafety.AddFinalizer {
 		return
 	}
 	o.mu.Lock()
@@ -258,7 +258,7 @@ func (o *observer) concern(p *pod) {
 
 // due reports whether there may be something to do about a pod that is held.
 func (o *observer) due(p *pod) bool {
-	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == podhold.NodeAbsent
+	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == podsafety.NodeAbsent
 }
 
 // namespaceChanges takes the events of the watch of namespaces.
@@ -276,10 +276,10 @@ func (o namespaceChanges) Updated(before, now namespace) {
 func (o namespaceChanges) Deleted(namespace, bool) {}
 
 func (o *observer) wakeNamespace(now namespace) {
-	if now.mode == podhold.ModeEnforce {
+	if now.mode == podsafety.ModeEnforce {
 		o.wake.namespace(now.name)
 	}
-	if now.mode == podhold.ModeOff {
+	if now.mode == podsafety.ModeOff {
 		return
 	}
 	o.nodes.Each(func(n node) {
@@ -323,7 +323,7 @@ func (o *observer) first() (pods, namespaces, nodes []string) {
 		}
 	})
 	o.namespaces.Each(func(n namespace) {
-		if n.mode == podhold.ModeEnforce {
+		if n.mode == podsafety.ModeEnforce {
 			namespaces = append(namespaces, n.name)
 		}
 	})

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"unique"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
 )
 
 // pod is what is kept of a pod that is held or marked: most are held and run, and of those it is little.
@@ -58,14 +58,14 @@ func (p *pod) waits() bool { return p.held && p.all != nil && p.all.Terminating 
 
 // recordPod keeps pods that are held or marked. Others are left out; they have a record if their namespace asks for pod
 // safety, and nil otherwise.
-func recordPod(modeOf func(namespace string) podhold.Mode) func(runtime.Object, bool) (*pod, bool, error) {
+func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object, bool) (*pod, bool, error) {
 	return func(object runtime.Object, known bool) (*pod, bool, error) {
 		o, ok := object.(*v1.Pod)
 		if !ok {
 			return nil, false, fmt.Errorf("watch pods: got a %T", object)
 		}
 		keep := slices.Contains(o.Finalizers, objects.RunningFinalizer) || isMarked(o)
-		if !keep && !known && modeOf(o.Namespace) == podhold.ModeOff {
+		if !keep && !known && modeOf(o.Namespace) == podsafety.ModeOff {
 			return nil, false, nil
 		}
 		return podOf(o), keep, nil
@@ -75,7 +75,7 @@ func recordPod(modeOf func(namespace string) podhold.Mode) func(runtime.Object, 
 // namespace is what is kept of a namespace with NamespaceLabel.
 type namespace struct {
 	name string
-	mode podhold.Mode
+	mode podsafety.Mode
 }
 
 func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
@@ -83,13 +83,13 @@ func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
 	if !ok {
 		return namespace{}, false, fmt.Errorf("watch namespaces: got a %T", object)
 	}
-	return namespace{o.Name, podhold.ModeOf(o.Labels)}, true, nil
+	return namespace{o.Name, podsafety.ModeOf(o.Labels)}, true, nil
 }
 
 // node is what is kept of a Node.
 type node struct {
 	name string
-	seen podhold.NodeSeen
+	seen podsafety.NodeSeen
 	// unreachable: the node controller has not heard of it for long.
 	unreachable bool
 }
@@ -99,6 +99,6 @@ func recordNode(object runtime.Object, _ bool) (node, bool, error) {
 	if !ok {
 		return node{}, false, fmt.Errorf("watch nodes: got a %T", object)
 	}
-	facts := podhold.NodeOf(o)
-	return node{o.Name, facts.Seen(), facts.Ready == podhold.ReadyUnknown}, true, nil
+	facts := podsafety.NodeOf(o)
+	return node{o.Name, facts.Seen(), facts.Ready == podsafety.ReadyUnknown}, true, nil
 }

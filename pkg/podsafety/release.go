@@ -8,15 +8,15 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // Released is what Release did.
@@ -90,9 +90,9 @@ func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
 	}
 	rules := r.cfg.rules()
 	rules.RemovingFinalizers = true
-	tracker := podhold.NewTracker()
-	s := podhold.Begin(tracker, podhold.Facts{Rules: rules, Pod: p}, r.cfg.Clock.Now())
-	err = errors.Join(err, r.carryOut(ctx, &s, func(s *podhold.Session, reply podhold.Reply, sent, now time.Time) {
+	tracker := podsafety.NewTracker()
+	s := podsafety.Begin(tracker, podsafety.Facts{Rules: rules, Pod: p}, r.cfg.Clock.Now())
+	err = errors.Join(err, r.carryOut(ctx, &s, func(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time) {
 		s.Answer(tracker, reply, sent, now)
 	}))
 	name := cache.NewObjectName(p.Namespace, p.Name).String()
@@ -130,8 +130,8 @@ func (r *releaser) locks(ctx context.Context) error {
 	}
 	var errs []error
 	for _, l := range locks {
-		f := podhold.LockFacts{Locked: true, RemovingLocks: true}
-		if podhold.DecideLock(f, r.cfg.Clock.Now()) != podhold.RemoveLock {
+		f := podsafety.LockFacts{Locked: true, RemovingLocks: true}
+		if podsafety.DecideLock(f, r.cfg.Clock.Now()) != podsafety.RemoveLock {
 			continue
 		}
 		err := r.volumeLocks.set(ctx, l, nil)

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
 )
 
 // volumeLocks knows the VolumeLocks that exist: those that were listed, and those that this process has written since.
@@ -195,8 +195,8 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 }
 
 // lockFacts are what the watches show of a node and of a pod, nil for none.
-func (c *Controller) lockFacts(node string, p *pod) podhold.LockFacts {
-	f := podhold.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node)}
+func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
+	f := podsafety.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node)}
 	if p != nil {
 		f.Pod = p.facts()
 	}
@@ -204,18 +204,18 @@ func (c *Controller) lockFacts(node string, p *pod) podhold.LockFacts {
 }
 
 // decideLock returns what to do next about the lock of one volume, after a read of the fence if it depends on that.
-func (c *Controller) decideLock(ctx context.Context, f *podhold.LockFacts) (podhold.LockAction, error) {
-	action := podhold.DecideLock(*f, c.cfg.Clock.Now())
-	if action != podhold.ReadLockFence {
+func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (podsafety.LockAction, error) {
+	action := podsafety.DecideLock(*f, c.cfg.Clock.Now())
+	if action != podsafety.ReadLockFence {
 		return action, nil
 	}
 	sent := c.cfg.Clock.Now()
 	fence, err := c.cluster.readFence(ctx, f.Pod.Node, f.Pod.UID)
 	if err != nil {
-		return podhold.KeepLock, err
+		return podsafety.KeepLock, err
 	}
 	f.Fence, f.Fence.Read = fence, session.Read{Sent: sent, Order: 1}
-	return podhold.DecideLock(*f, c.cfg.Clock.Now()), nil
+	return podsafety.DecideLock(*f, c.cfg.Clock.Now()), nil
 }
 
 // isNeeded reports whether a volume that is locked stays so: unless its pod is not held, or a fence keeps the node from
@@ -236,22 +236,22 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 		}
 	}
 	action, err := c.decideLock(ctx, &f)
-	if err != nil || action != podhold.ReadHolder {
-		return action != podhold.RemoveLock, err
+	if err != nil || action != podsafety.ReadHolder {
+		return action != podsafety.RemoveLock, err
 	}
 	sent := c.cfg.Clock.Now()
 	if f.Pod, _, err = c.cluster.readPod(ctx, by.namespace, by.name); err != nil {
 		return true, err
 	}
 	f.PodRead = session.Read{Sent: sent, Order: 1}
-	return podhold.DecideLock(f, c.cfg.Clock.Now()) != podhold.RemoveLock, nil
+	return podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.RemoveLock, nil
 }
 
 // addVolumes adds the volumes of a pod that need a lock.
 func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]holder) error {
 	f := c.lockFacts(p.node, p)
 	f.Holder = p.uid
-	if podhold.DecideLock(f, c.cfg.Clock.Now()) != podhold.CreateLock {
+	if podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.CreateLock {
 		return nil
 	}
 	its, err := c.volumesOf(ctx, f.Pod)
@@ -267,7 +267,7 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]
 		if err != nil {
 			return err
 		}
-		if action == podhold.CreateLock {
+		if action == podsafety.CreateLock {
 			volumes[v.name] = holder{p.namespace, p.name, p.uid}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/library"
@@ -286,7 +286,7 @@ func (p *Controller) wakeAll() {
 // one whose PV is stored in vain.
 func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
-		p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
+		p.at(claim) != provision.NodeElsewhere && p.ours(claim)
 	if p.working() && wanted && !p.stored(claim.UID) {
 		p.library.Offer(claim)
 	}

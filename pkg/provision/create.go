@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -71,20 +71,20 @@ func (w *run) createVolume(ctx context.Context) error {
 	asked := f.Record.Requests[f.Record.Next]
 	w.track.record = f.Record
 	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
-	reply := provisioning.Reply{Class: errclass.Of(err)}
+	reply := provision.Reply{Class: errclass.Of(err)}
 	if err == nil {
 		reply, err = w.judge(request, made)
 	}
 	same := request.DriverVersion == w.version() && !request.OtherVersions
 	reply.Comparable = whole && same
-	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
+	f.Learn(provision.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
 		w.reportChanged(made)
 	}
 	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
 	if reply.Unfit {
 		// The next step deletes it; the reason why goes to the claim's owner now.
-		w.recorder.Report(ctx, w.eventOn(), provisioning.ReasonFailed, err.Error())
+		w.recorder.Report(ctx, w.eventOn(), provision.ReasonFailed, err.Error())
 		return nil
 	}
 	return w.because(err, reply.Class, request, whole, same)
@@ -98,13 +98,13 @@ func (w *run) because(err error, class errclass.Class, request inflight.Request,
 	}
 	switch {
 	case !whole:
-		return reasons.Because(provisioning.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
+		return reasons.Because(provision.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
 			request.Secret.Namespace, request.Secret.Name))
 	case class == errclass.Unfit && !same:
-		return reasons.Because(provisioning.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
+		return reasons.Because(provision.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
 			"then another one; this is %q)", err, request.DriverVersion, w.version()))
 	case request.Source != nil && status.Code(err) == codes.NotFound:
-		return reasons.Because(provisioning.ReasonSourceGone, err)
+		return reasons.Because(provision.ReasonSourceGone, err)
 	}
 	return reasons.Because(w.failed(class), err)
 }
@@ -119,7 +119,7 @@ func (p *Controller) version() string {
 
 // left reports whether the node that a volume was requested for is gone, or the driver on it. It is asked only if that
 // matters. A node that cannot be read is there.
-func (w *run) left(ctx context.Context, asked provisioning.Request, class errclass.Class) bool {
+func (w *run) left(ctx context.Context, asked provision.Request, class errclass.Class) bool {
 	locator, ok := w.requests.(Locator)
 	if !ok || !w.facts.Reschedules(asked, class, true) || w.facts.Reschedules(asked, class, false) {
 		return false
@@ -136,24 +136,24 @@ func (w *run) left(ctx context.Context, asked provisioning.Request, class errcla
 
 // judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
 // the volume is not what was asked for. An answer without an id is none: the driver is asked again.
-func (w *run) judge(request inflight.Request, made *csi.Volume) (provisioning.Reply, error) {
+func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply, error) {
 	pv, err := w.requests.PV(request, made)
 	switch {
 	case made.GetVolumeId() == "":
-		return provisioning.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
+		return provision.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
 	case err != nil:
 		w.track.made, w.track.pv = made, nil
-		return provisioning.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true},
+		return provision.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true},
 			fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
 	}
 	w.track.made, w.track.pv = made, pv
-	return provisioning.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
+	return provision.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
 }
 
 // failed is the reason of a CreateVolume that failed.
 func (w *run) failed(class errclass.Class) Reason {
 	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
-		return provisioning.ReasonOutcomeUnknown
+		return provision.ReasonOutcomeUnknown
 	}
-	return provisioning.ReasonFailed
+	return provision.ReasonFailed
 }

@@ -19,7 +19,7 @@
 // request is repeated until the driver names the volume, and the volume gets its PersistentVolume, also when the
 // claim is gone. Its reclaim policy then decides.
 //
-// observe.go gathers what is known about one volume name, the engine (internal/engine/provisioning) names the next
+// observe.go gathers what is known about one volume name, the engine (internal/engine/provision) names the next
 // step, and execute.go carries it out and adds what was learned. The library (library.go, internal/library) says which
 // claims want a volume; the workers of one queue (try.go) make every try.
 package provision

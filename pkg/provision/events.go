@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -33,7 +33,7 @@ func (w *run) eventOn() events.Object {
 }
 
 // eventOn returns what the Events of a claim are about.
-func eventOn(c provisioning.Claim) events.Object {
+func eventOn(c provision.Claim) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
 		ResourceVersion: c.ResourceVersion,
@@ -45,12 +45,12 @@ func (p *Controller) announce(ctx context.Context, claim *v1.PersistentVolumeCla
 	if !request.ReasonOf(err).Announced() {
 		return
 	}
-	p.recorder.ReportAside(ctx, eventOn(p.claimOf(claim)), provisioning.ReasonLeftToPopulator, err.Error())
+	p.recorder.ReportAside(ctx, eventOn(p.claimOf(claim)), provision.ReasonLeftToPopulator, err.Error())
 }
 
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
 // the metrics. Its Sentence says what it means, its EventType which Events have it.
-type Reason = provisioning.Reason
+type Reason = provision.Reason
 
 // Reasons returns every reason there is.
-func Reasons() []Reason { return provisioning.Reasons() }
+func Reasons() []Reason { return provision.Reasons() }

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -25,49 +25,49 @@ import (
 const maxSteps = 16
 
 // reasonOf returns the reason of an error of a step.
-func reasonOf(err error) Reason { return reasons.Of(err, provisioning.ReasonAPIReadFailed) }
+func reasonOf(err error) Reason { return reasons.Of(err, provision.ReasonAPIReadFailed) }
 
 // act carries out a step, and adds what became of it to the facts.
-func (w *run) act(ctx context.Context, d provisioning.Decision) error {
+func (w *run) act(ctx context.Context, d provision.Decision) error {
 	ctx, cancel := w.bound(ctx, d.Action)
 	defer cancel()
 	if ctx.Err() != nil {
-		return reasons.Because(provisioning.ReasonNotLeading, context.Cause(ctx))
+		return reasons.Because(provision.ReasonNotLeading, context.Cause(ctx))
 	}
 	switch d.Action {
-	case provisioning.BuildRequest:
+	case provision.BuildRequest:
 		return w.buildRequest(ctx)
-	case provisioning.Prepare:
+	case provision.Prepare:
 		return w.prepare(ctx)
-	case provisioning.ReadPV:
+	case provision.ReadPV:
 		return w.readPV(ctx)
-	case provisioning.ReadClaim:
+	case provision.ReadClaim:
 		return w.readClaim(ctx)
-	case provisioning.OpenEntry:
+	case provision.OpenEntry:
 		return w.openEntry(ctx)
-	case provisioning.NoteVersion:
+	case provision.NoteVersion:
 		return w.noteVersion(ctx)
-	case provisioning.MarkDiscarding:
+	case provision.MarkDiscarding:
 		return w.markDiscarding(ctx)
-	case provisioning.CreateVolume:
+	case provision.CreateVolume:
 		return w.createVolume(ctx)
-	case provisioning.StorePV:
+	case provision.StorePV:
 		return w.storePV(ctx, d.Action, w.name)
-	case provisioning.StoreApart:
+	case provision.StoreApart:
 		return w.storePV(ctx, d.Action, inflight.ApartName(w.name, w.cfg.Local.Node.Name))
-	case provisioning.DeleteVolume:
+	case provision.DeleteVolume:
 		return w.deleteVolume(ctx, d.Reason)
-	case provisioning.CloseEntry:
+	case provision.CloseEntry:
 		w.closeEntry()
-	case provisioning.Wait, provisioning.SelectNode:
+	case provision.Wait, provision.SelectNode:
 	}
 	return nil
 }
 
 // bound returns a context for a step that ends with the lease. The driver has a time limit of its own.
-func (w *run) bound(ctx context.Context, action provisioning.Action) (context.Context, context.CancelFunc) {
+func (w *run) bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
 	limit := apiTimeout
-	if action == provisioning.CreateVolume || action == provisioning.DeleteVolume || action == provisioning.Prepare {
+	if action == provision.CreateVolume || action == provision.DeleteVolume || action == provision.Prepare {
 		limit = 0 // its calls to the API server have one each
 	}
 	if w.cfg.Lease != nil && (limit == 0 || w.cfg.Lease.Left() < limit) {
@@ -80,13 +80,13 @@ func (w *run) bound(ctx context.Context, action provisioning.Action) (context.Co
 }
 
 // learn adds to the facts what became of a step whose call was begun at that time.
-func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began time.Time) {
+func (w *run) learn(done provision.Action, reply provision.Reply, began time.Time) {
 	w.facts.Learn(done, reply, false, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 }
 
 func (w *run) buildRequest(ctx context.Context) error {
 	if w.claim == nil || !caches.Whole(w.claim) {
-		return reasons.Because(provisioning.ReasonFailed,
+		return reasons.Because(provision.ReasonFailed,
 			errors.New("too little is known about the claim to build a request"))
 	}
 	node, err := w.selectedNode(ctx)
@@ -137,7 +137,7 @@ func (w *run) prepare(ctx context.Context) error {
 		return err
 	}
 	w.prepared = &prepared{secrets, release}
-	w.learn(provisioning.Prepare, provisioning.Reply{Class: errclass.Done}, began)
+	w.learn(provision.Prepare, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
@@ -151,19 +151,19 @@ func (w *run) end() {
 
 // failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
 func (w *run) failure() Reason {
-	if w.facts.Log == provisioning.LogOpen && w.facts.Record.Begun() {
-		return provisioning.ReasonOutcomeUnknown
+	if w.facts.Log == provision.LogOpen && w.facts.Record.Begun() {
+		return provision.ReasonOutcomeUnknown
 	}
-	return provisioning.ReasonFailed
+	return provision.ReasonFailed
 }
 
 func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
 	pv, err := w.cluster.readPV(ctx, w.name)
 	if err != nil {
-		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
-	w.learn(provisioning.ReadPV, provisioning.Reply{Class: errclass.Done, PV: w.read(pv, began)}, began)
+	w.learn(provision.ReadPV, provision.Reply{Class: errclass.Done, PV: w.read(pv, began)}, began)
 	return nil
 }
 
@@ -171,22 +171,22 @@ func (w *run) readClaim(ctx context.Context) error {
 	began, k := w.cfg.Clock.Now(), w.claimKey
 	claim, err := w.cluster.readClaim(ctx, k.namespace, k.name)
 	if err != nil {
-		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
-	read := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name, Gone: true}
+	read := provision.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name, Gone: true}
 	if claim != nil && claim.UID == k.uid {
 		read = w.claimOf(claim)
 		read.PVName = w.name
 	}
 	read.Read = began
-	w.learn(provisioning.ReadClaim, provisioning.Reply{Class: errclass.Done, Claim: read}, began)
+	w.learn(provision.ReadClaim, provision.Reply{Class: errclass.Done, Claim: read}, began)
 	return nil
 }
 
 // read returns what a live read found. pv is nil if there is none.
-func (w *run) read(pv *v1.PersistentVolume, began time.Time) provisioning.PV {
+func (w *run) read(pv *v1.PersistentVolume, began time.Time) provision.PV {
 	if pv == nil {
-		return provisioning.PV{Known: true, Read: began}
+		return provision.PV{Known: true, Read: began}
 	}
 	return w.pvOf(volume.At(w.cfg.node(), pv), began)
 }
@@ -198,7 +198,7 @@ func (w *run) openEntry(ctx context.Context) error {
 		Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
 		Begun: began}
 	record := w.facts.Record
-	if w.facts.Log == provisioning.LogOpen {
+	if w.facts.Log == provision.LogOpen {
 		entry = t.entry
 		at := record.Add(requestOf(*w.built))
 		entry.Requests = append([]inflight.Request(nil), entry.Requests...)
@@ -212,30 +212,30 @@ func (w *run) openEntry(ctx context.Context) error {
 	err := w.log.Put(ctx, entry)
 	switch {
 	case err == nil:
-		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Done, Request: requestOf(*w.built)}, began)
+		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Done, Request: requestOf(*w.built)}, began)
 		t.entry, w.built = entry, nil
 		w.tracker.note(entry)
 		return nil
 	case noRoom(err) != "":
-		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Refused, Log: provisioning.LogFull}, began)
+		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
 		return reasons.Because(noRoom(err), err)
 	case errors.Is(err, inflight.ErrUnreadable):
-		return reasons.Because(provisioning.ReasonLogUnreadable, err)
-	case w.facts.Log == provisioning.LogAbsent:
+		return reasons.Because(provision.ReasonLogUnreadable, err)
+	case w.facts.Log == provision.LogAbsent:
 		w.log.Remove(w.name) // nobody was called
 	}
-	return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+	return reasons.Because(provision.ReasonAPIWriteFailed, err)
 }
 
 // noRoom returns the reason of an error of the log that has no room for an entry, empty for another error.
 func noRoom(err error) Reason {
 	switch {
 	case errors.Is(err, inflight.ErrFull):
-		return provisioning.ReasonLogFull
+		return provision.ReasonLogFull
 	case errors.Is(err, inflight.ErrShare):
-		return provisioning.ReasonLogShare
+		return provision.ReasonLogShare
 	case errors.Is(err, inflight.ErrTooLarge):
-		return provisioning.ReasonTooLarge
+		return provision.ReasonTooLarge
 	}
 	return ""
 }
@@ -246,10 +246,10 @@ func (w *run) markDiscarding(ctx context.Context) error {
 	entry, began := w.track.entry, w.cfg.Clock.Now()
 	entry.Discarding = true
 	if err := w.log.Put(ctx, entry); err != nil {
-		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provision.ReasonAPIWriteFailed, err)
 	}
 	w.track.entry = entry
-	w.learn(provisioning.MarkDiscarding, provisioning.Reply{Class: errclass.Done}, began)
+	w.learn(provision.MarkDiscarding, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
@@ -272,10 +272,10 @@ func (w *run) noteVersion(ctx context.Context) error {
 	case noRoom(err) != "":
 		return reasons.Because(noRoom(err), err)
 	case err != nil:
-		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provision.ReasonAPIWriteFailed, err)
 	}
 	w.track.entry = entry
-	w.learn(provisioning.NoteVersion, provisioning.Reply{Class: errclass.Done}, began)
+	w.learn(provision.NoteVersion, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
@@ -293,10 +293,10 @@ func (w *run) confirm(ctx context.Context) error {
 	switch {
 	case errors.Is(err, inflight.ErrSettled):
 		w.track.close()
-		w.facts.Record = provisioning.Record{}
-		return reasons.Because(provisioning.ReasonSettled, err)
+		w.facts.Record = provision.Record{}
+		return reasons.Because(provision.ReasonSettled, err)
 	case err != nil:
-		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (w *run) reportChanged(made *csi.Volume) {
 
 // storePV creates the PersistentVolume under this name. That one exists already is no error of its own: the answer
 // to an earlier CREATE may have been lost, or it is another's.
-func (w *run) storePV(ctx context.Context, done provisioning.Action, name string) error {
+func (w *run) storePV(ctx context.Context, done provision.Action, name string) error {
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name
 	w.assumed.Expect(name, w.claimKey.uid)
@@ -323,17 +323,17 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 	case err != nil:
 		w.assumed.Forget(name)
 		class := classOfWrite(err)
-		w.learn(done, provisioning.Reply{Class: class}, began)
+		w.learn(done, provision.Reply{Class: class}, began)
 		if class == errclass.Refused && isRefusal(err) {
-			return reasons.Because(provisioning.ReasonPVRefused, err)
+			return reasons.Because(provision.ReasonPVRefused, err)
 		}
-		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provision.ReasonAPIWriteFailed, err)
 	case exists:
 		w.assumed.Forget(name)
-		w.learn(done, provisioning.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
+		w.learn(done, provision.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
 		return nil
 	}
-	w.learn(done, provisioning.Reply{Class: errclass.Done}, began)
+	w.learn(done, provision.Reply{Class: errclass.Done}, began)
 	w.assume(stored)
 	return nil
 }
@@ -353,9 +353,9 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	}
 	handle, began := w.facts.Record.Handle, w.cfg.Clock.Now()
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
-	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: errclass.Of(err)}, began)
+	w.learn(provision.DeleteVolume, provision.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
-		return reasons.Because(provisioning.ReasonOutcomeUnknown,
+		return reasons.Because(provision.ReasonOutcomeUnknown,
 			fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
 	w.metrics.discarded.Inc()
@@ -368,7 +368,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 func (w *run) closeEntry() {
 	w.log.Remove(w.name)
 	w.tracker.closed(w.claimKey.uid)
-	w.learn(provisioning.CloseEntry, provisioning.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
+	w.learn(provision.CloseEntry, provision.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
 	for _, request := range w.track.entry.Requests {
 		w.wakeSource(sourceOf(request))
 	}

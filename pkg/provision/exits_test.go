@@ -10,13 +10,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -208,7 +208,7 @@ func TestTheSecretIsGoneWithTheClaim(t *testing.T) {
 	w.failing(false, class(errclass.Unfit))
 	w.deleteClaim()
 	w.calls(5)
-	w.waitEvent(events, provisioning.ReasonSecretGone)
+	w.waitEvent(events, provision.ReasonSecretGone)
 	if w.settled() {
 		t.Fatal("a refusal of a call without its Secret has settled the entry")
 	}
@@ -237,7 +237,7 @@ func TestAnotherVersionOfTheDriverRefuses(t *testing.T) {
 				w.start(Config{Events: events})
 			}
 			w.calls(5)
-			w.waitEvent(events, provisioning.ReasonDriverChanged)
+			w.waitEvent(events, provision.ReasonDriverChanged)
 			if w.settled() {
 				t.Fatalf("LEAK: a refusal of another version has settled the entry: volumes %v", w.onDisk())
 			}
@@ -270,7 +270,7 @@ func TestAnEarlierVersionOfTheDriverComesBack(t *testing.T) {
 	events := record.NewFakeRecorder(1000)
 	w.start(Config{Events: events, Quiet: time.Millisecond})
 	w.calls(5)
-	w.waitEvent(events, provisioning.ReasonDriverChanged)
+	w.waitEvent(events, provision.ReasonDriverChanged)
 	if w.settled() {
 		t.Fatalf("LEAK: a refusal of the first version has settled the entry: volumes %v", w.onDisk())
 	}
@@ -302,7 +302,7 @@ func TestTheAPIServerRefusesThePV(t *testing.T) {
 			}
 			p.start()
 			w.makeClaim()
-			w.waitEvent(events, provisioning.ReasonPVRefused)
+			w.waitEvent(events, provision.ReasonPVRefused)
 			w.deleteClaim()
 			n := w.count("create PV")
 			w.wait("it is tried again", func() bool { return w.count("create PV") > n+1 })
@@ -333,7 +333,7 @@ func TestTheSourceIsGoneInDoubt(t *testing.T) {
 		return errclass.Mark(errclass.Refused, status.Error(codes.NotFound, "there is no such volume"))
 	})
 	w.calls(5)
-	w.waitEvent(events, provisioning.ReasonSourceGone)
+	w.waitEvent(events, provision.ReasonSourceGone)
 	if w.settled() {
 		t.Fatalf("LEAK: volumes %v", w.onDisk())
 	}

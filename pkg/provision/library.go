@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
@@ -53,7 +53,7 @@ func (p *Controller) wants(ctx context.Context, claim *v1.PersistentVolumeClaim)
 		return false
 	case !slices.Contains(p.names, class.Provisioner):
 		return false
-	case p.at(claim) == provisioning.NodeElsewhere, late(class) && claim.Annotations[caches.AnnSelectedNode] == "":
+	case p.at(claim) == provision.NodeElsewhere, late(class) && claim.Annotations[caches.AnnSelectedNode] == "":
 		return false
 	}
 	if q, ok := p.requests.(Qualifier); ok {
@@ -62,7 +62,7 @@ func (p *Controller) wants(ctx context.Context, claim *v1.PersistentVolumeClaim)
 			return false
 		}
 	}
-	if p.at(claim) == provisioning.NodeNone {
+	if p.at(claim) == provision.NodeNone {
 		p.selecting.Add(keyOf(claim))
 		return false
 	}

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -217,11 +217,11 @@ func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
 		// removes: the entry is removed, which may be there.
 		removes bool
 	}{
-		provisioning.ReasonLogFull:        {inflight.ErrFull, false},
-		provisioning.ReasonLogShare:       {inflight.ErrShare, false},
-		provisioning.ReasonTooLarge:       {inflight.ErrTooLarge, false},
-		provisioning.ReasonLogUnreadable:  {inflight.ErrUnreadable, false},
-		provisioning.ReasonAPIWriteFailed: {inflight.ErrUnconfirmed, true},
+		provision.ReasonLogFull:        {inflight.ErrFull, false},
+		provision.ReasonLogShare:       {inflight.ErrShare, false},
+		provision.ReasonTooLarge:       {inflight.ErrTooLarge, false},
+		provision.ReasonLogUnreadable:  {inflight.ErrUnreadable, false},
+		provision.ReasonAPIWriteFailed: {inflight.ErrUnconfirmed, true},
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			w := newWorld(t)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -104,7 +104,7 @@ func (l *processLog) Put(_ context.Context, entry inflight.Entry) error {
 	if refused != nil {
 		return fmt.Errorf("put %q: %w", entry.Volume, refused)
 	}
-	if n := len(entry.Requests); n == 0 || n > provisioning.MaxRequests || slices.ContainsFunc(entry.Requests,
+	if n := len(entry.Requests); n == 0 || n > provision.MaxRequests || slices.ContainsFunc(entry.Requests,
 		func(r inflight.Request) bool { return r.Create == nil || r.PV == nil }) {
 		l.t.Errorf("an entry is put that the log does not take: %+v", entry)
 	}

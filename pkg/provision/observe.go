@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -73,8 +73,8 @@ func (p *Controller) nameOf(claim types.UID) string {
 }
 
 // claimOf returns what is read of a claim.
-func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provisioning.Claim {
-	return provisioning.Claim{
+func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
+	return provision.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 		Ours: p.ours(claim), Node: p.at(claim), SelectedNode: claim.Annotations[caches.AnnSelectedNode],
 		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.nameOf(claim.UID),
@@ -88,12 +88,12 @@ func (w *run) observe() {
 	f.MayAct = w.mayAct()
 	entry, state := w.log.Get(w.name)
 	w.observeClaim(entry, state)
-	if f.Log != provisioning.LogFull {
+	if f.Log != provision.LogFull {
 		f.Log = logOf(entry, state, w.claimKey)
 	}
 	switch {
 	case state != inflight.Open:
-		t.record = provisioning.Record{}
+		t.record = provision.Record{}
 	case t.record.Count == 0:
 		t.entry, t.record = entry, inherited(entry, w.cfg.Clock.Now())
 	}
@@ -104,32 +104,32 @@ func (w *run) observe() {
 }
 
 // logOf returns what the log's state is to the work on a claim.
-func logOf(entry inflight.Entry, state inflight.State, claim key) provisioning.Log {
+func logOf(entry inflight.Entry, state inflight.State, claim key) provision.Log {
 	switch state {
 	case inflight.Absent, inflight.Removing: // what is being removed is settled, and may be replaced
-		return provisioning.LogAbsent
+		return provision.LogAbsent
 	case inflight.Open:
 		if entry.Claim.UID != claim.uid {
-			return provisioning.LogOthers
+			return provision.LogOthers
 		}
-		return provisioning.LogOpen
+		return provision.LogOpen
 	case inflight.Adding:
-		return provisioning.LogChanging
+		return provision.LogChanging
 	case inflight.Unreadable:
-		return provisioning.LogUnreadable
+		return provision.LogUnreadable
 	case inflight.Unknown:
 	}
-	return provisioning.LogUnknown
+	return provision.LogUnknown
 }
 
 // inherited returns the record of an entry that another process has added, or of which this one does not know whether
 // it was added.
-func inherited(entry inflight.Entry, now time.Time) provisioning.Record {
-	var requests []provisioning.Request
+func inherited(entry inflight.Entry, now time.Time) provision.Record {
+	var requests []provision.Request
 	for _, request := range entry.Requests {
 		requests = append(requests, requestOf(request))
 	}
-	record := provisioning.Inherited(entry.Claim.UID, requests, now)
+	record := provision.Inherited(entry.Claim.UID, requests, now)
 	record.Discarding = entry.Discarding
 	return record
 }
@@ -145,8 +145,8 @@ func (w *run) first() bool {
 		!w.tracker.wasClosed(w.claim.UID)
 }
 
-func requestOf(request inflight.Request) provisioning.Request {
-	return provisioning.Request{Node: request.Node, MayReschedule: request.MayReschedule}
+func requestOf(request inflight.Request) provision.Request {
+	return provision.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 
 // observeClaim brings the run's claim up to date. One that the cache has lost is gone. Where claims are not watched
@@ -156,7 +156,7 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
 	}
 	k := w.claimKey
-	c := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name}
+	c := provision.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name}
 	if k.uid != "" && !w.cfg.FinishOnly {
 		if w.claim = w.claims.Of(k.namespace, k.name, k.uid); w.claim != nil {
 			c = w.claimOf(w.claim)
@@ -200,8 +200,8 @@ func (p *Controller) shown(name string) (volume.PV, bool) {
 
 // pvOf returns what a PersistentVolume is to the run's claim. One whose driver is not known may be the
 // driver's.
-func (w *run) pvOf(pv volume.PV, read time.Time) provisioning.PV {
-	return provisioning.PV{
+func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
+	return provision.PV{
 		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
 		OfDriver: pv.Driver == "" || pv.Driver == w.names[0], Handle: pv.Handle,
 		Terminating: pv.Terminating, Elsewhere: pv.Reach == volume.ReachElsewhere,
@@ -219,17 +219,17 @@ func (p *Controller) stored(claim types.UID) bool {
 func (p *Controller) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }
 
 // at returns what a claim's selected node is to this process.
-func (p *Controller) at(claim *v1.PersistentVolumeClaim) provisioning.NodeSelection {
+func (p *Controller) at(claim *v1.PersistentVolumeClaim) provision.NodeSelection {
 	if p.cfg.Local == nil {
-		return provisioning.NodeAny
+		return provision.NodeAny
 	}
 	switch claim.Annotations[caches.AnnSelectedNode] {
 	case "":
-		return provisioning.NodeNone
+		return provision.NodeNone
 	case p.cfg.Local.Node.Name:
-		return provisioning.NodeHere
+		return provision.NodeHere
 	}
-	return provisioning.NodeElsewhere
+	return provision.NodeElsewhere
 }
 
 // late reports whether volumes of a class wait until a node is selected.

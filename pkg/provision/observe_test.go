@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -75,10 +75,10 @@ func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.Pers
 
 func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
 	now := time.Now()
-	live := provisioning.Claim{UID: "u1", ResourceVersion: "5", Read: now}
-	with := func(change func(*provisioning.Claim)) provisioning.Claim { c := live; change(&c); return c }
+	live := provision.Claim{UID: "u1", ResourceVersion: "5", Read: now}
+	with := func(change func(*provision.Claim)) provision.Claim { c := live; change(&c); return c }
 	for name, c := range map[string]struct {
-		live   provisioning.Claim
+		live   provision.Claim
 		cached claimsOf
 		stays  bool
 	}{
@@ -87,9 +87,9 @@ func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
 		"the cache is newer":     {live, claimsOf{claimAt("6")}, false},
 		"the cache has lost it":  {live, nil, false},
 		"the read was a while ago": {
-			with(func(c *provisioning.Claim) { c.Read = now.Add(-time.Hour) }), claimsOf{claimAt("4")}, false,
+			with(func(c *provision.Claim) { c.Read = now.Add(-time.Hour) }), claimsOf{claimAt("4")}, false,
 		},
-		"the read was of another one": {with(func(c *provisioning.Claim) { c.UID = "u0" }), claimsOf{claimAt("4")}, false},
+		"the read was of another one": {with(func(c *provision.Claim) { c.UID = "u0" }), claimsOf{claimAt("4")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, Config{}, c.cached, nil)
@@ -133,29 +133,29 @@ func TestALiveReadOfAPVCounts(t *testing.T) {
 	apart := inflight.ApartName("pvc-u1", "n1")
 	shown := volume.PV{Driver: driverName, Handle: "cached"}
 	for name, c := range map[string]struct {
-		read  provisioning.PV
+		read  provision.PV
 		pvs   pvsOf
 		want  string // the handle
 		known bool
 	}{
-		"nothing is shown":   {provisioning.PV{}, nil, "", false},
-		"the cache shows it": {provisioning.PV{}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
+		"nothing is shown":   {provision.PV{}, nil, "", false},
+		"the cache shows it": {provision.PV{}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
 		"it was read live": {
-			provisioning.PV{Known: true, Handle: "live", Read: now}, pvsOf{"pvc-u1": shown, apart: shown}, "live", true,
+			provision.PV{Known: true, Handle: "live", Read: now}, pvsOf{"pvc-u1": shown, apart: shown}, "live", true,
 		},
 		"it was read live before": {
-			provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)},
+			provision.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)},
 			pvsOf{"pvc-u1": shown, apart: shown}, "cached", true,
 		},
 		"a read found what it has": {
-			provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true,
+			provision.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, onNode("n1"), nil, c.pvs)
 			r.facts.PV, r.facts.Apart = c.read, c.read
 			r.observePV()
-			for what, got := range map[string]provisioning.PV{"its own": r.facts.PV, "apart": r.facts.Apart} {
+			for what, got := range map[string]provision.PV{"its own": r.facts.PV, "apart": r.facts.Apart} {
 				if got.Handle != c.want || got.Known != c.known {
 					t.Errorf("%s: %+v", what, got)
 				}
@@ -230,16 +230,16 @@ func TestOnlyAClaimThatCameAfterTheTakeOverHadNoEntry(t *testing.T) {
 
 func TestWhatTheLogIsToAClaim(t *testing.T) {
 	entry := inflight.Entry{Claim: inflight.Claim{UID: "u1"}}
-	for state, want := range map[inflight.State]provisioning.Log{
-		inflight.Unknown: provisioning.LogUnknown, inflight.Absent: provisioning.LogAbsent,
-		inflight.Removing: provisioning.LogAbsent, inflight.Open: provisioning.LogOpen,
-		inflight.Adding: provisioning.LogChanging, inflight.Unreadable: provisioning.LogUnreadable,
+	for state, want := range map[inflight.State]provision.Log{
+		inflight.Unknown: provision.LogUnknown, inflight.Absent: provision.LogAbsent,
+		inflight.Removing: provision.LogAbsent, inflight.Open: provision.LogOpen,
+		inflight.Adding: provision.LogChanging, inflight.Unreadable: provision.LogUnreadable,
 	} {
 		if got := logOf(entry, state, key{uid: "u1"}); got != want {
 			t.Errorf("%v: %v, want %v", state, got, want)
 		}
 	}
-	if got := logOf(entry, inflight.Open, key{uid: "u2"}); got != provisioning.LogOthers {
+	if got := logOf(entry, inflight.Open, key{uid: "u2"}); got != provision.LogOthers {
 		t.Errorf("another claim's: %v", got)
 	}
 }
@@ -251,7 +251,7 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 	log.entries["pvc-u1"] = entry
 	r.observe()
 	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Claim != "u1" ||
-		r.facts.Log != provisioning.LogOpen {
+		r.facts.Log != provision.LogOpen {
 		t.Errorf("of an earlier process: %+v", got)
 	}
 	if r.facts.First || r.facts.Wanted || r.facts.Composed {
@@ -276,11 +276,11 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 		t.Error("a volume is shared that is not known")
 	}
 	delete(log.entries, "pvc-u1")
-	if r.observe(); r.facts.Record != (provisioning.Record{}) || r.facts.Log != provisioning.LogAbsent {
+	if r.observe(); r.facts.Record != (provision.Record{}) || r.facts.Log != provision.LogAbsent {
 		t.Errorf("what is known of an entry outlives it: %+v", r.facts.Record)
 	}
-	r.facts.Log = provisioning.LogFull
-	if r.observe(); r.facts.Log != provisioning.LogFull {
+	r.facts.Log = provision.LogFull
+	if r.observe(); r.facts.Log != provision.LogFull {
 		t.Errorf("a log that was full a moment ago: %v", r.facts.Log)
 	}
 	entry.Discarding = false
@@ -321,8 +321,8 @@ func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
 		calls   int
 	}{
 		"it has it":                 {nil, "", true, 1},
-		"an operator settled it":    {inflight.ErrSettled, provisioning.ReasonSettled, false, 0},
-		"whether it has is unknown": {inflight.ErrUnreadable, provisioning.ReasonAPIReadFailed, true, 0},
+		"an operator settled it":    {inflight.ErrSettled, provision.ReasonSettled, false, 0},
+		"whether it has is unknown": {inflight.ErrUnreadable, provision.ReasonAPIReadFailed, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
@@ -354,7 +354,7 @@ func TestAPVThatExistsIsTheClaimsOnlyIfItNamesTheVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.track.pv, r.facts.Record.Handle = request.PV, "vol-1"
-		if err := r.storePV(t.Context(), provisioning.StorePV, "pvc-u1"); err != nil {
+		if err := r.storePV(t.Context(), provision.StorePV, "pvc-u1"); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.facts.PV.Names("vol-1"); got != names {
@@ -366,19 +366,19 @@ func TestAPVThatExistsIsTheClaimsOnlyIfItNamesTheVolume(t *testing.T) {
 func TestADeletionThatFailsIsNotReportedAsDone(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	log.fail["delete volume"] = class(errclass.Refused)
-	r.facts.Record = provisioning.Opened("u1", provisioning.Request{})
-	r.facts.Record.Volume, r.facts.Record.Handle = provisioning.VolumeMade, "vol-1"
+	r.facts.Record = provision.Opened("u1", provision.Request{})
+	r.facts.Record.Volume, r.facts.Record.Handle = provision.VolumeMade, "vol-1"
 	r.track.entry.Requests = []inflight.Request{*mustBuild(t)}
-	if err := r.deleteVolume(t.Context(), provisioning.ReasonDiscard); err == nil ||
-		reasonOf(err) != provisioning.ReasonOutcomeUnknown || r.facts.Record.Volume != provisioning.VolumeMade {
+	if err := r.deleteVolume(t.Context(), provision.ReasonDiscard); err == nil ||
+		reasonOf(err) != provision.ReasonOutcomeUnknown || r.facts.Record.Volume != provision.VolumeMade {
 		t.Errorf("%v, and the volume is %v", err, r.facts.Record.Volume)
 	}
 }
 
 func TestARequestThatIsSettledIsReplaced(t *testing.T) {
-	for settled, want := range map[bool]int{true: 1, false: provisioning.MaxRequests} {
+	for settled, want := range map[bool]int{true: 1, false: provision.MaxRequests} {
 		r, log := observing(t, Config{}, nil, pvsOf{})
-		r.facts.Log, r.facts.Record = provisioning.LogOpen, provisioning.Opened("u1", provisioning.Request{Node: "n1"})
+		r.facts.Log, r.facts.Record = provision.LogOpen, provision.Opened("u1", provision.Request{Node: "n1"})
 		r.facts.Record.Requests[0].Sent, r.facts.Record.Requests[0].Settled = true, settled
 		r.track.entry = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)}}
 		r.built = mustBuild(t)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
 // The outcome of each try is counted and recorded here. The library is told that it has nothing to record.
@@ -60,7 +60,7 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 	reason := reasonOf(err)
 	if ctx.Err() == nil && reason.EventType() != "" { // else the end of this process, or of its lease
 		w.countFailure()
-		if reason == provisioning.ReasonFailed {
+		if reason == provision.ReasonFailed {
 			err = reasons.Because(reason, fmt.Errorf("failed to provision volume with StorageClass %q: %w", w.class, err))
 		}
 		w.recorder.ReportFailure(ctx, w.eventOn(), reason, err, true)
@@ -104,7 +104,7 @@ func (p *Controller) normal(on v1.ObjectReference, reason, message string) {
 }
 
 // announceStart records that a volume is being provisioned, unless end is called in time.
-func (p *Controller) announceStart(claim provisioning.Claim) (end func()) {
+func (p *Controller) announceStart(claim provision.Claim) (end func()) {
 	return later(p.cfg.Clock, provisioningEventDelay, func() {
 		p.normal(eventOn(claim).ObjectReference, eventProvisioning, fmt.Sprintf(
 			"External provisioner is provisioning volume for claim %q", claim.Namespace+"/"+claim.Name))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,10 +19,10 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
@@ -242,7 +242,7 @@ func TestAnEventIsRepeatedBeforeItExpires(t *testing.T) {
 	r.observe()
 	for range 120 / 5 {
 		clock.Step(5 * time.Minute)
-		r.fail(t.Context(), reasons.Because(provisioning.ReasonOutcomeUnknown, errLost))
+		r.fail(t.Context(), reasons.Because(provision.ReasonOutcomeUnknown, errLost))
 	}
 	if n := len(to.with("ProvisioningOutcomeUnknown")); n != 6 {
 		t.Errorf("%d Events in two hours, want 6", n)

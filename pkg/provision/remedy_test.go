@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -123,7 +123,7 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 	w.wait("it was looked at again", func() bool { return refused.Load() > before })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
-	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provisioning.ReasonLeftToPopulator)) ||
+	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provision.ReasonLeftToPopulator)) ||
 		!strings.Contains(told, `Backup "monday"`) {
 		t.Errorf("told %q", told)
 	}
@@ -180,7 +180,7 @@ func TestTwoClaimsWithOneName(t *testing.T) {
 	w.wait("the first is provisioned", w.provisioned)
 	second := func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" }
 	w.makeClaim(second)
-	for told := ""; told != "Warning "+string(provisioning.ReasonNameTaken)+" "+provisioning.ReasonNameTaken.Sentence(); {
+	for told := ""; told != "Warning "+string(provision.ReasonNameTaken)+" "+provision.ReasonNameTaken.Sentence(); {
 		told = <-events.Events
 	}
 	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 )
 
@@ -37,11 +37,11 @@ func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
 	d := selfselect.Decide(facts, now)
 	switch {
 	case d.Done:
-		if facts.Node != provisioning.NodeHere { // its own turn counts until the claim has its volume
+		if facts.Node != provision.NodeHere { // its own turn counts until the claim has its volume
 			p.selections.Forget(k.uid)
 		}
 		return controller.Done()
-	case d.Action != provisioning.SelectNode:
+	case d.Action != provision.SelectNode:
 		return controller.After(facts.Due.Sub(now))
 	}
 	p.selections.Selected(k.uid)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -21,7 +21,7 @@ type run struct {
 	track    *track
 	// claim is as the cache has it, nil if it is gone, or claims are not watched.
 	claim *v1.PersistentVolumeClaim
-	facts provisioning.Facts
+	facts provision.Facts
 	// wanted is the class that the claim's volume is asked for with, nil if it is not asked for.
 	wanted *storagev1.StorageClass
 	// resumed: the entry was open when the try began.
@@ -40,7 +40,7 @@ type run struct {
 }
 
 // work decides and acts until there is nothing to do now, or something fails, and returns the last decision.
-func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
+func (w *run) work(ctx context.Context) (provision.Decision, error) {
 	session := &session{run: w}
 	defer w.end()
 	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
@@ -50,58 +50,58 @@ func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 // session is a run as the loop of steps sees it.
 type session struct {
 	*run
-	last provisioning.Decision
+	last provision.Decision
 	err  error
 }
 
 // Decide implements controller.Session. It observes the claim again before each step: it may have been deleted
 // while the driver worked.
-func (s *session) Decide(now time.Time) provisioning.Decision {
+func (s *session) Decide(now time.Time) provision.Decision {
 	s.observe()
 	s.label()
 	if s.track.storing && s.facts.PV.OfClaim && s.facts.PV.Names(s.facts.Record.Handle) {
 		s.succeeded()
 	}
-	return provisioning.Decide(s.facts, now, s.cfg.Quiet)
+	return provision.Decide(s.facts, now, s.cfg.Quiet)
 }
 
 // Do implements controller.Session.
-func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
-	s.building = d.Action == provisioning.BuildRequest
-	s.track.storing = s.track.storing || d.Action == provisioning.StorePV
+func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err error) {
+	s.building = d.Action == provision.BuildRequest
+	s.track.storing = s.track.storing || d.Action == provision.StorePV
 	adds := s.facts.Adds(d.Action)
 	err = s.act(ctx, d)
 	s.track.record = s.facts.Record
-	if err == nil && d.Action == provisioning.CreateVolume && s.facts.Record.Unfit {
+	if err == nil && d.Action == provision.CreateVolume && s.facts.Record.Unfit {
 		s.countFailure()
 	}
 	switch {
-	case err != nil && adds && (d.Action != provisioning.OpenEntry || noRoom(err) != ""):
+	case err != nil && adds && (d.Action != provision.OpenEntry || noRoom(err) != ""):
 		s.secondFailed(ctx, d.Action, err)
 		err = nil
-	case err != nil && s.facts.Log == provisioning.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
+	case err != nil && s.facts.Log == provision.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
 		s.closeEntry() // the driver made nothing, or was not called
 	}
 	s.last = d
-	return d.Action == provisioning.CloseEntry, err
+	return d.Action == provision.CloseEntry, err
 }
 
 // secondFailed reports why the open entry gets no request for the node that is selected now.
-func (s *session) secondFailed(ctx context.Context, action provisioning.Action, err error) {
-	if action != provisioning.OpenEntry { // which has said so
-		s.learn(action, provisioning.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
+func (s *session) secondFailed(ctx context.Context, action provision.Action, err error) {
+	if action != provision.OpenEntry { // which has said so
+		s.learn(action, provision.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
 	}
 	s.recorder.Report(ctx, s.eventOn(), reasonOf(err), err.Error())
 }
 
 // Wait implements controller.Session.
-func (s *session) Wait(_ context.Context, d provisioning.Decision) controller.Result {
+func (s *session) Wait(_ context.Context, d provision.Decision) controller.Result {
 	s.last = d
 	return controller.Done()
 }
 
 // Fail implements controller.Session.
-func (s *session) Fail(_ context.Context, d provisioning.Decision, err error) controller.Result {
+func (s *session) Fail(_ context.Context, d provision.Decision, err error) controller.Result {
 	s.last, s.err = d, err
 	return controller.Done()
 }

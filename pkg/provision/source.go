@@ -6,15 +6,15 @@ import (
 	"hash/maphash"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -197,7 +197,7 @@ func decideFree(f freeFacts) (free bool, why freeReason) {
 // that no clone that begins can be overtaken: the API server puts none on what is being deleted.
 func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
 	source, found := p.claims.Get(keyOfSource(of))
-	if !found || p.at(source) == provisioning.NodeElsewhere || !caches.IsTerminatingSource(source) {
+	if !found || p.at(source) == provision.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
 	}
 	facts, err := p.freeFacts(ctx, source)

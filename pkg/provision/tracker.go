@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -26,7 +26,7 @@ type track struct {
 type progress struct {
 	// entry is the open entry as this process wrote or read it, and record what was learned about it.
 	entry  inflight.Entry
-	record provisioning.Record
+	record provision.Record
 	// made is the driver's answer, and pv the PersistentVolume that it gives.
 	made *csi.Volume
 	pv   *v1.PersistentVolume

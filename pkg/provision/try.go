@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
@@ -94,11 +94,11 @@ func (w *run) leave() {
 
 // ended ends a try, and says when the next one is due. How often the name failed stays known until the claim has its
 // volume, or is gone.
-func (w *run) ended(ctx context.Context, d provisioning.Decision, err error) controller.Result {
+func (w *run) ended(ctx context.Context, d provision.Decision, err error) controller.Result {
 	others := request.RemediationOf(err) == request.RemediationIgnore && w.log.State(w.name) != inflight.Open
 	switch {
-	case others, err == nil && (d.Done || d.Reason == provisioning.ReasonStored):
-		if w.resumed && err == nil && d.Reason == provisioning.ReasonStored {
+	case others, err == nil && (d.Done || d.Reason == provision.ReasonStored):
+		if w.resumed && err == nil && d.Reason == provision.ReasonStored {
 			w.metrics.finished.Inc()
 		}
 		if w.leave(); w.tracker.knows(w.name) {
@@ -110,9 +110,9 @@ func (w *run) ended(ctx context.Context, d provisioning.Decision, err error) con
 	}
 	w.waits(ctx, d.Reason)
 	switch {
-	case d.Reason == provisioning.ReasonNotQuiet:
+	case d.Reason == provision.ReasonNotQuiet:
 		return controller.After(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
-	case d.Action == provisioning.CloseEntry: // the claim may want another volume
+	case d.Action == provision.CloseEntry: // the claim may want another volume
 		return controller.After(w.again(w.cfg.RetryStart, w.cfg.RetryMax))
 	}
 	return w.retries().Retry()

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -79,7 +79,7 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count",
 				count, "PV", first.Name)
 			if !reported {
-				r.recorder.Event(ctx, object(first), reclaiming.ReasonAdmissionPolicyIneffective,
+				r.recorder.Event(ctx, object(first), reclaim.ReasonAdmissionPolicyIneffective,
 					fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
 			}
 			reported = true

@@ -3,7 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"strings"
 	"sync"
 	"testing"
@@ -115,7 +115,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		if len(events.Events) != 1 {
 			t.Fatalf("%d Events", len(events.Events))
 		}
-		if reported := <-events.Events; !strings.Contains(reported, string(reclaiming.ReasonAdmissionPolicyIneffective)) ||
+		if reported := <-events.Events; !strings.Contains(reported, string(reclaim.ReasonAdmissionPolicyIneffective)) ||
 			!strings.Contains(reported, "1 PVs so far") {
 			t.Errorf("reported %q", reported)
 		}

@@ -1,41 +1,41 @@
 package reclaim
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 )
 
-// What decisions are made of is in internal/engine/reclaiming; here is what a Config and an Explanation name of it.
+// What decisions are made of is in internal/engine/reclaim; here is what a Config and an Explanation name of it.
 type (
 	// Mode says what the finalizers are for.
-	Mode = reclaiming.Mode
+	Mode = reclaim.Mode
 	// Scope says which PVs are protected.
-	Scope = reclaiming.Scope
+	Scope = reclaim.Scope
 	// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log, a label of the
 	// metrics and a column of the kubectl plugin. What each means is its Sentence.
-	Reason = reclaiming.Reason
+	Reason = reclaim.Reason
 	// Explanation says what happens to a PV next, and why.
-	Explanation = reclaiming.Explanation
+	Explanation = reclaim.Explanation
 )
 
 // The modes; see [Config].
 const (
-	ModeHonor    = reclaiming.ModeHonor
-	ModeRollback = reclaiming.ModeRollback
-	ModeRelease  = reclaiming.ModeRelease
+	ModeHonor    = reclaim.ModeHonor
+	ModeRollback = reclaim.ModeRollback
+	ModeRelease  = reclaim.ModeRelease
 )
 
 // The scopes; see [Config].
 const (
-	ScopeBoundDelete = reclaiming.ScopeBoundDelete
-	ScopeBoundAny    = reclaiming.ScopeBoundAny
+	ScopeBoundDelete = reclaim.ScopeBoundDelete
+	ScopeBoundAny    = reclaim.ScopeBoundAny
 )
 
 // BrakeAnnotation on the brake's Lease stops all deletions for as long as it is there. The
 // brake adds it, or a person to stop deletions; a person removes it.
-const BrakeAnnotation = reclaiming.BrakeAnnotation
+const BrakeAnnotation = reclaim.BrakeAnnotation
 
 // Reasons returns every reason there is.
-func Reasons() []Reason { return reclaiming.Reasons() }
+func Reasons() []Reason { return reclaim.Reasons() }
 
 // Explain returns what would be done next about the PV of that name, from what the watches
 // have shown: it makes no call and changes nothing. found is false for a PV that does not
@@ -44,10 +44,10 @@ func (r *Controller) Explain(name string) (_ Explanation, found bool) {
 	at := r.moment(name)
 	at.Leading = true // what the leader does, also where another replica is asked
 	r.mu.Lock()
-	facts, found := r.engine.Facts(reclaiming.Item{Name: name}, at)
+	facts, found := r.engine.Facts(reclaim.Item{Name: name}, at)
 	r.mu.Unlock()
 	if !found {
 		return Explanation{}, false
 	}
-	return reclaiming.Explain(facts, at.Now), true
+	return reclaim.Explain(facts, at.Now), true
 }

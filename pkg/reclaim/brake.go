@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 )
 
 // BrakeConfig holds the settings of the brake, which stops all deletions when suddenly many
@@ -81,7 +81,7 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	if !changed && !write {
 		return nil
 	}
-	if r.brakeState() == reclaiming.BrakeOff {
+	if r.brakeState() == reclaim.BrakeOff {
 		klog.FromContext(ctx).Info("The brake is off: volumes are deleted", "lease", r.cfg.Brake.Lease)
 	} else {
 		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "resume",
@@ -110,7 +110,7 @@ func (r *Controller) wroteBrake() {
 	r.engine.Breaker.Wrote()
 }
 
-func (r *Controller) brakeState() reclaiming.Brake {
+func (r *Controller) brakeState() reclaim.Brake {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine.Breaker.State
@@ -122,7 +122,7 @@ func (r *Controller) reportBrake(ctx context.Context, message string) {
 	if r.mayAct() != nil {
 		return
 	}
-	at, reason := r.cfg.Brake.Lease, string(reclaiming.ReasonDeletionsPaused)
+	at, reason := r.cfg.Brake.Lease, string(reclaim.ReasonDeletionsPaused)
 	klog.FromContext(ctx).Info(message, "lease", at)
 	r.metrics.reported.WithLabelValues(reason).Inc()
 	r.cfg.Events.Event(&v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: at.Namespace,

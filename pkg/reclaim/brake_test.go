@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
@@ -42,7 +42,7 @@ func TestALeaseThatCannotBeReadResumesNothing(t *testing.T) {
 	w.brakeOn = true
 	syncs(t, r)
 	w.brakeOn, w.fail["read brake"] = false, errors.New("no answer")
-	if err := r.syncBrake(t.Context()); err == nil || r.brakeState() != reclaiming.BrakeOn {
+	if err := r.syncBrake(t.Context()); err == nil || r.brakeState() != reclaim.BrakeOn {
 		t.Errorf("the brake is %v: %v", r.brakeState(), err)
 	}
 }
@@ -80,7 +80,7 @@ func TestWhenTheBrakeWritesItsLease(t *testing.T) {
 	syncs(t, r)
 	tooMany(w, r)
 	syncs(t, r)
-	if w.expect(t, "read brake", "read brake"); r.brakeState() != reclaiming.BrakeOn {
+	if w.expect(t, "read brake", "read brake"); r.brakeState() != reclaim.BrakeOn {
 		t.Errorf("in a dry run the brake is %v", r.brakeState())
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -21,15 +21,15 @@ var errStale = errors.New("the watch is behind the API server")
 
 // answer is what came of an Ask: the Reply that the session learns from, and what it is not to know.
 type answer struct {
-	reclaiming.Reply
+	reclaim.Reply
 	err     error
 	secrets map[string]string
 }
 
 // carryOut asks what a session asks, and notes what people count.
-func (r *Controller) carryOut(ctx context.Context, s *reclaiming.Session, secrets map[string]string) answer {
+func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
 	a := r.ask(ctx, s.Ask, secrets)
-	if s.Ask.Action == reclaiming.DeleteVolume && a.err == nil {
+	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
 		pv := s.Ask.PV
 		if s.Repeated() {
 			r.metrics.repeated.Inc()
@@ -38,7 +38,7 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaiming.Session, secret
 			klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
 		r.cfg.Deleted(pv.StorageClass, pv.Segments())
 	}
-	if s.Ask.Action == reclaiming.RemoveFinalizer && a.err == nil {
+	if s.Ask.Action == reclaim.RemoveFinalizer && a.err == nil {
 		klog.FromContext(ctx).Info("Removed the finalizer from a PV whose volume is kept", "reason", s.Ask.Reason)
 	}
 	return a
@@ -46,7 +46,7 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaiming.Session, secret
 
 // ask carries out an Ask, if this replica still leads at this moment: a decision may be older than a pause of the
 // process. It changes nothing that decisions are made from.
-func (r *Controller) ask(ctx context.Context, ask reclaiming.Ask, secrets map[string]string) (a answer) {
+func (r *Controller) ask(ctx context.Context, ask reclaim.Ask, secrets map[string]string) (a answer) {
 	if a.err = r.mayAct(); a.err == nil {
 		a = r.call(ctx, ask, secrets)
 	}
@@ -54,74 +54,74 @@ func (r *Controller) ask(ctx context.Context, ask reclaiming.Ask, secrets map[st
 	return a
 }
 
-func (r *Controller) call(ctx context.Context, ask reclaiming.Ask, secrets map[string]string) (a answer) {
+func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[string]string) (a answer) {
 	pv := ask.PV
 	switch ask.Action {
-	case reclaiming.ListAttachments:
+	case reclaim.ListAttachments:
 		a.Attached, a.err = r.listAttachments(ctx)
-	case reclaiming.ReadSecrets:
+	case reclaim.ReadSecrets:
 		a.secrets, a.Missing, a.err = r.readSecrets(ctx, pv)
-	case reclaiming.ReadClaim:
+	case reclaim.ReadClaim:
 		a.Claim, a.err = r.cluster.readClaim(ctx, pv.Claim)
-	case reclaiming.ReadSiblings:
+	case reclaim.ReadSiblings:
 		return r.readSiblings(ctx, ask.Siblings)
-	case reclaiming.ListPVs:
+	case reclaim.ListPVs:
 		a.PVs, a.err = r.listPVs(ctx)
-	case reclaiming.ReadPV:
+	case reclaim.ReadPV:
 		a.PV, a.Found, a.err = r.cluster.readPV(ctx, pv.Name)
-	case reclaiming.ListNodes:
+	case reclaim.ListNodes:
 		var nodes []string
 		nodes, a.err = r.cluster.listNodes(ctx)
 		a.OnlyNode = slices.Equal(nodes, []string{r.cfg.Node.Name})
-	case reclaiming.DeleteVolume:
+	case reclaim.DeleteVolume:
 		a.err = r.deleteVolume(ctx, pv, secrets)
-	case reclaiming.DeletePV:
+	case reclaim.DeletePV:
 		a.err = r.cluster.deletePV(ctx, pv)
 		r.metrics.unfinished(pv, a.err)
-	case reclaiming.AddFinalizer, reclaiming.AdoptPV, reclaiming.RemoveFinalizer, reclaiming.FinalizePV:
+	case reclaim.AddFinalizer, reclaim.AdoptPV, reclaim.RemoveFinalizer, reclaim.FinalizePV:
 		a.PV, a.err = r.cluster.patchFinalizers(ctx, pv, ask.Add, ask.Remove, ask.Bound)
 		a.Found, a.Version = a.PV.UID != "", a.PV.ResourceVersion
-		if ask.Action == reclaiming.FinalizePV {
+		if ask.Action == reclaim.FinalizePV {
 			r.metrics.unfinished(pv, a.err)
 		}
-	case reclaiming.Wait:
+	case reclaim.Wait:
 	}
 	return a
 }
 
 // outcomeOf returns what an error means for the session.
-func outcomeOf(ctx context.Context, action reclaiming.Action, err error) reclaiming.Outcome {
+func outcomeOf(ctx context.Context, action reclaim.Action, err error) reclaim.Outcome {
 	switch {
 	case err == nil:
-		return reclaiming.OK
+		return reclaim.OK
 	case errors.Is(err, lease.ErrExpired):
-		return reclaiming.NotSent
+		return reclaim.NotSent
 	case errors.Is(err, kube.ErrGone):
-		return reclaiming.Gone
+		return reclaim.Gone
 	case errors.Is(err, kube.ErrChanged):
-		return reclaiming.Changed
+		return reclaim.Changed
 	case errors.Is(err, ErrFinalizerRestored):
-		return reclaiming.Restored
+		return reclaim.Restored
 	case ctx.Err() != nil:
-		return reclaiming.Canceled
+		return reclaim.Canceled
 	case errors.Is(err, errSecretUnclear):
-		return reclaiming.Unclear
+		return reclaim.Unclear
 	case errors.Is(err, errStale):
-		return reclaiming.Stale
-	case action == reclaiming.DeleteVolume:
+		return reclaim.Stale
+	case action == reclaim.DeleteVolume:
 		return outcomeOfDriver(err)
 	}
-	return reclaiming.Unanswered
+	return reclaim.Unanswered
 }
 
-func outcomeOfDriver(err error) reclaiming.Outcome {
+func outcomeOfDriver(err error) reclaim.Outcome {
 	switch errclass.Of(err) {
 	case errclass.InProgress:
-		return reclaiming.InProgress
+		return reclaim.InProgress
 	case errclass.Refused, errclass.NotFound:
-		return reclaiming.Refused
+		return reclaim.Refused
 	default:
-		return reclaiming.Unanswered
+		return reclaim.Unanswered
 	}
 }
 
@@ -159,9 +159,9 @@ func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 // readSiblings reads each PV after its claim: its policy may be set to Retain before the claim is deleted. A PV that
 // names another claim than the cache shows keeps the volume, since that claim was not read.
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
-	a.Claims = map[types.UID]reclaiming.ClaimFacts{}
+	a.Claims = map[types.UID]reclaim.ClaimFacts{}
 	for _, cached := range siblings {
-		var claim reclaiming.ClaimFacts
+		var claim reclaim.ClaimFacts
 		var err error
 		if cached.Deletable() { // otherwise it keeps the volume by itself
 			if claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -22,25 +22,25 @@ func TestWhatAnErrorMeans(t *testing.T) {
 	of := func(class errclass.Class) error { return errclass.Mark(class, errors.New("x")) }
 	for name, c := range map[string]struct {
 		ctx    context.Context
-		action reclaiming.Action
+		action reclaim.Action
 		err    error
-		want   reclaiming.Outcome
+		want   reclaim.Outcome
 	}{
-		"none":                      {ended, reclaiming.DeleteVolume, nil, reclaiming.OK},
-		"the lease is over":         {ended, reclaiming.ReadPV, lease.ErrExpired, reclaiming.NotSent},
-		"the object is gone":        {ended, reclaiming.DeletePV, kube.ErrGone, reclaiming.Gone},
-		"the object has changed":    {ended, reclaiming.RemoveFinalizer, kube.ErrChanged, reclaiming.Changed},
-		"the finalizer is restored": {ended, reclaiming.FinalizePV, ErrFinalizerRestored, reclaiming.Restored},
-		"the program ends":          {ended, reclaiming.DeleteVolume, errors.New("x"), reclaiming.Canceled},
-		"the Secret is not clear":   {t.Context(), reclaiming.ReadSecrets, errSecretUnclear, reclaiming.Unclear},
-		"the watch is behind":       {t.Context(), reclaiming.ListPVs, errStale, reclaiming.Stale},
-		"the driver works on it": {t.Context(), reclaiming.DeleteVolume, of(errclass.InProgress),
-			reclaiming.InProgress},
-		"the driver refuses":             {t.Context(), reclaiming.DeleteVolume, of(errclass.Refused), reclaiming.Refused},
-		"the driver does not find it":    {t.Context(), reclaiming.DeleteVolume, of(errclass.NotFound), reclaiming.Refused},
-		"the driver does not answer":     {t.Context(), reclaiming.DeleteVolume, errors.New("x"), reclaiming.Unanswered},
-		"no driver was asked":            {t.Context(), reclaiming.ReadPV, of(errclass.Refused), reclaiming.Unanswered},
-		"the API server does not answer": {t.Context(), reclaiming.DeletePV, errors.New("x"), reclaiming.Unanswered},
+		"none":                      {ended, reclaim.DeleteVolume, nil, reclaim.OK},
+		"the lease is over":         {ended, reclaim.ReadPV, lease.ErrExpired, reclaim.NotSent},
+		"the object is gone":        {ended, reclaim.DeletePV, kube.ErrGone, reclaim.Gone},
+		"the object has changed":    {ended, reclaim.RemoveFinalizer, kube.ErrChanged, reclaim.Changed},
+		"the finalizer is restored": {ended, reclaim.FinalizePV, ErrFinalizerRestored, reclaim.Restored},
+		"the program ends":          {ended, reclaim.DeleteVolume, errors.New("x"), reclaim.Canceled},
+		"the Secret is not clear":   {t.Context(), reclaim.ReadSecrets, errSecretUnclear, reclaim.Unclear},
+		"the watch is behind":       {t.Context(), reclaim.ListPVs, errStale, reclaim.Stale},
+		"the driver works on it": {t.Context(), reclaim.DeleteVolume, of(errclass.InProgress),
+			reclaim.InProgress},
+		"the driver refuses":             {t.Context(), reclaim.DeleteVolume, of(errclass.Refused), reclaim.Refused},
+		"the driver does not find it":    {t.Context(), reclaim.DeleteVolume, of(errclass.NotFound), reclaim.Refused},
+		"the driver does not answer":     {t.Context(), reclaim.DeleteVolume, errors.New("x"), reclaim.Unanswered},
+		"no driver was asked":            {t.Context(), reclaim.ReadPV, of(errclass.Refused), reclaim.Unanswered},
+		"the API server does not answer": {t.Context(), reclaim.DeletePV, errors.New("x"), reclaim.Unanswered},
 	} {
 		if got := outcomeOf(c.ctx, c.action, fmt.Errorf("call: %w", c.err)); c.err != nil && got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -252,10 +252,10 @@ func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
 		reason Reason
 		want   []string
 	}{
-		"the log is not read": {inFlightLog{}, reclaiming.ReasonLogNotRead, nil},
-		"it has an entry":     {inFlightLog{state: volume.InFlightOpen}, reclaiming.ReasonInFlight, nil},
-		"it cannot be read":   {inFlightLog{state: volume.InFlightUnreadable}, reclaiming.ReasonLogUnreadable, nil},
-		"it has none": {inFlightLog{state: volume.InFlightSettled}, reclaiming.ReasonReclaim,
+		"the log is not read": {inFlightLog{}, reclaim.ReasonLogNotRead, nil},
+		"it has an entry":     {inFlightLog{state: volume.InFlightOpen}, reclaim.ReasonInFlight, nil},
+		"it cannot be read":   {inFlightLog{state: volume.InFlightUnreadable}, reclaim.ReasonLogUnreadable, nil},
+		"it has none": {inFlightLog{state: volume.InFlightSettled}, reclaim.ReasonReclaim,
 			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {

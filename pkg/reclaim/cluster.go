@@ -9,15 +9,15 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -31,7 +31,7 @@ type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv volume.PV, found bool, err error)
 	// readClaim returns what is known of the claim; facts.Read is left to the caller.
-	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaiming.ClaimFacts, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaim.ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
 	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
 	// readClass returns the StorageClass, as the API server has it; found is false when there is none.
@@ -100,16 +100,16 @@ func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, er
 	return volume.At(a.node, o), true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaiming.ClaimFacts, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	facts := reclaiming.ClaimFacts{Of: of}
+	facts := reclaim.ClaimFacts{Of: of}
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
 		return facts, nil
 	case err != nil:
-		return reclaiming.ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+		return reclaim.ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
 	}
 	facts.Found, facts.UID, facts.VolumeName = true, o.UID, o.Spec.VolumeName
 	return facts, nil

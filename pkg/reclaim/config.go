@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -173,8 +173,8 @@ func (c Config) Validate() error {
 }
 
 // Rules are the settings that decisions depend on. c has its defaults.
-func (c Config) rules(driver string) reclaiming.Rules {
-	return reclaiming.Rules{
+func (c Config) rules(driver string) reclaim.Rules {
+	return reclaim.Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
 		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil,
 		Logged: c.InFlight != nil,

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -42,7 +42,7 @@ type Controller struct {
 
 	// mu guards engine, whose Rules never change. While it is held nobody is called but the caches.
 	mu     sync.Mutex
-	engine *reclaiming.Engine
+	engine *reclaim.Engine
 	// tripped holds a token when the brake has turned on.
 	tripped chan struct{}
 	// inHand counts the sessions that ask something.
@@ -69,7 +69,7 @@ type versioned interface {
 
 // pvReader is what is read of the cache of PVs.
 type pvReader interface {
-	reclaiming.PVs
+	reclaim.PVs
 	versioned
 }
 
@@ -104,8 +104,8 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 		return nil, err
 	}
 	r.pvs, r.attachments = r.pvCache, r.attachmentCache
-	breaker := reclaiming.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)
-	r.engine = reclaiming.New(cfg.rules(driver), breaker, r.pvs)
+	breaker := reclaim.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)
+	r.engine = reclaim.New(cfg.rules(driver), breaker, r.pvs)
 	r.engine.DryRun = cfg.DryRun
 	if err := r.makeQueues(); err != nil {
 		return nil, err

@@ -22,9 +22,9 @@
 //
 // # How it works
 //
-// internal/engine/reclaiming decides. It is pure: facts, decisions, what a process remembers, and
+// internal/engine/reclaim decides. It is pure: facts, decisions, what a process remembers, and
 // sessions that ask and learn. Here is the wiring, in the order of a PV's way through it: watch.go
 // gives the events to the engine and enqueues what follows; work.go begins a session and drives it
 // to its end; call.go carries out what the session asks; cluster.go sends it to the API server.
-// What is tested, model-checked (package reclaimtest) and explained to people is what acts.
+// What is tested, model-checked and explained to people is what acts.
 package reclaim

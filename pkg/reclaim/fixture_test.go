@@ -3,7 +3,7 @@ package reclaim
 import (
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -13,8 +13,8 @@ const driver = "disk.csi.example.com"
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
 // released returns the facts of a PV whose volume is to be deleted.
-func released() reclaiming.Facts {
-	return reclaiming.Facts{PV: volume.PV{
+func released() reclaim.Facts {
+	return reclaim.Facts{PV: volume.PV{
 		Name: "pv", UID: "pv-uid", ResourceVersion: "10",
 		Driver: driver, Handle: "vol-1", ProvisionedBy: driver,
 		Policy: volume.PolicyDelete, Phase: volume.PhaseReleased,

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"os"
 	"strings"
 	"testing"
@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -166,10 +166,10 @@ func FuzzWhatIsTold(f *testing.F) {
 		pv.HeldBecause = text.Truncate(trouble, volume.MaxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
-		r.Report(ctx, object(pv), reason, reclaiming.EventDetail(reclaiming.Facts{PV: pv,
-			Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
+		r.Report(ctx, object(pv), reason, reclaim.EventDetail(reclaim.Facts{PV: pv,
+			Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
 		r.ReportFailure(ctx, object(pv), reason, err, true)
-		r.ReportFailure(ctx, object(pv), reclaiming.ReasonVolumeFailedDelete, err, true)
+		r.ReportFailure(ctx, object(pv), reclaim.ReasonVolumeFailedDelete, err, true)
 		r.ReportAside(ctx, object(pv), reason, trouble)
 		m.deleted(pv, nil, 0)
 		m.deleted(pv, err, 0)

@@ -17,13 +17,14 @@ import (
 
 func TestWhatTheLibraryPullsIn(t *testing.T) {
 	direct := goList(t, "-f", `{{join .Imports "\n"}}`, ".")
-	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
+	const module = "github.com/csi-reclaimer/csi-reclaimer/"
+	const own, inner = module + "pkg/", module + "internal/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/migration", own + "csidriver/errclass", own + "internal/engine/reclaiming", own + "lease",
-			own + "internal/events", own + "internal/text", own + "internal/kube", own + "internal/controller",
-			own + "access", own + "volume", own + "internal/settings",
-			own + "internal/migration", own + "internal/secretref",
+			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim", own + "lease",
+			inner + "events", inner + "text", inner + "kube", inner + "controller",
+			own + "access", own + "volume", inner + "settings",
+			inner + "migration", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
@@ -66,8 +67,8 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 	}
 	checked := 0
 	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass",
-		"../internal/text", "../internal/kube", "../internal/controller", "../access", "../volume", "../internal/migration",
-		"../internal/secretref", "../internal/engine/reclaiming", "../internal/reasons", "../lease"} {
+		"../../internal/text", "../../internal/kube", "../../internal/controller", "../access", "../volume",
+		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim", "../../internal/reasons", "../lease"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)

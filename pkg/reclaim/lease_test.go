@@ -2,7 +2,7 @@ package reclaim
 
 import (
 	"errors"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"sync/atomic"
 	"testing"
@@ -25,8 +25,8 @@ func TestNothingIsAskedPastTheLease(t *testing.T) {
 	term := held()
 	w, r := newWorldWith(t, Config{Lease: term})
 	term.set(0)
-	for action := reclaiming.AddFinalizer; action <= reclaiming.FinalizePV; action++ {
-		if a := r.ask(t.Context(), reclaiming.Ask{Decision: reclaiming.Decision{Action: action}, PV: w.pv},
+	for action := reclaim.AddFinalizer; action <= reclaim.FinalizePV; action++ {
+		if a := r.ask(t.Context(), reclaim.Ask{Decision: reclaim.Decision{Action: action}, PV: w.pv},
 			nil); !errors.Is(a.err, lease.ErrExpired) {
 			t.Errorf("%v: %v", action, a.err)
 		}
@@ -102,7 +102,7 @@ func TestMetricsOfALeaderThatLostItsLease(t *testing.T) {
 	term, metrics := held(), prometheus.NewRegistry()
 	w, r := newWorldWith(t, Config{Lease: term, Metrics: metrics})
 	r.engine.Tracker.Contested = true
-	r.recorder.Report(t.Context(), object(w.pv), reclaiming.ReasonHeld, "")
+	r.recorder.Report(t.Context(), object(w.pv), reclaim.ReasonHeld, "")
 	for _, test := range []struct {
 		left    time.Duration
 		want    float64
@@ -142,17 +142,17 @@ func TestRunEndsWithItsLease(t *testing.T) {
 func TestARunLooksAtTheLeaseAfterEachAnswer(t *testing.T) {
 	term := held()
 	_, r := newWorldWith(t, Config{Lease: term})
-	facts, found := r.engine.Facts(reclaiming.Item{Name: "pv"}, r.moment("pv"))
+	facts, found := r.engine.Facts(reclaim.Item{Name: "pv"}, r.moment("pv"))
 	if !found || !facts.Leading {
 		t.Fatalf("found %v, leading %v", found, facts.Leading)
 	}
 	session, step := r.engine.Begin(facts, r.moment("pv"))
-	if step.Result != reclaiming.Asks {
+	if step.Result != reclaim.Asks {
 		t.Fatalf("asks nothing: %+v", step)
 	}
 	term.set(0)
-	step = r.answer(session, reclaiming.Reply{Outcome: reclaiming.OK})
-	if step.Result == reclaiming.Asks || step.Decision.Reason != reclaiming.ReasonNotLeading {
+	step = r.answer(session, reclaim.Reply{Outcome: reclaim.OK})
+	if step.Result == reclaim.Asks || step.Decision.Reason != reclaim.ReasonNotLeading {
 		t.Errorf("after the lease ran out: %+v", step)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -63,7 +63,7 @@ func TestALogThatWasRestoredIsNamed(t *testing.T) {
 			t.Errorf("%q is missing in %q", words, heard.said[0])
 		}
 	}
-	if waiting := r.recorder.Waiting(); waiting[reclaiming.ReasonLogUnreadable] != 1 {
+	if waiting := r.recorder.Waiting(); waiting[reclaim.ReasonLogUnreadable] != 1 {
 		t.Errorf("waiting: %v", waiting)
 	}
 }

@@ -6,10 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -145,7 +145,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	// What a leader remembers whose Lease has run out counts for nothing.
 	lapsed := leading && r.mayAct() != nil
 	gauge(i.contested, one(!lapsed && contested))
-	gauge(i.braked, one(leading && !lapsed && brake != reclaiming.BrakeOff))
+	gauge(i.braked, one(leading && !lapsed && brake != reclaim.BrakeOff))
 }
 
 func one(yes bool) float64 {

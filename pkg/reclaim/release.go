@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -59,12 +59,12 @@ func (r *Controller) Release(ctx context.Context) (Released, error) {
 	var todo []volume.PV
 	var inFlight []string
 	r.pvs.Each(func(pv *volume.PV) {
-		facts := reclaiming.Facts{Rules: rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
-		switch d := reclaiming.Decide(facts, r.cfg.Clock.Now()); {
-		case d.Action == reclaiming.RemoveFinalizer:
+		facts := reclaim.Facts{Rules: rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
+		switch d := reclaim.Decide(facts, r.cfg.Clock.Now()); {
+		case d.Action == reclaim.RemoveFinalizer:
 			todo = append(todo, *pv)
-		case d.Reason == reclaiming.ReasonInFlight, d.Reason == reclaiming.ReasonLogNotRead,
-			d.Reason == reclaiming.ReasonLogUnreadable:
+		case d.Reason == reclaim.ReasonInFlight, d.Reason == reclaim.ReasonLogNotRead,
+			d.Reason == reclaim.ReasonLogUnreadable:
 			inFlight = append(inFlight, pv.Name)
 		}
 	})

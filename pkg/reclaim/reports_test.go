@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 
 	dto "github.com/prometheus/client_model/go"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -61,7 +61,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 					t.Errorf("did %q", what)
 				}
 			}
-			if r.recorder.Waiting()[reclaiming.ReasonDryRun] != 1 {
+			if r.recorder.Waiting()[reclaim.ReasonDryRun] != 1 {
 				t.Errorf("waiting: %v", r.recorder.Waiting())
 			}
 		})
@@ -138,14 +138,14 @@ func TestAPVThatIsKeptWhileItsVolumeIsDeletedIsReported(t *testing.T) {
 
 func TestExplainSaysWhatDecideDecides(t *testing.T) {
 	w, r := newWorld(t)
-	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets,
-		Reason: reclaiming.ReasonReclaim}) {
+	if e, found := r.Explain("pv"); !found || e.Decision != (reclaim.Decision{Action: reclaim.ReadSecrets,
+		Reason: reclaim.ReasonReclaim}) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
 	w.pv.Held, w.pv.HeldBecause = true, "evidence"
 	w.store(r, w.pv)
 	e, found := r.Explain("pv")
-	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
+	if !found || e.Decision.Reason != reclaim.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
 		!strings.Contains(e.Text, volume.HoldAnnotation) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}

@@ -7,8 +7,8 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretref"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/secretref"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 

@@ -1,7 +1,7 @@
 package reclaim
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 )
@@ -69,7 +69,7 @@ func TestAWriteThatIsAnsweredAfterALaterOne(t *testing.T) {
 	retained(w, r, "3")
 	w.written = "4"
 	r.reconcile(t.Context(), "pv")
-	r.endProtect(t.Context(), c, answer{Reply: reclaiming.Reply{Outcome: reclaiming.OK, Version: "2"}})
+	r.endProtect(t.Context(), c, answer{Reply: reclaim.Reply{Outcome: reclaim.OK, Version: "2"}})
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "drop")
 	turnedBack(w, r, "4", "5")

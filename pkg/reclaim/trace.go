@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -163,7 +163,7 @@ func (t *traces) take(name string, uid types.UID) trace.Span {
 }
 
 // call has an Ask be a step of the trace that ctx is in, if it is in one.
-func (t *traces) call(ctx context.Context, c reclaiming.Ask, ask func(context.Context) answer) answer {
+func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Context) answer) answer {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return ask(ctx)
 	}

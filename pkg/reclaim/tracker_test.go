@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"slices"
 	"sync"
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -84,19 +84,19 @@ func (c *contender) reason(pv string) Reason {
 
 func TestALoopOnOnePVIsThatPVs(t *testing.T) {
 	c := newContender(t, "second", "third")
-	if !c.strip("pv", reclaiming.ContestAfter-1) {
+	if !c.strip("pv", reclaim.ContestAfter-1) {
 		t.Fatal("contested too early")
 	}
-	if c.strip("pv", 1) || c.reason("pv") != reclaiming.ReasonPVContested {
+	if c.strip("pv", 1) || c.reason("pv") != reclaim.ReasonPVContested {
 		t.Fatalf("the contest continues: %s", c.reason("pv"))
 	}
-	if !c.strip("second", reclaiming.ContestAfter-1) || c.reason("second") != reclaiming.ReasonBound {
+	if !c.strip("second", reclaim.ContestAfter-1) || c.reason("second") != reclaim.ReasonBound {
 		t.Errorf("another PV is not protected any more: %s", c.reason("second"))
 	}
 	// Somebody adds the finalizer to another PV, which ends no loop on this one.
 	c.edit("third", strip)
 	c.edit("third", protect)
-	if c.reason("pv") != reclaiming.ReasonPVContested {
+	if c.reason("pv") != reclaim.ReasonPVContested {
 		t.Errorf("a PV is not contested any more by what happens to another: %s", c.reason("pv"))
 	}
 	// Somebody adds it to this one: the contest is over.
@@ -115,18 +115,18 @@ func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
 		if c.r.engine.Tracker.Contested {
 			t.Fatalf("the driver is contested after %d PVs", i)
 		}
-		c.strip(pv, reclaiming.ContestAfter)
+		c.strip(pv, reclaim.ContestAfter)
 	}
 	if !c.r.engine.Tracker.Contested {
 		t.Fatal("the driver is not contested")
 	}
-	if c.strip("fourth", 1) || c.reason("fourth") != reclaiming.ReasonFinalizerContested ||
-		c.reason("pv") != reclaiming.ReasonFinalizerContested {
+	if c.strip("fourth", 1) || c.reason("fourth") != reclaim.ReasonFinalizerContested ||
+		c.reason("pv") != reclaim.ReasonFinalizerContested {
 		t.Errorf("the contest continues: %s, %s", c.reason("fourth"), c.reason("pv"))
 	}
 	// Somebody else adds the finalizer to any of them: peace for all.
 	c.edit("fourth", protect)
-	if c.r.engine.Tracker.Contested || c.reason("pv") != reclaiming.ReasonProtect {
+	if c.r.engine.Tracker.Contested || c.reason("pv") != reclaim.ReasonProtect {
 		t.Errorf("the contest is not over: %s", c.reason("pv"))
 	}
 	if !c.strip("fourth", 1) {
@@ -139,7 +139,7 @@ func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
 	pvs := []string{"a", "b", "c", "d", "e", "f"}
 	c := newContender(t, pvs...)
 	for _, pv := range pvs {
-		if !c.strip(pv, reclaiming.ContestAfter-1) {
+		if !c.strip(pv, reclaim.ContestAfter-1) {
 			t.Errorf("PV %s is not protected any more", pv)
 		}
 	}
@@ -152,10 +152,10 @@ func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
 func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
 	c := newContender(t, "second", "third")
 	for _, pv := range []string{"pv", "second", "third"} {
-		c.strip(pv, reclaiming.ContestAfter)
-		c.w.clock.Step(reclaiming.ContestWithin/2 + time.Second)
+		c.strip(pv, reclaim.ContestAfter)
+		c.w.clock.Step(reclaim.ContestWithin/2 + time.Second)
 	}
-	if c.r.engine.Tracker.Contested || c.reason("third") != reclaiming.ReasonPVContested {
+	if c.r.engine.Tracker.Contested || c.reason("third") != reclaim.ReasonPVContested {
 		t.Errorf("contested: %s", c.reason("third"))
 	}
 }
@@ -163,14 +163,14 @@ func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
 func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 	w, r := newWorld(t)
 	w.change(r, "11", bound)
-	for i := range 2 * reclaiming.ContestAfter {
+	for i := range 2 * reclaim.ContestAfter {
 		w.change(r, fmt.Sprint(20+2*i), strip)
 		if noted, _ := r.engine.Tracker.Of(w.pv); noted.Contested {
 			t.Fatalf("contested after %d removals", i+1)
 		}
 		r.protect(t.Context(), "pv")
 		w.change(r, fmt.Sprint(21+2*i), protect)
-		w.clock.Step(reclaiming.ContestWithin/2 + time.Second)
+		w.clock.Step(reclaim.ContestWithin/2 + time.Second)
 	}
 }
 
@@ -178,24 +178,24 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 	terminating := func(pv *volume.PV) { pv.Phase, pv.Terminating = volume.PhaseBound, true }
 	cases := map[string]struct {
 		happens func(*testing.T, *world, *Controller)
-		want    reclaiming.History
+		want    reclaim.History
 	}{
 		"nobody": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
-			reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+			reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"somebody, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
 			w.change(r, "11", terminating)
 			w.change(r, "12", strip)
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true, Stripped: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true, Stripped: true}},
 		"somebody, while it was contested": {func(_ *testing.T, w *world, r *Controller) {
 			r.engine.Tracker.Contested = true
 			w.change(r, "11", terminating)
 			w.change(r, "12", strip)
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"we, under Retain": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true}},
 		"we, and the event came before the answer": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
@@ -204,7 +204,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 				}
 			}
 			r.reconcile(t.Context(), "pv")
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true}},
 		"we, but somebody added it again before the answer": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
@@ -214,19 +214,19 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 				}
 			}
 			r.reconcile(t.Context(), "pv")
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"perhaps we, the answer was lost": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.fail["drop"] = errors.New("timeout")
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"not we, we were refused": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.fail["drop"] = fmt.Errorf("x: %w", kube.ErrChanged)
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			vanish(w, r, true)
 		}, all[:2]},
 		"not while its claim lives": {Config{}, func(w *world, r *Controller) {
-			w.claim = reclaiming.ClaimFacts{Found: true, UID: "claim-uid"}
+			w.claim = reclaim.ClaimFacts{Found: true, UID: "claim-uid"}
 			vanish(w, r, true)
 		}, all[:3]},
 		"not while it is attached": {Config{}, func(w *world, r *Controller) {
@@ -378,7 +378,7 @@ func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("the brake's keeper waited for the workers")
 	}
-	if r.brakeState() != reclaiming.BrakeOn {
+	if r.brakeState() != reclaim.BrakeOn {
 		t.Errorf("the brake is %v", r.brakeState())
 	}
 }

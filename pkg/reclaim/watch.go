@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -59,7 +59,7 @@ func recordAttachment(object runtime.Object, _ bool) (_ attachment, keep bool, e
 }
 
 // take has the engine take an event.
-func (r *Controller) take(event func(*reclaiming.Engine, time.Time) reclaiming.Effects) reclaiming.Effects {
+func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects) reclaim.Effects {
 	now := r.cfg.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *Controller) take(event func(*reclaiming.Engine, time.Time) reclaiming.E
 }
 
 // apply does what follows from an event.
-func (r *Controller) apply(fx reclaiming.Effects) {
+func (r *Controller) apply(fx reclaim.Effects) {
 	if fx.Tripped {
 		select {
 		case r.tripped <- struct{}{}:
@@ -86,13 +86,13 @@ func (r *Controller) apply(fx reclaiming.Effects) {
 type pvEvents struct{ *Controller }
 
 func (r pvEvents) Added(pv *volume.PV) {
-	r.apply(r.take(func(e *reclaiming.Engine, now time.Time) reclaiming.Effects { return e.PVAdded(pv, now) }))
+	r.apply(r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVAdded(pv, now) }))
 	r.noteMissed(nil, pv)
 	r.followers.tell(pv)
 }
 
 func (r pvEvents) Updated(before, pv *volume.PV) {
-	fx := r.take(func(e *reclaiming.Engine, now time.Time) reclaiming.Effects { return e.PVUpdated(before, pv, now) })
+	fx := r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVUpdated(before, pv, now) })
 	if fx.Due {
 		r.traces.begin(*pv) // before a worker can begin another
 	}
@@ -107,7 +107,7 @@ func (r pvEvents) Updated(before, pv *volume.PV) {
 }
 
 func (r pvEvents) Deleted(last *volume.PV, final bool) {
-	r.apply(r.take(func(e *reclaiming.Engine, now time.Time) reclaiming.Effects { return e.PVDeleted(last, final, now) }))
+	r.apply(r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVDeleted(last, final, now) }))
 	r.followers.tell(last)
 }
 
@@ -130,7 +130,7 @@ func (r attachmentEvents) Updated(before, a attachment) {
 }
 
 func (r attachmentEvents) Deleted(last attachment, _ bool) {
-	r.apply(r.take(func(e *reclaiming.Engine, _ time.Time) reclaiming.Effects { return e.AttachmentDeleted(last.pv) }))
+	r.apply(r.take(func(e *reclaim.Engine, _ time.Time) reclaim.Effects { return e.AttachmentDeleted(last.pv) }))
 }
 
 // ClaimShown takes what a watch of claims shows of a claim: each event but DELETED, and each item of a list. Together
@@ -152,7 +152,7 @@ func (r *Controller) ClaimDeleted(last *v1.PersistentVolumeClaim) {
 	if last.Spec.VolumeName == "" {
 		return
 	}
-	r.apply(r.take(func(e *reclaiming.Engine, now time.Time) reclaiming.Effects {
+	r.apply(r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects {
 		return e.ClaimDeleted(last.UID, last.Spec.VolumeName, now)
 	}))
 }

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -32,7 +32,7 @@ func (r *Controller) reconcile(ctx context.Context, name string) (result control
 }
 
 // work carries the session on one item to its end.
-func (r *Controller) work(ctx context.Context, item reclaiming.Item) controller.Result {
+func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Result {
 	s, step, found := r.begin(item)
 	if !found {
 		return controller.Done()
@@ -42,39 +42,39 @@ func (r *Controller) work(ctx context.Context, item reclaiming.Item) controller.
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", pv.Name, "PVUID", pv.UID))
 	ctx = r.traces.in(ctx, pv)
 	defer r.traces.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
-	if step.Result == reclaiming.Asks {
+	if step.Result == reclaim.Asks {
 		r.inHand.Add(1)
 		defer r.inHand.Add(-1)
-		if s.Ask.Action != reclaiming.RemoveFinalizer {
+		if s.Ask.Action != reclaim.RemoveFinalizer {
 			ctx = r.traces.resume(ctx, pv)
 		}
 	}
 	var a answer
 	for {
 		logDecision(ctx, step.Decision)
-		if step.Besides.Kind == reclaiming.Besides {
+		if step.Besides.Kind == reclaim.Besides {
 			r.recorder.ReportAside(ctx, object(s.Facts.PV), step.Besides.Reason, step.Besides.Detail)
 		}
-		if step.Result != reclaiming.Asks {
+		if step.Result != reclaim.Asks {
 			return r.end(ctx, s.Facts, step, a.err)
 		}
 		secrets := a.secrets
 		a = r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.carryOut(ctx, s, secrets) })
-		if s.Ask.Action != reclaiming.ReadSecrets {
+		if s.Ask.Action != reclaim.ReadSecrets {
 			a.secrets = secrets
 		}
 		step = r.answer(s, a.Reply)
 	}
 }
 
-func logDecision(ctx context.Context, d reclaiming.Decision) {
+func logDecision(ctx context.Context, d reclaim.Decision) {
 	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
 	traceDecision(ctx, d.Reason)
 }
 
 // moment returns what the engine does not know by itself.
-func (r *Controller) moment(pv string) reclaiming.Moment {
-	at := reclaiming.Moment{Now: r.cfg.Clock.Now(), Leading: r.mayAct() == nil}
+func (r *Controller) moment(pv string) reclaim.Moment {
+	at := reclaim.Moment{Now: r.cfg.Clock.Now(), Leading: r.mayAct() == nil}
 	if r.cfg.InFlight == nil {
 		return at
 	}
@@ -82,26 +82,26 @@ func (r *Controller) moment(pv string) reclaiming.Moment {
 	return at
 }
 
-func (r *Controller) begin(item reclaiming.Item) (_ *reclaiming.Session, _ reclaiming.Step, found bool) {
+func (r *Controller) begin(item reclaim.Item) (_ *reclaim.Session, _ reclaim.Step, found bool) {
 	at := r.moment(item.Name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	facts, found := r.engine.Facts(item, at)
 	if !found {
-		return nil, reclaiming.Step{}, false
+		return nil, reclaim.Step{}, false
 	}
 	s, step := r.engine.Begin(facts, at)
 	return s, step, true
 }
 
-func (r *Controller) answer(s *reclaiming.Session, reply reclaiming.Reply) reclaiming.Step {
+func (r *Controller) answer(s *reclaim.Session, reply reclaim.Reply) reclaim.Step {
 	at := r.moment(s.Facts.PV.Name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine.Answer(s, reply, at)
 }
 
-func (r *Controller) abandon(s *reclaiming.Session) {
+func (r *Controller) abandon(s *reclaim.Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.engine.Abandon(s)
@@ -117,19 +117,19 @@ func (r *Controller) tracks(uid types.UID) bool {
 func (r *Controller) mayAct() error { return lease.Check(r.cfg.Lease) }
 
 // end reports how a session ended, and returns when the PV is decided on again. err is the last answer's.
-func (r *Controller) end(ctx context.Context, f reclaiming.Facts, step reclaiming.Step, err error) controller.Result {
+func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step, err error) controller.Result {
 	report, about := step.Report, object(f.PV)
 	if report.Detail != "" {
 		err = errors.New(report.Detail)
 	}
 	switch report.Kind {
-	case reclaiming.Waits:
+	case reclaim.Waits:
 		r.recorder.Report(ctx, about, report.Reason, r.detail(f, report.Reason))
-	case reclaiming.Would:
-		r.recorder.ReportEach(ctx, about, reclaiming.ReasonDryRun, report.Detail)
-	case reclaiming.Failed, reclaiming.FailedByCause:
-		r.recorder.ReportFailure(ctx, about, report.Reason, err, report.Kind == reclaiming.FailedByCause)
-	case reclaiming.None, reclaiming.Besides:
+	case reclaim.Would:
+		r.recorder.ReportEach(ctx, about, reclaim.ReasonDryRun, report.Detail)
+	case reclaim.Failed, reclaim.FailedByCause:
+		r.recorder.ReportFailure(ctx, about, report.Reason, err, report.Kind == reclaim.FailedByCause)
+	case reclaim.None, reclaim.Besides:
 	}
 	if step.Settled {
 		r.recorder.Forget(f.PV.UID)
@@ -138,21 +138,21 @@ func (r *Controller) end(ctx context.Context, f reclaiming.Facts, step reclaimin
 		r.protecting.Add(f.PV.Name)
 	}
 	switch retries := (controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}); step.Result {
-	case reclaiming.Soon:
+	case reclaim.Soon:
 		return controller.Soon()
-	case reclaiming.Retry:
+	case reclaim.Retry:
 		return retries.Retry()
-	case reclaiming.Slow:
+	case reclaim.Slow:
 		return retries.Slow()
-	case reclaiming.Asks, reclaiming.Idle:
+	case reclaim.Asks, reclaim.Idle:
 	}
 	return controller.Done()
 }
 
 // detail adds to a reason's sentence what is known about this PV.
-func (r *Controller) detail(f reclaiming.Facts, reason Reason) string {
-	detail := reclaiming.EventDetail(f, reason)
-	if reason == reclaiming.ReasonReclaimAbandoned && r.cfg.Clock.Since(r.began) < r.cfg.TakeoverPeriod {
+func (r *Controller) detail(f reclaim.Facts, reason Reason) string {
+	detail := reclaim.EventDetail(f, reason)
+	if reason == reclaim.ReasonReclaimAbandoned && r.cfg.Clock.Since(r.began) < r.cfg.TakeoverPeriod {
 		detail += " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."
 	}
 	return detail
@@ -183,14 +183,14 @@ func (r *Controller) protect(ctx context.Context, name string) controller.Result
 	return r.endProtect(ctx, ask, a)
 }
 
-func (r *Controller) beginProtect(name string) (_ reclaiming.Ask, needed bool) {
+func (r *Controller) beginProtect(name string) (_ reclaim.Ask, needed bool) {
 	at := r.moment(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine.BeginProtect(name, at)
 }
 
-func (r *Controller) endProtect(ctx context.Context, ask reclaiming.Ask, a answer) controller.Result {
+func (r *Controller) endProtect(ctx context.Context, ask reclaim.Ask, a answer) controller.Result {
 	at := r.moment(ask.PV.Name)
 	r.mu.Lock()
 	step := r.engine.AnswerProtect(ask, a.Reply, at)
@@ -198,5 +198,5 @@ func (r *Controller) endProtect(ctx context.Context, ask reclaiming.Ask, a answe
 	if a.err == nil {
 		klog.FromContext(ctx).V(4).Info("Added the finalizer to a PV", "PV", ask.PV.Name, "reason", ask.Reason)
 	}
-	return r.end(ctx, reclaiming.Facts{PV: ask.PV}, step, a.err)
+	return r.end(ctx, reclaim.Facts{PV: ask.PV}, step, a.err)
 }

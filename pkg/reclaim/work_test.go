@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -151,7 +151,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		"gone":                    {"read pv", func(w *world) { w.pvFound = false }, reads},
 		"another PV of that name": {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
 		"claim found": {"read claim", func(w *world) {
-			w.claim = reclaiming.ClaimFacts{Found: true,
+			w.claim = reclaim.ClaimFacts{Found: true,
 				UID: "claim-uid"}
 		}, []string{"read claim"}},
 	}
@@ -279,8 +279,8 @@ func TestReadsThatTakeTooLongEndInARetry(t *testing.T) {
 	if slices.Contains(w.diary, "delete volume") {
 		t.Errorf("deleted on reads that were too old: %q", w.diary)
 	}
-	if len(w.diary) > reclaiming.MaxSteps {
-		t.Errorf("%d steps in one run, want at most %d", len(w.diary), reclaiming.MaxSteps)
+	if len(w.diary) > reclaim.MaxSteps {
+		t.Errorf("%d steps in one run, want at most %d", len(w.diary), reclaim.MaxSteps)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestNotesEndWithThePV(t *testing.T) {
 		t.Fatal("the deletion is not noted")
 	}
 	w.end(r)
-	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaiming.Done{}) {
+	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaim.Done{}) {
 		t.Errorf("noted of a PV that is gone: %+v", noted)
 	}
 
@@ -387,7 +387,7 @@ func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
 	w.diary = nil
 	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
 	w.store(r, w.pv)
-	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaiming.Done{}) {
+	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaim.Done{}) {
 		t.Errorf("noted of the PV before: %+v", noted)
 	}
 	r.reconcile(t.Context(), "pv")

@@ -2,7 +2,7 @@ package reclaim
 
 import (
 	"context"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"slices"
 	"testing"
 
@@ -20,7 +20,7 @@ type world struct {
 	clock   *testclock.FakeClock
 	pv      volume.PV
 	pvFound bool
-	claim   reclaiming.ClaimFacts
+	claim   reclaim.ClaimFacts
 	others  map[string]volume.PV
 	list    attachmentList
 	diary   []string
@@ -57,7 +57,7 @@ func (w *world) readPV(_ context.Context, name string) (volume.PV, bool, error) 
 	return w.pv, w.pvFound && name == w.pv.Name, err
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (reclaiming.ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {
 	err := w.did("read claim")
 	facts := w.claim
 	facts.Of = of

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -71,7 +71,8 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "locks-", Labels: map[string]string{Label: AllValue, podhold.NamespaceLabel: podhold.EnforceValue}}},
+		GenerateName: "locks-",
+		Labels:       map[string]string{Label: AllValue, podsafety.NamespaceLabel: podsafety.EnforceValue}}},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

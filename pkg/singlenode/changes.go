@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 )
 
 // wakeWaiting has the gated pods worked on that name a claim.

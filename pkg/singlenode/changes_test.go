@@ -4,14 +4,14 @@ import (
 	"slices"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // TestWhatAChangeOfWhatIsThereWakes, where pod one has the lock of claim data, pod two waits for it, and the claim has
@@ -105,12 +105,12 @@ func TestWhatIsNotKnownAsks(t *testing.T) {
 func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
-	storage := func() podhold.Storage { return w.observer.user(singlenode.Pod{UID: "uid", Node: "a"}).Storage }
+	storage := func() podsafety.Storage { return w.observer.user(singlenode.Pod{UID: "uid", Node: "a"}).Storage }
 	changes := nodefence.Changes(w.observer.sawFence)
-	if changes.Added(open); storage() != (podhold.Storage{}) {
+	if changes.Added(open); storage() != (podsafety.Storage{}) {
 		t.Errorf("%+v", storage())
 	}
-	if changes.Updated(open, shut); storage() != (podhold.Storage{Fenced: true}) {
+	if changes.Updated(open, shut); storage() != (podsafety.Storage{Fenced: true}) {
 		t.Errorf("%+v", storage())
 	}
 	if changes.Deleted(shut, false); storage().Fenced || storage().Since.IsZero() {

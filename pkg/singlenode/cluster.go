@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
 // cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
@@ -27,8 +27,8 @@ type cluster interface {
 	readClass(ctx context.Context, name string) (c class, found bool, err error)
 	readVolume(ctx context.Context, name string) (pv volume, found bool, err error)
 	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
-	readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error)
-	readNode(ctx context.Context, name string) (podhold.NodeFacts, error)
+	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
+	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
 	// patchClaim carries out the PatchClaim of an Ask, and returns the claim as it is afterwards.
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
 	// patchGate carries out the PatchGate of an Ask.
@@ -123,13 +123,13 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlen
 	return objects.PodOf(o), true, nil
 }
 
-func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.Read(ctx, a.fences, node, pod)
 }
 
-func (a apiServer) readNode(ctx context.Context, name string) (podhold.NodeFacts, error) {
+func (a apiServer) readNode(ctx context.Context, name string) (podsafety.NodeFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.ReadNode(ctx, a.clients.Core, name)

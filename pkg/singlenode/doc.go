@@ -2,11 +2,11 @@
 //
 // Pods with claims are created with a scheduling gate there. The controller writes a lock for a pod to each of its
 // claims by compare-and-swap, lists the pods of the namespace, and removes the gate. It frees the lock once a live read
-// shows that the pod cannot write any more. The decisions are in pkg/internal/engine/singlenode; this package watches,
+// shows that the pod cannot write any more. The decisions are in internal/engine/singlenode; this package watches,
 // makes the calls that they ask for, and reports.
 package singlenode
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 
 const (
 	// Label asks for locks: on a namespace with the value SelectedValue or AllValue, and on a StorageClass, a

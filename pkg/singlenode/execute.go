@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // settlingFor is how old a pod is at least before a claim is reported that it cannot use: the claim of an ephemeral

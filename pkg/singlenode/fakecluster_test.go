@@ -5,15 +5,15 @@ import (
 	"maps"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // find returns an object of a world, if the call does not fail.
@@ -77,18 +77,18 @@ func (w *world) readVolume(_ context.Context, name string) (volume, bool, error)
 	return volumeOf(o), true, nil
 }
 
-func (w *world) readFence(_ context.Context, node string, pod types.UID) (podhold.FenceFacts, error) {
+func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
 	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
-		return podhold.FenceFacts{}, err
+		return podsafety.FenceFacts{}, err
 	}
 	return nodefence.Facts(w.fences[node], pod), nil
 }
 
-func (w *world) readNode(_ context.Context, name string) (podhold.NodeFacts, error) {
+func (w *world) readNode(_ context.Context, name string) (podsafety.NodeFacts, error) {
 	if err := w.call("get node"); err != nil || w.nodes[name] == nil {
-		return podhold.NodeFacts{}, err
+		return podsafety.NodeFacts{}, err
 	}
-	return podhold.NodeOf(w.nodes[name]), nil
+	return podsafety.NodeOf(w.nodes[name]), nil
 }
 
 func (w *world) patchClaim(_ context.Context, ask singlenode.Ask) (*claim, error) {

@@ -6,16 +6,16 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
 // lister is what is read of a watch cache.
@@ -110,13 +110,13 @@ func (o *observer) modeOf(name string) singlenode.Mode {
 }
 
 // nodeSeen returns what the watch shows of a node.
-func (o *observer) nodeSeen(name string) podhold.NodeSeen {
+func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	n, found := o.nodes.Get(name)
 	switch {
 	case name == "":
-		return podhold.NodeUnseen
+		return podsafety.NodeUnseen
 	case !found:
-		return podhold.NodeAbsent
+		return podsafety.NodeAbsent
 	}
 	return n.seen
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
 )
 
 // laggingPods shows a pod with its gate. As soon as the pod was read, the watch shows the write that removed the gate,

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"unique"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // keyOf returns the key of an object in caches and queues.
@@ -194,7 +194,7 @@ func volumeOf(o *v1.PersistentVolume) volume {
 // node is what is kept of a Node.
 type node struct {
 	name string
-	seen podhold.NodeSeen
+	seen podsafety.NodeSeen
 }
 
 func recordNode(object runtime.Object, _ bool) (node, bool, error) {
@@ -202,6 +202,6 @@ func recordNode(object runtime.Object, _ bool) (node, bool, error) {
 	if !ok {
 		return node{}, false, fmt.Errorf("watch nodes: got a %T", object)
 	}
-	facts := podhold.NodeOf(o)
+	facts := podsafety.NodeOf(o)
 	return node{o.Name, facts.Seen()}, true, nil
 }

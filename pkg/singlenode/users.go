@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // users shares the lists of the pods of namespaces: all that ask for one get the next list of the namespace that begins

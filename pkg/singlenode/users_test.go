@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // TestManyShareFewLists has a thousand calls come at once and over time. No call gets a list that began before it.

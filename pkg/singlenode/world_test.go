@@ -12,20 +12,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/nodefence"
 )
 
 // world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
@@ -226,7 +226,7 @@ func counted(c prometheus.Counter) float64 {
 // label sets what namespace ns asks for, "" for nothing.
 func (w *world) label(mode string) {
 	w.namespaces["ns"] = &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: w.version(),
-		Labels: map[string]string{podhold.NamespaceLabel: podhold.EnforceValue, Label: mode}}}
+		Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue, Label: mode}}}
 }
 
 // node sets whether node a is Ready. It is in its run boot-1.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -84,7 +84,7 @@ func (b *bench) must(err error) {
 }
 
 // makeClaim creates a claim that nobody protects.
-func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) retention.Claim {
+func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) statefulset.Claim {
 	b.Helper()
 	o := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -102,7 +102,7 @@ func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim))
 	o, err = claims.Patch(b.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
 	b.must(err)
-	return retention.ClaimOf(o)
+	return statefulset.ClaimOf(o)
 }
 
 // makeSet creates a set that deletes claims when it is scaled down.
@@ -153,7 +153,7 @@ func (b *bench) until(what string, is func() bool) {
 	}
 }
 
-func (b *bench) claim(name string) (retention.Claim, bool) {
+func (b *bench) claim(name string) (statefulset.Claim, bool) {
 	b.Helper()
 	c, found, err := b.readClaim(b.Context(), b.namespace, name)
 	b.must(err)
@@ -182,7 +182,7 @@ func TestTheControllerAgainstAnAPIServer(t *testing.T) {
 	for ordinal := range 3 {
 		b.until("the claim is marked", func() bool {
 			c, _ := b.claim(fmt.Sprintf("data-db-%d", ordinal))
-			return c.Mark == retention.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: retention.Delete,
+			return c.Mark == statefulset.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: statefulset.Delete,
 				Claim: c.UID}
 		})
 	}
@@ -238,10 +238,10 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 			return p.UID, p.ResourceVersion
 		},
 	}
-	mark := retention.Mark{Set: "db", UID: "u", Claim: "c"}
+	mark := statefulset.Mark{Set: "db", UID: "u", Claim: "c"}
 	for i, c := range []struct {
 		what, kind string
-		write      func(ctx context.Context, ask retention.Ask) error
+		write      func(ctx context.Context, ask statefulset.Ask) error
 		versioned  bool
 	}{
 		{"patch of a claim", "claim", b.patchClaim, true},
@@ -250,7 +250,7 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 	} {
 		name := map[string]string{"claim": fmt.Sprintf("data-web-%d", i), "pod": fmt.Sprintf("db-%d", i)}[c.kind]
 		uid, version := makers[c.kind](name, i)
-		ask := retention.Ask{Namespace: b.namespace, Name: name, UID: uid, ResourceVersion: version, Mark: mark}
+		ask := statefulset.Ask{Namespace: b.namespace, Name: name, UID: uid, ResourceVersion: version, Mark: mark}
 		other := ask
 		other.UID = "00000000-0000-0000-0000-000000000000"
 		if err := c.write(t.Context(), other); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
@@ -284,19 +284,19 @@ func TestAPatchLeavesTheRest(t *testing.T) {
 		o.OwnerReferences = []metav1.OwnerReference{foreign}
 	})
 	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
-	mark := retention.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: retention.Delete, Claim: c.UID}
+	mark := statefulset.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: statefulset.Delete, Claim: c.UID}
 	for _, step := range []struct {
-		mark   retention.Mark
+		mark   statefulset.Mark
 		owners []metav1.OwnerReference
 		want   map[string]string
 	}{
 		{mark, []metav1.OwnerReference{foreign, ours},
 			map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
 		{mark, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
-		{retention.Mark{}, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays"}},
-		{retention.Mark{}, nil, map[string]string{"theirs": "stays"}},
+		{statefulset.Mark{}, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays"}},
+		{statefulset.Mark{}, nil, map[string]string{"theirs": "stays"}},
 	} {
-		b.must(b.patchClaim(t.Context(), retention.Ask{Namespace: b.namespace, Name: c.Name, UID: c.UID,
+		b.must(b.patchClaim(t.Context(), statefulset.Ask{Namespace: b.namespace, Name: c.Name, UID: c.UID,
 			ResourceVersion: c.ResourceVersion, Mark: step.mark, Owners: step.owners}))
 		o, err := claims.Get(t.Context(), c.Name, metav1.GetOptions{})
 		b.must(err)
@@ -307,14 +307,14 @@ func TestAPatchLeavesTheRest(t *testing.T) {
 		if !maps.Equal(o.Annotations, step.want) || !slices.EqualFunc(o.OwnerReferences, step.owners, same) {
 			t.Errorf("annotations %v, owners %v, want %v, %v", o.Annotations, o.OwnerReferences, step.want, step.owners)
 		}
-		c = retention.ClaimOf(o)
+		c = statefulset.ClaimOf(o)
 	}
 }
 
 func TestTheAnnotationOfASet(t *testing.T) {
 	b := newBench(t)
 	o := b.makeSet("db", 1)
-	s := retention.SetOf(o)
+	s := statefulset.SetOf(o)
 	woken := func() bool {
 		s, _, err := b.readSet(t.Context(), b.namespace, "db")
 		b.must(err)
@@ -326,7 +326,7 @@ func TestTheAnnotationOfASet(t *testing.T) {
 	}
 	b.must(b.patchWoken(t.Context(), s, nil))
 	if after, found, err := b.readSet(t.Context(), b.namespace, "db"); err != nil || !found || after.Woken ||
-		!after.GraceGiven || after.Source != retention.SourceField {
+		!after.GraceGiven || after.Source != statefulset.SourceField {
 		t.Errorf("the set is %+v, %v, %v", after, found, err)
 	}
 	s.UID = "another"

@@ -3,7 +3,7 @@ package statefulset
 import (
 	"reflect"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // wakeClaim has a claim worked on, if there may be something to do.
@@ -15,7 +15,7 @@ func (o *observer) wakeClaim(namespace, name string) {
 }
 
 // changed records that a set, or what belongs to it, has changed, and has the set worked on.
-func (o *observer) changed(s *retention.Set) {
+func (o *observer) changed(s *statefulset.Set) {
 	key := keyOf(s.Namespace, s.Name)
 	o.mu.Lock()
 	o.changes[key] = o.clock.Now()
@@ -52,7 +52,7 @@ func (o *observer) concern(c *claim) {
 		return
 	}
 	o.wakeClaim(c.namespace, c.name)
-	base, _, _ := retention.SplitClaimName(c.name)
+	base, _, _ := statefulset.SplitClaimName(c.name)
 	for _, s := range o.setsWith(c.namespace, base) {
 		if matters(s) {
 			o.changed(s)
@@ -63,12 +63,12 @@ func (o *observer) concern(c *claim) {
 // podChanges takes the events of the watch of pods.
 type podChanges struct{ *observer }
 
-func (o podChanges) Added(now *retention.Pod) {
+func (o podChanges) Added(now *statefulset.Pod) {
 	o.index.pod(nil, now)
 	o.concernPod(now)
 }
 
-func (o podChanges) Updated(before, now *retention.Pod) {
+func (o podChanges) Updated(before, now *statefulset.Pod) {
 	if reflect.DeepEqual(before, now) {
 		return // most changes of a pod are of its status
 	}
@@ -77,13 +77,13 @@ func (o podChanges) Updated(before, now *retention.Pod) {
 	o.concernPod(now)
 }
 
-func (o podChanges) Deleted(last *retention.Pod, _ bool) {
+func (o podChanges) Deleted(last *statefulset.Pod, _ bool) {
 	o.index.pod(last, nil)
 	o.concernPod(last)
 }
 
 // concernPod wakes what the state of a pod concerns: its claims, those of its ordinal, and its set.
-func (o *observer) concernPod(p *retention.Pod) {
+func (o *observer) concernPod(p *statefulset.Pod) {
 	if !o.wake.working() {
 		return
 	}
@@ -105,13 +105,13 @@ func (o *observer) concernPod(p *retention.Pod) {
 // setChanges takes the events of the watch of StatefulSets.
 type setChanges struct{ *observer }
 
-func (o setChanges) Added(now *retention.Set) {
+func (o setChanges) Added(now *statefulset.Set) {
 	o.index.set(nil, now)
 	o.deleted.lives(now)
 	o.concernSet(nil, now)
 }
 
-func (o setChanges) Updated(before, now *retention.Set) {
+func (o setChanges) Updated(before, now *statefulset.Set) {
 	o.index.set(before, now)
 	if before.UID != now.UID {
 		o.deleted.add(*before, false, o.clock.Now())
@@ -121,7 +121,7 @@ func (o setChanges) Updated(before, now *retention.Set) {
 	o.concernSet(before, now)
 }
 
-func (o setChanges) Deleted(last *retention.Set, final bool) {
+func (o setChanges) Deleted(last *statefulset.Set, final bool) {
 	o.index.set(last, nil)
 	o.deleted.add(*last, final, o.clock.Now())
 	o.forgetSet(last)
@@ -130,7 +130,7 @@ func (o setChanges) Deleted(last *retention.Set, final bool) {
 
 // concernSet wakes what a change of a set concerns: itself, and if it is more than its status, its claims and the sets
 // that share them. Either state may be nil.
-func (o *observer) concernSet(before, now *retention.Set) {
+func (o *observer) concernSet(before, now *statefulset.Set) {
 	if !o.wake.working() {
 		return
 	}
@@ -140,7 +140,7 @@ func (o *observer) concernSet(before, now *retention.Set) {
 	if reflect.DeepEqual(before, now) {
 		return
 	}
-	for _, s := range []*retention.Set{before, now} {
+	for _, s := range []*statefulset.Set{before, now} {
 		if s == nil {
 			continue
 		}

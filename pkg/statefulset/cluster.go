@@ -7,29 +7,29 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
 // was sent. Reads do not fail where there is no such object.
 type cluster interface {
-	readClaim(ctx context.Context, namespace, name string) (c retention.Claim, found bool, err error)
-	readPod(ctx context.Context, namespace, name string) (p retention.Pod, found bool, err error)
-	readSet(ctx context.Context, namespace, name string) (s retention.Set, found bool, err error)
+	readClaim(ctx context.Context, namespace, name string) (c statefulset.Claim, found bool, err error)
+	readPod(ctx context.Context, namespace, name string) (p statefulset.Pod, found bool, err error)
+	readSet(ctx context.Context, namespace, name string) (s statefulset.Set, found bool, err error)
 	// patchClaim sets the mark and the owners of an Ask.
-	patchClaim(ctx context.Context, ask retention.Ask) error
-	deleteClaim(ctx context.Context, ask retention.Ask) error
-	deletePod(ctx context.Context, ask retention.Ask) error
+	patchClaim(ctx context.Context, ask statefulset.Ask) error
+	deleteClaim(ctx context.Context, ask statefulset.Ask) error
+	deletePod(ctx context.Context, ask statefulset.Ask) error
 	// patchWoken sets WokenAnnotation of a set; nil removes it.
-	patchWoken(ctx context.Context, s retention.Set, value *string) error
+	patchWoken(ctx context.Context, s statefulset.Set, value *string) error
 	// eachClaim and eachSet read all there are, page by page.
-	eachClaim(ctx context.Context, visit func(retention.Claim)) error
-	eachSet(ctx context.Context, visit func(retention.Set)) error
+	eachClaim(ctx context.Context, visit func(statefulset.Claim)) error
+	eachSet(ctx context.Context, visit func(statefulset.Set)) error
 }
 
 const (
@@ -50,97 +50,97 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-func (a apiServer) readClaim(ctx context.Context, namespace, name string) (retention.Claim, bool, error) {
+func (a apiServer) readClaim(ctx context.Context, namespace, name string) (statefulset.Claim, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), name):
-		return retention.Claim{}, false, nil
+		return statefulset.Claim{}, false, nil
 	case err != nil:
-		return retention.Claim{}, false, fmt.Errorf("read claim %q: %w", keyOf(namespace, name), err)
+		return statefulset.Claim{}, false, fmt.Errorf("read claim %q: %w", keyOf(namespace, name), err)
 	}
-	return retention.ClaimOf(o), true, nil
+	return statefulset.ClaimOf(o), true, nil
 }
 
-func (a apiServer) readPod(ctx context.Context, namespace, name string) (retention.Pod, bool, error) {
+func (a apiServer) readPod(ctx context.Context, namespace, name string) (statefulset.Pod, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("pods"), name):
-		return retention.Pod{}, false, nil
+		return statefulset.Pod{}, false, nil
 	case err != nil:
-		return retention.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
+		return statefulset.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
 	}
-	return retention.PodOf(o), true, nil
+	return statefulset.PodOf(o), true, nil
 }
 
-func (a apiServer) readSet(ctx context.Context, namespace, name string) (retention.Set, bool, error) {
+func (a apiServer) readSet(ctx context.Context, namespace, name string) (statefulset.Set, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Apps.StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, appsv1.Resource("statefulsets"), name):
-		return retention.Set{}, false, nil
+		return statefulset.Set{}, false, nil
 	case err != nil:
-		return retention.Set{}, false, fmt.Errorf("read StatefulSet %q: %w", keyOf(namespace, name), err)
+		return statefulset.Set{}, false, fmt.Errorf("read StatefulSet %q: %w", keyOf(namespace, name), err)
 	}
-	return retention.SetOf(o), true, nil
+	return statefulset.SetOf(o), true, nil
 }
 
 // patchClaim relies on what the answer shows: an admission policy that changes the object back makes the write a
 // success that changed nothing.
-func (a apiServer) patchClaim(ctx context.Context, ask retention.Ask) error {
+func (a apiServer) patchClaim(ctx context.Context, ask statefulset.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	patch := kube.MetadataPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion,
-		Annotations: map[string]*string{retention.MarkAnnotation: nil}, Owners: &ask.Owners}
+		Annotations: map[string]*string{statefulset.MarkAnnotation: nil}, Owners: &ask.Owners}
 	if mark := ask.Mark.String(); mark != "" {
-		patch.Annotations[retention.MarkAnnotation] = &mark
+		patch.Annotations[statefulset.MarkAnnotation] = &mark
 	}
 	o, err := kube.PatchMetadata(ctx, a.clients.Core.PersistentVolumeClaims(ask.Namespace), patch)
 	if err != nil {
 		return err
 	}
-	after := retention.ClaimOf(o)
+	after := statefulset.ClaimOf(o)
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
-	if after.Mark != ask.Mark || after.Marked != (ask.Mark != retention.Mark{}) ||
+	if after.Mark != ask.Mark || after.Marked != (ask.Mark != statefulset.Mark{}) ||
 		!slices.EqualFunc(after.Owners, ask.Owners, sameOwner) {
 		return fmt.Errorf("change the owners of claim %q: %w", keyOf(ask.Namespace, ask.Name), kube.ErrUndone)
 	}
 	return nil
 }
 
-func (a apiServer) deleteClaim(ctx context.Context, ask retention.Ask) error {
+func (a apiServer) deleteClaim(ctx context.Context, ask statefulset.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.DeleteClaim(ctx, a.clients.Core.PersistentVolumeClaims(ask.Namespace), ask.Name, ask.UID,
 		ask.ResourceVersion)
 }
 
-func (a apiServer) deletePod(ctx context.Context, ask retention.Ask) error {
+func (a apiServer) deletePod(ctx context.Context, ask statefulset.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.DeletePod(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID)
 }
 
-func (a apiServer) patchWoken(ctx context.Context, s retention.Set, value *string) error {
+func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *string) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := kube.PatchMetadata(ctx, a.clients.Apps.StatefulSets(s.Namespace), kube.MetadataPatch{Name: s.Name,
-		UID: s.UID, Annotations: map[string]*string{retention.WokenAnnotation: value}})
+		UID: s.UID, Annotations: map[string]*string{statefulset.WokenAnnotation: value}})
 	if err != nil {
 		return err
 	}
-	if o.Annotations[retention.WokenAnnotation] != ptr.Deref(value, "") {
-		return fmt.Errorf("change annotation %s of StatefulSet %q: %w", retention.WokenAnnotation,
+	if o.Annotations[statefulset.WokenAnnotation] != ptr.Deref(value, "") {
+		return fmt.Errorf("change annotation %s of StatefulSet %q: %w", statefulset.WokenAnnotation,
 			keyOf(s.Namespace, s.Name), kube.ErrUndone)
 	}
 	return nil
 }
 
-func (a apiServer) eachClaim(ctx context.Context, visit func(retention.Claim)) error {
+func (a apiServer) eachClaim(ctx context.Context, visit func(statefulset.Claim)) error {
 	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
 			page, err := a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
@@ -148,7 +148,7 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(retention.Claim)) e
 				return "", err
 			}
 			for i := range page.Items {
-				visit(retention.ClaimOf(&page.Items[i]))
+				visit(statefulset.ClaimOf(&page.Items[i]))
 			}
 			return page.Continue, nil
 		})
@@ -158,7 +158,7 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(retention.Claim)) e
 	return nil
 }
 
-func (a apiServer) eachSet(ctx context.Context, visit func(retention.Set)) error {
+func (a apiServer) eachSet(ctx context.Context, visit func(statefulset.Set)) error {
 	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
 			page, err := a.clients.Apps.StatefulSets(metav1.NamespaceAll).List(ctx, o)
@@ -166,7 +166,7 @@ func (a apiServer) eachSet(ctx context.Context, visit func(retention.Set)) error
 				return "", err
 			}
 			for i := range page.Items {
-				visit(retention.SetOf(&page.Items[i]))
+				visit(statefulset.SetOf(&page.Items[i]))
 			}
 			return page.Continue, nil
 		})

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // answeredBy is a cluster whose API server answers so.
@@ -75,14 +75,14 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 
 // TestAWriteThatIsUndoneFails: an admission policy may change an object back in the write itself.
 func TestAWriteThatIsUndoneFails(t *testing.T) {
-	ask := retention.Ask{Namespace: "ns", Name: "data-db-0", UID: "u", ResourceVersion: "7",
-		Mark:   retention.Mark{Set: "db", UID: "s", WhenScaled: retention.Delete, Claim: "u"},
+	ask := statefulset.Ask{Namespace: "ns", Name: "data-db-0", UID: "u", ResourceVersion: "7",
+		Mark:   statefulset.Mark{Set: "db", UID: "s", WhenScaled: statefulset.Delete, Claim: "u"},
 		Owners: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "s"}}}
 	bare := ask
-	bare.Mark, bare.Owners = retention.Mark{}, nil
+	bare.Mark, bare.Owners = statefulset.Mark{}, nil
 	const marked = `{"csi-reclaimer.io/statefulset":"db/s/0/Delete/u"}`
 	for sentence, c := range map[string]struct {
-		ask                 retention.Ask
+		ask                 statefulset.Ask
 		annotations, owners string
 		undone              bool
 	}{
@@ -121,7 +121,7 @@ func TestAWriteThatIsUndoneFails(t *testing.T) {
 	if err := refusing.patchClaim(t.Context(), ask); err == nil || errors.Is(err, kube.ErrUndone) {
 		t.Error(err)
 	}
-	if err := refusing.patchWoken(t.Context(), retention.Set{Namespace: "ns", Name: "db", UID: "s"}, nil); err == nil {
+	if err := refusing.patchWoken(t.Context(), statefulset.Set{Namespace: "ns", Name: "db", UID: "s"}, nil); err == nil {
 		t.Error("a patch that is refused succeeds")
 	}
 	for value, annotations := range map[string]string{"x": `{}`, "": `{"csi-reclaimer.io/woken":"x"}`} {
@@ -133,7 +133,7 @@ func TestAWriteThatIsUndoneFails(t *testing.T) {
 		if value == "" {
 			want = nil
 		}
-		if err := a.patchWoken(t.Context(), retention.Set{Namespace: "ns", Name: "db", UID: "s"}, want); !errors.Is(err,
+		if err := a.patchWoken(t.Context(), statefulset.Set{Namespace: "ns", Name: "db", UID: "s"}, want); !errors.Is(err,
 			kube.ErrUndone) {
 			t.Errorf("annotation %q: %v", value, err)
 		}

@@ -8,9 +8,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 // Config holds the settings of a Controller. The zero value is usable.
@@ -44,7 +44,7 @@ func (c Config) withDefaults() Config {
 }
 
 // rules returns the settings that decisions depend on.
-func (c Config) rules() retention.Rules { return retention.Rules{Grace: c.Grace, DryRun: c.DryRun} }
+func (c Config) rules() statefulset.Rules { return statefulset.Rules{Grace: c.Grace, DryRun: c.DryRun} }
 
 func (c Config) retries() controller.Backoff {
 	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}

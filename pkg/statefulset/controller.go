@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // Controller carries out the retention policies of a cluster's StatefulSets. Its methods are safe for concurrent use.
@@ -80,11 +80,11 @@ func (c *Controller) run(caches ...controller.Cache) error {
 // woken has the queues work on what the watches show.
 type woken struct{ c *Controller }
 
-func (w woken) working() bool              { return w.c.control.Working() }
-func (w woken) claim(key string)           { w.c.claims.Enqueue(key) }
-func (w woken) set(key string)             { w.c.sets.Enqueue(key) }
-func (w woken) forgetClaim(c *claim)       { w.c.claimReports.Forget(c.uid) }
-func (w woken) forgetSet(s *retention.Set) { w.c.setReports.Forget(s.UID) }
+func (w woken) working() bool                { return w.c.control.Working() }
+func (w woken) claim(key string)             { w.c.claims.Enqueue(key) }
+func (w woken) set(key string)               { w.c.sets.Enqueue(key) }
+func (w woken) forgetClaim(c *claim)         { w.c.claimReports.Forget(c.uid) }
+func (w woken) forgetSet(s *statefulset.Set) { w.c.setReports.Forget(s.UID) }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
 // leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.

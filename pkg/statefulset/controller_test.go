@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // value returns how often something was counted.
@@ -53,7 +53,7 @@ func TestACondemnedClaimIsDeletedAfterItsGracePeriod(t *testing.T) {
 		t.Errorf("due again %+v", got)
 	}
 	w.expectCalls()
-	if got := w.claimReports.Waiting()[retention.ReasonScaleDownGrace]; got != 1 {
+	if got := w.claimReports.Waiting()[statefulset.ReasonScaleDownGrace]; got != 1 {
 		t.Errorf("waiting %v", w.claimReports.Waiting())
 	}
 	w.clock.Step(time.Second)
@@ -220,7 +220,7 @@ func TestNamesThatCollideDeleteNothing(t *testing.T) {
 	}
 	delete(w.sets, "ns/db")
 	w.settle()
-	if f, _ := w.observer.observeSet("ns/a-db"); f.Shared || w.setReports.Waiting()[retention.ReasonNamesCollide] != 0 {
+	if f, _ := w.observer.observeSet("ns/a-db"); f.Shared || w.setReports.Waiting()[statefulset.ReasonNamesCollide] != 0 {
 		t.Errorf("the names of a set that is gone collide: waiting %v", w.setReports.Waiting())
 	}
 	w.set("a-db", template("data", "data"))
@@ -386,17 +386,17 @@ func TestADryRunWritesNothing(t *testing.T) {
 	if calls := w.calls; len(calls) == 0 {
 		t.Error("nothing was read: this test shows nothing")
 	}
-	if got := w.claimReports.Waiting()[retention.ReasonDryRun]; got == 0 {
+	if got := w.claimReports.Waiting()[statefulset.ReasonDryRun]; got == 0 {
 		t.Errorf("waiting %v", w.claimReports.Waiting())
 	}
-	if got := w.setReports.Waiting()[retention.ReasonDryRun]; got != 1 || len(w.recorded()) != 0 {
+	if got := w.setReports.Waiting()[statefulset.ReasonDryRun]; got != 1 || len(w.recorded()) != 0 {
 		t.Errorf("waiting %v", w.setReports.Waiting())
 	}
 }
 
 func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 	for call, reason := range map[string]Reason{
-		"get set": retention.ReasonAPIReadFailed, "delete claim": retention.ReasonAPIWriteFailed,
+		"get set": statefulset.ReasonAPIReadFailed, "delete claim": statefulset.ReasonAPIWriteFailed,
 	} {
 		w := condemned(t, Config{})
 		w.fail[call] = errors.New("no answer")
@@ -427,7 +427,7 @@ func TestWhatOthersUndoIsNotAddedForEver(t *testing.T) {
 		w.claim("data-db-0", unmarked)
 	}
 	w.settle()
-	if got := w.claimReports.Waiting()[retention.ReasonContested]; got != 1 || len(w.calls) > 10 {
+	if got := w.claimReports.Waiting()[statefulset.ReasonContested]; got != 1 || len(w.calls) > 10 {
 		t.Errorf("waiting %v, calls %q", w.claimReports.Waiting(), w.calls)
 	}
 }

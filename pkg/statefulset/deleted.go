@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // safe for concurrent use.
 type deletedSets struct {
 	mu sync.Mutex
-	// last are the sets, by the namespace and the base of the names of their claims (retention.Set.ClaimBase).
+	// last are the sets, by the namespace and the base of the names of their claims (statefulset.Set.ClaimBase).
 	last map[types.NamespacedName]deletedSet
 	// orphan are those that live and are being deleted without their dependents: another finalizer may keep such a set
 	// for longer than the one that says so.
@@ -27,7 +27,7 @@ type deletedSets struct {
 }
 
 type deletedSet struct {
-	retention.Set
+	statefulset.Set
 	at time.Time
 }
 
@@ -36,7 +36,7 @@ func newDeletedSets() *deletedSets {
 }
 
 // lives records a set that there is: claims with the names that it gives are its own.
-func (d *deletedSets) lives(s *retention.Set) {
+func (d *deletedSets) lives(s *statefulset.Set) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(s)
@@ -46,7 +46,7 @@ func (d *deletedSets) lives(s *retention.Set) {
 }
 
 // add records the end of a set. One whose end was not seen may have been deleted without its dependents.
-func (d *deletedSets) add(s retention.Set, final bool, now time.Time) {
+func (d *deletedSets) add(s statefulset.Set, final bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(&s)
@@ -62,7 +62,7 @@ func (d *deletedSets) add(s retention.Set, final bool, now time.Time) {
 }
 
 // forget ends what is known of sets whose claims had the names that this one gives.
-func (d *deletedSets) forget(s *retention.Set) {
+func (d *deletedSets) forget(s *statefulset.Set) {
 	for _, template := range s.Templates {
 		delete(d.last, in(s.Namespace, s.ClaimBase(template)))
 	}
@@ -86,7 +86,7 @@ func (d *deletedSets) makeRoom(now time.Time) {
 }
 
 // of returns the set that was deleted last among those that gave claims a base.
-func (d *deletedSets) of(namespace, base string, now time.Time) (s retention.Set, found bool) {
+func (d *deletedSets) of(namespace, base string, now time.Time) (s statefulset.Set, found bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	set, found := d.last[in(namespace, base)]

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // takesClaims has the claims of a set go with it.
@@ -63,7 +63,7 @@ func leaving(t *testing.T) *world {
 func (w *world) reports() (reasons []string) {
 	w.Helper()
 	w.reconcile(w.Context(), "ns/data-db-0")
-	w.clock.Step(retention.Settling)
+	w.clock.Step(statefulset.Settling)
 	w.reconcile(w.Context(), "ns/data-db-0")
 	for reason := range w.claimReports.Waiting() {
 		reasons = append(reasons, string(reason))
@@ -74,13 +74,13 @@ func (w *world) reports() (reasons []string) {
 func TestAClaimThatASetLeavesBehindIsReported(t *testing.T) {
 	w := leaving(t)
 	w.deleteSet()
-	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.After(retention.Settling) {
+	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.After(statefulset.Settling) {
 		t.Errorf("due again %+v", got)
 	}
 	if events := w.recorded(); len(events) > 0 || len(w.claimReports.Waiting()) > 0 {
 		t.Errorf("Events %q while Kubernetes may still delete it", events)
 	}
-	w.clock.Step(retention.Settling)
+	w.clock.Step(statefulset.Settling)
 	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.Done() {
 		t.Errorf("due again %+v", got)
 	}
@@ -89,7 +89,7 @@ func TestAClaimThatASetLeavesBehindIsReported(t *testing.T) {
 		!strings.Contains(events[0], "kubectl delete pvc") || !strings.Contains(events[0], "StatefulSet db") {
 		t.Errorf("Events %q", events)
 	}
-	if got := w.claimReports.Waiting()[retention.ReasonOwnerReferenceMissing]; got != 1 || w.deleted("data-db-0") {
+	if got := w.claimReports.Waiting()[statefulset.ReasonOwnerReferenceMissing]; got != 1 || w.deleted("data-db-0") {
 		t.Errorf("waiting %v", w.claimReports.Waiting())
 	}
 	w.expectCalls()
@@ -200,7 +200,7 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 			false},
 		"too long ago": {func(w *world) { w.deleteSet(); w.clock.Step(rememberFor) }, false},
 		"not too long ago": {
-			func(w *world) { w.deleteSet(); w.clock.Step(rememberFor - retention.Settling - time.Second) }, true},
+			func(w *world) { w.deleteSet(); w.clock.Step(rememberFor - statefulset.Settling - time.Second) }, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := leaving(t)
@@ -234,8 +234,8 @@ func TestOnlySomeDeletedSetsAreRemembered(t *testing.T) {
 	w := newWorld(t, Config{})
 	d, start := w.observer.deleted, w.clock.Now()
 	end := func(n int, after time.Duration) {
-		d.add(retention.Set{Namespace: "ns", Name: fmt.Sprintf("db%d", n), UID: types.UID("u"), Templates: []string{"data"},
-			Policy: retention.Policy{WhenDeleted: retention.Delete}}, true, start.Add(after))
+		d.add(statefulset.Set{Namespace: "ns", Name: fmt.Sprintf("db%d", n), UID: types.UID("u"), Templates: []string{"data"},
+			Policy: statefulset.Policy{WhenDeleted: statefulset.Delete}}, true, start.Add(after))
 	}
 	known := func(n int, after time.Duration) bool {
 		_, found := d.of("ns", fmt.Sprintf("data-db%d", n), start.Add(after))
@@ -252,7 +252,7 @@ func TestOnlySomeDeletedSetsAreRemembered(t *testing.T) {
 		t.Errorf("%d are remembered a day later, want %d", len(d.last), want)
 	}
 	for _, name := range []string{"keeps", fmt.Sprintf("db%d", rememberMax)} {
-		d.add(retention.Set{Namespace: "ns", Name: name, Templates: []string{"data"}}, true, start)
+		d.add(statefulset.Set{Namespace: "ns", Name: name, Templates: []string{"data"}}, true, start)
 		if _, found := d.last[in("ns", "data-"+name)]; found {
 			t.Errorf("%s was deleted last, and leaves its claims: it is remembered", name)
 		}

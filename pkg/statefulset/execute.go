@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // reconcile works on the claim of a key.
@@ -32,11 +32,11 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 }
 
 // answerer has a session take a reply.
-type answerer = func(s *retention.Session, reply retention.Reply, sent, now time.Time)
+type answerer = func(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time)
 
 // carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
-func (c *Controller) carryOut(ctx context.Context, s *retention.Session, answer answerer) error {
-	err := controller.Calls[*retention.Session, retention.Ask, retention.Reply]{
+func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answer answerer) error {
+	err := controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
 		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
 	if s.End == session.TooSlow {
@@ -46,34 +46,34 @@ func (c *Controller) carryOut(ctx context.Context, s *retention.Session, answer 
 }
 
 // call makes a call. The error is why its outcome is not Succeeded.
-func (c *Controller) call(ctx context.Context, ask retention.Ask) (reply retention.Reply, err error) {
+func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply statefulset.Reply, err error) {
 	switch ask.Action {
-	case retention.ReadClaim:
+	case statefulset.ReadClaim:
 		reply.Claim, reply.Found, err = c.cluster.readClaim(ctx, ask.Namespace, ask.Name)
-	case retention.ReadPod:
+	case statefulset.ReadPod:
 		reply.Pod, reply.Found, err = c.cluster.readPod(ctx, ask.Namespace, ask.Name)
-	case retention.ReadSet:
+	case statefulset.ReadSet:
 		reply.Set, reply.Found, err = c.cluster.readSet(ctx, ask.Namespace, ask.Name)
-	case retention.PatchClaim:
+	case statefulset.PatchClaim:
 		err = c.cluster.patchClaim(ctx, ask)
-	case retention.DeleteClaim:
+	case statefulset.DeleteClaim:
 		err = c.cluster.deleteClaim(ctx, ask)
-	case retention.DeletePod:
+	case statefulset.DeletePod:
 		err = c.cluster.deletePod(ctx, ask)
-	case retention.Wait: // a session that waits has ended
+	case statefulset.Wait: // a session that waits has ended
 	}
 	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err
 }
 
 // wrote logs and counts a write.
-func (c *Controller) wrote(ctx context.Context, _ *retention.Session, ask retention.Ask, why string) {
+func (c *Controller) wrote(ctx context.Context, _ *statefulset.Session, ask statefulset.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	c.metrics.wrote(ask.Action)
 }
 
 // report reports why a session has ended.
-func (c *Controller) report(ctx context.Context, s *retention.Session, err error) {
+func (c *Controller) report(ctx context.Context, s *statefulset.Session, err error) {
 	about, reason := object(s.Facts), s.Reason()
 	switch {
 	case s.End == session.Written:
@@ -98,12 +98,14 @@ func would(action fmt.Stringer, why Reason) string {
 }
 
 // object returns what a report on a claim is about.
-func object(f retention.Facts) events.Object {
+func object(f statefulset.Facts) events.Object {
 	return events.Object{ObjectReference: events.Claim(f.Claim.Namespace, f.Claim.Name, f.Claim.UID),
 		Set: setReference(f.Set)}
 }
 
-func setReference(s retention.Set) v1.ObjectReference { return events.Set(s.Namespace, s.Name, s.UID) }
+func setReference(s statefulset.Set) v1.ObjectReference {
+	return events.Set(s.Namespace, s.Name, s.UID)
+}
 
 // reconcileSet works on the set of a key.
 func (c *Controller) reconcileSet(ctx context.Context, key string) controller.Result {
@@ -114,44 +116,44 @@ func (c *Controller) reconcileSet(ctx context.Context, key string) controller.Re
 	now := c.cfg.Clock.Now()
 	facts = c.observer.sight(facts, now)
 	defer c.observer.settleSet(key, facts.Set)
-	d := retention.DecideSet(facts, now)
+	d := statefulset.DecideSet(facts, now)
 	about := events.Object{ObjectReference: setReference(facts.Set)}
 	switch {
-	case d.Action == retention.SetWait:
+	case d.Action == statefulset.SetWait:
 		c.setReports.ReportEach(ctx, about, d.Reason, facts.Detail(d.Reason))
 		if d.After > 0 {
 			return controller.After(d.After)
 		}
 		return controller.Done()
 	case c.cfg.DryRun:
-		c.setReports.ReportEach(ctx, about, retention.ReasonDryRun, would(d.Action, d.Reason))
+		c.setReports.ReportEach(ctx, about, statefulset.ReasonDryRun, would(d.Action, d.Reason))
 		return controller.Done()
 	}
 	return c.wake(ctx, facts, d)
 }
 
 // wake carries out Wake or EndWake.
-func (c *Controller) wake(ctx context.Context, f retention.SetFacts, d retention.SetDecision) controller.Result {
+func (c *Controller) wake(ctx context.Context, f statefulset.SetFacts, d statefulset.SetDecision) controller.Result {
 	about := events.Object{ObjectReference: setReference(f.Set)}
 	var value *string
-	if d.Action == retention.Wake {
+	if d.Action == statefulset.Wake {
 		value = new(string)
 		*value = c.cfg.Clock.Now().UTC().Format(time.RFC3339)
 	}
 	if err := c.cluster.patchWoken(ctx, f.Set, value); err != nil {
 		failure := controller.FailureOf(ctx, err)
 		if failure != controller.Ended {
-			c.setReports.ReportFailure(ctx, about, retention.ReasonAPIWriteFailed, err, false)
+			c.setReports.ReportFailure(ctx, about, statefulset.ReasonAPIWriteFailed, err, false)
 		}
 		return failure.Result(c.cfg.retries())
 	}
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "StatefulSet", klog.KRef(f.Set.Namespace, f.Set.Name), "action",
 		d.Action, "reason", d.Reason)
-	if d.Action == retention.EndWake {
+	if d.Action == statefulset.EndWake {
 		return controller.Done()
 	}
 	c.metrics.woken.Inc()
 	c.observer.woke(f, c.cfg.Clock.Now())
 	c.setReports.Event(ctx, about, d.Reason, "")
-	return controller.After(retention.Quiet)
+	return controller.After(statefulset.Quiet)
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // TestOfWhatIsGoneNothingIsKept: names are used again, and the memory of a cluster's life is not to grow.
@@ -52,11 +52,11 @@ func TestWorkOnWhatIsGone(t *testing.T) {
 	if left, known := w.observer.tracker.Claims["claim-data-db-1"]; known || len(w.calls) == 0 {
 		t.Errorf("left: %v; calls %q", left, w.calls)
 	}
-	if waiting := w.claimReports.Waiting()[retention.ReasonScaleDownGrace]; waiting != 0 {
+	if waiting := w.claimReports.Waiting()[statefulset.ReasonScaleDownGrace]; waiting != 0 {
 		t.Errorf("a claim that is gone waits")
 	}
 	w = lacking(t, Config{})
-	w.clock.Step(retention.Quiet)
+	w.clock.Step(statefulset.Quiet)
 	w.hook = func() {
 		set := w.sets["ns/db"]
 		delete(w.sets, "ns/db")
@@ -160,7 +160,7 @@ func TestOfWhatEndsMeanwhileNothingIsKept(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	set, _ := w.observer.observeSet("ns/db")
-	set.Gap = retention.GapOpen
+	set.Gap = statefulset.GapOpen
 	delete(w.sets, "ns/db")
 	w.sync()
 	w.observer.sight(set, w.clock.Now())

@@ -7,14 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // index finds by name what belongs together. It is safe for concurrent use.
 type index struct {
 	mu sync.RWMutex
 	// sets are the names of the sets that have a base, and claims the ordinals of the claims, by the namespace and the
-	// base of their names (retention.Set.ClaimBase).
+	// base of their names (statefulset.Set.ClaimBase).
 	sets   map[types.NamespacedName][]string
 	claims map[types.NamespacedName][]int
 	// users are pods with a claim that does not have their name: with the others it would be as large as the caches.
@@ -48,7 +48,7 @@ func in(namespace, name string) types.NamespacedName {
 }
 
 // set replaces what is known of a set; nil is none.
-func (x *index) set(before, now *retention.Set) {
+func (x *index) set(before, now *statefulset.Set) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if before != nil {
@@ -65,7 +65,7 @@ func (x *index) set(before, now *retention.Set) {
 
 // claim adds a claim, or removes it.
 func (x *index) claim(c *claim, exists bool) {
-	base, ordinal, ok := retention.SplitClaimName(c.name)
+	base, ordinal, ok := statefulset.SplitClaimName(c.name)
 	if !ok {
 		return
 	}
@@ -82,10 +82,10 @@ func (x *index) claim(c *claim, exists bool) {
 func named(claim, pod string) bool { return strings.HasSuffix(claim, "-"+pod) }
 
 // pod replaces what is known of a pod; nil is none.
-func (x *index) pod(before, now *retention.Pod) {
+func (x *index) pod(before, now *statefulset.Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	each := func(p *retention.Pod, change func(map[types.NamespacedName][]string, types.NamespacedName, string)) {
+	each := func(p *statefulset.Pod, change func(map[types.NamespacedName][]string, types.NamespacedName, string)) {
 		if p == nil {
 			return
 		}
@@ -107,7 +107,7 @@ func (x *index) setsOf(namespace, base string) []string {
 }
 
 // claimsOf returns the names of all claims that a set gives a name.
-func (x *index) claimsOf(s *retention.Set) (names []string) {
+func (x *index) claimsOf(s *statefulset.Set) (names []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, template := range s.Templates {

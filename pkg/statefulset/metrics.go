@@ -3,8 +3,8 @@ package statefulset
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // metrics count what was done.
@@ -36,11 +36,11 @@ func newMetrics() metrics {
 }
 
 // wrote counts a write.
-func (m metrics) wrote(action retention.Action) {
+func (m metrics) wrote(action statefulset.Action) {
 	switch action {
-	case retention.DeleteClaim:
+	case statefulset.DeleteClaim:
 		m.claimsDeleted.Inc()
-	case retention.DeletePod:
+	case statefulset.DeletePod:
 		m.podsDeleted.Inc()
 	default:
 	}

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // lister is what is read of a watch cache, by "namespace/name".
@@ -27,19 +27,19 @@ type wake interface {
 	set(key string)
 	// forgetClaim and forgetSet are called when an object is gone.
 	forgetClaim(c *claim)
-	forgetSet(s *retention.Set)
+	forgetSet(s *statefulset.Set)
 	// working reports whether anybody works on what is woken.
 	working() bool
 }
 
 // observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
 type observer struct {
-	rules retention.Rules
+	rules statefulset.Rules
 	clock interface{ Now() time.Time }
 	wake  wake
 
-	sets   lister[*retention.Set]
-	pods   lister[*retention.Pod]
+	sets   lister[*statefulset.Set]
+	pods   lister[*statefulset.Pod]
 	claims lister[*claim]
 	index  *index
 	// deleted are sets of which claims may be left.
@@ -48,13 +48,13 @@ type observer struct {
 	mu sync.Mutex
 	// tracker and changes are guarded by mu. changes has when a set, or what belongs to it, has changed last, until the
 	// set is worked on: what it lacks takes a look at each of its replicas, and a watch is not to wait for that.
-	tracker *retention.Tracker
+	tracker *statefulset.Tracker
 	changes map[string]time.Time
 }
 
-func newObserver(rules retention.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
+func newObserver(rules statefulset.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, index: newIndex(), deleted: newDeletedSets(),
-		tracker: retention.NewTracker(), changes: map[string]time.Time{}}
+		tracker: statefulset.NewTracker(), changes: map[string]time.Time{}}
 }
 
 // follow makes the caches, which do not run yet.
@@ -68,13 +68,13 @@ func (o *observer) follow(clients kube.Clients) []controller.Cache {
 }
 
 // observe returns what is known about a claim without a live read.
-func (o *observer) observe(key string) (retention.Facts, bool) {
+func (o *observer) observe(key string) (statefulset.Facts, bool) {
 	c, found := o.claims.Get(key)
 	if !found {
-		return retention.Facts{}, false
+		return statefulset.Facts{}, false
 	}
-	f := retention.Facts{Rules: o.rules, Claim: c.facts()}
-	base, ordinal, _ := retention.SplitClaimName(c.name)
+	f := statefulset.Facts{Rules: o.rules, Claim: c.facts()}
+	base, ordinal, _ := statefulset.SplitClaimName(c.name)
 	f.Ordinal = ordinal
 	f.SetName, f.Shared = o.setOf(f.Claim, base)
 	f.Last, _ = o.deleted.of(c.namespace, base, o.clock.Now())
@@ -85,7 +85,7 @@ func (o *observer) observe(key string) (retention.Facts, bool) {
 	if f.SetSeen = seen(found); found {
 		f.Set = *s
 	}
-	own := retention.Set{Name: f.SetName}.PodName(ordinal)
+	own := statefulset.Set{Name: f.SetName}.PodName(ordinal)
 	p, found := o.pods.Get(keyOf(c.namespace, own))
 	if f.PodSeen = seen(found); found {
 		f.Pod = *p
@@ -95,16 +95,16 @@ func (o *observer) observe(key string) (retention.Facts, bool) {
 }
 
 // seen is what a watch cache shows. Absent there permits nothing without a live read.
-func seen(found bool) retention.Seen {
+func seen(found bool) statefulset.Seen {
 	if found {
-		return retention.Found
+		return statefulset.Found
 	}
-	return retention.Absent
+	return statefulset.Absent
 }
 
 // setOf returns the name of the set of a claim, empty for none: one that gives it its name, preferably the one of its
 // mark, and else the one of its mark. shared: more than one set gives it its name.
-func (o *observer) setOf(c retention.Claim, base string) (name string, shared bool) {
+func (o *observer) setOf(c statefulset.Claim, base string) (name string, shared bool) {
 	sets := o.index.setsOf(c.Namespace, base)
 	if len(sets) == 0 || slices.Contains(sets, c.Mark.Set) {
 		return c.Mark.Set, len(sets) > 1
@@ -124,55 +124,55 @@ func (o *observer) otherPod(c *claim, own string) string {
 }
 
 // observeSet returns what is known about a set.
-func (o *observer) observeSet(key string) (retention.SetFacts, bool) {
+func (o *observer) observeSet(key string) (statefulset.SetFacts, bool) {
 	s, found := o.sets.Get(key)
 	if !found {
-		return retention.SetFacts{}, false
+		return statefulset.SetFacts{}, false
 	}
 	return o.setFacts(s), true
 }
 
-func (o *observer) setFacts(s *retention.Set) retention.SetFacts {
-	f := retention.SetFacts{Rules: o.rules, Set: *s}
+func (o *observer) setFacts(s *statefulset.Set) statefulset.SetFacts {
+	f := statefulset.SetFacts{Rules: o.rules, Set: *s}
 	f.Shared = slices.ContainsFunc(s.Templates, func(template string) bool {
 		return len(o.index.setsOf(s.Namespace, s.ClaimBase(template))) > 1
 	})
-	if s.Policy.WhenScaled == retention.Delete && len(s.Templates) > 0 {
-		f.Gap = retention.FindGap(*s, func(ordinal int) retention.Replica { return o.replica(s, ordinal) })
+	if s.Policy.WhenScaled == statefulset.Delete && len(s.Templates) > 0 {
+		f.Gap = statefulset.FindGap(*s, func(ordinal int) statefulset.Replica { return o.replica(s, ordinal) })
 	}
 	return f
 }
 
 // replica returns what the watches show of an ordinal of a set.
-func (o *observer) replica(s *retention.Set, ordinal int) retention.Replica {
-	var pod retention.Pod
+func (o *observer) replica(s *statefulset.Set, ordinal int) statefulset.Replica {
+	var pod statefulset.Pod
 	if p, found := o.pods.Get(keyOf(s.Namespace, s.PodName(ordinal))); found {
 		pod = *p
 	}
-	return retention.ReplicaOf(*s, ordinal, pod, func(name string) retention.Claim {
+	return statefulset.ReplicaOf(*s, ordinal, pod, func(name string) statefulset.Claim {
 		if c, found := o.claims.Get(keyOf(s.Namespace, name)); found {
 			return c.facts()
 		}
-		return retention.Claim{}
+		return statefulset.Claim{}
 	})
 }
 
 // begin returns a session on these facts.
-func (o *observer) begin(f retention.Facts, now time.Time) retention.Session {
+func (o *observer) begin(f statefulset.Facts, now time.Time) statefulset.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return retention.Begin(o.tracker, f, now)
+	return statefulset.Begin(o.tracker, f, now)
 }
 
 // answer has a session take a reply.
-func (o *observer) answer(s *retention.Session, reply retention.Reply, sent, now time.Time) {
+func (o *observer) answer(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, reply, sent, now)
 }
 
 // sight returns a set's facts with what this process has seen of it.
-func (o *observer) sight(f retention.SetFacts, now time.Time) retention.SetFacts {
+func (o *observer) sight(f statefulset.SetFacts, now time.Time) statefulset.SetFacts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := keyOf(f.Set.Namespace, f.Set.Name)
@@ -185,20 +185,20 @@ func (o *observer) sight(f retention.SetFacts, now time.Time) retention.SetFacts
 }
 
 // woke records that a set was woken.
-func (o *observer) woke(f retention.SetFacts, now time.Time) {
+func (o *observer) woke(f statefulset.SetFacts, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tracker.Woke(f, now)
 }
 
 // settleClaim and settleSet forget what a session has recorded of an object that has gone meanwhile.
-func (o *observer) settleClaim(key string, c retention.Claim) {
+func (o *observer) settleClaim(key string, c statefulset.Claim) {
 	if now, found := o.claims.Get(key); !found || now.uid != c.UID {
 		o.forgetClaim(&claim{uid: c.UID})
 	}
 }
 
-func (o *observer) settleSet(key string, s retention.Set) {
+func (o *observer) settleSet(key string, s statefulset.Set) {
 	if now, found := o.sets.Get(key); !found || now.UID != s.UID {
 		o.forgetSet(&s)
 	}
@@ -211,7 +211,7 @@ func (o *observer) forgetClaim(c *claim) {
 	o.wake.forgetClaim(c)
 }
 
-func (o *observer) forgetSet(s *retention.Set) {
+func (o *observer) forgetSet(s *statefulset.Set) {
 	o.mu.Lock()
 	o.tracker.ForgetSet(s.UID)
 	delete(o.changes, keyOf(s.Namespace, s.Name))
@@ -226,7 +226,7 @@ func (o *observer) first() (claims, sets []string) {
 			claims = append(claims, c.key())
 		}
 	})
-	o.sets.Each(func(s *retention.Set) {
+	o.sets.Each(func(s *statefulset.Set) {
 		if matters(s) {
 			sets = append(sets, keyOf(s.Namespace, s.Name))
 		}
@@ -235,22 +235,22 @@ func (o *observer) first() (claims, sets []string) {
 }
 
 // matters reports whether there may be something to do about a set, or to report.
-func matters(s *retention.Set) bool {
+func matters(s *statefulset.Set) bool {
 	return !s.Policy.Keeps() || s.Woken || s.Ignored || s.Invalid != ""
 }
 
 // concerned reports whether there may be something to do about a claim: it is marked, or a set with a policy gives it
 // its name, or gave it that until it was deleted. Most claims are none of these.
 func (o *observer) concerned(c *claim) bool {
-	base, _, _ := retention.SplitClaimName(c.name)
+	base, _, _ := statefulset.SplitClaimName(c.name)
 	if _, left := o.deleted.of(c.namespace, base, o.clock.Now()); left || c.marked() {
 		return true
 	}
-	return slices.ContainsFunc(o.setsWith(c.namespace, base), func(s *retention.Set) bool { return !s.Policy.Keeps() })
+	return slices.ContainsFunc(o.setsWith(c.namespace, base), func(s *statefulset.Set) bool { return !s.Policy.Keeps() })
 }
 
 // setsWith returns the sets that have a base, which no set has empty.
-func (o *observer) setsWith(namespace, base string) (sets []*retention.Set) {
+func (o *observer) setsWith(namespace, base string) (sets []*statefulset.Set) {
 	for _, name := range o.index.setsOf(namespace, base) {
 		if s, found := o.sets.Get(keyOf(namespace, name)); found {
 			sets = append(sets, s)
@@ -260,8 +260,8 @@ func (o *observer) setsWith(namespace, base string) (sets []*retention.Set) {
 }
 
 // podOrdinal returns the set that has a pod of this name, and the ordinal.
-func (o *observer) podOrdinal(p *retention.Pod) (s *retention.Set, ordinal int, found bool) {
-	name, ordinal, _ := retention.SplitClaimName(p.Name) // the names of pods are made in the same way
+func (o *observer) podOrdinal(p *statefulset.Pod) (s *statefulset.Set, ordinal int, found bool) {
+	name, ordinal, _ := statefulset.SplitClaimName(p.Name) // the names of pods are made in the same way
 	s, found = o.sets.Get(keyOf(p.Namespace, name))
 	return s, ordinal, found
 }

@@ -8,12 +8,12 @@ import (
 	"unsafe"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // TestWhatAChangeWakes begins with a set db of two replicas and a policy, and a set web of two replicas without.
@@ -155,21 +155,21 @@ func TestTheSetOfAClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		claim, mark string
 		set         string
-		seen        retention.Seen
+		seen        statefulset.Seen
 		shared      bool
 		ordinal     int
 	}{
-		"of a set":                           {"data-db-2", "", "db", retention.Found, false, 2},
-		"of a set, with its mark":            {"data-db-2", "db/set-db/2/Delete", "db", retention.Found, false, 2},
-		"of a set, with the mark of another": {"data-db-2", "web/set-web/2/Delete", "db", retention.Found, false, 2},
-		"of two sets":                        {"data-a-b-0", "", "a-b", retention.Found, true, 0},
-		"of two sets, with the mark of one":  {"data-a-b-0", "b/set-b/0/Delete", "b", retention.Found, true, 0},
+		"of a set":                           {"data-db-2", "", "db", statefulset.Found, false, 2},
+		"of a set, with its mark":            {"data-db-2", "db/set-db/2/Delete", "db", statefulset.Found, false, 2},
+		"of a set, with the mark of another": {"data-db-2", "web/set-web/2/Delete", "db", statefulset.Found, false, 2},
+		"of two sets":                        {"data-a-b-0", "", "a-b", statefulset.Found, true, 0},
+		"of two sets, with the mark of one":  {"data-a-b-0", "b/set-b/0/Delete", "b", statefulset.Found, true, 0},
 		"of a set that is gone": {
-			"data-gone-0", "gone/set-gone/0/Delete", "gone", retention.Absent, false, 0,
+			"data-gone-0", "gone/set-gone/0/Delete", "gone", statefulset.Absent, false, 0,
 		},
-		"of no set":                            {"data-none-0", "", "", retention.Unknown, false, 0},
-		"of no set, with a mark that is none":  {"data-none-0", "x", "", retention.Unknown, false, 0},
-		"of no set's shape, with a set's mark": {"other", "db/set-db/0/Delete", "db", retention.Found, false, 0},
+		"of no set":                            {"data-none-0", "", "", statefulset.Unknown, false, 0},
+		"of no set, with a mark that is none":  {"data-none-0", "x", "", statefulset.Unknown, false, 0},
+		"of no set's shape, with a set's mark": {"other", "db/set-db/0/Delete", "db", statefulset.Found, false, 0},
 	} {
 		w := newWorld(t, Config{})
 		w.set("a-b")
@@ -194,28 +194,28 @@ func TestTheSetOfAClaim(t *testing.T) {
 func TestThePodsOfAClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
-		seen   retention.Seen
+		seen   statefulset.Seen
 		other  string
 	}{
-		"none":                         {func(*world) {}, retention.Absent, ""},
-		"its own":                      {func(w *world) { w.pod("db", 1) }, retention.Found, ""},
-		"one of nobody, with its name": {func(w *world) { w.use("db-1") }, retention.Found, ""},
-		"another":                      {func(w *world) { w.use("job", "data-db-1") }, retention.Absent, "job"},
+		"none":                         {func(*world) {}, statefulset.Absent, ""},
+		"its own":                      {func(w *world) { w.pod("db", 1) }, statefulset.Found, ""},
+		"one of nobody, with its name": {func(w *world) { w.use("db-1") }, statefulset.Found, ""},
+		"another":                      {func(w *world) { w.use("job", "data-db-1") }, statefulset.Absent, "job"},
 		"another, and its own": {
-			func(w *world) { w.pod("db", 1); w.use("job", "data-db-1") }, retention.Found, "job",
+			func(w *world) { w.pod("db", 1); w.use("job", "data-db-1") }, statefulset.Found, "job",
 		},
-		"one whose name it ends with": {func(w *world) { w.use("1", "data-db-1") }, retention.Absent,
+		"one whose name it ends with": {func(w *world) { w.use("1", "data-db-1") }, statefulset.Absent,
 			"1"},
-		"one that ends with its name and does not use it": {func(w *world) { w.use("1", "data-1") }, retention.Absent, ""},
+		"one that ends with its name and does not use it": {func(w *world) { w.use("1", "data-1") }, statefulset.Absent, ""},
 		"one that used it": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.use("job", "data-db-2") },
-			retention.Absent, ""},
-		"one that is gone": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.endPod("job") }, retention.Absent, ""},
+			statefulset.Absent, ""},
+		"one that is gone": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.endPod("job") }, statefulset.Absent, ""},
 		"one of two that is gone": {func(w *world) {
 			w.use("job", "data-db-1")
 			w.use("run", "data-db-1")
 			w.sync()
 			w.endPod("job")
-		}, retention.Absent, "run"},
+		}, statefulset.Absent, "run"},
 	} {
 		w := newWorld(t, Config{})
 		w.set("db")
@@ -237,25 +237,25 @@ func notStarted(o *v1.Pod) { o.Status.Phase = v1.PodPending }
 func TestWhatASetLacks(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
-		want   retention.Gap
+		want   statefulset.Gap
 	}{
-		"nothing":             {func(w *world) { w.pod("db", 1); w.claim("data-db-1") }, retention.GapNone},
-		"a pod and its claim": {func(*world) {}, retention.GapOpen},
+		"nothing":             {func(w *world) { w.pod("db", 1); w.claim("data-db-1") }, statefulset.GapNone},
+		"a pod and its claim": {func(*world) {}, statefulset.GapOpen},
 		"a pod, whose claim is being deleted": {func(w *world) {
 			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
-		}, retention.GapOldClaim},
+		}, statefulset.GapOldClaim},
 		"a pod, whose claim belongs to one that is gone": {func(w *world) {
 			w.claim("data-db-1", owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "db-1", UID: "old"}))
-		}, retention.GapOldClaim},
-		"a pod, and its policy retains":          {func(w *world) { w.set("db", retains) }, retention.GapNone},
-		"a pod, and it has no templates":         {func(w *world) { w.set("db", template()) }, retention.GapNone},
-		"the claim of a pod that is not started": {func(w *world) { w.pod("db", 1, notStarted) }, retention.GapOpen},
+		}, statefulset.GapOldClaim},
+		"a pod, and its policy retains":          {func(w *world) { w.set("db", retains) }, statefulset.GapNone},
+		"a pod, and it has no templates":         {func(w *world) { w.set("db", template()) }, statefulset.GapNone},
+		"the claim of a pod that is not started": {func(w *world) { w.pod("db", 1, notStarted) }, statefulset.GapOpen},
 		"the volume of such a claim": {func(w *world) {
 			w.pod("db", 1, notStarted)
 			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "" })
-		}, retention.GapNoVolume},
+		}, statefulset.GapNoVolume},
 		"a pod that is not to be made yet": {
-			func(w *world) { w.pod("db", 0, notStarted) }, retention.GapNone,
+			func(w *world) { w.pod("db", 0, notStarted) }, statefulset.GapNone,
 		},
 	} {
 		w := newWorld(t, Config{})
@@ -330,7 +330,7 @@ func TestARecordHasAllThatIsDecidedFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprintf("%+v", c.facts()), fmt.Sprintf("%+v", retention.ClaimOf(o)); got != want {
+	if got, want := fmt.Sprintf("%+v", c.facts()), fmt.Sprintf("%+v", statefulset.ClaimOf(o)); got != want {
 		t.Errorf("the facts are\n%s, want\n%s", got, want)
 	}
 	o.Annotations = nil
@@ -344,7 +344,7 @@ func TestARecordHasAllThatIsDecidedFrom(t *testing.T) {
 	if size := unsafe.Sizeof(claim{}); size > 80 {
 		t.Errorf("the record of a claim has %d bytes", size)
 	}
-	if size := unsafe.Sizeof(retention.Pod{}); size > 104 {
+	if size := unsafe.Sizeof(statefulset.Pod{}); size > 104 {
 		t.Errorf("the record of a pod has %d bytes", size)
 	}
 }

@@ -8,25 +8,25 @@ import (
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
 // recordSet keeps every StatefulSet: one without a policy may give a claim the name that another gives it.
-func recordSet(object runtime.Object, _ bool) (*retention.Set, bool, error) {
+func recordSet(object runtime.Object, _ bool) (*statefulset.Set, bool, error) {
 	o, ok := object.(*appsv1.StatefulSet)
 	if !ok {
 		return nil, false, fmt.Errorf("watch StatefulSets: got a %T", object)
 	}
-	s := retention.SetOf(o)
+	s := statefulset.SetOf(o)
 	s.Namespace = unique.Make(o.Namespace).Value()
 	return &s, true, nil
 }
@@ -47,7 +47,7 @@ type claim struct {
 
 type claimMore struct {
 	marked bool
-	mark   retention.Mark
+	mark   statefulset.Mark
 	owners []metav1.OwnerReference
 }
 
@@ -57,8 +57,8 @@ func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
 	if !ok {
 		return nil, false, fmt.Errorf("watch claims: got a %T", object)
 	}
-	_, _, keep := retention.SplitClaimName(o.Name)
-	all := retention.ClaimOf(o)
+	_, _, keep := statefulset.SplitClaimName(o.Name)
+	all := statefulset.ClaimOf(o)
 	c := &claim{
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, version: o.ResourceVersion, uid: o.UID,
 		terminating: all.Terminating, protected: all.Protected, hold: all.Hold, bound: all.Bound,
@@ -77,8 +77,8 @@ func (c *claim) key() string { return keyOf(c.namespace, c.name) }
 func (c *claim) marked() bool { return c.more != nil && c.more.marked }
 
 // facts returns what is decided from. Decisions do not depend on which volume the claim has.
-func (c *claim) facts() retention.Claim {
-	f := retention.Claim{Namespace: c.namespace, Name: c.name, UID: c.uid, ResourceVersion: c.version,
+func (c *claim) facts() statefulset.Claim {
+	f := statefulset.Claim{Namespace: c.namespace, Name: c.name, UID: c.uid, ResourceVersion: c.version,
 		Terminating: c.terminating, Protected: c.protected, Hold: c.hold, Bound: c.bound}
 	if c.created > 0 {
 		f.ByController = time.Unix(int64(c.created), 0)
@@ -98,17 +98,17 @@ func (c *claim) same(other *claim) bool {
 
 // recordPod keeps pods with a name that a set may give, and those with a claim that one may have made. Of the claims it
 // keeps no others.
-func recordPod(object runtime.Object, _ bool) (*retention.Pod, bool, error) {
+func recordPod(object runtime.Object, _ bool) (*statefulset.Pod, bool, error) {
 	o, ok := object.(*v1.Pod)
 	if !ok {
 		return nil, false, fmt.Errorf("watch pods: got a %T", object)
 	}
-	p := retention.PodOf(o)
+	p := statefulset.PodOf(o)
 	p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), unique.Make(p.Controller).Value()
 	p.Claims = slices.Clip(slices.DeleteFunc(p.Claims, func(name string) bool {
-		_, _, shaped := retention.SplitClaimName(name)
+		_, _, shaped := statefulset.SplitClaimName(name)
 		return !shaped
 	}))
-	_, _, keep := retention.SplitClaimName(o.Name)
+	_, _, keep := statefulset.SplitClaimName(o.Name)
 	return &p, keep || len(p.Claims) > 0, nil
 }

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // Released is what Release did.
@@ -59,13 +59,13 @@ type releaser struct {
 // pass lists all claims and sets once, and releases those that are marked.
 func (r *releaser) pass(ctx context.Context) error {
 	workers := controller.NewWorkers(r.cfg.Workers)
-	sets := map[string]retention.Set{}
-	err := r.cluster.eachSet(ctx, func(s retention.Set) {
+	sets := map[string]statefulset.Set{}
+	err := r.cluster.eachSet(ctx, func(s statefulset.Set) {
 		sets[keyOf(s.Namespace, s.Name)] = s
 		workers.Go(func() error { return r.set(ctx, s) })
 	})
 	if err == nil {
-		err = r.cluster.eachClaim(ctx, func(c retention.Claim) {
+		err = r.cluster.eachClaim(ctx, func(c statefulset.Claim) {
 			if c.Marked {
 				s, found := sets[keyOf(c.Namespace, c.Mark.Set)]
 				workers.Go(func() error { return r.claim(ctx, c, s, seen(found)) })
@@ -76,14 +76,14 @@ func (r *releaser) pass(ctx context.Context) error {
 }
 
 // claim releases one claim; s is the set that its mark names.
-func (r *releaser) claim(ctx context.Context, c retention.Claim, s retention.Set, known retention.Seen) error {
-	f := retention.Facts{Rules: r.cfg.rules(), Claim: c, SetName: c.Mark.Set, SetSeen: known, Set: s,
+func (r *releaser) claim(ctx context.Context, c statefulset.Claim, s statefulset.Set, known statefulset.Seen) error {
+	f := statefulset.Facts{Rules: r.cfg.rules(), Claim: c, SetName: c.Mark.Set, SetSeen: known, Set: s,
 		Ordinal: c.Mark.Ordinal}
 	condemned := f.Condemned() && !c.Terminating && !c.Hold
 	f.Rules.Removing = true
-	tracker := retention.NewTracker()
-	work := retention.Begin(tracker, f, r.cfg.Clock.Now())
-	err := r.carryOut(ctx, &work, func(s *retention.Session, reply retention.Reply, sent, now time.Time) {
+	tracker := statefulset.NewTracker()
+	work := statefulset.Begin(tracker, f, r.cfg.Clock.Now())
+	err := r.carryOut(ctx, &work, func(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time) {
 		s.Answer(tracker, reply, sent, now)
 	})
 	name := keyOf(c.Namespace, c.Name)
@@ -103,10 +103,10 @@ func (r *releaser) claim(ctx context.Context, c retention.Claim, s retention.Set
 }
 
 // set releases one set.
-func (r *releaser) set(ctx context.Context, s retention.Set) error {
-	f := retention.SetFacts{Rules: r.cfg.rules(), Set: s}
+func (r *releaser) set(ctx context.Context, s statefulset.Set) error {
+	f := statefulset.SetFacts{Rules: r.cfg.rules(), Set: s}
 	f.Rules.Removing = true
-	if retention.DecideSet(f, r.cfg.Clock.Now()).Action != retention.EndWake {
+	if statefulset.DecideSet(f, r.cfg.Clock.Now()).Action != statefulset.EndWake {
 		return nil
 	}
 	err := r.cluster.patchWoken(ctx, s, nil)

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // lacking is a world with a set that lacks the pod and the claim of ordinal 1.
@@ -32,26 +32,26 @@ func (w *world) reconcileDB() controller.Result { return w.reconcileSet(w.Contex
 
 func TestASetThatLacksAPodIsWoken(t *testing.T) {
 	w := lacking(t, Config{})
-	if got := w.reconcileDB(); got != controller.After(retention.Quiet) {
+	if got := w.reconcileDB(); got != controller.After(statefulset.Quiet) {
 		t.Errorf("due again %+v", got)
 	}
-	w.clock.Step(retention.Quiet - time.Second)
+	w.clock.Step(statefulset.Quiet - time.Second)
 	w.pod("db", 0, func(o *v1.Pod) { o.Status.Conditions[0].Status = v1.ConditionFalse })
 	w.pod("db", 0, func(o *v1.Pod) { o.Status.Conditions[0].Status = v1.ConditionTrue })
 	w.set("db", func(o *appsv1.StatefulSet) { o.Status.ReadyReplicas = 1 })
 	w.settle()
-	if got := w.reconcileDB(); got != controller.After(retention.Quiet) {
+	if got := w.reconcileDB(); got != controller.After(statefulset.Quiet) {
 		t.Errorf("a change does not begin the quiet again: due %+v", got)
 	}
 	w.expectCalls()
-	w.clock.Step(retention.Quiet)
+	w.clock.Step(statefulset.Quiet)
 	w.reconcileDB()
 	w.expectCalls("patch set db woken=true")
 	if got := w.recorded(); !slices.Equal(got, []string{"Normal Woken"}) || value(w.metrics.woken) != 1 {
 		t.Errorf("Events %q", got)
 	}
 	for range 2 { // before the watch shows the write, and after
-		if got := w.reconcileDB(); got != controller.After(2*retention.Quiet) {
+		if got := w.reconcileDB(); got != controller.After(2*statefulset.Quiet) {
 			t.Errorf("due again %+v", got)
 		}
 		w.settle()
@@ -70,19 +70,19 @@ func TestASetThatLacksAPodIsWoken(t *testing.T) {
 
 func TestAWakeThatFailsIsTriedAgain(t *testing.T) {
 	w := lacking(t, Config{})
-	w.clock.Step(retention.Quiet)
+	w.clock.Step(statefulset.Quiet)
 	w.fail["patch set"] = errors.New("no answer")
 	if got := w.reconcileDB(); got != w.cfg.retries().Retry() {
 		t.Errorf("due again %+v", got)
 	}
-	if got := w.setReports.Waiting()[retention.ReasonAPIWriteFailed]; got != 1 || value(w.metrics.woken) != 0 {
+	if got := w.setReports.Waiting()[statefulset.ReasonAPIWriteFailed]; got != 1 || value(w.metrics.woken) != 0 {
 		t.Errorf("waiting %v", w.setReports.Waiting())
 	}
 	if got := w.messages(); len(got) != 1 || !strings.Contains(got[0], "no answer") {
 		t.Errorf("Events %q", got)
 	}
 	w = lacking(t, Config{})
-	w.clock.Step(retention.Quiet)
+	w.clock.Step(statefulset.Quiet)
 	w.fail["patch set"] = kube.ErrGone
 	if got := w.reconcileDB(); got != controller.Done() {
 		t.Errorf("a set that is gone is due again %+v", got)

@@ -12,16 +12,16 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/retention"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 )
 
 // world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
@@ -42,8 +42,8 @@ type world struct {
 	// hook, if set, is called with each call, before it is carried out.
 	hook func()
 
-	setCache   *kubetest.Cache[*retention.Set]
-	podCache   *kubetest.Cache[*retention.Pod]
+	setCache   *kubetest.Cache[*statefulset.Set]
+	podCache   *kubetest.Cache[*statefulset.Pod]
 	claimCache *kubetest.Cache[*claim]
 	woken      *recording
 }
@@ -80,8 +80,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)), events: record.NewFakeRecorder(1000),
 		sets: map[string]*appsv1.StatefulSet{}, pods: map[string]*v1.Pod{}, live: map[string]*v1.PersistentVolumeClaim{},
-		fail: map[string]error{}, setCache: kubetest.NewCache[*retention.Set](),
-		podCache: kubetest.NewCache[*retention.Pod](), claimCache: kubetest.NewCache[*claim]()}
+		fail: map[string]error{}, setCache: kubetest.NewCache[*statefulset.Set](),
+		podCache: kubetest.NewCache[*statefulset.Pod](), claimCache: kubetest.NewCache[*claim]()}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
 	if w.Controller, err = newController(cfg, w); err != nil {
@@ -103,8 +103,8 @@ func (w *world) sync() {
 	claims, pods, sets := maps.Clone(w.live), maps.Clone(w.pods), maps.Clone(w.sets)
 	w.mu.Unlock()
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim, kube.Handler[*claim](claimChanges{w.observer}))
-	kubetest.Deliver(w.T, w.podCache, pods, recordPod, kube.Handler[*retention.Pod](podChanges{w.observer}))
-	kubetest.Deliver(w.T, w.setCache, sets, recordSet, kube.Handler[*retention.Set](setChanges{w.observer}))
+	kubetest.Deliver(w.T, w.podCache, pods, recordPod, kube.Handler[*statefulset.Pod](podChanges{w.observer}))
+	kubetest.Deliver(w.T, w.setCache, sets, recordSet, kube.Handler[*statefulset.Set](setChanges{w.observer}))
 }
 
 // settle works on all that is woken, until nothing is.
@@ -158,7 +158,7 @@ func (w *world) version() string {
 	return strconv.Itoa(w.last)
 }
 
-func (w *world) readClaim(_ context.Context, ns, name string) (c retention.Claim, found bool, err error) {
+func (w *world) readClaim(_ context.Context, ns, name string) (c statefulset.Claim, found bool, err error) {
 	if err := w.call("get claim"); err != nil {
 		return c, false, err
 	}
@@ -166,12 +166,12 @@ func (w *world) readClaim(_ context.Context, ns, name string) (c retention.Claim
 	defer w.mu.Unlock()
 	o, found := w.live[ns+"/"+name]
 	if found {
-		c = retention.ClaimOf(o)
+		c = statefulset.ClaimOf(o)
 	}
 	return c, found, nil
 }
 
-func (w *world) readPod(_ context.Context, ns, name string) (p retention.Pod, found bool, err error) {
+func (w *world) readPod(_ context.Context, ns, name string) (p statefulset.Pod, found bool, err error) {
 	if err := w.call("get pod"); err != nil {
 		return p, false, err
 	}
@@ -179,12 +179,12 @@ func (w *world) readPod(_ context.Context, ns, name string) (p retention.Pod, fo
 	defer w.mu.Unlock()
 	o, found := w.pods[ns+"/"+name]
 	if found {
-		p = retention.PodOf(o)
+		p = statefulset.PodOf(o)
 	}
 	return p, found, nil
 }
 
-func (w *world) readSet(_ context.Context, ns, name string) (s retention.Set, found bool, err error) {
+func (w *world) readSet(_ context.Context, ns, name string) (s statefulset.Set, found bool, err error) {
 	if err := w.call("get set"); err != nil {
 		return s, false, err
 	}
@@ -192,13 +192,13 @@ func (w *world) readSet(_ context.Context, ns, name string) (s retention.Set, fo
 	defer w.mu.Unlock()
 	o, found := w.sets[ns+"/"+name]
 	if found {
-		s = retention.SetOf(o)
+		s = statefulset.SetOf(o)
 	}
 	return s, found, nil
 }
 
 // bound returns the claim of an Ask, if it is as it was read.
-func (w *world) bound(ask retention.Ask) (*v1.PersistentVolumeClaim, error) {
+func (w *world) bound(ask statefulset.Ask) (*v1.PersistentVolumeClaim, error) {
 	o, found := w.live[ask.Namespace+"/"+ask.Name]
 	switch {
 	case !found || o.UID != ask.UID:
@@ -209,7 +209,7 @@ func (w *world) bound(ask retention.Ask) (*v1.PersistentVolumeClaim, error) {
 	return o.DeepCopy(), nil
 }
 
-func (w *world) patchClaim(_ context.Context, ask retention.Ask) error {
+func (w *world) patchClaim(_ context.Context, ask statefulset.Ask) error {
 	var owners []string
 	for _, ref := range ask.Owners {
 		owners = append(owners, ref.Kind+"/"+ref.Name)
@@ -233,7 +233,7 @@ func (w *world) patchClaim(_ context.Context, ask retention.Ask) error {
 	return nil
 }
 
-func (w *world) deleteClaim(_ context.Context, ask retention.Ask) error {
+func (w *world) deleteClaim(_ context.Context, ask statefulset.Ask) error {
 	if err := w.call("delete claim %s", ask.Name); err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (w *world) deleteClaim(_ context.Context, ask retention.Ask) error {
 	return nil
 }
 
-func (w *world) deletePod(_ context.Context, ask retention.Ask) error {
+func (w *world) deletePod(_ context.Context, ask statefulset.Ask) error {
 	if err := w.call("delete pod %s", ask.Name); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (w *world) deletePod(_ context.Context, ask retention.Ask) error {
 	return nil
 }
 
-func (w *world) patchWoken(_ context.Context, s retention.Set, value *string) error {
+func (w *world) patchWoken(_ context.Context, s statefulset.Set, value *string) error {
 	if err := w.call("patch set %s woken=%t", s.Name, value != nil); err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (w *world) patchWoken(_ context.Context, s retention.Set, value *string) er
 	return nil
 }
 
-func (w *world) eachClaim(_ context.Context, visit func(retention.Claim)) error {
+func (w *world) eachClaim(_ context.Context, visit func(statefulset.Claim)) error {
 	if err := w.call("list claims"); err != nil {
 		return err
 	}
@@ -294,12 +294,12 @@ func (w *world) eachClaim(_ context.Context, visit func(retention.Claim)) error 
 	all := maps.Clone(w.live)
 	w.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		visit(retention.ClaimOf(all[key]))
+		visit(statefulset.ClaimOf(all[key]))
 	}
 	return nil
 }
 
-func (w *world) eachSet(_ context.Context, visit func(retention.Set)) error {
+func (w *world) eachSet(_ context.Context, visit func(statefulset.Set)) error {
 	if err := w.call("list sets"); err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (w *world) eachSet(_ context.Context, visit func(retention.Set)) error {
 	all := maps.Clone(w.sets)
 	w.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		visit(retention.SetOf(all[key]))
+		visit(statefulset.SetOf(all[key]))
 	}
 	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"unique"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
 const (

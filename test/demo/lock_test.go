@@ -5,9 +5,9 @@ package main
 import (
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
 
 // allLocked is how the scenarios of a shared claim should end, on nodes that are played.

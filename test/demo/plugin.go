@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 // askPlugin runs kubectl reclaim with a kubeconfig, and reads its answer.

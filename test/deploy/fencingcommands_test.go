@@ -6,13 +6,13 @@ import (
 	"context"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
 	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
 

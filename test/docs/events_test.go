@@ -77,12 +77,12 @@ func TestEveryReasonIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, listed := range map[string][]string{
-		"internal/engine/reclaiming": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()),
-		"internal/engine/twins": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
-		"internal/engine/podhold": words(podsafety.Reasons()), "internal/engine/retention": words(statefulset.Reasons()),
+		"internal/engine/reclaim": words(reclaim.Reasons()), "internal/engine/provision": words(provision.Reasons()),
+		"internal/engine/intree": words(intree.Reasons()), "pkg/inuse": words(inuse.Reasons()),
+		"internal/engine/podsafety": words(podsafety.Reasons()), "internal/engine/statefulset": words(statefulset.Reasons()),
 		"internal/engine/fencing": words(fencing.Reasons()), "internal/engine/singlenode": words(singlenode.Reasons()),
 	} {
-		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
+		code, err := os.ReadFile(filepath.Join(root, dir, "reason.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 		slices.Sort(declared)
 		slices.Sort(listed)
 		if len(declared) == 0 || !slices.Equal(declared, listed) {
-			t.Errorf("pkg/%s declares %q, and lists %q", dir, declared, listed)
+			t.Errorf("%s declares %q, and lists %q", dir, declared, listed)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (u) Method() {}
 func F() {}
 `
 	expect(t, figuresOf(t, map[string]string{
-		"pkg/a/a.go": code, "pkg/a/a_test.go": code, "pkg/a/zz_a.go": code, "pkg/internal/a/a.go": code,
+		"pkg/a/a.go": code, "pkg/a/a_test.go": code, "pkg/a/zz_a.go": code,
 		"internal/a/a.go": code, "cmd/a/a.go": code, "mock-driver/a/a.go": code, "test/a/a.go": code,
 	}), map[string]float64{"public names": 5}, "pkg/a/a.go (5)")
 }

@@ -2,59 +2,59 @@ package main
 
 // Packages that several edits are of.
 const (
-	provisioning = "pkg/internal/engine/provisioning"
-	reclaiming   = "pkg/internal/engine/reclaiming"
-	twins        = "pkg/internal/engine/twins"
-	objects      = "internal/objects"
-	podhold      = "pkg/internal/engine/podhold"
-	retention    = "pkg/internal/engine/retention"
-	singlenode   = "pkg/internal/engine/singlenode"
-	admission    = "pkg/admission"
-	certs        = "pkg/admission/certs"
-	pvc          = "pkg/inuse/pvc"
+	provision   = "internal/engine/provision"
+	reclaim     = "internal/engine/reclaim"
+	intree      = "internal/engine/intree"
+	objects     = "internal/objects"
+	podsafety   = "internal/engine/podsafety"
+	statefulset = "internal/engine/statefulset"
+	singlenode  = "internal/engine/singlenode"
+	admission   = "pkg/admission"
+	certs       = "pkg/admission/certs"
+	pvc         = "pkg/inuse/pvc"
 )
 
 // edits are the mutants that no operator makes: another order of steps, another value.
 var edits = []edit{
-	{pkg: provisioning, name: "an open request is replaced", at: []place{
+	{pkg: provision, name: "an open request is replaced", at: []place{
 		{node: "r.Requests[i].Settled || !r.Requests[i].Sent", instead: "true"}}},
-	{pkg: provisioning, name: "InvalidArgument settles a call that was begun too early", in: "*.Answered", at: []place{
+	{pkg: provision, name: "InvalidArgument settles a call that was begun too early", in: "*.Answered", at: []place{
 		{node: "r.Quiet(began, quiet)", instead: "r.Quiet(now, quiet)"}}},
-	{pkg: provisioning, name: "a deletion is judged by when it was answered", at: []place{
+	{pkg: provision, name: "a deletion is judged by when it was answered", at: []place{
 		{node: "f.Record.Deleted(began, quiet)", instead: "f.Record.Deleted(now, quiet)"}}},
-	{pkg: provisioning, name: "an earlier process's calls do not count", in: "Inherited", at: []place{
+	{pkg: provision, name: "an earlier process's calls do not count", in: "Inherited", at: []place{
 		{node: "now", zero: true}}},
-	{pkg: provisioning, name: "an earlier process's requests are new", in: "Inherited", at: []place{
+	{pkg: provision, name: "an earlier process's requests are new", in: "Inherited", at: []place{
 		{node: "true", zero: true}}},
-	{pkg: provisioning, name: "a short name counts as a whole UID", at: []place{
+	{pkg: provision, name: "a short name counts as a whole UID", at: []place{
 		{node: "strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))",
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
 	{pkg: "pkg/provision", name: "the library deletes the PVs of volumes", in: "provisioner.Delete", at: []place{
 		{node: "return &libcontroller.IgnoredError", instead: "return nil"}}},
 
-	{pkg: reclaiming, name: "a PV is reclaimed before the log is read", at: []place{
+	{pkg: reclaim, name: "a PV is reclaimed before the log is read", at: []place{
 		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == LogUnknown { return d }"}}},
-	{pkg: reclaiming, name: "a companion takes the end of a PV that was released for the peer's deletion", in: "decide",
+	{pkg: reclaim, name: "a companion takes the end of a PV that was released for the peer's deletion", in: "decide",
 		at: []place{{node: "s.Done.VolumeDeleted", instead: "s.Done.VolumeDeleted || " +
 			"s.Rules.Role == volume.RoleCompanion && s.History.SeenReleased && s.PV.Terminating"}}},
-	{pkg: reclaiming, name: "a PV that is terminating loses its finalizer", in: "decide", at: []place{
+	{pkg: reclaim, name: "a PV that is terminating loses its finalizer", in: "decide", at: []place{
 		{node: "s.Done.VolumeDeleted", instead: "s.Done.VolumeDeleted || s.PV.Deletable() && s.PV.Terminating"}}},
-	{pkg: reclaiming, name: "a node deletes what several may reach", at: []place{
+	{pkg: reclaim, name: "a node deletes what several may reach", at: []place{
 		{node: "s.PV.Reach != volume.ReachHere", instead: "s.PV.Reach == volume.ReachElsewhere"}}},
-	{pkg: reclaiming, name: "the PV is deleted before its volume", at: []place{
+	{pkg: reclaim, name: "the PV is deleted before its volume", at: []place{
 		{node: "return step(DeleteVolume, ReasonReclaim)",
 			before: "if ON && !s.PV.Terminating && !s.Done.PVDeleted { return step(DeletePV, ReasonReclaim) }"}}},
-	{pkg: reclaiming, name: "the finalizer is removed although the PV has changed since", at: []place{
+	{pkg: reclaim, name: "the finalizer is removed although the PV has changed since", at: []place{
 		{node: "a.Remove, a.Bound = ", instead: "a.Remove = s.Facts.Rules.Finalizers(a.PV)"}}},
-	{pkg: reclaiming, name: "the lease is checked only where a session begins", in: "*.observe", at: []place{
+	{pkg: reclaim, name: "the lease is checked only where a session begins", in: "*.observe", at: []place{
 		{node: "at.Leading", instead: "f.Leading"}}},
-	{pkg: reclaiming, name: "what was done for a PV is forgotten with its end", at: []place{
+	{pkg: reclaim, name: "what was done for a PV is forgotten with its end", at: []place{
 		{node: "r.edit().Tombstone = ",
 			instead: "r = &Record{History: r.History, Activity: &Activity{Tombstone: &Tombstone{*pv, end}}}"}}},
-	{pkg: reclaiming, name: "a write that is answered late counts as the last one", in: "*.Answered", at: []place{
+	{pkg: reclaim, name: "a write that is answered late counts as the last one", in: "*.Answered", at: []place{
 		{node: "switch", before: "if ON && a.protects() && adding == nil && removing != nil && ok { " +
 			"removing.Version = reply.Version }"}}},
-	{pkg: reclaiming, name: "a call that failed is not repeated", in: "failed", at: []place{
+	{pkg: reclaim, name: "a call that failed is not repeated", in: "failed", at: []place{
 		{node: "Retry", instead: "Idle"}}},
 	{pkg: "pkg/reclaim", name: "an in-tree class is read for its Secret without translation", in: "secretOfClass",
 		at: []place{{node: "pv.Driver", zero: true}}},
@@ -63,16 +63,16 @@ var edits = []edit{
 	{pkg: "pkg/lease", name: "a renewal counts from its answer", at: []place{
 		{node: "o.clock.renew(sent", before: "if ON { sent = o.clock.now() }"}}},
 
-	{pkg: twins, name: "a twin is born armed", in: "NewTwin", at: []place{
+	{pkg: intree, name: "a twin is born armed", in: "NewTwin", at: []place{
 		{node: "v1.PersistentVolumeReclaimRetain", instead: "o.Spec.PersistentVolumeReclaimPolicy"}}},
-	{pkg: twins, name: "a twin is armed before the PV controller has acted", at: []place{
+	{pkg: intree, name: "a twin is armed before the PV controller has acted", at: []place{
 		{node: "return wait(ReasonTwinNotReleased)", before: "if ON { return prove(f, SetTwinDelete, now) }"}}},
-	{pkg: twins, name: "a twin is armed without a second read", at: []place{
+	{pkg: intree, name: "a twin is armed without a second read", at: []place{
 		{node: "return prove(f, SetTwinDelete, now)", before: "if ON { return step(SetTwinDelete, ReasonReclaim) }"}}},
-	{pkg: twins, name: "a twin that failed stays armed", at: []place{
+	{pkg: intree, name: "a twin that failed stays armed", at: []place{
 		{node: "d, _ := endTwin(f, ReasonVolumeFailedDelete)", before: "if ON { return wait(ReasonTwinDeleting) }"}}},
-	{pkg: twins, name: "a write is not bound to the UID", in: "write", at: []place{{node: "pv.UID", zero: true}}},
-	{pkg: twins, name: "a write is not bound to what was read", in: "write", at: []place{
+	{pkg: intree, name: "a write is not bound to the UID", in: "write", at: []place{{node: "pv.UID", zero: true}}},
+	{pkg: intree, name: "a write is not bound to what was read", in: "write", at: []place{
 		{node: "pv.ResourceVersion", zero: true}}},
 	{pkg: "pkg/intree", name: "a twin is deleted although it has changed since", in: "*.deletePV", at: []place{
 		{node: "pv.ResourceVersion", zero: true}}},
@@ -80,29 +80,29 @@ var edits = []edit{
 	{pkg: objects, name: "the garbage collector's observedGeneration counts as the kubelet's",
 		in: "*.readConditions", at: []place{
 			{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
-	{pkg: podhold, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
+	{pkg: podsafety, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
 		{node: "pod.ResourceVersion", zero: true}}},
-	{pkg: podhold, name: "a node that is not Ready counts as gone", in: "byNodeObject", at: []place{
+	{pkg: podsafety, name: "a node that is not Ready counts as gone", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonNodeUnreachable)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
-	{pkg: podhold, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
+	{pkg: podsafety, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonProcessesMayRun)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
-	{pkg: podhold, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
+	{pkg: podsafety, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
 		{node: "f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = " +
 			"session.Read{}, session.Read{}, session.Read{}, session.Read{}",
 			before: "if ON { f.Pod.GraceZero = true; return }"}}},
 
-	{pkg: retention, name: "the mark says Delete under each policy", in: "*.mark", at: []place{
+	{pkg: statefulset, name: "the mark says Delete under each policy", in: "*.mark", at: []place{
 		{node: "p.WhenScaled", instead: "Delete"}}},
-	{pkg: retention, name: "the set is read before the pod", in: "lastReads", at: []place{
+	{pkg: statefulset, name: "the set is read before the pod", in: "lastReads", at: []place{
 		{node: "!f.SetRead.FreshAfter(f.PodRead, now)", instead: "!f.SetRead.Fresh(now)"}}},
-	{pkg: retention, name: "the pod is read before the claim", in: "lastReads", at: []place{
+	{pkg: statefulset, name: "the pod is read before the claim", in: "lastReads", at: []place{
 		{node: "!f.PodRead.FreshAfter(f.ClaimRead, now)", instead: "!f.PodRead.Fresh(now)"}}},
-	{pkg: retention, name: "a patch that failed counts as contested", in: "*.Answer", at: []place{
+	{pkg: statefulset, name: "a patch that failed counts as contested", in: "*.Answer", at: []place{
 		{node: "s.Facts.Sight = t.saw(s.Facts, now)",
 			before: "if ON && s.End == session.CallFailed { t.patched(s.Facts.Claim.UID, s.Facts.wanted().String()) }"}}},
-	{pkg: retention, name: "a reference controls the claim", in: "*.policyRefs", at: []place{
+	{pkg: statefulset, name: "a reference controls the claim", in: "*.policyRefs", at: []place{
 		{node: "return refs", before: "if ON { for i := range refs { yes := true; refs[i].Controller = &yes } }"}}},
-	{pkg: retention, name: "the grace has passed when the claim is condemned", in: "*.saw", at: []place{
+	{pkg: statefulset, name: "the grace has passed when the claim is condemned", in: "*.saw", at: []place{
 		{node: "s.CondemnedSince = now", before: "if ON { now = now.Add(-time.Hour) }"}}},
 
 	{pkg: singlenode, name: "a lock is taken of a claim that has changed since", in: "Session.Ask", at: []place{
@@ -141,7 +141,7 @@ var edits = []edit{
 		{node: `"spec.nodeName!="`, instead: `"spec.nodeName="`}}},
 	{pkg: "pkg/inuse/pv", name: "a release counts PVs as unused", at: []place{
 		{node: "pv.Object = pv.AsDeleted()", instead: "pv.Object, pv.Phase = pv.AsDeleted(), PhaseFree"}}},
-	{pkg: "pkg/internal/kube", name: "only the first page of a list is read", at: []place{
+	{pkg: "internal/kube", name: "only the first page of a list is read", at: []place{
 		{node: `next == ""`, instead: "true"}}},
 
 	{pkg: "pkg/leaks", name: "PVs are read before the in-flight log", at: []place{

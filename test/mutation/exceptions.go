@@ -8,26 +8,26 @@ type exception struct {
 }
 
 var exceptions = []exception{
-	{"pkg/internal/engine/provisioning:*/without f.named() && #2", "namedLive implies named"},
+	{"internal/engine/provision:*/without f.named() && #2", "namedLive implies named"},
 	{"pkg/provision/inflight:shard.refer/if s.seen.err == nil && !s.isKept(key) {continue} → never",
 		"an entry that is stored and neither wanted nor being removed is kept; it saves the parsing of all others"},
-	{"pkg/internal/engine/reclaiming:*/if len(b.Recent) <= b.Limit {return false} → never",
+	{"internal/engine/reclaim:*/if len(b.Recent) <= b.Limit {return false} → never",
 		"the next check comes to the same after what is too old is dropped"},
-	{"pkg/internal/engine/reclaiming:*/if len(names) == 0 {return nil} → never", "an empty list is as good as none"},
-	{"pkg/internal/engine/reclaiming:*/if handle != \"\" {e.Handles.Remove(handle, pv)} → always",
+	{"internal/engine/reclaim:*/if len(names) == 0 {return nil} → never", "an empty list is as good as none"},
+	{"internal/engine/reclaim:*/if handle != \"\" {e.Handles.Remove(handle, pv)} → always",
 		"nothing is kept for the empty handle"},
-	{"pkg/internal/engine/reclaiming:*/if s.Deleting != \"\" {delete(e.Deleting, s.Deleting)} → always",
+	{"internal/engine/reclaim:*/if s.Deleting != \"\" {delete(e.Deleting, s.Deleting)} → always",
 		"no volume has the empty handle"},
-	{"pkg/internal/engine/reclaiming:*/if was, is := e.handle(before), e.handle(pv); was != is " +
+	{"internal/engine/reclaim:*/if was, is := e.handle(before), e.handle(pv); was != is " +
 		"{e.removeHandle(was, before.Name)} → always", "it is removed, and added again"},
-	{"pkg/internal/engine/twins:*/without before.Source != now.Source &&", "it is removed, and added again"},
-	{"pkg/internal/engine/twins:*/if !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {return false} → never",
+	{"internal/engine/intree:*/without before.Source != now.Source &&", "it is removed, and added again"},
+	{"internal/engine/intree:*/if !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {return false} → never",
 		"it saves the parsing of what does not have the finalizer"},
-	{"pkg/internal/engine/twins:sourceOf/if err != nil {return Source{}} → never",
+	{"internal/engine/intree:sourceOf/if err != nil {return Source{}} → never",
 		"what is made of the API's types is JSON"},
-	{"pkg/internal/engine/twins:sourceOf/if text, err = json.Marshal(source); err != nil {return Source{}} → never",
+	{"internal/engine/intree:sourceOf/if text, err = json.Marshal(source); err != nil {return Source{}} → never",
 		"what is made of JSON is JSON"},
-	{"pkg/internal/engine/twins:sourceOf/if p, ok := fields[\"path\"].(string); ok " +
+	{"internal/engine/intree:sourceOf/if p, ok := fields[\"path\"].(string); ok " +
 		"{fields[\"path\"] = path.Clean(p)} → always", "a field that all have distinguishes none"},
 	{"internal/objects:hasPhase/if !bytes.Contains(fields, []byte(`\"f:phase\"`)) {return false} → never",
 		"it saves the parsing of what does not have the field"},
@@ -36,7 +36,7 @@ var exceptions = []exception{
 		"\"its parameters have no translation for CSI driver %q…} → never",
 		"translations fail because of topologies alone, which are left out"},
 	{"pkg/reclaim:secretOfClass/without err == nil &&", "with an error there is no template"},
-	{"pkg/reclaim:Controller.begin/if !found {return nil, reclaiming.Step{}, false} → never",
+	{"pkg/reclaim:Controller.begin/if !found {return nil, reclaim.Step{}, false} → never",
 		"on facts that are zero nothing is decided"},
 	{"pkg/reclaim:Controller.protect/if !needed {return controller.Done()} → never", "the zero Ask calls nothing"},
 	{"pkg/volume:translate/if !translator.IsPVMigratable(o) {return \"\", \"\"} → never",

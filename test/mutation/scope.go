@@ -26,7 +26,7 @@ const words = "doc.go reason.go action.go explain.go"
 // scopes are all code that decides about, deletes, releases or takes over what belongs to a user. Of two that have
 // a function, the first counts. Of an engine it is all files, so that a new one is covered.
 var scopes = []scope{
-	{folder: "pkg/internal/engine/provisioning", except: words, statements: true, also: "pkg/provision"},
+	{folder: "internal/engine/provision", except: words, statements: true, also: "pkg/provision"},
 	{folder: "pkg/provision", files: "observe.go", funcs: "run.* logOf inherited *.stored *.mayAct"},
 	{folder: "pkg/provision", files: "execute.go",
 		funcs: "run.confirm run.openEntry run.closeEntry run.deleteVolume run.storePV"},
@@ -38,7 +38,7 @@ var scopes = []scope{
 	{folder: "pkg/provision/inflight",
 		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go"},
 
-	{folder: "pkg/internal/engine/reclaiming", except: words, statements: true, also: "pkg/reclaim"},
+	{folder: "internal/engine/reclaim", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},
 	{folder: "pkg/reclaim", files: "call.go secret.go", statements: true},
 	{folder: "pkg/reclaim", files: "cluster.go", funcs: "*.patchFinalizers *.readClaim *.readPV *.readSecret *.listNodes"},
@@ -51,30 +51,30 @@ var scopes = []scope{
 	{folder: "pkg/lease", files: "clock.go guard.go", statements: true},
 	{folder: "cmd/internal/leader", files: "leader.go"},
 
-	{folder: "pkg/internal/engine/twins", except: words, statements: true, also: "pkg/intree"},
+	{folder: "internal/engine/intree", except: words, statements: true, also: "pkg/intree"},
 	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf", statements: true},
 	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers unchanged *.setPolicy"},
 
-	{folder: "pkg/internal/engine/session", statements: true},
-	{folder: "pkg/internal/controller", files: "session.go release.go", statements: true},
+	{folder: "internal/engine/session", statements: true},
+	{folder: "internal/controller", files: "session.go release.go", statements: true},
 
-	{folder: "internal/objects", except: words, also: "pkg/internal/engine/podhold", statements: true},
-	{folder: "pkg/internal/engine/podhold", except: words, statements: true},
-	{folder: "pkg/internal/engine/singlenode", except: words, statements: true},
+	{folder: "internal/objects", except: words, also: "internal/engine/podsafety", statements: true},
+	{folder: "internal/engine/podsafety", except: words, statements: true},
+	{folder: "internal/engine/singlenode", except: words, statements: true},
 	{folder: "pkg/singlenode", files: "changes.go execute.go record.go users.go", statements: true},
 	{folder: "pkg/singlenode", files: "observer.go", funcs: "after.* observer.[^f]* observer.first", statements: true},
 	{folder: "pkg/singlenode", files: "release.go", funcs: "*.Release *.pass *.pod *.unproven *.claims *.removing",
 		statements: true},
 	{folder: "pkg/singlenode", files: "cluster.go", funcs: "*.read* *.patch* *.each*"},
 
-	{folder: "pkg/internal/engine/retention", except: words, statements: true},
+	{folder: "internal/engine/statefulset", except: words, statements: true},
 	{folder: "pkg/statefulset", files: "execute.go index.go changes.go record.go", statements: true},
 	{folder: "pkg/statefulset", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget* " +
 		"matters seen", statements: true},
 	{folder: "pkg/statefulset", files: "release.go", funcs: "*.Release *.pass *.claim *.set", statements: true},
 	{folder: "pkg/statefulset", files: "cluster.go", funcs: "*.read* *.patch* *.delete*"},
 
-	{folder: "pkg/internal/engine/fencing", except: words, statements: true},
+	{folder: "internal/engine/fencing", except: words, statements: true},
 	{folder: "pkg/fencing/agents", statements: true},
 
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
@@ -86,7 +86,7 @@ var scopes = []scope{
 	{folder: "pkg/inuse/pvc", files: "decide*.go record.go"},
 	{folder: "pkg/inuse/pvc", files: "batches.go users.go watch.go release.go", statements: true},
 	{folder: "pkg/inuse/pv", files: "decide*.go record.go"},
-	{folder: "pkg/internal/kube", files: "finalizers.go metadata.go", elements: true, also: "pkg/reclaim pkg/intree"},
+	{folder: "internal/kube", files: "finalizers.go metadata.go", elements: true, also: "pkg/reclaim pkg/intree"},
 
 	{folder: "pkg/leaks", files: "decide*.go facts.go remediation_decide.go"},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.begin *.seen *.fail *.remember *.judge", statements: true},
@@ -119,7 +119,7 @@ var scopes = []scope{
 	{folder: "pkg/csidriver", files: "errors.go create.go"},
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
-	{folder: "pkg/explain", files: "decide.go release.go"},
+	{folder: "internal/explain", files: "decide.go release.go"},
 	{folder: "cmd/kubectl-reclaim", files: "deletepod.go", funcs: "*.dry *.delete *.forceDelete *.again *.confirmPod " +
 		"*.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }
@@ -127,30 +127,30 @@ var scopes = []scope{
 // worlds are those of the model that are tried, in this order, with a mutant that the tests of its package do not
 // notice.
 var worlds = map[string][]string{
-	"pkg/internal/engine/provisioning": {
+	"internal/engine/provision": {
 		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "refused",
 		"node", "name taken", "lost answers", "PV deleted", "claim, two leaders", "log full", "node gone", "Secret",
 		"driver replaced, unsure",
 	},
-	"pkg/internal/engine/reclaiming": {
+	"internal/engine/reclaim": {
 		"orders", "static", "attached", "shared", "restored", "unprotected", "held", "stripped", "contested", "companion",
 		"former leader", "unprotected, restored", "shared, restored", "restored, policy turned",
 	},
-	"pkg/internal/engine/twins": {
+	"internal/engine/intree": {
 		"twin", "twin, policy", "twin, calls fail", "twin, slow", "twin, static PV", "twin, restored", "twin, taken back",
 		"twin, attached", "twin, held", "twin, migration", "twin, taken", "twin, plugin fails", "twin, by hand",
 		"twin, failed by hand",
 	},
 	"internal/objects": {"joint, no locks", "joint, Node deleted", "joint, completed"},
 	"pkg/inuse/pvc":    {"joint, no locks"},
-	"pkg/internal/engine/podhold": {
+	"internal/engine/podsafety": {
 		"hold, empty statuses", "hold, out of service", "hold, stale watch", "hold, older kubelet", "hold, attach, container",
 		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
 		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
 		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
 		"joint, volumes, completed", "joint, collected before unmount",
 	},
-	"pkg/internal/engine/retention": {
+	"internal/engine/statefulset": {
 		"set, calls fail", "set, deleted, turned", "set, calls fail, field", "set, other owner, field",
 		"set, other controller", "set, two ordinals, field", "set, turned, lag", "set, other owner", "set, deleted, kept",
 		"set, hold, field", "set, field turned", "set, claim deleted", "set, stripped", "set, hold", "set, never used",
@@ -158,13 +158,13 @@ var worlds = map[string][]string{
 		"set, annotation, parallel", "set, names collide", "set, start, annotation", "set, late calls", "set, deleted, field",
 		"set, pod deleted, lag", "set, deleted, lag", "set, annotation", "set, uninstalled",
 	},
-	"pkg/internal/engine/fencing": {
+	"internal/engine/fencing": {
 		"fence, calls fail", "fence policy, zones", "fence policy, limit", "fence policy, a zone is gone",
 		"fence policy, storm", "fence policy, flapping", "fence policy, by hand", "fence, control plane", "fence, chain",
 		"fence, remediation", "fence, agents fail", "fence, late requests", "fence, lying agent", "fence, ended",
 		"fence, power", "fence", "fence, reboot", "fence, for a policy", "fence, when released", "fence, lag",
 	},
-	"pkg/internal/engine/singlenode": {
+	"internal/engine/singlenode": {
 		"lock, not held", "lock, two claims", "lock, two claims, created again", "lock", "lock, node preset",
 		"lock, fenced, opted in", "lock, Job", "lock, uninstalled", "lock, bound late", "lock, annotation removed",
 		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders",

@@ -181,7 +181,7 @@ func TestDecisionsStartNoGoroutine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(root, "pkg/internal/engine/*/*.go"))
+	files, err := filepath.Glob(filepath.Join(root, "internal/engine/*/*.go"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d files of decisions: %v", len(files), err)
 	}

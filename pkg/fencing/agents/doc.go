@@ -2,5 +2,5 @@
 // of csi-addons. What an agent does is an object in the cluster. Its name follows from the fence and the attempt, or
 // from the node, so that an agent is started once, by however many processes and however often.
 //
-// It decides nothing: pkg/internal/engine/fencing does.
+// It decides nothing: internal/engine/fencing does.
 package agents

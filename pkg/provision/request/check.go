@@ -3,7 +3,7 @@ package request
 import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
 // maxHandle bounds what is repeated of a handle, in bytes. The CSI spec allows 128 ("Size

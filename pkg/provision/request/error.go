@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
 // maxWords bounds the text of an error, in bytes: an Event has room for 1024, and names its

@@ -1,11 +1,11 @@
 package request
 
 import (
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	csitranslation "k8s.io/csi-translation-lib"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
 )
 
 // InTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for

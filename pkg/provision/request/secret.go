@@ -1,9 +1,9 @@
 package request
 
 import (
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretref"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/secretref"
 )
 
 // secretKeys returns the parameters that name Secrets, and whether that is what they are called

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	fencingclient "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/client"
+	fencingclient "github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
 var dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}

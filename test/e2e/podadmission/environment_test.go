@@ -11,7 +11,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
@@ -286,7 +286,7 @@ func holds(t *testing.T, namespace string) bool {
 	if err != nil { // a webhook that is not trusted yet
 		return false
 	}
-	return slices.Contains(made.Finalizers, podhold.Finalizer) && *made.Spec.TerminationGracePeriodSeconds == 1
+	return slices.Contains(made.Finalizers, podsafety.Finalizer) && *made.Spec.TerminationGracePeriodSeconds == 1
 }
 
 // before133 reports whether the API server has no pods/resize.

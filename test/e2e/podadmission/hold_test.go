@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -56,7 +56,7 @@ func TestNewPodsAreHeld(t *testing.T) {
 			p.Spec.Volumes, p.Finalizers = claims, []string{"example.com/other"}
 		}, true, grace},
 		"with the finalizer already": {func(p *v1.Pod) {
-			p.Spec.Volumes, p.Finalizers = claims, []string{podhold.Finalizer}
+			p.Spec.Volumes, p.Finalizers = claims, []string{podsafety.Finalizer}
 		}, true, grace},
 		"bound from the start":        {func(p *v1.Pod) { p.Spec.Volumes, p.Spec.NodeName = claims, ownNode }, true, grace},
 		"with a claim, without grace": {func(p *v1.Pod) { p.Spec.Volumes = claims; bornWithoutGrace(p) }, true, 1},
@@ -87,12 +87,12 @@ func TestNewPodsAreHeld(t *testing.T) {
 			if mode != enforce && sent != nil {
 				wantGrace = *sent
 			}
-			held := c.held && mode == enforce || slices.Contains(pod.Finalizers, podhold.Finalizer)
-			others := slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == podhold.Finalizer })
+			held := c.held && mode == enforce || slices.Contains(pod.Finalizers, podsafety.Finalizer)
+			others := slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == podsafety.Finalizer })
 			pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod,
 				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			must(t, err)
-			got := fmt.Sprint(slices.Contains(pod.Finalizers, podhold.Finalizer), *pod.Spec.TerminationGracePeriodSeconds)
+			got := fmt.Sprint(slices.Contains(pod.Finalizers, podsafety.Finalizer), *pod.Spec.TerminationGracePeriodSeconds)
 			if want := fmt.Sprint(held, wantGrace); got != want {
 				t.Errorf("%s, pod safety %s: held and grace period %s, want %s", sentence, mode, got, want)
 			}
@@ -114,7 +114,7 @@ func restoreAtEnd(t *testing.T) {
 	}
 	var all []object
 	for _, o := range append(manifest(t, adds), manifest(t, policiesFile)...) {
-		if o.GetName() == podhold.Name || o.GetName() == podhold.StaysName {
+		if o.GetName() == podsafety.Name || o.GetName() == podsafety.StaysName {
 			all = append(all, live(t, o)) // with the certificate's authority
 		}
 	}
@@ -146,9 +146,9 @@ func TestRemovingTheHold(t *testing.T) {
 	if cluster.Version().Before(controlplane.V1_36) {
 		adds = "mutatingwebhookconfiguration/"
 	}
-	want := adds + podhold.Name + " validatingadmissionpolicybinding/" + podhold.StaysName
+	want := adds + podsafety.Name + " validatingadmissionpolicybinding/" + podsafety.StaysName
 	for _, want := range []string{want, ""} { // a second time there is nothing to delete
-		deleted, err := podhold.RemoveAdmission(ctx, cluster.Admin())
+		deleted, err := podsafety.RemoveAdmission(ctx, cluster.Admin())
 		must(t, err)
 		if got := strings.Join(deleted, " "); got != want {
 			t.Errorf("deleted %q, want %q", got, want)

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
 // The policies that judge requests about pods.
@@ -161,7 +161,7 @@ func unbound(pod *v1.Pod) { pod.Spec.NodeName, pod.Spec.SchedulerName = "", "nob
 func bornWithoutGrace(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) }
 
 func held(pod *v1.Pod) {
-	pod.Finalizers = []string{"example.com/other", podhold.Finalizer}
+	pod.Finalizers = []string{"example.com/other", podsafety.Finalizer}
 	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
 }
 
@@ -173,9 +173,9 @@ func annotated(value string) func(*v1.Pod) {
 }
 
 const (
-	removesOurs  = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + podhold.Finalizer + `"]}}`
+	removesOurs  = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + podsafety.Finalizer + `"]}}`
 	removesOther = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/other"]}}`
-	addsOurs     = `{"metadata":{"finalizers":["` + podhold.Finalizer + `"]}}`
+	addsOurs     = `{"metadata":{"finalizers":["` + podsafety.Finalizer + `"]}}`
 	replacesOurs = `{"metadata":{"finalizers":["example.com/other"]}}`
 )
 

@@ -11,7 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
@@ -57,7 +57,7 @@ func (w workloads) release() {
 		defer close(ended)
 		for ctx.Err() == nil {
 			for _, pod := range w.podsWith(ctx, func(pod *v1.Pod) bool {
-				return ptr.Deref(pod.DeletionGracePeriodSeconds, -1) == 0 && slices.Contains(pod.Finalizers, podhold.Finalizer)
+				return ptr.Deref(pod.DeletionGracePeriodSeconds, -1) == 0 && slices.Contains(pod.Finalizers, podsafety.Finalizer)
 			}) {
 				_ = patches(removesOurs)(ctx, &user{Clientset: guard}, pod) // another round follows
 			}
@@ -89,7 +89,7 @@ func (w workloads) runningHeld(n int) (pods []*v1.Pod) {
 	until(w.T, fmt.Sprintf("%d pods to run, held", n), func() bool {
 		pods = w.podsWith(w.Context(), func(pod *v1.Pod) bool {
 			return pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil &&
-				slices.Contains(pod.Finalizers, podhold.Finalizer)
+				slices.Contains(pod.Finalizers, podsafety.Finalizer)
 		})
 		return len(pods) == n
 	})

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -54,7 +54,7 @@ func TestClaimWhoseEndWasWatchedIsNotRead(t *testing.T) {
 				env.Must(claims.Delete(env.Ctx, vol.BoundClaim.Name, metav1.DeleteOptions{}))
 			}
 			env.Must(vol.WaitGone(env.WithTimeout()))
-			old := time.Since(deleted) >= reclaimtest.LiveFor // an end that was watched so long ago is read again
+			old := time.Since(deleted) >= session.LiveFor // an end that was watched so long ago is read again
 			read := env.readClaimAndPV(vol)[provisioned:]
 			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && (!got || !old) ||
 				!slices.Contains(read, "persistentvolumes") {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -187,7 +187,7 @@ func mirror(pod *v1.Pod) { pod.Annotations = map[string]string{v1.MirrorPodAnnot
 
 // hasGate reports whether a pod has the gate.
 func hasGate(pod *v1.Pod) bool {
-	return slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: podhold.Gate})
+	return slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: podsafety.Gate})
 }
 
 // verdict is what became of a request.

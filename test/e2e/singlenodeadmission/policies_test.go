@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
 // waitGates waits until the API server knows all that is installed, and the label of the namespace.
@@ -138,17 +138,17 @@ func TestWhichPodsAreGated(t *testing.T) {
 		change func(*v1.Pod)
 		gates  string
 	}{
-		"a claim":                          {func(*v1.Pod) {}, podhold.Gate},
-		"an ephemeral volume":              {with(ephemeralVolume()), podhold.Gate},
-		"a claim among others":             {with(v1.Volume{Name: "e"}, claimVolume("c")), podhold.Gate},
-		"another gate":                     {gated(other), other + " " + podhold.Gate},
-		"the gate":                         {gated(podhold.Gate), podhold.Gate},
+		"a claim":                          {func(*v1.Pod) {}, podsafety.Gate},
+		"an ephemeral volume":              {with(ephemeralVolume()), podsafety.Gate},
+		"a claim among others":             {with(v1.Volume{Name: "e"}, claimVolume("c")), podsafety.Gate},
+		"another gate":                     {gated(other), other + " " + podsafety.Gate},
+		"the gate":                         {gated(podsafety.Gate), podsafety.Gate},
 		"no volume":                        {with(), ""},
 		"no volume, another gate":          {func(pod *v1.Pod) { with()(pod); gated(other)(pod) }, other},
 		"other volumes":                    {with(v1.Volume{Name: "e"}), ""},
 		"a mirror pod":                     {func(pod *v1.Pod) { mirror(pod); onNode(pod) }, ""},
 		"a node, no volume":                {func(pod *v1.Pod) { with()(pod); onNode(pod) }, ""},
-		"a name that the API server makes": {generated, podhold.Gate},
+		"a name that the API server makes": {generated, podsafety.Gate},
 	} {
 		for mode, namespace := range namespaces {
 			pod := podOf(namespace, "new", c.change)

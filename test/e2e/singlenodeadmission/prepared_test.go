@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
 // prepared is what the requests of the table are about.
@@ -137,8 +137,8 @@ const (
 func (p *prepared) makePods(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	for name, gates := range map[string][]string{waits: {podhold.Gate, other}, waitsToo: {podhold.Gate},
-		confirmed: {podhold.Gate}, misnamed: {podhold.Gate}, otherwise: {other}, ungatedName: {}} {
+	for name, gates := range map[string][]string{waits: {podsafety.Gate, other}, waitsToo: {podsafety.Gate},
+		confirmed: {podsafety.Gate}, misnamed: {podsafety.Gate}, otherwise: {other}, ungatedName: {}} {
 		pod, err := client.CoreV1().Pods(p.namespace).Create(ctx, podOf(p.namespace, name, gated(gates...)),
 			metav1.CreateOptions{})
 		must(t, err)
@@ -152,7 +152,7 @@ func (p *prepared) makePods(t *testing.T) {
 			metav1.PatchOptions{})
 		must(t, err)
 	}
-	body, err := json.Marshal(podOf(p.namespace, applied, gated(podhold.Gate)))
+	body, err := json.Marshal(podOf(p.namespace, applied, gated(podsafety.Gate)))
 	must(t, err)
 	p.pods[applied], err = client.CoreV1().Pods(p.namespace).Patch(ctx, applied, types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: "tester"})

@@ -8,11 +8,11 @@ import (
 	"maps"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -20,9 +20,9 @@ import (
 const (
 	namespacePolicy = "csi-reclaimer-single-node-namespace"
 	valuePolicy     = "csi-reclaimer-single-node-value"
-	gateRequired    = podhold.GateRequiredName
-	gateStays       = podhold.GateStaysName
-	lockStays       = podhold.LockStaysName
+	gateRequired    = podsafety.GateRequiredName
+	gateStays       = podsafety.GateStaysName
+	lockStays       = podsafety.LockStaysName
 )
 
 // request is one row of the table: what somebody asks for. It changes nothing.
@@ -85,9 +85,9 @@ func generated(pod *v1.Pod) { pod.Name, pod.GenerateName = "", "generated-" }
 func newPodRows() map[string]request {
 	plain := with(v1.Volume{Name: "e"})
 	return join(map[string]request{
-		"a gate":                     {send: creates(gated(podhold.Gate))},
-		"a gate and another":         {send: creates(gated(other, podhold.Gate))},
-		"an ephemeral volume, gated": {send: creates(with(ephemeralVolume()), gated(podhold.Gate))},
+		"a gate":                     {send: creates(gated(podsafety.Gate))},
+		"a gate and another":         {send: creates(gated(other, podsafety.Gate))},
+		"an ephemeral volume, gated": {send: creates(with(ephemeralVolume()), gated(podsafety.Gate))},
 		"no volume, a node":          {send: creates(with(), onNode)},
 		"other volumes, a node":      {send: creates(plain, onNode)},
 		"a mirror pod":               {send: creates(mirror, onNode)},

@@ -10,7 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
@@ -62,7 +62,7 @@ func TestControllersCreateGatedPods(t *testing.T) {
 
 	for _, app := range []string{"replicaset", "daemonset", "job", "statefulset", "ephemeral"} {
 		pod := firstPod(t, namespace, app)
-		if !hasGate(pod) || !slices.Contains(pod.Finalizers, podhold.Finalizer) || pod.Spec.NodeName != "" {
+		if !hasGate(pod) || !slices.Contains(pod.Finalizers, podsafety.Finalizer) || pod.Spec.NodeName != "" {
 			t.Errorf("%s: gates %q, finalizers %q, node %q", app, gatesOf(pod), pod.Finalizers, pod.Spec.NodeName)
 		}
 		if app == "ephemeral" { // its claim does not wait for a node
@@ -158,10 +158,10 @@ func TestRemovingTheGate(t *testing.T) {
 	waitGates(t, p.namespace)
 	restoreAtEnd(t)
 	as := user{Clientset: client}
-	want := []string{"validatingadmissionpolicybinding/" + gateRequired, adder() + "/" + podhold.GateName,
+	want := []string{"validatingadmissionpolicybinding/" + gateRequired, adder() + "/" + podsafety.GateName,
 		"validatingadmissionpolicybinding/" + gateStays, "validatingadmissionpolicybinding/" + lockStays}
 	for _, want := range [][]string{want, nil} { // a second time there is nothing to delete
-		deleted, err := podhold.RemoveGateAdmission(ctx, cluster.Admin())
+		deleted, err := podsafety.RemoveGateAdmission(ctx, cluster.Admin())
 		must(t, err)
 		if !slices.Equal(deleted, want) {
 			t.Errorf("deleted %q, want %q", deleted, want)
@@ -200,7 +200,7 @@ func restoreAtEnd(t *testing.T) {
 	must(t, err)
 	ctx := context.WithoutCancel(t.Context())
 	for resource, names := range map[string][]string{
-		"validatingadmissionpolicybindings": {gateRequired, gateStays, lockStays}, adder() + "s": {podhold.GateName},
+		"validatingadmissionpolicybindings": {gateRequired, gateStays, lockStays}, adder() + "s": {podsafety.GateName},
 	} {
 		all := c.Resource(admissionregistration.WithResource(resource))
 		for _, name := range names {

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -111,7 +111,7 @@ func (env *environment) usePage(g *program.Program, token string) {
 	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{vol.ClaimName}, Node: "node"})
 	env.Must(err)
 	gated, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "gated", Claims: []string{vol.ClaimName},
-		Change: func(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: podhold.Gate}} }})
+		Change: func(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: podsafety.Gate}} }})
 	env.Must(err)
 	ofSet := env.CreateClaim("none", func(spec *objects.ClaimSpec) {
 		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Name, c.GenerateName = "data-web-0", "" }

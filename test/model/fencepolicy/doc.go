@@ -5,7 +5,7 @@
 //     is halted, or while the node is reachable.
 //   - F4: every state leads to rest, and at rest no node waits that the policy ought to have fenced.
 //
-// The decisions are the code that ships, by way of package fencingtest. Played are the nodes, one of which after the
+// The decisions are the code that ships. Played are the nodes, one of which after the
 // other is cut off and returns; the node lifecycle controller; the watches, which lag for each node and NodeFence;
 // the live reads between a decision and the NodeFence that it creates, as pkg/fencing makes them: all NodeFences,
 // then the Node, then its Lease; the end of fences; people who fence nodes by hand; and chance.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -153,7 +153,7 @@ func (k *worker) shown(s *state) bool {
 func (k *worker) policy(s *state) {
 	switch now := s.session; {
 	case now.of == 0:
-		d := engine.DecidePolicy(k.facts(s, k.at), k.at)
+		d := fencing.DecidePolicy(k.facts(s, k.at), k.at)
 		k.Can(d.Fence != "", move{policyDecides, 0}, func(c *scene) {
 			c.session.of = d.Fence[len(d.Fence)-1] - '0' + 1
 		})
@@ -173,7 +173,7 @@ func (k *worker) policy(s *state) {
 		})
 	default:
 		k.Can(true, move{fenceIsCreated, int(now.of) - 1}, func(c *scene) {
-			if f := c.facts(&c.state, k.at); engine.DecidePolicy(f, k.at).Fence == name(int(now.of)-1) {
+			if f := c.facts(&c.state, k.at); fencing.DecidePolicy(f, k.at).Fence == name(int(now.of)-1) {
 				c.create(int(now.of) - 1)
 			} else {
 				c.nodes[now.of-1].silent = c.nodes[now.of-1].silent && now.unreachable

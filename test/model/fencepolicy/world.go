@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -134,11 +134,11 @@ func (w *World) spec() v1alpha1.FencePolicySpec {
 }
 
 // facts returns what is known for the policy: of a session that has read, by live reads.
-func (w *World) facts(s *state, at time.Time) engine.PolicyFacts {
-	f := engine.PolicyFacts{Name: "policy", Spec: w.spec()}
+func (w *World) facts(s *state, at time.Time) fencing.PolicyFacts {
+	f := fencing.PolicyFacts{Name: "policy", Spec: w.spec()}
 	for i := range w.Zones {
 		n := s.nodes[i]
-		v := engine.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: w.selects(i), Unreachable: n.seen, Waiting: 1,
+		v := fencing.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: w.selects(i), Unreachable: n.seen, Waiting: 1,
 			Fenced: n.seenFenced}
 		f.View = f.View || !n.cut
 		switch {

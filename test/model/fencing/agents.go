@@ -3,12 +3,12 @@ package fencing
 import (
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
 // slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
 // name of the node, an agent of volumes one for all attempts, and each other agent one for each attempt.
-func (c *scene) slotOf(run engine.Run) (slot int, kind Agent) {
+func (c *scene) slotOf(run fencing.Run) (slot int, kind Agent) {
 	kind = c.kindOf(agentNumber(run.Agent))
 	switch kind {
 	case Remediation:
@@ -27,7 +27,7 @@ func (c *scene) firstOf(agent uint8) int {
 
 // object returns the object of a run, nil for that of none: a remediation is undone by the end of its object, and what
 // cuts the machine off from volumes by another wish in the same object.
-func (c *scene) object(of engine.Run) *run {
+func (c *scene) object(of fencing.Run) *run {
 	slot, kind := c.slotOf(of)
 	if of.Undo && kind != Remediation {
 		return &c.undos[slot]
@@ -36,7 +36,7 @@ func (c *scene) object(of engine.Run) *run {
 }
 
 // readRun is how far a run is, as the packages of agents read it.
-func (c *scene) readRun(of engine.Run) (runState, age) {
+func (c *scene) readRun(of fencing.Run) (runState, age) {
 	o, kind := c.object(of), c.kindOf(agentNumber(of.Agent))
 	switch {
 	case kind != Remediation && of.Undo && o.try != uint8(of.Try):
@@ -56,7 +56,7 @@ func (c *scene) readRun(of engine.Run) (runState, age) {
 
 // startRun creates the object of a run. It succeeds where there is one. That of the try before is forgotten, as one
 // that does nothing more.
-func (c *scene) startRun(of engine.Run) {
+func (c *scene) startRun(of fencing.Run) {
 	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
 		c.stopRun(of)
 		return
@@ -70,7 +70,7 @@ func (c *scene) startRun(of engine.Run) {
 }
 
 // stopRun has the object of a run deleted: what is at work ends before it is gone.
-func (c *scene) stopRun(of engine.Run) {
+func (c *scene) stopRun(of fencing.Run) {
 	switch o := c.object(of); o.state {
 	case running:
 		o.state, o.hung = stopping, false
@@ -224,7 +224,7 @@ func (k *worker) times(s *state) {
 func (k *worker) hangs(s *state) bool {
 	f := s.fence
 	c := scene{World: k.World, machine: k.machine, state: *s}
-	of := engine.Run{Attempt: int32(f.count), Agent: agentName(f.attempts[f.count-1].agent)}
+	of := fencing.Run{Attempt: int32(f.count), Agent: agentName(f.attempts[f.count-1].agent)}
 	if c.kindOf(f.attempts[f.count-1].agent) == Person {
 		return false
 	}

@@ -13,7 +13,7 @@
 //   - F8: no two nodes write to a volume that is fenced: once it was given to a pod on another node, nothing that
 //     processes on this one have written reaches it. Who ends the fence at once answers for that.
 //
-// volume-guard in it is the code that ships, by way of package fencingtest: what its tracker records, what it
+// volume-guard in it is the code that ships: what its tracker records, what it
 // decides, what its sessions ask and learn, and what a fence shows about a pod. Played are those who answer: the API
 // server with its watches; the machine, its kubelet, and the node lifecycle; agents, which act, fail, hang, act
 // late, do not end, or lie; taint eviction, the pod garbage collector and the attach-detach controller; the

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
@@ -76,7 +76,7 @@ func judged() *scene {
 	c.fence.attempts[0] = attempt{agent: 1, result: proven, boot: 1}
 	c.runs[0] = run{state: succeeded, acted: true}
 	c.lines[0].fence = c.fence
-	c.lines[0].session = session{on: true, fence: c.fence, wasNotReady: true}
+	c.lines[0].session = work{on: true, fence: c.fence, wasNotReady: true}
 	return c
 }
 
@@ -84,7 +84,7 @@ func TestEachStepIsJudged(t *testing.T) {
 	release := func(c *scene) { c.judgeRelease(0) }
 	detach := func(c *scene) { c.judgeDetach(0) }
 	taint := func(c *scene) { c.judgeTaint() }
-	run := func(of engine.Run) func(*scene) { return func(c *scene) { c.judgeRun(of) } }
+	run := func(of fencing.Run) func(*scene) { return func(c *scene) { c.judgeRun(of) } }
 	runs := func(c *scene) { c.node.off, c.pods[0].runs, c.pods[0].known = false, true, true }
 	volumes := func(c *scene) { c.judgeVolumes() }
 	lend := func(c *scene) { c.pods[0].lent, c.pods[0].unwritten = true, true }
@@ -104,12 +104,12 @@ func TestEachStepIsJudged(t *testing.T) {
 		"a taint where a pod runs, after a lie": {func(c *scene) { runs(c); c.lied[0] = true }, taint, ""},
 		"a taint on a Ready node":               {func(c *scene) { c.node.ready = true }, taint, "F3"},
 
-		"an agent":                      {nil, run(engine.Run{Attempt: 1}), ""},
-		"an agent after the end":        {func(c *scene) { c.fence.returned = isTrue }, run(engine.Run{Attempt: 1}), "F5"},
-		"an agent without a fence":      {func(c *scene) { c.fence = fence{} }, run(engine.Run{Attempt: 1}), "F5"},
-		"an agent that is not recorded": {nil, run(engine.Run{Attempt: 2}), "F6"},
+		"an agent":                      {nil, run(fencing.Run{Attempt: 1}), ""},
+		"an agent after the end":        {func(c *scene) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1}), "F5"},
+		"an agent without a fence":      {func(c *scene) { c.fence = fence{} }, run(fencing.Run{Attempt: 1}), "F5"},
+		"an agent that is not recorded": {nil, run(fencing.Run{Attempt: 2}), "F6"},
 		"an agent that undoes": {
-			func(c *scene) { c.fence.returned = isTrue }, run(engine.Run{Attempt: 1, Undo: true}), ""},
+			func(c *scene) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1, Undo: true}), ""},
 
 		"an attempt": {nil, func(c *scene) { c.judgeAttempt(0, attempt{pods: 1}) }, ""},
 		"an attempt with another pod": {func(c *scene) { c.pods[0].terminating = false },

@@ -1,6 +1,9 @@
 package fencing
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
 
 // guard are the moves of one replica of volume-guard, and of what its calls meet.
 func (k *worker) guard(s *state, i int) {
@@ -48,35 +51,35 @@ func (c *scene) start(i int) {
 func (c *scene) begin(i int) {
 	l := &c.lines[i]
 	l.woken, l.timed = false, false
-	l.session = session{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.tainted,
+	l.session = work{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.tainted,
 		wasNotReady: !c.node.ready}
-	c.machine.with(l.fence.uid, &l.sight, func(t *engine.Tracker) {
+	c.machine.with(l.fence.uid, &l.sight, func(t *fencing.Tracker) {
 		f := c.machine.facts(&l.session)
-		s := engine.Begin(t, f, c.machine.now)
+		s := fencing.Begin(t, f, c.machine.now)
 		c.continues(i, &s)
 	})
 }
 
 // continues keeps what an answer has changed of a session, or puts it away.
-func (c *scene) continues(i int, s *engine.Session) {
+func (c *scene) continues(i int, s *fencing.Session) {
 	l := &c.lines[i]
-	if s.End == engine.NotEnded {
+	if s.End == session.NotEnded {
 		keep(&l.session, s, c.machine)
 		return
 	}
-	l.session = session{}
+	l.session = work{}
 	c.reason = string(s.Reason())
 	switch s.Requeue(s.Decision.After) {
-	case engine.RequeueSoon, engine.RequeueRetry:
+	case session.RequeueSoon, session.RequeueRetry:
 		l.woken = l.work()
-	case engine.RequeueAfter:
+	case session.RequeueAfter:
 		l.timed = true
-	case engine.RequeueNever:
+	case session.RequeueNever:
 	}
 }
 
 // keep keeps what the session has beside what it has read, which was kept when it was read.
-func keep(to *session, s *engine.Session, m *machine) {
+func keep(to *work, s *fencing.Session, m *machine) {
 	f := &s.Facts
 	to.fenceRead, to.nodeRead, to.leaseRead = order(f.FenceRead), order(f.Node.Read), order(f.Lease.Read)
 	to.runRead, to.remainingRead, to.reads = order(f.Run.Read), order(f.Remaining.Read), uint8(s.ReadCount)
@@ -93,7 +96,7 @@ func keep(to *session, s *engine.Session, m *machine) {
 	}
 }
 
-func order(r engine.Read) uint8 { return uint8(r.Order) }
+func order(r session.Read) uint8 { return uint8(r.Order) }
 
 // calls are what can become of a call.
 func (k *worker) calls(s *state, i int) {
@@ -105,7 +108,7 @@ func (k *worker) calls(s *state, i int) {
 		c.left.API--
 		c.answer(i, false, false)
 	})
-	if ask.Action >= engine.AddFinalizer {
+	if ask.Action >= fencing.AddFinalizer {
 		k.Breaks(true, s.left.API, move{answerLost + action, i, 0}, func(c *scene) {
 			c.left.API--
 			c.answer(i, true, false)
@@ -117,51 +120,51 @@ func (k *worker) calls(s *state, i int) {
 func (c *scene) answer(i int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.machine.session(&l.session)
-	var reply engine.Reply
+	var reply fencing.Reply
 	if done {
 		reply = c.carryOut(i, s.Ask())
 	}
 	if !answered {
-		reply = engine.Reply{}
+		reply = fencing.Reply{}
 	}
-	c.machine.with(l.session.fence.uid, &l.sight, func(t *engine.Tracker) {
+	c.machine.with(l.session.fence.uid, &l.sight, func(t *fencing.Tracker) {
 		s.Answer(t, reply, c.machine.now, c.machine.now)
 	})
 	c.continues(i, &s)
 }
 
 // carryOut is what the API server does with a call, and answers.
-func (c *scene) carryOut(i int, ask engine.Ask) engine.Reply {
+func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 	s := &c.lines[i].session
-	reply := engine.Reply{Outcome: engine.Succeeded}
+	reply := fencing.Reply{Outcome: session.Succeeded}
 	switch ask.Action {
-	case engine.ReadFence:
+	case fencing.ReadFence:
 		reply.Found, reply.Fence = c.fence.uid != 0, c.machine.fence(c.fence)
 		s.fence, s.changed = c.fence, false
-	case engine.ReadNode:
+	case fencing.ReadNode:
 		s.nodeThere, s.nodeReady, s.nodeTainted = c.node.there, c.node.ready, c.node.tainted
 		s.nodeBoot, s.nodeChanged = c.node.shown, false
 		s.nodeSecond = c.node.second && c.node.shown == c.node.boot
 		reply.Node = c.machine.nodeFacts(s)
-	case engine.ReadLease:
+	case fencing.ReadLease:
 		s.lease = c.node.lease
-		reply.Lease = engine.LeaseFacts{Version: version("l", s.lease)}
-	case engine.ReadRun:
+		reply.Lease = fencing.LeaseFacts{Version: version("l", s.lease)}
+	case fencing.ReadRun:
 		s.runOf, s.runTry, s.runUndoes = uint8(ask.Run.Attempt), uint8(ask.Run.Try), ask.Run.Undo
 		s.runState, s.runSince = c.readRun(ask.Run)
 		reply.Run = c.machine.runFacts(s)
-	case engine.ListRemaining:
+	case fencing.ListRemaining:
 		c.listRemaining(s)
 		reply.Remaining = remaining(s)
-	case engine.StartRun:
+	case fencing.StartRun:
 		if c.overtaken(ask.Run) {
-			return engine.Reply{Outcome: engine.Unanswered}
+			return fencing.Reply{Outcome: session.Unanswered}
 		}
 		c.judgeRun(ask.Run)
 		c.startRun(ask.Run)
-	case engine.StopRun:
+	case fencing.StopRun:
 		c.stopRun(ask.Run)
-	case engine.AddTaint, engine.RemoveTaint:
+	case fencing.AddTaint, fencing.RemoveTaint:
 		reply.Outcome = c.taint(i, ask)
 	default:
 		reply.Outcome = c.write(i, ask)
@@ -171,18 +174,18 @@ func (c *scene) carryOut(i int, ask engine.Ask) engine.Reply {
 
 // crossed reports whether another leader has started the agent of an attempt since one has read that it was not
 // started, and writes down the end of the attempt for that. This is taken not to happen, as in overtaken.
-func (c *scene) crossed(s *session) bool {
+func (c *scene) crossed(s *work) bool {
 	return s.runRead > 0 && !s.runUndoes && s.runState == noRun && c.object(s.of()).state != noRun
 }
 
 // overtaken reports whether another leader has written down the end of an attempt since one has read that it is at
 // work. A session starts an agent within seconds of that read, so this is taken not to happen.
-func (c *scene) overtaken(of engine.Run) bool {
+func (c *scene) overtaken(of fencing.Run) bool {
 	return !of.Undo && (c.fence.uid == 0 || c.fence.attempts[of.Attempt-1].result != 0)
 }
 
 // listRemaining lists what remains on the node.
-func (c *scene) listRemaining(s *session) {
+func (c *scene) listRemaining(s *work) {
 	s.terminating, s.remains, s.attached = 0, 0, 0
 	for slot := range c.Pods {
 		p, bit := c.pods[slot], uint8(1)<<slot
@@ -199,41 +202,41 @@ func (c *scene) listRemaining(s *session) {
 }
 
 // taint changes the taint of the Node, if it is as it was read.
-func (c *scene) taint(i int, ask engine.Ask) engine.Outcome {
+func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
 	if c.lines[i].session.nodeChanged || !c.node.there {
-		return engine.Conflict
+		return session.Conflict
 	}
-	if ask.Action == engine.AddTaint {
+	if ask.Action == fencing.AddTaint {
 		c.judgeTaint()
 	}
-	c.writeNode(func(n *node) { n.tainted = ask.Action == engine.AddTaint })
-	return engine.Succeeded
+	c.writeNode(func(n *node) { n.tainted = ask.Action == fencing.AddTaint })
+	return session.Succeeded
 }
 
 // write changes the NodeFence, if it is as it was read.
-func (c *scene) write(i int, ask engine.Ask) engine.Outcome {
+func (c *scene) write(i int, ask fencing.Ask) session.Outcome {
 	s := &c.lines[i].session
 	switch {
 	case c.fence.uid == 0 || fenceUID(c.fence.uid) != ask.UID:
-		return engine.Gone
+		return session.Gone
 	case s.changed:
-		return engine.Conflict
+		return session.Conflict
 	case c.crossed(s):
-		return engine.Unanswered
+		return session.Unanswered
 	}
 	c.judgeWrite(i, ask)
 	c.writeFence(func(f *fence) {
 		switch ask.Action {
-		case engine.AddFinalizer:
+		case fencing.AddFinalizer:
 			f.finalized = true
-		case engine.RemoveFinalizer:
+		case fencing.RemoveFinalizer:
 			f.finalized = false
-		case engine.DeleteFence:
+		case fencing.DeleteFence:
 			f.terminating = true
-		case engine.WriteStatus:
+		case fencing.WriteStatus:
 			*f = c.machine.status(*f, ask.Status)
 		default:
 		}
 	})
-	return engine.Succeeded
+	return session.Succeeded
 }

@@ -3,7 +3,7 @@ package fencing
 import (
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
 // proofIsFalse reports whether what the proof of the fence says is not so.
@@ -57,7 +57,7 @@ func (c *scene) shut() bool {
 }
 
 // judgeRun judges that the run of an agent is started.
-func (c *scene) judgeRun(run engine.Run) {
+func (c *scene) judgeRun(run fencing.Run) {
 	if run.Undo {
 		return
 	}
@@ -70,8 +70,8 @@ func (c *scene) judgeRun(run engine.Run) {
 }
 
 // judgeWrite judges a write of the NodeFence.
-func (c *scene) judgeWrite(i int, ask engine.Ask) {
-	if ask.Action != engine.WriteStatus {
+func (c *scene) judgeWrite(i int, ask fencing.Ask) {
+	if ask.Action != fencing.WriteStatus {
 		return
 	}
 	c.judgeStatus(i, c.machine.status(c.fence, ask.Status))

@@ -9,8 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 )
 
 // machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
@@ -18,13 +20,13 @@ import (
 type machine struct {
 	*World
 	now     time.Time
-	tracker *engine.Tracker
+	tracker *fencing.Tracker
 	// Fences are only read, so that each is made once.
-	fences map[fence]engine.Fence
+	fences map[fence]fencing.Fence
 }
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: engine.NewTracker(), fences: map[fence]engine.Fence{}}
+	return &machine{World: w, now: time.Unix(1e9, 0), tracker: fencing.NewTracker(), fences: map[fence]fencing.Fence{}}
 }
 
 // timeout is that of each agent. long is longer than all that is waited for.
@@ -38,8 +40,8 @@ var (
 		now: v1alpha1.UnfenceNow, abandon: v1alpha1.UnfenceAbandon}
 	results = []v1alpha1.Result{"", v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
 		v1alpha1.ResultCanceled, v1alpha1.ResultContradicted}
-	states = []engine.RunState{noRun: engine.RunAbsent, running: engine.Running, stopping: engine.RunStopping,
-		succeeded: engine.RunSucceeded, failed: engine.RunFailed}
+	states = []fencing.RunState{noRun: fencing.RunAbsent, running: fencing.Running, stopping: fencing.RunStopping,
+		succeeded: fencing.RunSucceeded, failed: fencing.RunFailed}
 )
 
 // The results of attempts, by their numbers.
@@ -97,9 +99,9 @@ func volumesOf(agent uint8) v1alpha1.CoveredVolumes {
 }
 
 // volumeOf returns the volume of each pod, and the agent that cuts the machine off from it: the last one.
-func (w *World) volumeOf() (v engine.Volume, agent uint8) {
+func (w *World) volumeOf() (v objects.Volume, agent uint8) {
 	agent = uint8(len(w.Agents))
-	return engine.Volume{Driver: driver, Attributes: map[string]string{system: agentName(agent)}}, agent
+	return objects.Volume{Driver: driver, Attributes: map[string]string{system: agentName(agent)}}, agent
 }
 
 // cutsOff reports whether an agent cuts the machine off from volumes, and does not end its processes.
@@ -152,9 +154,9 @@ func (m *machine) back(a age, until time.Duration) time.Time {
 }
 
 // fence returns a NodeFence as it is read from what the API server has.
-func (m *machine) fence(f fence) engine.Fence {
+func (m *machine) fence(f fence) fencing.Fence {
 	if f.uid == 0 {
-		return engine.Fence{}
+		return fencing.Fence{}
 	}
 	read, known := m.fences[f]
 	if !known {
@@ -164,8 +166,8 @@ func (m *machine) fence(f fence) engine.Fence {
 	return read
 }
 
-func (m *machine) newFence(f fence) engine.Fence {
-	out := engine.Fence{Name: "node", UID: fenceUID(f.uid), ResourceVersion: "1", Terminating: f.terminating,
+func (m *machine) newFence(f fence) fencing.Fence {
+	out := fencing.Fence{Name: "node", UID: fenceUID(f.uid), ResourceVersion: "1", Terminating: f.terminating,
 		Finalized: f.finalized}
 	out.Spec = v1alpha1.NodeFenceSpec{Unfence: unfences[f.unfence], Confirmation: version("w", f.word),
 		AllowControlPlane: !m.ControlPlane}
@@ -197,7 +199,7 @@ func (m *machine) newFence(f fence) engine.Fence {
 		}
 	}
 	if f.vacant {
-		meta.FindStatusCondition(out.Status.Conditions, v1alpha1.ConditionFenced).Reason = string(engine.ReasonNodeDeleted)
+		meta.FindStatusCondition(out.Status.Conditions, v1alpha1.ConditionFenced).Reason = string(fencing.ReasonNodeDeleted)
 	}
 	for i, a := range f.attempts[:f.count] {
 		out.Status.Attempts = append(out.Status.Attempts, m.attempt(i, a))
@@ -250,7 +252,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	was := f
 	f.fenced, f.released, f.returned = conditionOf(s, v1alpha1.ConditionFenced),
 		conditionOf(s, v1alpha1.ConditionReleased), conditionOf(s, v1alpha1.ConditionReturned)
-	f.vacant = engine.Fence{Status: *s}.Vacant()
+	f.vacant = fencing.Fence{Status: *s}.Vacant()
 	f.attempts, f.count = [maxAttempts]attempt{}, uint8(len(s.Attempts))
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
@@ -308,18 +310,18 @@ func (f fence) tidy() fence {
 }
 
 // sight returns what one process has seen of the fence, as the engine has it.
-func (m *machine) sight(s sight) engine.Sight {
+func (m *machine) sight(s sight) fencing.Sight {
 	if !s.seen {
-		return engine.Sight{}
+		return fencing.Sight{}
 	}
-	out := engine.Sight{LeaseVersion: version("l", s.lease), LeaseSince: m.back(s.since, time.Hour)}
+	out := fencing.Sight{LeaseVersion: version("l", s.lease), LeaseSince: m.back(s.since, time.Hour)}
 	if s.runsOn {
 		out.RunsSince = m.back(s.runsSince, time.Hour)
 	}
 	return out
 }
 
-func (m *machine) sightOf(s engine.Sight) sight {
+func (m *machine) sightOf(s fencing.Sight) sight {
 	if s.LeaseSince.IsZero() {
 		return sight{}
 	}
@@ -338,7 +340,7 @@ func (m *machine) ageOf(t time.Time) age {
 }
 
 // with has the tracker be that of a replica while something is done with it.
-func (m *machine) with(uid uint8, s *sight, do func(t *engine.Tracker)) {
+func (m *machine) with(uid uint8, s *sight, do func(t *fencing.Tracker)) {
 	clear(m.tracker.Fences)
 	if s.seen {
 		m.tracker.Fences[fenceUID(uid)] = m.sight(*s)
@@ -347,17 +349,17 @@ func (m *machine) with(uid uint8, s *sight, do func(t *engine.Tracker)) {
 	*s = m.sightOf(m.tracker.Fences[fenceUID(uid)])
 }
 
-func (m *machine) readAt(order uint8) engine.Read {
+func (m *machine) readAt(order uint8) session.Read {
 	if order == 0 {
-		return engine.Read{}
+		return session.Read{}
 	}
-	return engine.Read{Sent: m.now, Order: int(order)}
+	return session.Read{Sent: m.now, Order: int(order)}
 }
 
 // facts returns those with which a replica works in a session.
-func (m *machine) facts(s *session) engine.Facts {
-	f := engine.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
-		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Version: version("l", s.lease)}, Sight: m.sight(s.sight)}
+func (m *machine) facts(s *work) fencing.Facts {
+	f := fencing.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
+		Lease: fencing.LeaseFacts{Read: m.readAt(s.leaseRead), Version: version("l", s.lease)}, Sight: m.sight(s.sight)}
 	if s.nodeRead > 0 {
 		f.Node = m.nodeFacts(s)
 		f.Node.Read = m.readAt(s.nodeRead)
@@ -374,29 +376,30 @@ func (m *machine) facts(s *session) engine.Facts {
 }
 
 // of returns the run that was read.
-func (s *session) of() engine.Run {
-	return engine.Run{Attempt: int32(s.runOf), Agent: agentName(s.fence.attempts[s.runOf-1].agent), Undo: s.runUndoes,
+func (s *work) of() fencing.Run {
+	return fencing.Run{Attempt: int32(s.runOf), Agent: agentName(s.fence.attempts[s.runOf-1].agent), Undo: s.runUndoes,
 		Try: int32(s.runTry)}
 }
 
-func (m *machine) nodeFacts(s *session) engine.NodeFacts {
+func (m *machine) nodeFacts(s *work) fencing.NodeFacts {
 	if !s.nodeThere {
-		return engine.NodeFacts{}
+		return fencing.NodeFacts{}
 	}
-	return engine.NodeFacts{Found: true, ResourceVersion: "1", Ready: s.nodeReady, NotReady: !s.nodeReady,
-		BootID: version("b", s.nodeBoot), Machine: engine.Machine{MachineID: machineID(s.nodeSecond)}, Tainted: s.nodeTainted,
+	return fencing.NodeFacts{Found: true, ResourceVersion: "1", Ready: s.nodeReady, NotReady: !s.nodeReady,
+		BootID: version("b", s.nodeBoot), Machine: fencing.Machine{MachineID: machineID(s.nodeSecond)},
+		Tainted:      s.nodeTainted,
 		ControlPlane: m.ControlPlane}
 }
 
-func (m *machine) runFacts(s *session) engine.RunFacts {
-	out := engine.RunFacts{State: states[s.runState]}
+func (m *machine) runFacts(s *work) fencing.RunFacts {
+	out := fencing.RunFacts{State: states[s.runState]}
 	if s.runState == failed {
 		out.EndedAt = m.back(s.runSince, time.Hour)
 	}
 	return out
 }
 
-func remaining(s *session) (f engine.RemainingFacts) {
+func remaining(s *work) (f fencing.RemainingFacts) {
 	for slot := range maxPods {
 		bit := uint8(1) << slot
 		if s.terminating&bit != 0 {
@@ -414,8 +417,8 @@ func remaining(s *session) (f engine.RemainingFacts) {
 }
 
 // session returns a session under way as the engine has it.
-func (m *machine) session(s *session) engine.Session {
+func (m *machine) session(s *work) fencing.Session {
 	f := m.facts(s)
-	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
-		Decision: engine.Decide(f, m.now)}
+	return fencing.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
+		Decision: fencing.Decide(f, m.now)}
 }

@@ -1,6 +1,9 @@
 package fencing
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+)
 
 // always are the moves that come again and again, and end no rest: kubelets that renew their Leases, reads, and polls.
 // A kubelet that has started renews its Lease once, at most, before it writes its boot ID.
@@ -239,8 +242,8 @@ func (s *state) seen(e evidence) bool {
 
 // shown is what a live read of the NodeFence shows about a pod.
 func (k *worker) shown(s *state, slot int) evidence {
-	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
-	down := engine.PodNode{Found: true, Ready: engine.ReadyUnknown}
+	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
+	down := podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown}
 	if shown.EndsPod(down) {
 		return evidence{covered: true}
 	}
@@ -257,12 +260,12 @@ func (k *worker) locker(s *state, slot int) {
 	if !k.cutsOff() || !p.exists || !p.terminating || p.lent {
 		return
 	}
-	shown := engine.Evidence(k.machine.fence(s.fence), podUID(slot))
+	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
 	volume, _ := k.volumeOf()
 	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff = true
 	})
-	node := engine.PodNode{Found: s.node.there, BootID: version("b", s.node.shown)}
+	node := podsafety.NodeFacts{Found: s.node.there, BootID: version("b", s.node.shown)}
 	k.Can(p.fencedOff && shown.OfRun(node), move{volumeIsLent, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff, c.pods[slot].lent = false, true
 	})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -165,7 +165,7 @@ func (w *World) describe(m move) string {
 	case m.verb >= callFails:
 		base, how = callFails, "replica %d: %s fails"
 	}
-	return fmt.Sprintf(how, m.by, engine.Action(m.verb-base))
+	return fmt.Sprintf(how, m.by, fencing.Action(m.verb-base))
 }
 
 // Story says in words how something came about, a sentence for each move.

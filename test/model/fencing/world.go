@@ -162,8 +162,8 @@ type sight struct {
 	runsSince age
 }
 
-// session is the work of a replica on the fence.
-type session struct {
+// work is the state of the work of a replica on the fence.
+type work struct {
 	on bool
 	// fence is what it works with, and changed: that was written since.
 	fence              fence
@@ -195,7 +195,7 @@ type line struct {
 	fence   fence
 	tainted bool
 	sight   sight
-	session session
+	session work
 	// woken: the fence is in the queue, timed: it comes back by the clock.
 	woken, timed bool
 }

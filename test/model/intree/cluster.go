@@ -1,7 +1,7 @@
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -123,13 +123,13 @@ func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*s
 // done.
 func managed(p pv) (edit func(*pv), refused bool) {
 	switch {
-	case p.Migrated && p.Writer != intreetest.WriterNone, !p.Migrated && !p.deletes() && p.Writer != intreetest.WriterNone:
-		return func(p *pv) { p.Writer, p.External = intreetest.WriterNone, p.External && p.Migrated }, false
+	case p.Migrated && p.Writer != intree.WriterNone, !p.Migrated && !p.deletes() && p.Writer != intree.WriterNone:
+		return func(p *pv) { p.Writer, p.External = intree.WriterNone, p.External && p.Migrated }, false
 	case p.Migrated:
-	case p.deletes() && p.Writer == intreetest.WriterNone && p.Terminating:
+	case p.deletes() && p.Writer == intree.WriterNone && p.Terminating:
 		return nil, true
-	case p.deletes() && p.Writer == intreetest.WriterNone:
-		return func(p *pv) { p.Writer, p.External = intreetest.WriterOther, false }, false
+	case p.deletes() && p.Writer == intree.WriterNone:
+		return func(p *pv) { p.Writer, p.External = intree.WriterOther, false }, false
 	case p.External:
 		return func(p *pv) { p.External = false }, false
 	}
@@ -164,7 +164,7 @@ func (k *worker) operate(s *state, slot int) {
 			n.write(slot, others, func(p *pv) {
 				p.Terminating = true
 				if n.modern {
-					p.Writer = intreetest.WriterNone
+					p.Writer = intree.WriterNone
 				}
 			})
 		})

@@ -4,7 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -35,7 +36,7 @@ func (w *writer) view(v view) {
 	w.flags(v.Terminating, v.External, v.Migrated, v.Held)
 }
 
-func (w *writer) read(r intreetest.Read, now time.Time) {
+func (w *writer) read(r session.Read, now time.Time) {
 	w.byte(uint8(r.Order))
 	w.flags(r.Fresh(now))
 }
@@ -62,12 +63,12 @@ func (r *reader) view() (v view) {
 	names, state, marks := r.byte(), r.byte(), r.byte()
 	v.UID, v.TwinOf = names>>4, names&15
 	v.Policy, v.Phase = volume.Policy(state>>4), volume.Phase(state&15)
-	v.Claim, v.Writer = marks>>4, intreetest.Writer(marks&15)
+	v.Claim, v.Writer = marks>>4, intree.Writer(marks&15)
 	r.flags(&v.Terminating, &v.External, &v.Migrated, &v.Held)
 	return v
 }
 
-func (r *reader) read(m *machine) intreetest.Read {
+func (r *reader) read(m *machine) session.Read {
 	order, fresh := r.byte(), false
 	r.flags(&fresh)
 	return m.readAt(order, fresh)
@@ -91,7 +92,7 @@ func (r *replica) Encode(b []byte) []byte {
 		failures, failed := t.Failures[uid]
 		since, yielded := t.YieldedSince[uid]
 		_, foreign := t.ForeignTwin[uid]
-		w.flags(deleted, failed, failures.Until.After(r.now), yielded, yielded && r.now.Sub(since) >= intreetest.IdleAfter,
+		w.flags(deleted, failed, failures.Until.After(r.now), yielded, yielded && r.now.Sub(since) >= intree.IdleAfter,
 			foreign)
 		if deleted {
 			w.byte(last(tombstone.Claim.UID))
@@ -138,13 +139,13 @@ func (m *machine) Decode(b []byte) (*replica, []byte) {
 		uid := uidOf(slot, 1)
 		r.flags(&deleted, &failed, &waits, &yielded, &idle, &foreign)
 		if deleted {
-			t.Tombstones[uid] = intreetest.Tombstone{VolumeDeleted: true, Claim: m.claimOf(slot, r.byte())}
+			t.Tombstones[uid] = intree.Tombstone{VolumeDeleted: true, Claim: m.claimOf(slot, r.byte())}
 		}
 		if failed {
-			t.Failures[uid] = intreetest.Failures{Failure: m.failure(waits), Tries: 1}
+			t.Failures[uid] = intree.Failures{Failure: m.failure(waits), Tries: 1}
 		}
 		if yielded {
-			t.YieldedSince[uid] = m.past(true, idle, intreetest.IdleAfter)
+			t.YieldedSince[uid] = m.past(true, idle, intree.IdleAfter)
 		}
 		if foreign {
 			t.ForeignTwin[uid] = struct{}{}
@@ -157,31 +158,31 @@ func (m *machine) Decode(b []byte) (*replica, []byte) {
 }
 
 // recall has the tracker know what follows from a PV that the watch shows.
-func (r *replica) recall(pv *intreetest.PV) {
+func (r *replica) recall(pv *intree.PV) {
 	t := r.tracker
 	if t.Volumes[pv.Source] == nil {
 		t.Volumes[pv.Source] = map[string]struct{}{}
 	}
 	t.Volumes[pv.Source][pv.Name] = struct{}{}
-	if pv.Writer == intreetest.WriterOther {
+	if pv.Writer == intree.WriterOther {
 		t.Foreign[pv.Name] = struct{}{}
 	}
 }
 
 // failure is what is known of tries that failed: how many there were only matters for how long the delay is.
-func (m *machine) failure(waits bool) intreetest.Failure {
+func (m *machine) failure(waits bool) intree.Failure {
 	if waits {
-		return intreetest.Failure{Until: m.now.Add(time.Second)}
+		return intree.Failure{Until: m.now.Add(time.Second)}
 	}
-	return intreetest.Failure{Until: m.now}
+	return intree.Failure{Until: m.now}
 }
 
 // session is written without what is looked up anew before the next decision.
-func (w *writer) session(r *replica, s *intreetest.Session) {
+func (w *writer) session(r *replica, s *intree.Session) {
 	f, now := &s.Facts, r.now
-	idle := !f.YieldedSince.IsZero() && now.Sub(f.YieldedSince) >= intreetest.IdleAfter
+	idle := !f.YieldedSince.IsZero() && now.Sub(f.YieldedSince) >= intree.IdleAfter
 	w.byte(uint8(s.Decision.Action))
-	w.byte(uint8(slices.Index(intreetest.Reasons(), s.Decision.Reason)))
+	w.byte(uint8(slices.Index(intree.Reasons(), s.Decision.Reason)))
 	w.byte(uint8(f.Other)<<4 | uint8(s.ReadCount))
 	w.flags(f.PV.UID != "", f.TwinFound, f.Claim.Found, f.Attachments.Count > 0, f.Original.Gone,
 		f.Tombstone.VolumeDeleted, f.TwinConflict, s.ClaimUnread)
@@ -203,7 +204,7 @@ func (w *writer) session(r *replica, s *intreetest.Session) {
 	w.byte(uint8(slices.Index(r.slots, f.SiblingNeeded)+1)<<4 | uint8(slices.Index(r.slots, s.SiblingNeeded)+1))
 }
 
-func (w *writer) pvs(r *replica, pvs []intreetest.PV) {
+func (w *writer) pvs(r *replica, pvs []intree.PV) {
 	w.byte(uint8(len(pvs)))
 	for _, pv := range pvs {
 		w.byte(uint8(r.slotOf(pv.Name)))
@@ -211,7 +212,7 @@ func (w *writer) pvs(r *replica, pvs []intreetest.PV) {
 	}
 }
 
-func (r *reader) pvs(p *replica) (pvs []intreetest.PV) {
+func (r *reader) pvs(p *replica) (pvs []intree.PV) {
 	for range r.byte() {
 		slot := int(r.byte())
 		pv, _ := p.record(slot, r.view())
@@ -220,12 +221,12 @@ func (r *reader) pvs(p *replica) (pvs []intreetest.PV) {
 	return pvs
 }
 
-func (r *reader) session(p *replica, slot int) intreetest.Session {
-	s := intreetest.Session{Rules: p.rules}
+func (r *reader) session(p *replica, slot int) intree.Session {
+	s := intree.Session{Rules: p.rules}
 	f := &s.Facts
-	s.Decision = intreetest.Decision{Action: intreetest.Action(r.byte()), Reason: intreetest.Reasons()[r.byte()]}
+	s.Decision = intree.Decision{Action: intree.Action(r.byte()), Reason: intree.Reasons()[r.byte()]}
 	state := r.byte()
-	f.Other, s.ReadCount = intreetest.Other(state>>4), int(state&15)
+	f.Other, s.ReadCount = intree.Other(state>>4), int(state&15)
 	var there, attached, failed, waits, yielded, idle bool
 	r.flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted,
 		&f.TwinConflict, &s.ClaimUnread)
@@ -236,7 +237,7 @@ func (r *reader) session(p *replica, slot int) intreetest.Session {
 	if failed {
 		f.Failure = p.failure(waits)
 	}
-	f.YieldedSince = p.past(yielded, idle, intreetest.IdleAfter)
+	f.YieldedSince = p.past(yielded, idle, intree.IdleAfter)
 	if there {
 		pv, _ := p.record(slot, r.view())
 		f.PV = *pv

@@ -4,7 +4,7 @@
 // policy Delete once the plugin has failed (P2), and every state leads to rest, with no twin left and no PV held
 // but for a reason that is reported (P5).
 //
-// volume-guard in it is the code that ships, by way of package intreetest: what its tracker remembers and enqueues,
+// volume-guard in it is the code that ships: what its tracker remembers and enqueues,
 // what it decides, and what its sessions ask and learn. Played are those who answer: the API server with its watch,
 // which lags for each replica on its own; the PV controller, one write at a time, as its sources of 1.30 and 1.36
 // have it, with a cache of claims that may be behind; the plugin; users; the lease; the CSI sidecar of PVs that are

@@ -1,7 +1,8 @@
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -93,14 +94,14 @@ func (c *scene) asked(i, slot int) {
 		l.proofs[slot] = proof{}
 		return
 	}
-	if ask := r.asks(slot); ask.Action == intreetest.CreateTwin || ask.Action == intreetest.SetTwinDelete {
+	if ask := r.asks(slot); ask.Action == intree.CreateTwin || ask.Action == intree.SetTwinDelete {
 		c.judgeTwin(i, slot, ask)
 	}
 }
 
 func reads(ask ask) bool {
 	switch ask.Action {
-	case intreetest.ReadPV, intreetest.ReadClaim, intreetest.ReadAttachments:
+	case intree.ReadPV, intree.ReadClaim, intree.ReadAttachments:
 		return true
 	default:
 		return false
@@ -120,7 +121,7 @@ func (k *worker) calls(s *state, i, slot int) {
 	broken := func(v verb) {
 		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
 			n.left.API--
-			answer(n, reply{Outcome: intreetest.Unanswered})
+			answer(n, reply{Outcome: session.Unanswered})
 		})
 	}
 	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
@@ -131,7 +132,7 @@ func (k *worker) calls(s *state, i, slot int) {
 	switch {
 	case call.done:
 		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
-		if call.reply.Outcome == intreetest.Succeeded {
+		if call.reply.Outcome == session.Succeeded {
 			broken(answerLost + v)
 		}
 		return
@@ -147,14 +148,14 @@ func (k *worker) calls(s *state, i, slot int) {
 
 // learn brings in what an answer shows. Whatever is read after the PV makes that too old.
 func (p *proof) learn(slot int, ask ask, reply reply) {
-	ok := reply.Outcome == intreetest.Succeeded
+	ok := reply.Outcome == session.Succeeded
 	p.pv = false
 	switch ask.Action {
-	case intreetest.ReadClaim:
+	case intree.ReadClaim:
 		p.learnClaim(slot, int(ask.Slot), ok && reply.Claim != ask.UID && (reply.Claim == 0 || reply.Names != ask.Slot+1))
-	case intreetest.ReadAttachments:
+	case intree.ReadAttachments:
 		p.detached = ok && !reply.Attached
-	case intreetest.ReadPV:
+	case intree.ReadPV:
 		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{view: reply.PV})
 		p.others = p.others || int(ask.Slot) != slot
 	default:
@@ -174,16 +175,16 @@ func (p *proof) learnClaim(slot, of int, gone bool) {
 // read is what the API server answers.
 func (c *scene) read(ask ask) reply {
 	switch ask.Action {
-	case intreetest.ReadClaim:
+	case intree.ReadClaim:
 		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
 		if uid == 0 {
-			return reply{Outcome: intreetest.Succeeded}
+			return reply{Outcome: session.Succeeded}
 		}
-		return reply{Outcome: intreetest.Succeeded, Claim: uid, Names: c.claims[uid-1].volume}
-	case intreetest.ReadAttachments:
-		return reply{Outcome: intreetest.Succeeded, Attached: c.attached}
+		return reply{Outcome: session.Succeeded, Claim: uid, Names: c.claims[uid-1].volume}
+	case intree.ReadAttachments:
+		return reply{Outcome: session.Succeeded, Attached: c.attached}
 	default:
-		return reply{Outcome: intreetest.Succeeded, PV: c.pvs[ask.Slot].view}
+		return reply{Outcome: session.Succeeded, PV: c.pvs[ask.Slot].view}
 	}
 }
 
@@ -192,27 +193,27 @@ func (c *scene) carryOut(ask ask) reply {
 	slot := int(ask.Slot)
 	now := c.pvs[slot]
 	switch {
-	case ask.Action == intreetest.CreateTwin && now.exists():
-		return reply{Outcome: intreetest.Conflict}
-	case ask.Action == intreetest.CreateTwin:
+	case ask.Action == intree.CreateTwin && now.exists():
+		return reply{Outcome: session.Conflict}
+	case ask.Action == intree.CreateTwin:
 		made := pv{view: ask.New}
 		made.Phase = volume.PhasePending
 		c.create(slot, made)
-		return reply{Outcome: intreetest.Succeeded, PV: c.pvs[slot].view}
+		return reply{Outcome: session.Succeeded, PV: c.pvs[slot].view}
 	case !now.exists() || now.UID != ask.UID:
-		return reply{Outcome: intreetest.Gone}
+		return reply{Outcome: session.Gone}
 	case ask.Version != 0 && now.Version != ask.Version, ask.Add && now.Terminating:
-		return reply{Outcome: intreetest.Conflict}
+		return reply{Outcome: session.Conflict}
 	}
 	after := now
 	edit(ask, &after)
 	if after == now {
-		return reply{Outcome: intreetest.Succeeded, PV: now.view}
+		return reply{Outcome: session.Succeeded, PV: now.view}
 	}
 	c.judgeWrite(ask)
 	c.write(slot, us, func(p *pv) { *p = after })
 	after.Version = c.versions[slot]
-	return reply{Outcome: intreetest.Succeeded, PV: after.view}
+	return reply{Outcome: session.Succeeded, PV: after.view}
 }
 
 // arrivesLate is a call of a process that has ended meanwhile.
@@ -234,18 +235,18 @@ func (k *worker) arrivesLate(s *state) {
 // edit is what a write makes of a PV.
 func edit(ask ask, p *pv) {
 	switch ask.Action {
-	case intreetest.SetTwinDelete:
+	case intree.SetTwinDelete:
 		p.Policy = volume.PolicyDelete
-	case intreetest.SetTwinRetain:
+	case intree.SetTwinRetain:
 		p.Policy = volume.PolicyRetain
-	case intreetest.DeleteTwin:
+	case intree.DeleteTwin:
 		p.Terminating = true
 	default: // a patch of the finalizers
 		if ask.Add {
-			p.Writer = intreetest.WriterSelf
+			p.Writer = intree.WriterSelf
 		}
 		if ask.Remove {
-			p.Writer = intreetest.WriterNone
+			p.Writer = intree.WriterNone
 		}
 		p.External = p.External && !ask.RemoveExternal
 	}

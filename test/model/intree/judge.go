@@ -1,14 +1,14 @@
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // mayGo reports whether a PV says that its volume is to be deleted, and that by way of a twin.
 func mayGo(p pv) bool {
 	return p.exists() && p.Terminating && p.deletes() && p.released() && p.Claim > 0 && !p.Held && !p.Migrated &&
-		(p.Writer == intreetest.WriterSelf || p.Writer == intreetest.WriterNone && p.External)
+		(p.Writer == intree.WriterSelf || p.Writer == intree.WriterNone && p.External)
 }
 
 // judgeTwin judges a call that is about to be sent and creates a twin or sets its policy to Delete.
@@ -36,14 +36,14 @@ func (c *scene) judgeWrite(ask ask) {
 	slot := int(ask.Slot)
 	now, other := c.pvs[slot], c.pvs[twin(slot)]
 	switch {
-	case ask.Action == intreetest.SetTwinDelete && now.Phase != volume.PhaseReleased:
+	case ask.Action == intree.SetTwinDelete && now.Phase != volume.PhaseReleased:
 		c.violates("P2: PV %s is set to Delete, and the PV controller has not seen that its claim is gone", c.say(slot))
-	case ask.Action == intreetest.DeleteTwin && now.deletes():
+	case ask.Action == intree.DeleteTwin && now.deletes():
 		c.violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume",
 			c.say(slot))
-	case ask.Action == intreetest.DeleteTwin && now.Phase == volume.PhaseBound:
+	case ask.Action == intree.DeleteTwin && now.Phase == volume.PhaseBound:
 		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
-	case ask.Action == intreetest.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() &&
+	case ask.Action == intree.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() &&
 		other.TwinOf == now.UID && other.deletes() && !other.Terminating:
 		c.violates("P2: PV %s loses its finalizer to keep its volume, and its twin is set to Delete", c.say(slot))
 	}
@@ -151,9 +151,9 @@ func (k *worker) unsettled(s *state) string {
 func (k *worker) unsettledPV(s *state, slot int) string {
 	p := s.pvs[slot]
 	switch {
-	case !p.Terminating && p.deletes() && !p.Migrated && p.Writer == intreetest.WriterNone:
+	case !p.Terminating && p.deletes() && !p.Migrated && p.Writer == intree.WriterNone:
 		return "is not protected"
-	case !p.Terminating && (!p.deletes() || p.Migrated) && p.Writer == intreetest.WriterSelf:
+	case !p.Terminating && (!p.deletes() || p.Migrated) && p.Writer == intree.WriterSelf:
 		return "has a finalizer that has no business there"
 	case !p.Terminating, k.keptFor(s, slot):
 		return ""
@@ -166,7 +166,7 @@ func (k *worker) keptFor(s *state, slot int) bool {
 	p, t := s.pvs[slot], s.pvs[twin(slot)]
 	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
 	switch {
-	case claimed, p.deletes() && k.restored(s, slot), p.Writer == intreetest.WriterOther && !s.modern:
+	case claimed, p.deletes() && k.restored(s, slot), p.Writer == intree.WriterOther && !s.modern:
 		return true
 	case !p.deletes():
 		return false

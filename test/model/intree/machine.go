@@ -5,11 +5,12 @@ import (
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -31,7 +32,7 @@ type view struct {
 	Phase        volume.Phase
 	// Claim is the UID in the claimRef, 0 for none.
 	Claim  uint8
-	Writer intreetest.Writer
+	Writer intree.Writer
 	// External: the PV has the finalizer of the CSI side.
 	Terminating, External, Migrated, Held bool
 	// TwinOf is the UID of the PV in the slot before, 0 for no twin.
@@ -41,7 +42,7 @@ type view struct {
 // ask is a call to the API server. It is plain, other than the engine's.
 type ask struct {
 	// Action is a read (ReadPV of whichever PV), or the step that writes.
-	Action intreetest.Action
+	Action intree.Action
 	Slot   uint8
 	// UID and Version are those to which a write is bound; Version 0: by UID alone. Slot and UID of ReadClaim are the
 	// PV's and its claim's.
@@ -54,7 +55,7 @@ type ask struct {
 
 // reply is the answer to an ask.
 type reply struct {
-	Outcome intreetest.Outcome
+	Outcome session.Outcome
 	// PV is what was read, or what a write has made of it.
 	PV view
 	// Claim is the UID of the claim that has the name, 0 for none. Names is the slot of the PV that it names, from 1;
@@ -71,10 +72,10 @@ type machine struct {
 	// claims are the names of the claims, by UID from 1.
 	claims []string
 	now    time.Time
-	rules  intreetest.Rules
+	rules  intree.Rules
 	// Objects are only read, so that each is made once.
 	objects map[objectKey]*v1.PersistentVolume
-	records map[objectKey]*intreetest.PV
+	records map[objectKey]*intree.PV
 	idle    []*replica
 }
 
@@ -86,12 +87,12 @@ type objectKey struct {
 // newMachine returns a machine for PVs, and claims of these names, whose UIDs count from 1.
 func newMachine(pvs []PV, claims []string) *machine {
 	m := &machine{
-		pvs: pvs, claims: claims, now: time.Unix(1e9, 0), rules: intreetest.Rules{RetryStart: time.Second,
+		pvs: pvs, claims: claims, now: time.Unix(1e9, 0), rules: intree.Rules{RetryStart: time.Second,
 			RetryMax: 5 * time.Minute},
-		objects: map[objectKey]*v1.PersistentVolume{}, records: map[objectKey]*intreetest.PV{},
+		objects: map[objectKey]*v1.PersistentVolume{}, records: map[objectKey]*intree.PV{},
 	}
 	for _, pv := range pvs {
-		m.slots = append(m.slots, pv.Name, intreetest.TwinName(pv.Name))
+		m.slots = append(m.slots, pv.Name, volume.TwinName(pv.Name))
 	}
 	return m
 }
@@ -186,15 +187,15 @@ func (m *machine) object(slot int, view view) *v1.PersistentVolume {
 }
 
 // setWriter adds the finalizer in the name of whoever adds it.
-func setWriter(o *v1.PersistentVolume, w intreetest.Writer) {
-	if w == intreetest.WriterNone {
+func setWriter(o *v1.PersistentVolume, w intree.Writer) {
+	if w == intree.WriterNone {
 		return
 	}
-	o.Finalizers = append(o.Finalizers, intreetest.Finalizer)
-	managers := map[intreetest.Writer]string{intreetest.WriterSelf: intreetest.FieldManager,
-		intreetest.WriterOther: "kube-controller-manager"}
+	o.Finalizers = append(o.Finalizers, intree.Finalizer)
+	managers := map[intree.Writer]string{intree.WriterSelf: intree.FieldManager,
+		intree.WriterOther: "kube-controller-manager"}
 	if manager := managers[w]; manager != "" {
-		set := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intreetest.Finalizer + `\"":{}}}}`)
+		set := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intree.Finalizer + `\"":{}}}}`)
 		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: set}}
 	}
 }
@@ -217,20 +218,20 @@ func apiPhase(phase volume.Phase) v1.PersistentVolumePhase {
 }
 
 // record returns a PV as the watch cache has it.
-func (m *machine) record(slot int, view view) (_ *intreetest.PV, found bool) {
+func (m *machine) record(slot int, view view) (_ *intree.PV, found bool) {
 	if view.Version == 0 {
 		return nil, false
 	}
 	key := objectKey{slot, view}
 	if m.records[key] == nil {
-		record := intreetest.Of(m.object(slot, view))
+		record := intree.Of(m.object(slot, view))
 		m.records[key] = &record
 	}
 	return m.records[key], true
 }
 
 // viewOf is the other way round.
-func (m *machine) viewOf(pv intreetest.PV) view {
+func (m *machine) viewOf(pv intree.PV) view {
 	version, _ := strconv.Atoi(pv.ResourceVersion)
 	return view{
 		Version: uint8(version), UID: last(pv.UID), Policy: pv.Policy, Phase: pv.Phase, Claim: last(pv.Claim.UID),
@@ -241,24 +242,24 @@ func (m *machine) viewOf(pv intreetest.PV) view {
 }
 
 // askOf returns a session's call as the API server of the model takes it.
-func (m *machine) askOf(s *intreetest.Session) (a ask) {
+func (m *machine) askOf(s *intree.Session) (a ask) {
 	call := s.Ask()
 	a.Action = call.Action
 	switch call.Call {
-	case intreetest.GetPV:
-		return ask{Action: intreetest.ReadPV, Slot: uint8(m.slotOf(call.Name))}
-	case intreetest.GetClaim:
-		a = ask{Action: intreetest.ReadClaim, Slot: uint8(m.slotOf(s.Subject().Name)), UID: last(call.Claim.UID)}
+	case intree.GetPV:
+		return ask{Action: intree.ReadPV, Slot: uint8(m.slotOf(call.Name))}
+	case intree.GetClaim:
+		a = ask{Action: intree.ReadClaim, Slot: uint8(m.slotOf(s.Subject().Name)), UID: last(call.Claim.UID)}
 		if s.ClaimUnread {
 			a.Slot = uint8(m.slotOf(s.Siblings[len(s.Siblings)-1].Name))
 		}
 		return a
-	case intreetest.ListAttachments:
+	case intree.ListAttachments:
 		return a
-	case intreetest.CreatePV:
+	case intree.CreatePV:
 		a.Slot = uint8(m.slotOf(call.Name))
 		read := m.object(m.slotOf(s.Facts.PV.Name), m.viewOf(s.Facts.PV))
-		a.New = m.viewOf(intreetest.Of(intreetest.NewTwin(read)))
+		a.New = m.viewOf(intree.Of(intree.NewTwin(read)))
 		return a
 	default:
 	}
@@ -266,15 +267,15 @@ func (m *machine) askOf(s *intreetest.Session) (a ask) {
 	a.Slot, a.UID, a.Version = uint8(m.slotOf(call.Name)), last(call.UID), uint8(version)
 	a.Add = len(call.Add) > 0
 	for _, f := range call.Remove {
-		a.Remove = a.Remove || f == intreetest.Finalizer
+		a.Remove = a.Remove || f == intree.Finalizer
 		a.RemoveExternal = a.RemoveExternal || f == volume.Finalizer
 	}
 	return a
 }
 
 // replyOf returns the answer of the model's API server as the session takes it.
-func (m *machine) replyOf(a ask, r reply) intreetest.Reply {
-	out := intreetest.Reply{Outcome: r.Outcome}
+func (m *machine) replyOf(a ask, r reply) intree.Reply {
+	out := intree.Reply{Outcome: r.Outcome}
 	if pv, found := m.record(int(a.Slot), r.PV); found {
 		out.Found, out.PV = true, *pv
 	}

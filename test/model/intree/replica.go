@@ -5,14 +5,15 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
 // replica is one process as a value: what it has seen, remembers and works on. All of it is the code that ships, but
 // for its queue, its cache and the API server.
 type replica struct {
 	*machine
-	tracker *intreetest.Tracker
+	tracker *intree.Tracker
 	leads   bool
 	seen    []view
 	// reached is, for each name, the version that the watch has reached.
@@ -20,7 +21,7 @@ type replica struct {
 	// woken are the slots that are in the queue, again those that come back to it by the clock.
 	woken, again []bool
 	// sessions are those under way, by slot; busy says where there is one.
-	sessions []intreetest.Session
+	sessions []intree.Session
 	busy     []bool
 }
 
@@ -33,8 +34,8 @@ func (m *machine) fresh() *replica {
 	}
 	n := len(m.slots)
 	return &replica{
-		machine: m, tracker: intreetest.NewTracker(), seen: make([]view, n), reached: make([]uint8, n),
-		woken: make([]bool, n), again: make([]bool, n), sessions: make([]intreetest.Session, n), busy: make([]bool, n),
+		machine: m, tracker: intree.NewTracker(), seen: make([]view, n), reached: make([]uint8, n),
+		woken: make([]bool, n), again: make([]bool, n), sessions: make([]intree.Session, n), busy: make([]bool, n),
 	}
 }
 
@@ -67,7 +68,7 @@ func (r *replica) enqueue(name string) {
 }
 
 // take enqueues what follows from an event.
-func (r *replica) take(wake intreetest.Wake) {
+func (r *replica) take(wake intree.Wake) {
 	if wake.OtherChanged {
 		r.enqueueAll()
 	}
@@ -88,7 +89,7 @@ func (r *replica) enqueueAll() {
 type cache struct{ r *replica }
 
 // Get returns the PV of a name.
-func (c cache) Get(name string) (*intreetest.PV, bool) {
+func (c cache) Get(name string) (*intree.PV, bool) {
 	slot := slices.Index(c.r.slots, name)
 	if slot < 0 {
 		return nil, false
@@ -137,7 +138,7 @@ func (r *replica) asks(slot int) ask { return r.askOf(&r.sessions[slot]) }
 func (r *replica) begin(slot int) {
 	r.woken[slot], r.again[slot] = false, false
 	if facts, found := r.tracker.Observe(r.slots[slot], cache{r}, r.now); found {
-		r.sessions[slot], r.busy[slot] = intreetest.Begin(facts, r.rules, r.now), true
+		r.sessions[slot], r.busy[slot] = intree.Begin(facts, r.rules, r.now), true
 		r.ended(slot)
 	}
 }
@@ -152,17 +153,17 @@ func (r *replica) answer(slot int, to ask, answer reply) {
 func (r *replica) ended(slot int) {
 	s := &r.sessions[slot]
 	s.Steps = 0 // its bound is for clocks that run
-	if s.End == intreetest.NotEnded {
+	if s.End == session.NotEnded {
 		return
 	}
-	r.again[slot] = s.Requeue() != intreetest.RequeueNever
-	r.sessions[slot], r.busy[slot] = intreetest.Session{}, false
+	r.again[slot] = s.Requeue() != session.RequeueNever
+	r.sessions[slot], r.busy[slot] = intree.Session{}, false
 }
 
 // age makes the live reads of a session too old.
 func (r *replica) age(slot int) {
 	s := &r.sessions[slot]
-	old := r.now.Add(-2 * intreetest.LiveFor)
+	old := r.now.Add(-2 * session.LiveFor)
 	for _, read := range liveReads(s) {
 		if read.Order > 0 {
 			read.Sent = old
@@ -171,9 +172,9 @@ func (r *replica) age(slot int) {
 }
 
 // liveReads returns the live reads of a session.
-func liveReads(s *intreetest.Session) []*intreetest.Read {
+func liveReads(s *intree.Session) []*session.Read {
 	f := &s.Facts
-	return []*intreetest.Read{&f.PVRead, &f.Claim.Read, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead,
+	return []*session.Read{&f.PVRead, &f.Claim.Read, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead,
 		&s.SiblingsRead}
 }
 
@@ -181,7 +182,7 @@ func liveReads(s *intreetest.Session) []*intreetest.Read {
 func (r *replica) waits(slot int) bool {
 	uid := uidOf(slot, 1)
 	since, yielded := r.tracker.YieldedSince[uid]
-	return r.tracker.Failures[uid].Until.After(r.now) || yielded && r.now.Sub(since) < intreetest.IdleAfter
+	return r.tracker.Failures[uid].Until.After(r.now) || yielded && r.now.Sub(since) < intree.IdleAfter
 }
 
 // passTime ends the delays of a PV.
@@ -192,18 +193,18 @@ func (r *replica) passTime(slot int) {
 		t.Failures[uid] = f
 	}
 	if _, yielded := t.YieldedSince[uid]; yielded {
-		t.YieldedSince[uid] = r.now.Add(-intreetest.IdleAfter)
+		t.YieldedSince[uid] = r.now.Add(-intree.IdleAfter)
 	}
 }
 
-func (m *machine) readAt(order uint8, fresh bool) intreetest.Read {
+func (m *machine) readAt(order uint8, fresh bool) session.Read {
 	switch {
 	case order == 0:
-		return intreetest.Read{}
+		return session.Read{}
 	case fresh:
-		return intreetest.Read{Sent: m.now, Order: int(order)}
+		return session.Read{Sent: m.now, Order: int(order)}
 	}
-	return intreetest.Read{Sent: m.now.Add(-2 * intreetest.LiveFor), Order: int(order)}
+	return session.Read{Sent: m.now.Add(-2 * session.LiveFor), Order: int(order)}
 }
 
 func (m *machine) past(is, over bool, long time.Duration) time.Time {

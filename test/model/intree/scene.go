@@ -3,7 +3,7 @@ package intree
 import (
 	"fmt"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
@@ -129,13 +129,13 @@ func (w *World) first(m *machine) state {
 	c.left, c.modern, c.attached = w.Budget, w.Modern, w.Attached
 	for i, spec := range w.PVs {
 		p := pv{view: view{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1),
-			Writer: intreetest.WriterNone}}
+			Writer: intree.WriterNone}}
 		switch {
 		case spec.Static || w.Unprotected:
 		case w.Modern:
-			p.Writer = intreetest.WriterOther
+			p.Writer = intree.WriterOther
 		default:
-			p.Writer = intreetest.WriterSelf
+			p.Writer = intree.WriterSelf
 		}
 		c.create(2*i, p)
 		c.claims[i] = claim{there: true, born: true, volume: uint8(2*i + 1)}

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -134,7 +135,7 @@ var sentences = [verbs]string{
 func (w *World) say(slot int) string {
 	name := w.PVs[slot/2].Name
 	if isTwin(slot) {
-		return intreetest.TwinName(name)
+		return volume.TwinName(name)
 	}
 	return name
 }
@@ -157,7 +158,7 @@ func (w *World) describe(m move) string {
 	case m.verb >= callFails:
 		base, how = callFails, "replica %d: %v for PV %s fails"
 	}
-	return fmt.Sprintf(how, m.replica, intreetest.Action(m.verb-base), w.say(m.slot))
+	return fmt.Sprintf(how, m.replica, intree.Action(m.verb-base), w.say(m.slot))
 }
 
 // Story says in words how something came about, a sentence for each move.

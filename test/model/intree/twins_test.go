@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
@@ -78,10 +78,10 @@ func judged(w *World) *scene {
 	c.claims[0] = claim{born: true}
 	c.seen = c.claims
 	p := &c.pvs[0]
-	p.Terminating, p.Phase, p.Writer = true, volume.PhaseReleased, intreetest.WriterSelf
+	p.Terminating, p.Phase, p.Writer = true, volume.PhaseReleased, intree.WriterSelf
 	t := &c.pvs[twin(0)]
 	*t = *p
-	t.TwinOf, t.Writer, t.Terminating = p.UID, intreetest.WriterNone, false
+	t.TwinOf, t.Writer, t.Terminating = p.UID, intree.WriterNone, false
 	c.lines[0].proofs[0] = proof{claim: true, detached: true, pv: true}
 	return c
 }
@@ -90,7 +90,7 @@ func TestEachStepIsJudged(t *testing.T) {
 	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
 		Claims: []string{"data", "logs", "logs"}, Replicas: 1, Lag: 1}
 	deletion := func(c *scene) { c.judgeDeletion(twin(0)) }
-	arming := func(c *scene) { c.judgeTwin(0, 0, ask{Action: intreetest.SetTwinDelete, Slot: 1}) }
+	arming := func(c *scene) { c.judgeTwin(0, 0, ask{Action: intree.SetTwinDelete, Slot: 1}) }
 	alone := func(c *scene) { c.pvs[2] = pv{} }
 	for name, tc := range map[string]struct {
 		prepare, judge func(*scene)
@@ -132,11 +132,11 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
 		"our patch leaves a PV with nothing": {alone, func(c *scene) {
 			c.write(0, us,
-				func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false })
+				func(p *pv) { p.Writer, p.inUse = intree.WriterNone, false })
 		}, "P1"},
 		"a user's patch leaves a PV with nothing": {alone, func(c *scene) {
 			c.write(0, others,
-				func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false })
+				func(p *pv) { p.Writer, p.inUse = intree.WriterNone, false })
 		}, ""},
 		"a twin goes, and its volume is still there": {nil, func(c *scene) { c.judgeEnd(twin(0), c.pvs[twin(0)]) }, ""},
 	} {
@@ -161,7 +161,7 @@ func TestRestIsJudged(t *testing.T) {
 	}{
 		"nothing at all":                     {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
 		"a PV in use":                        {alive, ""},
-		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Writer = intreetest.WriterNone }, "P5"},
+		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Writer = intree.WriterNone }, "P5"},
 		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
 		"a PV that is being deleted":         {alone, "P5"},
 		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
@@ -170,7 +170,7 @@ func TestRestIsJudged(t *testing.T) {
 		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
 		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},
 		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
-		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Writer = intreetest.WriterOther }, ""},
+		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Writer = intree.WriterOther }, ""},
 		"a PV with its twin":                 {func(*scene) {}, "P5"},
 		"a twin that failed":                 {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseFailed }, "P2"},
 		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},

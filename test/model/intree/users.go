@@ -1,7 +1,7 @@
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -80,8 +80,8 @@ func (k *worker) rescuers(s *state, slot int) {
 	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack,
 		func(p *pv) { p.Claim = 0 })
 	rescue(!p.Held, func(b *Budget) *uint8 { return &b.Hold }, userHolds, func(p *pv) { p.Held = true })
-	rescue(p.Writer != intreetest.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips,
-		func(p *pv) { p.Writer = intreetest.WriterNone })
+	rescue(p.Writer != intree.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips,
+		func(p *pv) { p.Writer = intree.WriterNone })
 	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched,
 		func(p *pv) { p.Migrated = !p.Migrated })
 }
@@ -103,7 +103,7 @@ func (k *worker) meddlers(s *state, slot int) {
 	})
 	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
 		n.left.Foreign--
-		n.write(slot, others, func(p *pv) { p.Writer = intreetest.WriterOther })
+		n.write(slot, others, func(p *pv) { p.Writer = intree.WriterOther })
 	})
 }
 
@@ -152,5 +152,5 @@ func (c *scene) begunFor(slot int) bool {
 }
 
 func (*scene) arms(ask ask, slot int) bool {
-	return ask.Action == intreetest.SetTwinDelete && int(ask.Slot) == twin(slot)
+	return ask.Action == intree.SetTwinDelete && int(ask.Slot) == twin(slot)
 }

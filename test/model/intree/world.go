@@ -1,7 +1,7 @@
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
@@ -32,7 +32,7 @@ func (p pv) released() bool {
 }
 
 // held reports whether something keeps the PV that is to hold it until its volume is deleted.
-func (p pv) held() bool { return p.Writer != intreetest.WriterNone || p.External }
+func (p pv) held() bool { return p.Writer != intree.WriterNone || p.External }
 
 // unheld reports whether a PV goes and leaves its volume behind: nothing can be added any more.
 func (p pv) unheld() bool { return p.exists() && p.Terminating && p.deletes() && !p.held() }

@@ -11,9 +11,8 @@
 //     way out, and so does the fence.
 //
 // There are two nodes, one volume with its claim, a pod that runs on node a, and a second one that waits for the claim
-// and runs on node b. The controllers are the code that ships, by way of packages podsafetytest, singlenodetest,
-// fencingtest and pvc. What one gives another passes through objects of the API alone, and each reads them by its own
-// record, as it ships. Played are kubelets with their machines, the pod garbage collector, taint eviction, the
+// and runs on node b. The controllers are the code that ships. What one gives another passes through objects of
+// the API alone, and each reads them by its own record, as it ships. Played are kubelets with their machines, the pod garbage collector, taint eviction, the
 // scheduler, the agent of a fence, users and programs.
 //
 // What a person has said is excused: a confirmation, the taint out-of-service on a node that is not Ready, the deletion

@@ -1,12 +1,13 @@
 package joint
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
 )
 
 // guard are the moves of volume-guard: a session of one of its controllers, from its first call to its last.
@@ -74,31 +75,31 @@ func (c *scene) unmountGraceEnds(slot int) {
 }
 
 // hold is a session of the hold about a pod. It returns the last decision.
-func (c *scene) hold(slot int) podsafetytest.Decision {
+func (c *scene) hold(slot int) podsafety.Decision {
 	m, t := c.machine, c.tracker(slot)
-	f := podsafetytest.Facts{Mode: podsafetytest.ModeEnforce, Pod: m.pod(slot, c.pods[slot]),
+	f := podsafety.Facts{Mode: podsafety.ModeEnforce, Pod: m.pod(slot, c.pods[slot]),
 		NodeSeen: c.nodeSeen(c.pods[slot].node), FenceSeen: c.shown(c.pods[slot].node, "").InForce,
 		ForceRefusedSince: m.since(old), Storage: c.storage(c.pods[slot].node)}
-	s := podsafetytest.Begin(t, f, m.now)
+	s := podsafety.Begin(t, f, m.now)
 	for {
 		ask := s.Ask()
-		reply := podsafetytest.Reply{Outcome: podsafetytest.Succeeded}
+		reply := podsafety.Reply{Outcome: session.Succeeded}
 		node := c.pods[slot].node
 		switch ask.Call {
-		case podsafetytest.NoCall:
+		case podsafety.NoCall:
 			c.keep(slot, t)
 			return s.Decision
-		case podsafetytest.GetPod:
+		case podsafety.GetPod:
 			reply.Found, reply.Pod = true, m.pod(slot, c.pods[slot])
-		case podsafetytest.GetNode:
+		case podsafety.GetNode:
 			reply.Node = c.nodeOf(node)
-		case podsafetytest.GetLease:
-			reply.Lease = podsafetytest.LeaseFacts{Found: c.node.there, ResourceVersion: c.leaseVersion()}
-		case podsafetytest.GetFence:
+		case podsafety.GetLease:
+			reply.Lease = podsafety.LeaseFacts{Found: c.node.there, ResourceVersion: c.leaseVersion()}
+		case podsafety.GetFence:
 			reply.Fence = c.shown(node, uidOf(slot))
-		case podsafetytest.DeletePod:
+		case podsafety.DeletePod:
 			c.pods[slot].graceZero = true
-		case podsafetytest.PatchFinalizers:
+		case podsafety.PatchFinalizers:
 			if len(ask.Remove) > 0 {
 				c.released(slot, s.Decision.Reason)
 			}
@@ -115,22 +116,22 @@ func (c *scene) hold(slot int) podsafetytest.Decision {
 }
 
 // nodeSeen returns what the watch shows of a node.
-func (c *scene) nodeSeen(n uint8) podsafetytest.NodeSeen {
+func (c *scene) nodeSeen(n uint8) podsafety.NodeSeen {
 	if n == 0 {
-		return podsafetytest.NodeUnseen
+		return podsafety.NodeUnseen
 	}
 	return c.nodeOf(n).Seen()
 }
 
 // user returns what the locks know of a pod.
-func (c *scene) user(slot int) singlenodetest.User {
+func (c *scene) user(slot int) singlenode.User {
 	p := c.pods[slot]
-	return singlenodetest.User{Pod: c.machine.pod(slot, p), EndedSince: c.machine.since(c.completed[slot]),
+	return singlenode.User{Pod: c.machine.pod(slot, p), EndedSince: c.machine.since(c.completed[slot]),
 		NodeSeen: c.nodeSeen(p.node), FenceSeen: c.shown(p.node, "").InForce, Storage: c.storage(p.node)}
 }
 
 // users returns the pods that have no gate, or the one that has a name.
-func (c *scene) users(name string) (users []singlenodetest.User) {
+func (c *scene) users(name string) (users []singlenode.User) {
 	for slot, p := range c.pods {
 		if p.exists && (name == podName(slot) || name == "" && !p.gated) {
 			users = append(users, c.user(slot))
@@ -140,25 +141,25 @@ func (c *scene) users(name string) (users []singlenodetest.User) {
 }
 
 // evidence returns what the fence shows the locks about a pod.
-func (c *scene) evidence(ask singlenodetest.Ask) singlenodetest.FenceFacts {
+func (c *scene) evidence(ask singlenode.Ask) podsafety.FenceFacts {
 	f := c.shown(c.pods[slotOf(ask.UID)].node, ask.UID)
 	f.SinceTerminating = f.SinceTerminating || c.Without == TheRun
 	return f
 }
 
 // read answers a read of a session about a gate or a lock.
-func (c *scene) read(ask singlenodetest.Ask) singlenodetest.Reply {
-	reply := singlenodetest.Reply{Outcome: singlenodetest.Succeeded}
+func (c *scene) read(ask singlenode.Ask) singlenode.Reply {
+	reply := singlenode.Reply{Outcome: session.Succeeded}
 	switch ask.Call {
-	case singlenodetest.GetNamespace:
-		reply.Mode = singlenodetest.ModeAll
-	case singlenodetest.GetClaim:
+	case singlenode.GetNamespace:
+		reply.Mode = singlenode.ModeAll
+	case singlenode.GetClaim:
 		reply.Claim = c.machine.claim(c.claim).locks
-	case singlenodetest.GetPod, singlenodetest.ListUsers:
+	case singlenode.GetPod, singlenode.ListUsers:
 		reply.Users = c.users(ask.Name)
-	case singlenodetest.GetFence:
+	case singlenode.GetFence:
 		reply.Fence = c.evidence(ask)
-	case singlenodetest.GetNode:
+	case singlenode.GetNode:
 		reply.Node = c.nodeOf(nodeA)
 		if ask.Name == nodeName(nodeB) {
 			reply.Node = c.nodeOf(nodeB)
@@ -169,28 +170,28 @@ func (c *scene) read(ask singlenodetest.Ask) singlenodetest.Reply {
 }
 
 // gate is a session about the gate of a pod. It returns the last decision.
-func (c *scene) gate(slot int) singlenodetest.Decision {
+func (c *scene) gate(slot int) singlenode.Decision {
 	m, p := c.machine, c.pods[slot]
 	known := m.claim(c.claim).locks
 	if known.UID == "" {
-		known = singlenodetest.Claim{Namespace: namespace, Name: claimName}
+		known = singlenode.Claim{Namespace: namespace, Name: claimName}
 	}
-	s := singlenodetest.Begin(singlenodetest.Facts{Mode: singlenodetest.ModeAll, Pod: m.pod(slot, p),
-		Claims: []singlenodetest.ClaimFacts{{Claim: known}}}, m.now)
+	s := singlenode.Begin(singlenode.Facts{Mode: singlenode.ModeAll, Pod: m.pod(slot, p),
+		Claims: []singlenode.ClaimFacts{{Claim: known}}}, m.now)
 	for {
 		ask := s.Ask()
 		reply := c.read(ask)
 		switch ask.Call {
-		case singlenodetest.NoCall:
+		case singlenode.NoCall:
 			return s.Decision
-		case singlenodetest.PatchClaim:
+		case singlenode.PatchClaim:
 			if c.claim.terminating && !c.claim.kept {
-				reply.Outcome = singlenodetest.Conflict // no finalizer is added to what is terminating
+				reply.Outcome = session.Conflict // no finalizer is added to what is terminating
 				break
 			}
 			c.claim.lock, c.claim.kept = uint8(slot+1), true
 			reply.Claim = m.claim(c.claim).locks
-		case singlenodetest.PatchGate:
+		case singlenode.PatchGate:
 			c.ungated(slot)
 			c.writePod(slot, func(p *pod) { p.gated = false })
 		default:
@@ -202,17 +203,17 @@ func (c *scene) gate(slot int) singlenodetest.Decision {
 // lock is a session about the lock of the claim.
 func (c *scene) lock() {
 	m := c.machine
-	f := singlenodetest.LockFacts{Claim: m.claim(c.claim).locks}
+	f := singlenode.LockFacts{Claim: m.claim(c.claim).locks}
 	if holder := int(c.claim.lock) - 1; holder >= 0 && c.pods[holder].exists {
 		f.Holder = c.user(holder)
 	}
-	s := singlenodetest.BeginLock(f, m.now)
+	s := singlenode.BeginLock(f, m.now)
 	for {
 		ask := s.Ask()
 		switch ask.Call {
-		case singlenodetest.NoCall:
+		case singlenode.NoCall:
 			return
-		case singlenodetest.PatchClaim:
+		case singlenode.PatchClaim:
 			c.freed(s.Decision.Reason)
 			c.claim.lock, c.claim.kept = 0, false
 		default:
@@ -250,61 +251,61 @@ func (c *scene) protect() {
 }
 
 // fencing is a session of node fencing about node a. It returns why the fence waits, empty if it does not.
-func (c *scene) fencing() (why fencingtest.Reason) {
-	m, t := c.machine, fencingtest.NewTracker()
+func (c *scene) fencing() (why fencing.Reason) {
+	m, t := c.machine, fencing.NewTracker()
 	if c.silent != never {
-		t.Fences[fenceUID] = fencingtest.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: m.since(c.silent)}
+		t.Fences[fenceUID] = fencing.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: m.since(c.silent)}
 	}
-	f := fencingtest.Facts{TaintSeen: c.node.own, Fence: fencingtest.Fence{Name: nodeName(nodeA)}}
+	f := fencing.Facts{TaintSeen: c.node.own, Fence: fencing.Fence{Name: nodeName(nodeA)}}
 	if o := m.fence(c.fence); o != nil {
 		f.Fence = fenceOf(o)
 	}
-	s := fencingtest.Begin(t, f, m.now)
-	for s.Ask().Action != fencingtest.Wait {
+	s := fencing.Begin(t, f, m.now)
+	for s.Ask().Action != fencing.Wait {
 		s.Answer(t, c.fencingCall(s.Ask()), m.now, m.now)
 	}
 	c.silent = never
 	if seen := t.Fences[fenceUID]; c.fence.exists && seen.LeaseVersion == c.leaseVersion() {
 		c.silent = m.ageOf(seen.LeaseSince)
 	}
-	if s.End == fencingtest.Waiting {
+	if s.End == session.Waiting {
 		return s.Decision.Reason
 	}
 	return ""
 }
 
 // fencingCall carries out a call of node fencing.
-func (c *scene) fencingCall(ask fencingtest.Ask) fencingtest.Reply {
-	reply := fencingtest.Reply{Outcome: fencingtest.Succeeded}
+func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
+	reply := fencing.Reply{Outcome: session.Succeeded}
 	run := &c.run
 	if ask.Run.Undo {
 		run = &c.undo
 	}
 	switch ask.Action {
-	case fencingtest.ReadFence:
+	case fencing.ReadFence:
 		if o := c.machine.fence(c.fence); o != nil {
 			reply.Found, reply.Fence = true, fenceOf(o)
 		}
-	case fencingtest.ReadNode:
+	case fencing.ReadNode:
 		reply.Node = c.fencedNode()
-	case fencingtest.ReadLease:
-		reply.Lease = fencingtest.LeaseFacts{Version: c.leaseVersion()}
-	case fencingtest.ListRemaining:
+	case fencing.ReadLease:
+		reply.Lease = fencing.LeaseFacts{Version: c.leaseVersion()}
+	case fencing.ListRemaining:
 		reply.Remaining = c.remaining()
-	case fencingtest.ReadRun:
-		reply.Run.State = [...]fencingtest.RunState{noRun: fencingtest.RunAbsent, atWork: fencingtest.Running,
-			stopping: fencingtest.RunStopping, succeeded: fencingtest.RunSucceeded}[*run]
-	case fencingtest.StartRun:
+	case fencing.ReadRun:
+		reply.Run.State = [...]fencing.RunState{noRun: fencing.RunAbsent, atWork: fencing.Running,
+			stopping: fencing.RunStopping, succeeded: fencing.RunSucceeded}[*run]
+	case fencing.StartRun:
 		if *run == noRun {
 			*run = atWork
 		}
 		if ask.Run.Undo && c.machine.Agent == Volumes {
 			c.run = noRun // another wish in the same object, whose wishes are carried out one after the other
 		}
-	case fencingtest.StopRun:
+	case fencing.StopRun:
 		*run = map[runState]runState{atWork: stopping, stopping: stopping}[*run]
-	case fencingtest.AddTaint, fencingtest.RemoveTaint:
-		c.node.own = ask.Action == fencingtest.AddTaint
+	case fencing.AddTaint, fencing.RemoveTaint:
+		c.node.own = ask.Action == fencing.AddTaint
 	default:
 		c.writeFence(ask.Action, ask.Status)
 	}
@@ -312,15 +313,15 @@ func (c *scene) fencingCall(ask fencingtest.Ask) fencingtest.Reply {
 }
 
 // writeFence is what a write does to the NodeFence.
-func (c *scene) writeFence(action fencingtest.Action, status *v1alpha1.NodeFenceStatus) {
+func (c *scene) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStatus) {
 	switch action {
-	case fencingtest.AddFinalizer:
+	case fencing.AddFinalizer:
 		c.fence.finalized = true
-	case fencingtest.RemoveFinalizer:
+	case fencing.RemoveFinalizer:
 		c.fence.finalized = false
-	case fencingtest.DeleteFence:
+	case fencing.DeleteFence:
 		c.fence.terminating = true
-	case fencingtest.WriteStatus:
+	case fencing.WriteStatus:
 		was := c.fence
 		c.fence = was.status(status, c.node)
 		if was.fenced == isTrue && c.fence.proven && c.fence.fenced == isFalse {

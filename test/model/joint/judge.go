@@ -1,9 +1,9 @@
 package joint
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // writes reports whether processes of pods on node a, and on node b, can write to the volume, those left out that a
@@ -44,19 +44,19 @@ func (c *scene) runs() bool {
 
 // released judges that the hold releases a pod, and excuses what a person has said: a confirmation, the taint on a node
 // that is not Ready, and the end of the Node of a kubelet that has been cut off since.
-func (c *scene) released(slot int, why podsafetytest.Reason) {
+func (c *scene) released(slot int, why podsafety.Reason) {
 	n := c.node
 	switch why {
-	case podsafetytest.ReasonConfirmed:
-	case podsafetytest.ReasonOutOfService:
+	case podsafety.ReasonConfirmed:
+	case podsafety.ReasonOutOfService:
 		if !n.taint || n.ready {
 			return
 		}
-	case podsafetytest.ReasonNodeGone:
+	case podsafety.ReasonNodeGone:
 		if !n.lost {
 			return
 		}
-	case podsafetytest.ReasonFinished:
+	case podsafety.ReasonFinished:
 		if c.processes[slot].mounted && !c.excused[slot] {
 			c.violates("S3: pod %d is released because it has ended, and its volume is mounted", slot)
 		}
@@ -68,7 +68,7 @@ func (c *scene) released(slot int, why podsafetytest.Reason) {
 }
 
 // freed judges that the lock of the claim is freed.
-func (c *scene) freed(why singlenodetest.Reason) {
+func (c *scene) freed(why singlenode.Reason) {
 	holder := int(c.claim.lock) - 1
 	if holder < 0 || c.excused[holder] {
 		return
@@ -78,7 +78,7 @@ func (c *scene) freed(why singlenodetest.Reason) {
 	switch {
 	case c.former.runs[holder] && !c.former.storage, p.mounted && reaches:
 		c.violates("S3: the lock is freed, and processes of pod %d can write", holder)
-	case p.mounted && why == singlenodetest.ReasonHolderCompleted:
+	case p.mounted && why == singlenode.ReasonHolderCompleted:
 		c.violates("S3: the lock is freed because pod %d has completed, and its volume is mounted", holder)
 	case api.exists && !api.terminating && !api.ended:
 		c.violates("S3: the lock is freed, and the kubelet of pod %d may start its processes", holder)
@@ -132,11 +132,11 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 }
 
 // holdIsSo reports whether a pod may be held for a reason: it names what a person can do, and the state is like that.
-func holdIsSo(s *state, slot int, why podsafetytest.Reason) bool {
+func holdIsSo(s *state, slot int, why podsafety.Reason) bool {
 	p, n := s.pods[slot], s.node
 	away := p.node == nodeA && !n.connected()
 	rebooted := s.fence.proven && n.shown != s.fence.proofBoot && s.fence.covers[slot]
-	return map[podsafetytest.Reason]bool{
+	return map[podsafety.Reason]bool{
 		"NodeUnreachable":       away && !p.confirmed,
 		"OutOfServiceNodeReady": n.taint && n.ready,
 		"VolumesFenced":         p.node == nodeA && s.shut && !rebooted,
@@ -146,14 +146,14 @@ func holdIsSo(s *state, slot int, why podsafetytest.Reason) bool {
 }
 
 // gateIsSo reports whether a pod may wait for a reason.
-func (k *worker) gateIsSo(s *state, slot int, why singlenodetest.Reason) bool {
+func (k *worker) gateIsSo(s *state, slot int, why singlenode.Reason) bool {
 	other := s.pods[1-slot]
 	switch why {
-	case singlenodetest.ReasonClaimMissing:
+	case singlenode.ReasonClaimMissing:
 		return !s.claim.exists
-	case singlenodetest.ReasonClaimTerminating:
+	case singlenode.ReasonClaimTerminating:
 		return s.claim.terminating
-	case singlenodetest.ReasonClaimInUse, singlenodetest.ReasonUsedWithoutLock:
+	case singlenode.ReasonClaimInUse, singlenode.ReasonUsedWithoutLock:
 		return other.exists && !other.gated
 	default:
 		return false
@@ -176,7 +176,7 @@ func (k *worker) unsettledFence(s *state) string {
 }
 
 // fenceIsSo reports whether the fence may wait for a reason.
-func (k *worker) fenceIsSo(s *state, why fencingtest.Reason) bool {
+func (k *worker) fenceIsSo(s *state, why fencing.Reason) bool {
 	n := s.node
 	switch why {
 	case "Fenced", "Released", "AwaitsReturn":

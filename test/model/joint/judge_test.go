@@ -3,8 +3,8 @@ package joint
 import (
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
@@ -21,9 +21,9 @@ func TestEachStateIsJudged(t *testing.T) {
 	ends := func(c *scene) { c.processes[0].runs = false }
 	stops := func(c *scene) { c.stop() }
 	state := func(c *scene) { c.judge() }
-	lock := func(why singlenodetest.Reason) func(*scene) { return func(c *scene) { c.freed(why) } }
-	release := func(why podsafetytest.Reason) func(*scene) { return func(c *scene) { c.released(0, why) } }
-	free := lock(singlenodetest.ReasonHolderGone)
+	lock := func(why singlenode.Reason) func(*scene) { return func(c *scene) { c.freed(why) } }
+	release := func(why podsafety.Reason) func(*scene) { return func(c *scene) { c.released(0, why) } }
+	free := lock(singlenode.ReasonHolderGone)
 	deleted := func(c *scene) { c.delete(0) }
 	fenced := func(c *scene) { c.node.storage = true }
 	gate := func(c *scene) { c.ungated(1) }
@@ -45,12 +45,12 @@ func TestEachStateIsJudged(t *testing.T) {
 		"the lock goes of a pod":       {nil, free, "S3"},
 		"of one that may start again":  {[]func(*scene){func(c *scene) { c.stop() }}, free, "S3"},
 		"of one that is terminating":   {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
-		"of one that is kept from it":  {[]func(*scene){fenced, deleted}, lock(singlenodetest.ReasonVolumeFenced), ""},
+		"of one that is kept from it":  {[]func(*scene){fenced, deleted}, lock(singlenode.ReasonVolumeFenced), ""},
 		"of one that hangs": {
-			[]func(*scene){ends, fenced, deleted}, lock(singlenodetest.ReasonHolderCompleted), "S3"},
-		"a pod goes that has ended":       {[]func(*scene){ends, deleted}, release(podsafetytest.ReasonFinished), "S3"},
-		"a pod goes that is unmounted":    {[]func(*scene){stops, deleted}, release(podsafetytest.ReasonFinished), ""},
-		"a pod goes whose node is fenced": {[]func(*scene){ends, deleted}, release(podsafetytest.ReasonNodeFenced), ""},
+			[]func(*scene){ends, fenced, deleted}, lock(singlenode.ReasonHolderCompleted), "S3"},
+		"a pod goes that has ended":       {[]func(*scene){ends, deleted}, release(podsafety.ReasonFinished), "S3"},
+		"a pod goes that is unmounted":    {[]func(*scene){stops, deleted}, release(podsafety.ReasonFinished), ""},
+		"a pod goes whose node is fenced": {[]func(*scene){ends, deleted}, release(podsafety.ReasonNodeFenced), ""},
 		"the gate goes without the lock":  {nil, gate, "S3"},
 		"the gate goes with it":           {[]func(*scene){func(c *scene) { c.claim.lock = 2 }}, gate, ""},
 	} {

@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
 )
 
 // machine makes what the controllers record of the objects of a state, each in its own way. It is not safe for
@@ -24,13 +25,13 @@ type machine struct {
 	pods   map[podKey]objects.Pod
 	users  map[podKey]pvc.Pod
 	claims map[claim]records
-	nodes  map[node]podsafetytest.NodeFacts
+	nodes  map[node]podsafety.NodeFacts
 	fences map[fence]*v1alpha1.NodeFence
 }
 
 // records are those of the claim.
 type records struct {
-	locks      singlenodetest.Claim
+	locks      singlenode.Claim
 	protection pvc.Claim
 }
 
@@ -41,7 +42,7 @@ type podKey struct {
 
 func newMachine(w *World) *machine {
 	return &machine{World: w, now: time.Unix(1e9, 0), pods: map[podKey]objects.Pod{}, users: map[podKey]pvc.Pod{},
-		claims: map[claim]records{}, nodes: map[node]podsafetytest.NodeFacts{}, fences: map[fence]*v1alpha1.NodeFence{}}
+		claims: map[claim]records{}, nodes: map[node]podsafety.NodeFacts{}, fences: map[fence]*v1alpha1.NodeFence{}}
 }
 
 // once returns what is known by a key, and makes it the first time.
@@ -86,7 +87,7 @@ func (m *machine) claim(at claim) records {
 	}
 	return once(m.claims, at, func() records {
 		o := claimObject(at, m.now)
-		r := records{singlenodetest.ClaimOf(o), pvc.ClaimOf(o)}
+		r := records{singlenode.ClaimOf(o), pvc.ClaimOf(o)}
 		r.locks.Volume.Driver = driver
 		return r
 	})
@@ -103,51 +104,51 @@ func (m *machine) fence(f fence) *v1alpha1.NodeFence {
 // keepsVolume reports whether the fence may keep node a from the volume.
 func (m *machine) keepsVolume(f fence) bool {
 	o := m.fence(f)
-	return o != nil && m.Without != TheStorage && podsafetytest.KeepsVolumes(o)
+	return o != nil && m.Without != TheStorage && fencing.FenceOf(o).MayKeepVolumes()
 }
 
 // storage returns what the watch has shown of whether a node reaches the volume.
-func (c *scene) storage(n uint8) podsafetytest.Storage {
+func (c *scene) storage(n uint8) podsafety.Storage {
 	if n != nodeA {
-		return podsafetytest.Storage{}
+		return podsafety.Storage{}
 	}
-	return podsafetytest.Storage{Fenced: c.shut, Since: c.machine.since(c.opened)}
+	return podsafety.Storage{Fenced: c.shut, Since: c.machine.since(c.opened)}
 }
 
 // shown returns what the fence of a node shows about a pod.
-func (c *scene) shown(n uint8, pod types.UID) podsafetytest.FenceFacts {
+func (c *scene) shown(n uint8, pod types.UID) podsafety.FenceFacts {
 	o := c.machine.fence(c.fence)
 	if o == nil || n != nodeA {
-		return podsafetytest.FenceFacts{}
+		return podsafety.FenceFacts{}
 	}
-	return podsafetytest.FenceOf(o, pod)
+	return nodefence.Facts(o, pod)
 }
 
 // nodeOf returns what a live read of a node finds.
-func (c *scene) nodeOf(n uint8) podsafetytest.NodeFacts {
+func (c *scene) nodeOf(n uint8) podsafety.NodeFacts {
 	// What is not in the Node does not tell one from another.
 	at := node{shown: c.node.shown, ready: c.node.ready, taint: c.node.taint, own: c.node.own}
 	switch {
 	case n == nodeB:
 		at = node{ready: true}
 	case !c.node.there:
-		return podsafetytest.NodeFacts{}
+		return podsafety.NodeFacts{}
 	}
-	return once(c.machine.nodes, at, func() podsafetytest.NodeFacts { return podsafetytest.NodeOf(nodeObject(at)) })
+	return once(c.machine.nodes, at, func() podsafety.NodeFacts { return podsafety.NodeOf(nodeObject(at)) })
 }
 
 // fencedNode returns what node fencing finds in Node a (nodeOf in pkg/fencing).
-func (c *scene) fencedNode() fencingtest.NodeFacts {
+func (c *scene) fencedNode() fencing.NodeFacts {
 	n := c.node
 	if !n.there {
-		return fencingtest.NodeFacts{}
+		return fencing.NodeFacts{}
 	}
-	return fencingtest.NodeFacts{Found: true, ResourceVersion: "1", Ready: n.ready, NotReady: !n.ready,
-		BootID: bootID(n.shown), Machine: fencingtest.Machine{MachineID: c.machineID(n.shownMachine)}, Tainted: n.own}
+	return fencing.NodeFacts{Found: true, ResourceVersion: "1", Ready: n.ready, NotReady: !n.ready,
+		BootID: bootID(n.shown), Machine: fencing.Machine{MachineID: c.machineID(n.shownMachine)}, Tainted: n.own}
 }
 
 // remaining lists what remains on node a (countPod in pkg/fencing).
-func (c *scene) remaining() (f fencingtest.RemainingFacts) {
+func (c *scene) remaining() (f fencing.RemainingFacts) {
 	for slot, at := range c.pods {
 		p := c.machine.pod(slot, at)
 		if p.UID == "" || at.node != nodeA {
@@ -197,12 +198,12 @@ func (m *machine) ageOf(t time.Time) age {
 }
 
 // tracker returns what the hold has seen of a pod.
-func (c *scene) tracker(slot int) *podsafetytest.Tracker {
-	t, s, m := podsafetytest.NewTracker(), c.sights[slot], c.machine
+func (c *scene) tracker(slot int) *podsafety.Tracker {
+	t, s, m := podsafety.NewTracker(), c.sights[slot], c.machine
 	if s == (sight{}) {
 		return t
 	}
-	out := podsafetytest.Sight{FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace,
+	out := podsafety.Sight{FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace,
 		GraceZeroSince: m.since(s.graceZero), Forced: s.forced, NodeAway: s.nodeAway && c.Without != TheNode,
 		LeaseSince: m.since(s.lease)}
 	if s.lease != never {
@@ -213,10 +214,10 @@ func (c *scene) tracker(slot int) *podsafetytest.Tracker {
 }
 
 // keep keeps what the hold has seen of a pod.
-func (c *scene) keep(slot int, t *podsafetytest.Tracker) {
+func (c *scene) keep(slot int, t *podsafety.Tracker) {
 	s, m := t.Sights[uidOf(slot)], c.machine
 	if !c.pods[slot].exists {
-		s = podsafetytest.Sight{}
+		s = podsafety.Sight{}
 	}
 	c.sights[slot] = sight{finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince),
 		lease: m.ageOf(s.LeaseSince), finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
@@ -229,7 +230,7 @@ func (m *machine) saw(c *scene, slot int) {
 	t := c.tracker(slot)
 	t.Saw(p, c.nodeSeen(c.pods[slot].node), m.now)
 	c.keep(slot, t)
-	locks := singlenodetest.NewTracker()
+	locks := singlenode.NewTracker()
 	if c.completed[slot] != never {
 		locks.Ended[p.UID] = m.since(c.completed[slot])
 	}
@@ -241,7 +242,7 @@ func (m *machine) saw(c *scene, slot int) {
 func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
 	f.fenced, f.released = conditionOf(s, v1alpha1.ConditionFenced), conditionOf(s, v1alpha1.ConditionReleased)
 	f.returned = conditionOf(s, v1alpha1.ConditionReturned)
-	f.vacant = fencingtest.Fence{Status: *s}.Vacant()
+	f.vacant = fencing.Fence{Status: *s}.Vacant()
 	f.begun = len(s.Attempts) > 0
 	if f.begun {
 		a := s.Attempts[0]

@@ -4,15 +4,16 @@ import (
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/fencingtest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
 )
 
 // Names on the objects.
@@ -69,13 +70,13 @@ func podObject(slot int, p pod, now time.Time) *v1.Pod {
 		Status: v1.PodStatus{Phase: v1.PodPending},
 	}
 	if p.gated {
-		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenodetest.Gate}}
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenode.Gate}}
 	}
 	if p.held {
-		o.Finalizers = []string{podsafetytest.Finalizer}
+		o.Finalizers = []string{objects.RunningFinalizer}
 	}
 	if p.confirmed {
-		o.Annotations = map[string]string{podsafetytest.ConfirmAnnotation: string(o.UID)}
+		o.Annotations = map[string]string{objects.ConfirmAnnotation: string(o.UID)}
 	}
 	if p.terminating { // the grace period is over by when that matters
 		grace := int64(30)
@@ -128,11 +129,11 @@ func claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
 		ResourceVersion: "1"}}
 	if at.lock > 0 {
 		slot := int(at.lock) - 1
-		lock := singlenodetest.Lock{UID: uidOf(slot), Name: podName(slot)}
-		o.Annotations = map[string]string{singlenodetest.LockAnnotation: lock.String()}
+		lock := singlenode.Lock{UID: uidOf(slot), Name: podName(slot)}
+		o.Annotations = map[string]string{singlenode.LockAnnotation: lock.String()}
 	}
 	if at.kept {
-		o.Finalizers = append(o.Finalizers, singlenodetest.Finalizer)
+		o.Finalizers = append(o.Finalizers, singlenode.Finalizer)
 	}
 	if at.protected {
 		o.Finalizers = append(o.Finalizers, pvc.Finalizer)
@@ -153,7 +154,7 @@ func nodeObject(n node) *v1.Node {
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}},
 		NodeInfo:   v1.NodeSystemInfo{BootID: bootID(n.shown)},
 	}}
-	for value, has := range map[string]bool{"nodeshutdown": n.taint, podsafetytest.OwnTaintValue: n.own} {
+	for value, has := range map[string]bool{"nodeshutdown": n.taint, podsafety.OwnTaintValue: n.own} {
 		if has {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
 		}
@@ -204,7 +205,7 @@ func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 		}
 		why := ""
 		if f.vacant && c.name == v1alpha1.ConditionFenced {
-			why = string(fencingtest.ReasonNodeDeleted)
+			why = string(fencing.ReasonNodeDeleted)
 		}
 		if c.is != noCondition { // it is long ago: the object of a fence that has returned goes at once
 			o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: c.name, Status: status, Reason: why,
@@ -254,7 +255,7 @@ func (w *World) attempt(f fence, now time.Time) v1alpha1.Attempt {
 }
 
 // fenceOf returns a NodeFence as node fencing reads it (FenceOf in its engine).
-func fenceOf(o *v1alpha1.NodeFence) fencingtest.Fence {
-	return fencingtest.Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+func fenceOf(o *v1alpha1.NodeFence) fencing.Fence {
+	return fencing.Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Terminating: o.DeletionTimestamp != nil, Finalized: len(o.Finalizers) > 0, Spec: o.Spec, Status: o.Status}
 }

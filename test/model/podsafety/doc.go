@@ -7,7 +7,7 @@
 //     whose kubelet has set its grace to 0 is not released while its volume is mounted.
 //   - L1: every state leads to rest, and at rest no pod is held for which there is evidence.
 //
-// volume-guard in it is the code that ships, by way of package podsafetytest: what its tracker records, what it
+// volume-guard in it is the code that ships: what its tracker records, what it
 // decides, and what its sessions ask and learn; so are the decisions about locks. Played are those who answer: the API
 // server with its watches, which lag for each object and replica on their own; kubelets with the machines that they
 // run on; the node lifecycle, pod garbage, StatefulSet, attach-detach and PVC protection controllers as the sources of

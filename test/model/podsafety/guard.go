@@ -3,7 +3,9 @@ package podsafety
 import (
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // guard are the moves of one replica of volume-guard, and of what its calls meet.
@@ -57,7 +59,7 @@ func (c *scene) showPod(i, slot int) {
 		l.sights[slot], l.timed[slot] = sight{}, false
 		return
 	}
-	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
+	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
 		t.Saw(c.machine.pod(slot, p, c.graceOver[slot]), c.machine.seenOf(l.nodeOf(p)), c.machine.now)
 	})
 }
@@ -84,17 +86,17 @@ func (c *scene) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
 	known := l.pods[slot].pod
-	l.sessions[slot] = session{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known)}
-	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
-		s := engine.Begin(t, c.facts(slot, &l.sessions[slot]), c.machine.now)
+	l.sessions[slot] = work{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known)}
+	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
+		s := podsafety.Begin(t, c.facts(slot, &l.sessions[slot]), c.machine.now)
 		c.continues(i, slot, &s)
 	})
 }
 
 // continues keeps what an answer has changed of a session, or puts it away.
-func (c *scene) continues(i, slot int, s *engine.Session) {
+func (c *scene) continues(i, slot int, s *podsafety.Session) {
 	l := &c.lines[i]
-	if s.End == engine.NotEnded {
+	if s.End == session.NotEnded {
 		now, f := &l.sessions[slot], &s.Facts
 		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.Node.Read.Order)
 		now.leaseRead, now.fenceRead = uint8(f.Lease.Read.Order), uint8(f.Fence.Read.Order)
@@ -102,13 +104,13 @@ func (c *scene) continues(i, slot int, s *engine.Session) {
 		now.action, now.reason = s.Decision.Action, uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
 		return
 	}
-	l.sessions[slot] = session{}
+	l.sessions[slot] = work{}
 	switch s.Requeue() {
-	case engine.RequeueSoon, engine.RequeueRetry:
+	case session.RequeueSoon, session.RequeueRetry:
 		l.woken[slot] = l.pods[slot].known
-	case engine.RequeueAfter:
+	case session.RequeueAfter:
 		l.timed[slot] = true
-	case engine.RequeueNever:
+	case session.RequeueNever:
 	}
 }
 
@@ -122,7 +124,7 @@ func (k *worker) calls(s *state, i, slot int) {
 		c.left.API--
 		c.answer(i, slot, false, false)
 	})
-	if call == engine.PatchFinalizers || call == engine.DeletePod {
+	if call == podsafety.PatchFinalizers || call == podsafety.DeletePod {
 		k.Breaks(true, s.left.API, move{answerLost + verb(call), i, slot}, func(c *scene) {
 			c.left.API--
 			c.answer(i, slot, true, false)
@@ -133,62 +135,62 @@ func (k *worker) calls(s *state, i, slot int) {
 // answer continues with a session: its call is carried out or not, and answered or not.
 func (c *scene) answer(i, slot int, done, answered bool) {
 	s := c.session(i, slot)
-	var reply engine.Reply
+	var reply podsafety.Reply
 	if done {
 		reply = c.carryOut(i, slot, &s)
 	}
 	if !answered {
-		reply = engine.Reply{}
+		reply = podsafety.Reply{}
 	}
 	l := &c.lines[i]
-	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
+	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
 		s.Answer(t, reply, c.machine.now, c.machine.now)
 	})
 	c.continues(i, slot, &s)
 }
 
 // carryOut is what the API server does with a call, and answers.
-func (c *scene) carryOut(i, slot int, s *engine.Session) engine.Reply {
+func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 	ask := s.Ask()
-	reply := engine.Reply{Outcome: engine.Succeeded}
+	reply := podsafety.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].sessions[slot]
 	at := c.named(slot)
 	switch ask.Call {
-	case engine.GetPod:
+	case podsafety.GetPod:
 		if at >= 0 {
 			reply.Found, reply.Pod = true, c.machine.pod(at, c.pods[at], c.graceOver[at])
 		}
 		if at == slot {
 			now.pod, now.changed = c.pods[slot], false
 		}
-	case engine.GetNode, engine.GetLease, engine.GetFence:
+	case podsafety.GetNode, podsafety.GetLease, podsafety.GetFence:
 		c.readNode(now, slot, ask.Call, &reply)
-	case engine.DeletePod:
+	case podsafety.DeletePod:
 		if at < 0 || ask.UID != "" && uidOf(at) != ask.UID {
-			return engine.Reply{Outcome: engine.Gone}
+			return podsafety.Reply{Outcome: session.Gone}
 		}
 		c.judgeDeletion(i, at, s)
 		c.write(at, func(p *pod) { p.terminating, p.graceZero = true, true })
-	case engine.PatchFinalizers:
+	case podsafety.PatchFinalizers:
 		return c.patch(i, slot, at, s)
-	case engine.NoCall:
+	case podsafety.NoCall:
 	}
 	return reply
 }
 
 // readNode reads about the node of a pod.
-func (c *scene) readNode(now *session, slot int, call engine.Call, reply *engine.Reply) {
+func (c *scene) readNode(now *work, slot int, call podsafety.Call, reply *podsafety.Reply) {
 	n := int(c.processes[slot].node) - 1
 	node := c.nodes[n]
 	switch call {
-	case engine.GetNode:
+	case podsafety.GetNode:
 		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
 		now.taintSpoke = node.there && node.taint && !node.ready
 		now.goneSpoke = !node.there && node.lost && !now.pod.ending()
 		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
-	case engine.GetLease:
+	case podsafety.GetLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
-		reply.Lease = engine.LeaseFacts{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
+		reply.Lease = podsafety.LeaseFacts{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
 	default:
 		now.fence = node.fence
 		reply.Fence = fenceFacts(node.fence, slot)
@@ -196,19 +198,19 @@ func (c *scene) readNode(now *session, slot int, call engine.Call, reply *engine
 }
 
 // patch changes the finalizer of the pod that has the name.
-func (c *scene) patch(i, slot, at int, s *engine.Session) engine.Reply {
+func (c *scene) patch(i, slot, at int, s *podsafety.Session) podsafety.Reply {
 	ask, now := s.Ask(), c.lines[i].sessions[slot]
 	switch {
 	case at < 0 || ask.UID != "" && uidOf(at) != ask.UID:
-		return engine.Reply{Outcome: engine.Gone}
+		return podsafety.Reply{Outcome: session.Gone}
 	case ask.ResourceVersion != "" && now.changed, len(ask.Add) > 0 && c.pods[at].terminating:
-		return engine.Reply{Outcome: engine.Conflict}
+		return podsafety.Reply{Outcome: session.Conflict}
 	}
 	if len(ask.Remove) > 0 {
 		c.judgeRelease(i, at, s)
 	}
 	c.write(at, func(p *pod) { p.held = len(ask.Add) > 0 || p.held && len(ask.Remove) == 0 })
-	return engine.Reply{Outcome: engine.Succeeded}
+	return podsafety.Reply{Outcome: session.Succeeded}
 }
 
 // time are the waits of a pod that end.
@@ -239,10 +241,10 @@ func (c *scene) timePasses(i, slot int) {
 }
 
 // lockFacts are those of the lock for a pod.
-func (k *worker) lockFacts(s *state, i, slot int) engine.LockFacts {
+func (k *worker) lockFacts(s *state, i, slot int) podsafety.LockFacts {
 	l := &s.lines[i]
 	known := l.pods[slot].pod
-	return engine.LockFacts{
+	return podsafety.LockFacts{
 		Holder: uidOf(slot), Locked: s.lock.exists && int(s.lock.holder) == slot+1,
 		Pod: k.machine.pod(slot, known, s.graceOver[slot]), NodeSeen: k.machine.seenOf(l.nodeOf(known)),
 	}
@@ -250,30 +252,31 @@ func (k *worker) lockFacts(s *state, i, slot int) engine.LockFacts {
 
 // lockStep reports whether a replica has something to do about the lock for a pod.
 func (k *worker) lockStep(s *state, i, slot int) bool {
-	action := engine.DecideLock(k.lockFacts(s, i, slot), k.machine.now)
-	return action == engine.CreateLock && !s.lock.exists || action == engine.ReadHolder || action == engine.RemoveLock
+	action := podsafety.DecideLock(k.lockFacts(s, i, slot), k.machine.now)
+	return action == podsafety.CreateLock && !s.lock.exists || action == podsafety.ReadHolder ||
+		action == podsafety.RemoveLock
 }
 
 // carryOutLock carries out the next step about the lock for a pod, and what follows from a read.
 func (c *scene) carryOutLock(i, slot int) {
 	k := worker{World: c.World, machine: c.machine}
 	f := k.lockFacts(&c.state, i, slot)
-	action := engine.DecideLock(f, c.machine.now)
-	if action == engine.ReadHolder {
-		f.Pod = engine.Pod{}
+	action := podsafety.DecideLock(f, c.machine.now)
+	if action == podsafety.ReadHolder {
+		f.Pod = objects.Pod{}
 		if at := c.named(slot); at >= 0 {
 			f.Pod = c.machine.pod(at, c.pods[at], c.graceOver[at])
 		}
 		f.PodRead = c.machine.readAt(1)
-		action = engine.DecideLock(f, c.machine.now)
-		if action == engine.KeepLock {
+		action = podsafety.DecideLock(f, c.machine.now)
+		if action == podsafety.KeepLock {
 			c.showPod(i, slot)
 		}
 	}
 	switch action {
-	case engine.CreateLock:
+	case podsafety.CreateLock:
 		c.lock = lock{exists: true, holder: uint8(slot + 1), node: c.lines[i].pods[slot].pod.node}
-	case engine.RemoveLock:
+	case podsafety.RemoveLock:
 		c.lock = lock{}
 	default:
 	}

@@ -1,11 +1,13 @@
 package podsafety
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+)
 
 // judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it
 // was said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet
 // that has been cut off since.
-func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
+func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 	p, why := c.processes[slot], s.Decision.Reason
 	switch {
 	case !c.pods[slot].held:
@@ -17,17 +19,17 @@ func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
 		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
 	case c.mayStart(p):
 		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
-	case why == engine.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot) &&
+	case why == podsafety.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot) &&
 		!c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
 		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }
 
 // said reports whether a person has said what a pod is released for.
-func (c *scene) said(i, slot int, why engine.Reason) bool {
+func (c *scene) said(i, slot int, why podsafety.Reason) bool {
 	now := c.lines[i].sessions[slot]
-	return why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
-		why == engine.ReasonOutOfService && now.taintSpoke || why == engine.ReasonNodeGone && now.goneSpoke
+	return why == podsafety.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
+		why == podsafety.ReasonOutOfService && now.taintSpoke || why == podsafety.ReasonNodeGone && now.goneSpoke
 }
 
 // waited reports whether a replica has waited for the unmount while the watch showed that the kubelet works.
@@ -42,12 +44,12 @@ func (c *scene) mayStart(p process) bool {
 }
 
 // judgeDeletion judges a deletion without grace.
-func (c *scene) judgeDeletion(i, slot int, s *engine.Session) {
+func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
 	api := c.pods[slot]
 	switch {
 	case !api.terminating && (!c.NoPodGC || c.lines[i].sessions[slot].nodeThere):
 		c.violates("S1: pod %d is deleted (%s), and nobody has asked for that", slot, s.Decision.Reason)
-	case s.Decision.Reason == engine.ReasonNodeGone && !c.lines[i].sessions[slot].leaseSpoke:
+	case s.Decision.Reason == podsafety.ReasonNodeGone && !c.lines[i].sessions[slot].leaseSpoke:
 		c.violates("S1: pod %d loses its grace (%s), and its kubelet renews its Lease", slot, s.Decision.Reason)
 	}
 }

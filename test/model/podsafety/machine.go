@@ -4,22 +4,24 @@ import (
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
 // worker has its own.
 type machine struct {
 	now     time.Time
-	tracker *engine.Tracker
-	reasons []engine.Reason
+	tracker *podsafety.Tracker
+	reasons []podsafety.Reason
 	// Pods and Nodes are only read, so that each is made once.
-	pods  map[podKey]engine.Pod
-	nodes map[[3]bool]engine.NodeFacts
+	pods  map[podKey]objects.Pod
+	nodes map[[3]bool]podsafety.NodeFacts
 }
 
 type podKey struct {
@@ -29,21 +31,21 @@ type podKey struct {
 }
 
 func newMachine() *machine {
-	return &machine{now: time.Unix(1e9, 0), tracker: engine.NewTracker(), reasons: engine.Reasons(),
-		pods: map[podKey]engine.Pod{}, nodes: map[[3]bool]engine.NodeFacts{}}
+	return &machine{now: time.Unix(1e9, 0), tracker: podsafety.NewTracker(), reasons: podsafety.Reasons(),
+		pods: map[podKey]objects.Pod{}, nodes: map[[3]bool]podsafety.NodeFacts{}}
 }
 
 func uidOf(slot int) types.UID { return types.UID(strconv.Itoa(slot)) }
 
 // pod returns a pod as it is read from what the API server has, the zero value for none.
-func (m *machine) pod(slot int, p pod, graceOver bool) engine.Pod {
+func (m *machine) pod(slot int, p pod, graceOver bool) objects.Pod {
 	if !p.exists {
-		return engine.Pod{}
+		return objects.Pod{}
 	}
 	key := podKey{p, slot, graceOver}
 	read, known := m.pods[key]
 	if !known {
-		read = engine.PodOf(m.object(slot, p, graceOver))
+		read = objects.PodOf(m.object(slot, p, graceOver))
 		m.pods[key] = read
 	}
 	return read
@@ -64,7 +66,7 @@ func (m *machine) object(slot int, p pod, graceOver bool) *v1.Pod {
 		o.Spec.NodeName = nodeName(int(p.node) - 1)
 	}
 	if p.held {
-		o.Finalizers = []string{engine.Finalizer}
+		o.Finalizers = []string{objects.RunningFinalizer}
 	}
 	if p.terminating {
 		grace, ends := int64(30), m.now.Add(10*time.Second)
@@ -79,9 +81,9 @@ func (m *machine) object(slot int, p pod, graceOver bool) *v1.Pod {
 	}
 	switch p.confirmed {
 	case confirmedThis:
-		o.Annotations = map[string]string{engine.ConfirmAnnotation: string(o.UID)}
+		o.Annotations = map[string]string{objects.ConfirmAnnotation: string(o.UID)}
 	case confirmedOther:
-		o.Annotations = map[string]string{engine.ConfirmAnnotation: "another"}
+		o.Annotations = map[string]string{objects.ConfirmAnnotation: "another"}
 	case notConfirmed:
 	}
 	setStatus(o, p)
@@ -155,8 +157,8 @@ func leaseVersion(found bool) string {
 	return ""
 }
 
-func (m *machine) sight(s sight) engine.Sight {
-	out := engine.Sight{
+func (m *machine) sight(s sight) podsafety.Sight {
+	out := podsafety.Sight{
 		FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: m.since(s.graceZero),
 		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: m.since(s.lease),
 	}
@@ -169,7 +171,7 @@ func (m *machine) sight(s sight) engine.Sight {
 	return out
 }
 
-func (m *machine) sightOf(s engine.Sight) sight {
+func (m *machine) sightOf(s podsafety.Sight) sight {
 	return sight{
 		finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince), lease: m.ageOf(s.LeaseSince),
 		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced, nodeAway: s.NodeAway,
@@ -179,7 +181,7 @@ func (m *machine) sightOf(s engine.Sight) sight {
 }
 
 // with has the tracker be that of a pod while something is done with it.
-func (m *machine) with(slot int, s *sight, do func(t *engine.Tracker)) {
+func (m *machine) with(slot int, s *sight, do func(t *podsafety.Tracker)) {
 	clear(m.tracker.Sights)
 	if *s != (sight{}) {
 		m.tracker.Sights[uidOf(slot)] = m.sight(*s)
@@ -188,26 +190,26 @@ func (m *machine) with(slot int, s *sight, do func(t *engine.Tracker)) {
 	*s = m.sightOf(m.tracker.Sights[uidOf(slot)])
 }
 
-func (m *machine) readAt(order uint8) engine.Read {
+func (m *machine) readAt(order uint8) session.Read {
 	if order == 0 {
-		return engine.Read{}
+		return session.Read{}
 	}
-	return engine.Read{Sent: m.now, Order: int(order)}
+	return session.Read{Sent: m.now, Order: int(order)}
 }
 
 // seenOf returns what the watch shows of the node of a pod.
-func (m *machine) seenOf(n nodeView) engine.NodeSeen {
+func (m *machine) seenOf(n nodeView) podsafety.NodeSeen {
 	return m.nodeFacts(n.there, n.ready, n.tainted, false).Seen()
 }
 
-func (m *machine) nodeFacts(there, ready, taint, own bool) engine.NodeFacts {
+func (m *machine) nodeFacts(there, ready, taint, own bool) podsafety.NodeFacts {
 	if !there {
-		return engine.NodeFacts{}
+		return podsafety.NodeFacts{}
 	}
 	key := [3]bool{ready, taint, own}
 	read, known := m.nodes[key]
 	if !known {
-		read = engine.NodeOf(nodeObject(ready, taint, own))
+		read = podsafety.NodeOf(nodeObject(ready, taint, own))
 		m.nodes[key] = read
 	}
 	return read
@@ -225,7 +227,7 @@ func nodeObject(ready, taint, own bool) *v1.Node {
 	}
 	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}},
 		NodeInfo: v1.NodeSystemInfo{BootID: bootID}}}
-	for value, has := range map[string]bool{"nodeshutdown": taint, engine.OwnTaintValue: own} {
+	for value, has := range map[string]bool{"nodeshutdown": taint, podsafety.OwnTaintValue: own} {
 		if has {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
 		}
@@ -233,27 +235,27 @@ func nodeObject(ready, taint, own bool) *v1.Node {
 	return o
 }
 
-func fenceFacts(f fence, slot int) engine.FenceFacts {
+func fenceFacts(f fence, slot int) podsafety.FenceFacts {
 	if !f.exists {
-		return engine.FenceFacts{}
+		return podsafety.FenceFacts{}
 	}
-	out := engine.FenceFacts{InForce: f.inForce, Coverage: engine.CoversUntilUnfenced, BootID: bootID}
+	out := podsafety.FenceFacts{InForce: f.inForce, Coverage: podsafety.CoversUntilUnfenced, BootID: bootID}
 	if f.reboot {
-		out.Coverage = engine.CoversReboot
+		out.Coverage = podsafety.CoversReboot
 	}
 	out.SinceTerminating = f.covers&(1<<slot) != 0
 	return out
 }
 
 // facts returns those with which a replica begins, or works in a session.
-func (c *scene) facts(slot int, s *session) engine.Facts {
+func (c *scene) facts(slot int, s *work) podsafety.Facts {
 	m := c.machine
-	return engine.Facts{
-		Rules: engine.Rules{CollectOrphans: c.NoPodGC}, Mode: engine.ModeEnforce,
+	return podsafety.Facts{
+		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
 		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
 		Node: withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
-		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound,
+		Lease: podsafety.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound,
 			ResourceVersion: leaseVersion(s.leaseFound)},
 		Fence: withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
 	}
@@ -267,21 +269,21 @@ func (c *scene) forceRefusedSince() time.Time {
 	return c.machine.since(old)
 }
 
-func withRead(n engine.NodeFacts, r engine.Read) engine.NodeFacts {
+func withRead(n podsafety.NodeFacts, r session.Read) podsafety.NodeFacts {
 	n.Read = r
 	return n
 }
 
-func withFenceRead(f engine.FenceFacts, r engine.Read) engine.FenceFacts {
+func withFenceRead(f podsafety.FenceFacts, r session.Read) podsafety.FenceFacts {
 	f.Read = r
 	return f
 }
 
 // session returns a session under way as the engine has it.
-func (c *scene) session(i, slot int) engine.Session {
+func (c *scene) session(i, slot int) podsafety.Session {
 	s := &c.lines[i].sessions[slot]
-	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(slot, s),
-		Decision: engine.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+	return podsafety.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(slot, s),
+		Decision: podsafety.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
 }
 
 func nodeName(n int) string { return string(rune('a' + n)) }

@@ -65,7 +65,7 @@ func judged() *scene {
 	k := newWorker(w)
 	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.pods[0].terminating = true
-	c.lines[0].sessions[0] = session{on: true, pod: c.pods[0]}
+	c.lines[0].sessions[0] = work{on: true, pod: c.pods[0]}
 	return c
 }
 

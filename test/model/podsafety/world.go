@@ -1,7 +1,7 @@
 package podsafety
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -127,8 +127,8 @@ type nodeView struct{ there, ready, tainted, fenced bool }
 
 func (n node) view() nodeView { return nodeView{n.there, n.ready, n.taint || n.own, n.fence.exists} }
 
-// session is the work of a replica on a pod, as far as it is not in what the replica has seen.
-type session struct {
+// work is the state of the work of a replica on a pod, as far as it is not in what the replica has seen.
+type work struct {
 	on bool
 	// pod is what it works with, and changed: that was written since.
 	pod     pod
@@ -139,7 +139,7 @@ type session struct {
 	// sight is what the replica had seen of the pod when the session last asked the tracker.
 	sight sight
 	// action and reason are those of the step that is carried out; the reason by its number.
-	action engine.Action
+	action podsafety.Action
 	reason uint8
 	// What the reads found.
 	nodeThere, nodeReady, nodeTaint, nodeOwn, leaseFound bool
@@ -155,7 +155,7 @@ type line struct {
 	pods     [maxPods]view
 	nodes    [maxNodes]nodeView
 	sights   [maxPods]sight
-	sessions [maxPods]session
+	sessions [maxPods]work
 	// woken: the pod is in the queue, timed: it comes back by the clock.
 	woken, timed [maxPods]bool
 }

@@ -1,8 +1,8 @@
 package provision
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
 // arrives are the ways in which a call of a replica can be answered.
@@ -11,18 +11,18 @@ func (k *worker) arrives(s *state, i, n int) {
 	with := func(do func(c *scene, now *call)) func(*scene) {
 		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
 	}
-	switch engine.Action(now.action) {
-	case engine.CreateVolume:
+	switch provision.Action(now.action) {
+	case provision.CreateVolume:
 		k.driverAnswers(s, i, n)
-	case engine.DeleteVolume:
+	case provision.DeleteVolume:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.deleteArrives(now, i, n) }))
-	case engine.StorePV, engine.StoreApart:
+	case provision.StorePV, provision.StoreApart:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.pvArrives(now, i, n) }))
 		k.Breaks(true, s.left.API, moveTo(fails, i, n, now.action), with(func(c *scene, now *call) {
 			c.left.API--
 			now.stage, now.class = answered, uint8(errclass.Refused)
 		}))
-	case engine.OpenEntry, engine.NoteVersion, engine.MarkDiscarding, engine.CloseEntry:
+	case provision.OpenEntry, provision.NoteVersion, provision.MarkDiscarding, provision.CloseEntry:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.logWriteArrives(now, i, n) }))
 	default:
 	}
@@ -80,8 +80,8 @@ func (w *World) rejects(r request, version uint8) bool { return w.Rejects && r.v
 // atWork reports whether the driver may be at work on a call that nobody waits for.
 func (w *World) atWork(s *state, place, name int) bool {
 	for j := range s.late {
-		if o := &s.late[j]; o.stage != idle && (engine.Action(o.action) == engine.CreateVolume ||
-			engine.Action(o.action) == engine.DeleteVolume) && w.place(int(o.replica)) == place && int(o.name) == name {
+		if o := &s.late[j]; o.stage != idle && (provision.Action(o.action) == provision.CreateVolume ||
+			provision.Action(o.action) == provision.DeleteVolume) && w.place(int(o.replica)) == place && int(o.name) == name {
 			return true
 		}
 	}
@@ -119,7 +119,7 @@ func (c *scene) loseVolume(place, n int) {
 // pvArrives is the CREATE of a PersistentVolume.
 func (c *scene) pvArrives(now *call, i, n int) {
 	slot := n
-	if engine.Action(now.action) == engine.StoreApart {
+	if provision.Action(now.action) == provision.StoreApart {
 		slot = maxNames + i
 	}
 	now.stage, now.class = answered, uint8(errclass.Done)
@@ -177,14 +177,14 @@ func (k *worker) lateCalls(s *state) {
 }
 
 func (c *scene) lateArrives(o late, i, n int, unfit bool) {
-	switch engine.Action(o.action) {
-	case engine.CreateVolume:
+	switch provision.Action(o.action) {
+	case provision.CreateVolume:
 		if c.accepts(c.volumes[c.place(i)][n], o.request) && !c.rejects(o.request, o.version) {
 			c.createArrives(&o.call, i, n, unfit)
 		}
-	case engine.DeleteVolume:
+	case provision.DeleteVolume:
 		c.deleteArrives(&o.call, i, n)
-	case engine.StorePV, engine.StoreApart:
+	case provision.StorePV, provision.StoreApart:
 		c.pvArrives(&o.call, i, n)
 	default:
 		c.logWriteArrives(&o.call, i, n)

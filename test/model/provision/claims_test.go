@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -75,7 +75,7 @@ func TestAStateHasNoPadding(t *testing.T) {
 func TestEveryMoveIsTold(t *testing.T) {
 	w := named(t, "nodes")
 	for v := range verbs {
-		m := move{v, 1, 0, uint8(engine.StorePV)}
+		m := move{v, 1, 0, uint8(provision.StorePV)}
 		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
 			t.Errorf("move %d is written as %q, and taken for %+v", v, line, moveOf(m.code()))
 		}

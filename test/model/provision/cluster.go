@@ -1,7 +1,7 @@
 package provision
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
 // users are the moves of people, each as often as the budget says.
@@ -227,7 +227,7 @@ func (k *worker) retain(s *state, slot int, p pv, may, has bool) {
 func (w *World) mayReclaim(s *state, place, n int) bool {
 	for i := range w.Replicas {
 		l := &s.lines[i]
-		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogAbsent &&
+		if w.place(i) == place && l.up && l.mayAct && provision.Log(l.names[n].log) == provision.LogAbsent &&
 			!isLogWrite(l.calls[n].action) {
 			return true
 		}

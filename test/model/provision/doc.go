@@ -8,8 +8,7 @@
 //     PersistentVolume or waits for a reason that is reported, each entry is settled unless the driver refuses for
 //     ever, and no claim is terminating because of us.
 //
-// The provisioner in it is the engine that ships, driven by way of package provisiontest: Facts, Decide, Learn and
-// Record. Played are those who answer: the API server with watches that lag for each object on their own; the
+// The provisioner in it is the engine that ships: Facts, Decide, Learn and Record. Played are those who answer: the API server with watches that lag for each object on their own; the
 // in-flight log, whose writes are compare-and-swap; Kubernetes' controllers; users; the driver; the lease; and
 // chance, which breaks what can break. So is reclaim, simply and faithfully: the volume of a PersistentVolume whose
 // claim is gone is deleted, and then the PersistentVolume, but not while the leader's log has an entry of its name.

@@ -1,14 +1,14 @@
 package provision
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
 // remembered reports whether a process that may act has an open entry in its memory.
 func (w *World) remembered(s *state, place, n int) bool {
 	for i := range w.Replicas {
 		l := &s.lines[i]
-		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogOpen {
+		if w.place(i) == place && l.up && l.mayAct && provision.Log(l.names[n].log) == provision.LogOpen {
 			return true
 		}
 	}
@@ -92,7 +92,7 @@ func (c *scene) isNamedFor(place, n, claimed int) bool {
 		if c.place(i) != place || !l.up || !l.mayAct || int(m.entry.claim) != claimed+1 {
 			continue
 		}
-		if m.record.made && !m.record.unfit || engine.Action(now.action) == engine.CreateVolume && now.got != 0 &&
+		if m.record.made && !m.record.unfit || provision.Action(now.action) == provision.CreateVolume && now.got != 0 &&
 			!now.unfit {
 			return true
 		}
@@ -143,7 +143,7 @@ func (k *worker) rests(s *state) bool {
 func (k *worker) idle(s *state, i int) bool {
 	for n := range k.names() {
 		m := &s.lines[i].names[n]
-		if s.lines[i].calls[n].stage != idle || m.log == uint8(engine.LogUnknown) || m.record.unanswered == recently ||
+		if s.lines[i].calls[n].stage != idle || m.log == uint8(provision.LogUnknown) || m.record.unanswered == recently ||
 			m.looked() || !m.current {
 			return false
 		}

@@ -1,8 +1,8 @@
 package provision
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
 // commit writes the log. Whatever else is based on the version before is not current any more.
@@ -37,21 +37,21 @@ func (c *scene) takeOver(i, n int) {
 	to := c.commit(place, n, stored)
 	to.owner = uint8(i + 1)
 	m := &c.lines[i].names[n]
-	*m = memory{log: uint8(engine.LogAbsent), current: true}
+	*m = memory{log: uint8(provision.LogAbsent), current: true}
 	for cl := range c.Claims {
 		m.again = m.again || c.name(cl) == n && c.born[cl]
 	}
 	if to.entry.claim == 0 {
 		return
 	}
-	f := engine.Facts{Log: engine.LogOpen}
-	var requests []engine.Request
+	f := provision.Facts{Log: provision.LogOpen}
+	var requests []provision.Request
 	for q := range to.entry.count {
 		requests = append(requests, c.requestOf(to.entry.requests[q]))
 	}
-	f.Record = engine.Inherited(uids[to.entry.claim-1], requests, clock)
+	f.Record = provision.Inherited(uids[to.entry.claim-1], requests, clock)
 	m.remember(f)
-	m.log, m.entry = uint8(engine.LogOpen), to.entry
+	m.log, m.entry = uint8(provision.LogOpen), to.entry
 }
 
 // logWriteArrives is a compare-and-swap.
@@ -86,7 +86,7 @@ func (c *scene) reread(i, n int) {
 }
 
 // outdated reports whether the log was written by others since a replica has read or written it.
-func (m *memory) outdated() bool { return engine.Log(m.log) != engine.LogUnknown && !m.current }
+func (m *memory) outdated() bool { return provision.Log(m.log) != provision.LogUnknown && !m.current }
 
 // compareLog is what a replica does when its watch shows that the log was changed by others.
 func (c *scene) compareLog(i, n int) {
@@ -109,5 +109,5 @@ func (c *scene) compareLog(i, n int) {
 // drop removes the entry from the log and from memory: an operator settled it.
 func (c *scene) drop(i, n int) {
 	c.commit(c.place(i), n, entry{})
-	c.lines[i].names[n] = memory{log: uint8(engine.LogAbsent), current: true, again: true}
+	c.lines[i].names[n] = memory{log: uint8(provision.LogAbsent), current: true, again: true}
 }

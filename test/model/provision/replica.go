@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
 // The engine compares times. Of the time that passes, the model keeps only what the engine can distinguish.
@@ -60,19 +60,19 @@ func since(at time.Time) uint8 {
 }
 
 // facts are what the engine decides from when a replica reconciles a claim.
-func (w *World) facts(s *state, i, c int) engine.Facts {
+func (w *World) facts(s *state, i, c int) provision.Facts {
 	n := w.name(c)
 	l := &s.lines[i]
 	m := &l.names[n]
-	f := engine.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: engine.Log(m.log), First: !m.again,
+	f := provision.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: provision.Log(m.log), First: !m.again,
 		SecondFailed: m.secondFailed}
 	switch {
-	case f.Log == engine.LogOpen && int(m.entry.claim) == c+1:
+	case f.Log == provision.LogOpen && int(m.entry.claim) == c+1:
 		f.Record = w.record(m, w.place(i), n)
 		noted := m.entry.requests[m.record.next].noted
 		f.VersionNoted = noted == several || noted == s.version || w.forgetful
-	case f.Log == engine.LogOpen:
-		f.Log = engine.LogOthers
+	case f.Log == provision.LogOpen:
+		f.Log = provision.LogOthers
 	}
 	seen := l.claims[c]
 	f.Wanted = seen.needy() && s.class != 0
@@ -98,9 +98,9 @@ func (w *World) seenClaim(l *line, c int) claim {
 }
 
 // claimOf is what is known about a claim. One that the cache does not show is gone.
-func (w *World) claimOf(l *line, i, c int) engine.Claim {
+func (w *World) claimOf(l *line, i, c int) provision.Claim {
 	seen := w.seenClaim(l, c)
-	claim := engine.Claim{
+	claim := provision.Claim{
 		Namespace: "ns", Name: w.Claims[c], UID: uids[c], Ours: true, PVName: "pvc-" + string(uids[c]),
 		Terminating: seen.terminating, Gone: !seen.exists,
 		SelectedNode: nodes[seen.node],
@@ -120,24 +120,24 @@ func (w *World) claimOf(l *line, i, c int) engine.Claim {
 	switch {
 	case !w.Local:
 	case seen.node == 0:
-		claim.Node = engine.NodeNone
+		claim.Node = provision.NodeNone
 	case int(seen.node) == i+1:
-		claim.Node = engine.NodeHere
+		claim.Node = provision.NodeHere
 	default:
-		claim.Node = engine.NodeElsewhere
+		claim.Node = provision.NodeElsewhere
 	}
 	return claim
 }
 
 // seen is what a replica knows of a PersistentVolume: what it has learned in this run, else what its cache shows.
-func (w *World) seen(l *line, i, c, slot int, known view) engine.PV {
+func (w *World) seen(l *line, i, c, slot int, known view) provision.PV {
 	if known.claim != 0 && int(known.claim) == c+1 {
 		return w.toFacts(known, i, nameOf(slot))
 	}
 	if p := l.pvs[slot]; p.exists() {
 		return w.toFacts(w.viewOf(p, i, c), i, nameOf(slot))
 	}
-	return engine.PV{}
+	return provision.PV{}
 }
 
 // viewOf is what a PersistentVolume is to a replica that reads it for a claim.
@@ -151,8 +151,8 @@ func (w *World) viewOf(p pv, i, c int) view {
 	return v
 }
 
-func (w *World) toFacts(v view, i, name int) engine.PV {
-	p := engine.PV{
+func (w *World) toFacts(v view, i, name int) provision.PV {
+	p := provision.PV{
 		Known: v.known, Exists: v.exists, OfClaim: v.ofClaim, OfDriver: v.ofDriver, Terminating: v.terminating,
 		Elsewhere: v.elsewhere, Read: moment(v.read),
 	}
@@ -165,15 +165,15 @@ func (w *World) toFacts(v view, i, name int) engine.PV {
 	return p
 }
 
-func fromFacts(p engine.PV, c int) view {
+func fromFacts(p provision.PV, c int) view {
 	return view{
 		known: p.Known, exists: p.Exists, ofClaim: p.OfClaim, ofDriver: p.OfDriver, terminating: p.Terminating,
 		elsewhere: p.Elsewhere, generation: generationOf(p.Handle), read: since(p.Read), claim: uint8(c + 1),
 	}
 }
 
-func (w *World) record(m *memory, place, name int) engine.Record {
-	r := engine.Record{
+func (w *World) record(m *memory, place, name int) provision.Record {
+	r := provision.Record{
 		Claim: uids[m.entry.claim-1], Count: int(m.entry.count), Next: int(m.record.next), By: int(m.record.by),
 		Unanswered: moment(m.record.unanswered), Unfit: m.record.unfit, Failed: m.record.failed,
 		Discarding: m.entry.discarding,
@@ -184,22 +184,22 @@ func (w *World) record(m *memory, place, name int) engine.Record {
 		r.Requests[i] = q
 	}
 	if m.record.made {
-		r.Volume, r.Handle = engine.VolumeMade, handles[place][name][m.record.generation]
+		r.Volume, r.Handle = provision.VolumeMade, handles[place][name][m.record.generation]
 	}
 	return r
 }
 
-func (w *World) requestOf(q request) engine.Request {
-	return engine.Request{Node: nodes[q.node], MayReschedule: w.Late || w.Local}
+func (w *World) requestOf(q request) provision.Request {
+	return provision.Request{Node: nodes[q.node], MayReschedule: w.Late || w.Local}
 }
 
 // remember keeps what a replica has learned.
-func (m *memory) remember(f engine.Facts) {
+func (m *memory) remember(f provision.Facts) {
 	r := f.Record
 	m.log = uint8(f.Log)
 	m.record = record{
 		next: uint8(r.Next), unanswered: since(r.Unanswered), generation: generationOf(r.Handle), by: uint8(r.By),
-		made: r.Volume == engine.VolumeMade, unfit: r.Unfit, failed: r.Failed,
+		made: r.Volume == provision.VolumeMade, unfit: r.Unfit, failed: r.Failed,
 	}
 	for i := range r.Requests {
 		m.record.sent[i], m.record.settled[i] = r.Requests[i].Sent, r.Requests[i].Settled
@@ -213,7 +213,7 @@ func (c *scene) learn(i, name int) {
 	l.calls[name] = call{}
 	of := int(done.claim) - 1
 	f := c.facts(&c.state, i, of)
-	reply := engine.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name),
+	reply := provision.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name),
 		Comparable: !done.bare && !done.changed || c.credulous}
 	if done.got != 0 {
 		reply.Handle = handles[c.place(i)][name][done.got]
@@ -222,11 +222,11 @@ func (c *scene) learn(i, name int) {
 	if !done.quiet {
 		began = before
 	}
-	action := engine.Action(done.action)
+	action := provision.Action(done.action)
 	switch action {
-	case engine.OpenEntry:
-		reply.Request, reply.Log = c.requestOf(done.request), engine.LogFull
-	case engine.ReadClaim:
+	case provision.OpenEntry:
+		reply.Request, reply.Log = c.requestOf(done.request), provision.LogFull
+	case provision.ReadClaim:
 		read := *l
 		read.claims[of] = done.claimFound
 		reply.Claim = c.claimOf(&read, i, of)
@@ -235,39 +235,39 @@ func (c *scene) learn(i, name int) {
 	}
 	asked := f.Record.Requests[f.Record.Next]
 	f.Learn(action, reply, done.first, began, clock, quiet)
-	if f.Log != engine.LogOthers {
+	if f.Log != provision.LogOthers {
 		m.remember(f)
 	}
 	known := f.Record
 	m.learn(action, f, done, of, reply.Class)
-	if action == engine.CreateVolume {
+	if action == provision.CreateVolume {
 		m.leaves = c.Scheduled && f.Reschedules(asked, reply.Class, c.isGone(done.request.node))
 	}
 	m.secondFailed = m.secondFailed && !c.insistent
-	if engine.Log(m.log) == engine.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
+	if provision.Log(m.log) == provision.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
 		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
 	}
 }
 
 // learn brings in what a call shows, besides the engine's record: f are the facts after the call, of is the claim's
 // index, class how the call ended.
-func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, class errclass.Class) {
+func (m *memory) learn(action provision.Action, f provision.Facts, done call, of int, class errclass.Class) {
 	switch action {
-	case engine.ReadPV, engine.StorePV:
+	case provision.ReadPV, provision.StorePV:
 		m.pv = fromFacts(f.PV, of)
-	case engine.StoreApart:
+	case provision.StoreApart:
 		m.apart = fromFacts(f.Apart, of)
-	case engine.OpenEntry:
+	case provision.OpenEntry:
 		m.opened(f, done, class)
 		m.pv, m.claim, m.of, m.read = view{}, claim{}, 0, never
-	case engine.MarkDiscarding, engine.NoteVersion:
+	case provision.MarkDiscarding, provision.NoteVersion:
 		m.entry = done.entry
-	case engine.ReadClaim:
+	case provision.ReadClaim:
 		m.claim, m.of, m.read = done.claimFound, done.claim, recently
-	case engine.CloseEntry:
+	case provision.CloseEntry:
 		// The answer has confirmed it.
-		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff}
-	case engine.CreateVolume:
+		*m = memory{log: uint8(provision.LogAbsent), current: m.current, again: true, backsOff: m.backsOff}
+	case provision.CreateVolume:
 		m.backsOff = class != errclass.Done
 		m.pv, m.apart, m.secondFailed = view{}, view{}, false
 	default:
@@ -275,14 +275,14 @@ func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, 
 }
 
 // opened takes the outcome of OpenEntry. That the log has no room is known in this run alone.
-func (m *memory) opened(f engine.Facts, done call, class errclass.Class) {
+func (m *memory) opened(f provision.Facts, done call, class errclass.Class) {
 	switch {
 	case class == errclass.Done:
 		m.entry = done.entry
-	case f.Log == engine.LogOpen:
+	case f.Log == provision.LogOpen:
 		m.secondFailed = f.SecondFailed
 	default:
-		m.log, m.backsOff = uint8(engine.LogAbsent), true
+		m.log, m.backsOff = uint8(provision.LogAbsent), true
 	}
 }
 

@@ -1,8 +1,8 @@
 package provision
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
 // replica are the moves of one replica.
@@ -77,10 +77,10 @@ func (k *worker) receives(s *state, i int) {
 }
 
 // decide returns the next step, and the request that was composed and prepared for it.
-func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, request) {
+func (w *World) decide(s *state, i, c int) (provision.Decision, provision.Facts, request) {
 	f := w.facts(s, i, c)
-	d := engine.Decide(f, clock, quiet)
-	if d.Action != engine.BuildRequest || s.class == 0 {
+	d := provision.Decide(f, clock, quiet)
+	if d.Action != provision.BuildRequest || s.class == 0 {
 		return d, f, request{}
 	}
 	node := s.lines[i].claims[c].node
@@ -88,23 +88,23 @@ func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, reque
 	if f.Composed = !s.isGone(node); f.Composed && !s.noSecret {
 		class = errclass.Done
 	}
-	f.Learn(engine.Prepare, engine.Reply{Class: class}, false, clock, clock, quiet)
-	return engine.Decide(f, clock, quiet), f, w.compose(s, node)
+	f.Learn(provision.Prepare, provision.Reply{Class: class}, false, clock, clock, quiet)
+	return provision.Decide(f, clock, quiet), f, w.compose(s, node)
 }
 
 // waits reports whether a replica does nothing for a claim now.
-func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
+func (w *World) waits(s *state, i, c int, d provision.Decision) bool {
 	m := &s.lines[i].names[w.name(c)]
 	switch d.Action {
-	case engine.Wait, engine.BuildRequest, engine.Prepare:
+	case provision.Wait, provision.BuildRequest, provision.Prepare:
 		return true
-	case engine.OpenEntry:
+	case provision.OpenEntry:
 		return m.backsOff
-	case engine.CreateVolume, engine.NoteVersion:
+	case provision.CreateVolume, provision.NoteVersion:
 		// Without its Secret, a request that may have been sent is repeated only when the claim is gone.
 		return m.backsOff || s.noSecret && m.isSent() && s.claims[c].exists
-	case engine.ReadPV, engine.ReadClaim:
-		return m.backsOff && engine.Log(m.log) == engine.LogAbsent
+	case provision.ReadPV, provision.ReadClaim:
+		return m.backsOff && provision.Log(m.log) == provision.LogAbsent
 	default:
 		return false
 	}
@@ -126,7 +126,7 @@ func (w *World) deselects(s *state, i, c int) bool {
 		return false
 	}
 	d, f, _ := w.decide(s, i, c)
-	return l.names[w.name(c)].leaves || d.Action == engine.BuildRequest && !f.Composed && s.class != 0
+	return l.names[w.name(c)].leaves || d.Action == provision.BuildRequest && !f.Composed && s.class != 0
 }
 
 // works is a replica's look at a claim. What it decides to call is sent.
@@ -157,36 +157,36 @@ func (k *worker) works(s *state, i, c int) {
 }
 
 // send sends what a replica has decided.
-func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed request) {
+func (c *scene) send(i, cl int, action provision.Action, f provision.Facts, composed request) {
 	n := c.name(cl)
 	m := &c.lines[i].names[n]
 	sent := call{action: uint8(action), stage: onItsWay, claim: uint8(cl + 1), generation: m.record.generation,
 		request: composed}
 	switch action {
-	case engine.ReadPV:
+	case provision.ReadPV:
 		sent.stage, sent.class = answered, uint8(errclass.Done)
 		sent.found = c.viewOf(c.pvs[n], i, cl)
 		sent.found.read = recently
-	case engine.ReadClaim:
+	case provision.ReadClaim:
 		sent.stage, sent.class, sent.claimFound = answered, uint8(errclass.Done), c.claims[cl]
-	case engine.OpenEntry:
+	case provision.OpenEntry:
 		sent.current, sent.entry = m.current, c.opened(m, f, composed)
 		if c.full {
 			sent = call{action: sent.action, stage: answered, claim: sent.claim, class: uint8(errclass.Exhausted)}
 		}
-	case engine.NoteVersion:
+	case provision.NoteVersion:
 		sent.current, sent.entry = m.current, m.entry
 		if asked := &sent.entry.requests[m.record.next]; m.record.sent[m.record.next] {
 			asked.noted = several
 		} else {
 			asked.noted = c.version
 		}
-	case engine.MarkDiscarding:
+	case provision.MarkDiscarding:
 		sent.current, sent.entry = m.current, m.entry
 		sent.entry.discarding = true
-	case engine.CloseEntry:
+	case provision.CloseEntry:
 		sent.current = m.current
-	case engine.CreateVolume:
+	case provision.CreateVolume:
 		sent.request, sent.bare = m.entry.requests[m.record.next], c.noSecret && m.isSent()
 		sent.version = c.version
 		if c.anew && c.class != 0 {
@@ -195,7 +195,7 @@ func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed r
 		sent.quiet = f.Record.Quiet(clock, quiet)
 		sent.first = f.Record.Sending()
 		m.remember(f)
-	case engine.DeleteVolume:
+	case provision.DeleteVolume:
 		c.judgeDiscard(i, cl)
 	default:
 	}
@@ -203,8 +203,8 @@ func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed r
 }
 
 // opened returns the entry that OpenEntry writes.
-func (c *scene) opened(m *memory, f engine.Facts, composed request) entry {
-	if f.Log != engine.LogOpen {
+func (c *scene) opened(m *memory, f provision.Facts, composed request) entry {
+	if f.Log != provision.LogOpen {
 		return entry{
 			claim: uint8(indexOf(f.Claim.UID) + 1), count: 1, requests: [2]request{composed},
 		}
@@ -231,7 +231,8 @@ func (k *worker) answers(s *state, i, n int) {
 	case onItsWay:
 		k.arrives(s, i, n)
 		budget := s.left.API
-		driver := engine.Action(now.action) == engine.CreateVolume || engine.Action(now.action) == engine.DeleteVolume
+		action := provision.Action(now.action)
+		driver := action == provision.CreateVolume || action == provision.DeleteVolume
 		if driver {
 			budget = s.left.RPC
 		}
@@ -251,8 +252,8 @@ func (k *worker) answers(s *state, i, n int) {
 }
 
 func isLogWrite(action uint8) bool {
-	switch engine.Action(action) {
-	case engine.OpenEntry, engine.NoteVersion, engine.MarkDiscarding, engine.CloseEntry:
+	switch provision.Action(action) {
+	case provision.OpenEntry, provision.NoteVersion, provision.MarkDiscarding, provision.CloseEntry:
 		return true
 	default:
 		return false
@@ -287,7 +288,7 @@ func (k *worker) passes(s *state, i, n int) {
 	place := k.place(i)
 	free := l.calls[n].stage == idle
 	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *scene) { c.lines[i].names[n].backsOff = false })
-	k.Can(free && l.mayAct && engine.Log(m.log) == engine.LogUnknown, move{takesOver, i, n, 0},
+	k.Can(free && l.mayAct && provision.Log(m.log) == provision.LogUnknown, move{takesOver, i, n, 0},
 		func(c *scene) { c.takeOver(i, n) })
 	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *scene) {
 		c.left.Slow--

@@ -3,7 +3,7 @@ package provision
 import (
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
 // reaches searches a world breadth first for a state.
@@ -32,7 +32,7 @@ func (w *World) reaches(is func(*state) bool, states int) bool {
 func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 	doubt := func(s *state) bool {
 		m := s.lines[0].names[0]
-		return engine.Log(m.log) == engine.LogOpen && m.record.sent[0] && !m.record.made && m.record.failed &&
+		return provision.Log(m.log) == provision.LogOpen && m.record.sent[0] && !m.record.made && m.record.failed &&
 			s.volumes[0][0].there
 	}
 	for name, tc := range map[string]struct {
@@ -56,14 +56,14 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 		}},
 		"4: the first CreateVolume is answered AlreadyExists, and the entry is closed": {"occupied", func(s *state) bool {
 			m := s.lines[0].names[0]
-			return engine.Log(m.log) == engine.LogAbsent && m.backsOff && s.claims[0].exists
+			return provision.Log(m.log) == provision.LogAbsent && m.backsOff && s.claims[0].exists
 		}},
 		"4: and the claim is gone as soon as it is deleted": {"occupied", func(s *state) bool {
 			return s.lines[0].names[0].backsOff && !s.claims[0].exists
 		}},
 		"5: the driver refuses in doubt, and the claim is gone as soon as it is deleted": {"refused", func(s *state) bool {
 			m := s.lines[0].names[0]
-			return engine.Log(m.log) == engine.LogOpen && m.record.failed && !m.record.settled[0] && s.left.Refuse == 0 &&
+			return provision.Log(m.log) == provision.LogOpen && m.record.failed && !m.record.settled[0] && s.left.Refuse == 0 &&
 				!s.claims[0].exists
 		}},
 		"the driver has no volume for a node that is gone, and one for another": {"node gone", func(s *state) bool {
@@ -76,7 +76,7 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 			}},
 		"the first request goes on while the log has no room for the second": {"log full", func(s *state) bool {
 			l := s.lines[0]
-			return l.names[0].secondFailed && engine.Action(l.calls[0].action) == engine.CreateVolume && s.full &&
+			return l.names[0].secondFailed && provision.Action(l.calls[0].action) == provision.CreateVolume && s.full &&
 				s.claims[0].node == 2
 		}},
 		"there is no room for the first entry": {"log full", func(s *state) bool {

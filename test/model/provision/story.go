@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -182,7 +182,7 @@ func (w *World) tellMove(m move) string {
 	if int(m.variant) < len(nodes) && m.variant > 0 {
 		node = nodes[m.variant]
 	}
-	action := engine.Action(m.variant).String()
+	action := provision.Action(m.variant).String()
 	return strings.TrimSpace(fmt.Sprintf(sentences[m.verb]+"%[5]s", w.say(m.target), m.replica, action, node, ""))
 }
 

@@ -3,7 +3,7 @@ package provision
 import (
 	"unsafe"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
 const (
@@ -116,7 +116,7 @@ const (
 	longAgo
 )
 
-// record is a provisioning.Record in which every field takes few bytes. Requests are in the entry.
+// record is a provision.Record in which every field takes few bytes. Requests are in the entry.
 type record struct {
 	next, unanswered, generation, by uint8
 	made, unfit, failed              bool
@@ -280,7 +280,7 @@ func (w *World) first() state {
 			s.lines[i].mayAct = true
 			for n := range w.names() {
 				s.shards[w.place(i)][n].owner = uint8(i + 1)
-				s.lines[i].names[n] = memory{log: uint8(engine.LogAbsent), current: true}
+				s.lines[i].names[n] = memory{log: uint8(provision.LogAbsent), current: true}
 			}
 		}
 	}

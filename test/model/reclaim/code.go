@@ -8,7 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -82,7 +83,7 @@ func (w *writer) claim(c volume.ClaimRef) {
 }
 
 // read is written as its number and whether it is fresh.
-func (w *writer) read(r reclaimtest.Read, now time.Time) {
+func (w *writer) read(r session.Read, now time.Time) {
 	v := r.Order << 1
 	if r.Fresh(now) {
 		v |= 1
@@ -139,18 +140,18 @@ func (r *reader) claim() volume.ClaimRef {
 	return volume.ClaimRef{Namespace: r.word(), Name: r.word(), UID: types.UID(r.word())}
 }
 
-func (r *reader) read(now time.Time) reclaimtest.Read {
+func (r *reader) read(now time.Time) session.Read {
 	v := r.byte()
 	switch {
 	case v == 0:
-		return reclaimtest.Read{}
+		return session.Read{}
 	case v&1 == 0:
-		now = now.Add(-2 * reclaimtest.LiveFor)
+		now = now.Add(-2 * session.LiveFor)
 	}
-	return reclaimtest.Read{Sent: now, Order: v >> 1}
+	return session.Read{Sent: now, Order: v >> 1}
 }
 
-func (w *writer) replica(p *reclaimtest.Replica) {
+func (w *writer) replica(p *Process) {
 	e := p.Engine
 	w.flags(e.Leading, e.Tracker.Contested, p.Expired)
 	for i := range p.Names {
@@ -171,7 +172,7 @@ func (w *writer) replica(p *reclaimtest.Replica) {
 }
 
 // replica fills in a fresh process. The index of handles follows from the cache.
-func (r *reader) replica(p *reclaimtest.Replica) {
+func (r *reader) replica(p *Process) {
 	e := p.Engine
 	r.flags(&e.Leading, &e.Tracker.Contested, &p.Expired)
 	busy, protecting := make([]bool, len(p.Names)), make([]bool, len(p.Names))
@@ -198,7 +199,7 @@ func (r *reader) replica(p *reclaimtest.Replica) {
 	}
 }
 
-func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
+func (w *writer) records(known map[types.UID]*reclaim.Record) {
 	uids := make([]types.UID, 0, 4)
 	for uid := range known {
 		uids = append(uids, uid)
@@ -209,7 +210,7 @@ func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
 		m := known[uid]
 		w.word(string(uid))
 		w.history(m.History)
-		var past reclaimtest.Activity
+		var past reclaim.Activity
 		if m.Activity != nil {
 			past = *m.Activity
 		}
@@ -217,7 +218,7 @@ func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
 			past.ClaimEndedAt.Equal(now()))
 		w.claim(past.Done.Claim)
 		w.word(string(past.ClaimEnded))
-		for _, own := range []*reclaimtest.Expectation{past.Adding, past.Removing} {
+		for _, own := range []*reclaim.Expectation{past.Adding, past.Removing} {
 			if own != nil {
 				w.word(own.Version)
 				w.word(own.ProtectedAt)
@@ -232,10 +233,10 @@ func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
 	}
 }
 
-func (r *reader) records(e *reclaimtest.Engine) {
+func (r *reader) records(e *reclaim.Engine) {
 	for range r.byte() {
-		past, uid := &reclaimtest.Activity{}, types.UID(r.word())
-		m := &reclaimtest.Record{Activity: past}
+		past, uid := &reclaim.Activity{}, types.UID(r.word())
+		m := &reclaim.Record{Activity: past}
 		e.Tracker.Records[uid] = m
 		m.History = r.history()
 		var put, took, justEnded bool
@@ -245,13 +246,13 @@ func (r *reader) records(e *reclaimtest.Engine) {
 		case justEnded:
 			past.ClaimEndedAt = now()
 		case past.ClaimEnded != "":
-			past.ClaimEndedAt = now().Add(-2 * reclaimtest.LiveFor)
+			past.ClaimEndedAt = now().Add(-2 * session.LiveFor)
 		}
 		if put {
-			past.Adding = &reclaimtest.Expectation{Version: r.word(), ProtectedAt: r.word()}
+			past.Adding = &reclaim.Expectation{Version: r.word(), ProtectedAt: r.word()}
 		}
 		if took {
-			past.Removing = &reclaimtest.Expectation{Version: r.word(), ProtectedAt: r.word()}
+			past.Removing = &reclaim.Expectation{Version: r.word(), ProtectedAt: r.word()}
 		}
 		for range r.byte() {
 			past.Removals = append(past.Removals, now())
@@ -262,7 +263,7 @@ func (r *reader) records(e *reclaimtest.Engine) {
 			past.ContestedAt = now()
 		}
 		if over {
-			past.Tombstone = &reclaimtest.Tombstone{PV: *r.pv()}
+			past.Tombstone = &reclaim.Tombstone{PV: *r.pv()}
 			r.flags(&past.Tombstone.End.Gone, &past.Tombstone.End.Final, &past.Tombstone.End.Shared)
 			name := past.Tombstone.PV.Name
 			e.Tracker.Tombstones[name] = append(e.Tracker.Tombstones[name], uid)
@@ -270,25 +271,25 @@ func (r *reader) records(e *reclaimtest.Engine) {
 	}
 }
 
-func (w *writer) history(h reclaimtest.History) {
+func (w *writer) history(h reclaim.History) {
 	w.flags(h.SeenAlive, h.SeenReleased, h.SeenProtected, h.Stripped)
 }
 
-func (r *reader) history() (h reclaimtest.History) {
+func (r *reader) history() (h reclaim.History) {
 	r.flags(&h.SeenAlive, &h.SeenReleased, &h.SeenProtected, &h.Stripped)
 	return h
 }
 
 // ask is written without the facts that it was made of.
-func (w *writer) ask(a *reclaimtest.Ask) {
+func (w *writer) ask(a *reclaim.Ask) {
 	w.byte(int(a.Action))
 	has := slices.Contains[[]string]
 	w.flags(a.Bound, has(a.Add, volume.Finalizer), has(a.Add, volume.CompanionFinalizer),
 		has(a.Remove, volume.Finalizer), has(a.Remove, volume.CompanionFinalizer))
 }
 
-func (r *reader) ask() (a reclaimtest.Ask) {
-	a.Action = reclaimtest.Action(r.byte())
+func (r *reader) ask() (a reclaim.Ask) {
+	a.Action = reclaim.Action(r.byte())
 	var add, addCompanions, drop, dropCompanions bool
 	r.flags(&a.Bound, &add, &addCompanions, &drop, &dropCompanions)
 	a.Add = finalizersOf(add, addCompanions)
@@ -308,7 +309,7 @@ func finalizersOf(owners, companions bool) (list []string) {
 
 // worker is written without what is looked up anew after each answer. The number of steps is
 // not bounded in a model.
-func (w *writer) worker(h *reclaimtest.Worker, now time.Time) {
+func (w *writer) worker(h *Worker, now time.Time) {
 	s := h.Session
 	f := &s.Facts
 	w.ask(&s.Ask)
@@ -342,9 +343,9 @@ func (w *writer) worker(h *reclaimtest.Worker, now time.Time) {
 	}
 }
 
-func (r *reader) worker(p *reclaimtest.Replica, i int) {
+func (r *reader) worker(p *Process, i int) {
 	now := p.Now
-	s := &reclaimtest.Session{Ask: r.ask()}
+	s := &reclaim.Session{Ask: r.ask()}
 	f, a := &s.Facts, &s.Ask
 	f.Rules, f.PV = p.Engine.Rules, *r.pv()
 	var taken, listed bool
@@ -370,12 +371,12 @@ func (r *reader) worker(p *reclaimtest.Replica, i int) {
 		name := r.word()
 		s.Listed[name] = r.byte()
 	}
-	var left []reclaimtest.Item
+	var left []reclaim.Item
 	for range r.byte() {
-		left = append(left, reclaimtest.Item{Name: p.Names[i], Gone: types.UID(r.word())})
+		left = append(left, reclaim.Item{Name: p.Names[i], Gone: types.UID(r.word())})
 	}
-	if a.Action == reclaimtest.ReadSiblings {
+	if a.Action == reclaim.ReadSiblings {
 		a.Siblings = f.Siblings
 	}
-	p.Workers[i] = reclaimtest.Worker{Session: s, Left: left}
+	p.Workers[i] = Worker{Session: s, Left: left}
 }

@@ -2,8 +2,8 @@
 // and volumes while csi-reclaimer is at work, and judges each step against the promises of
 // the reclaim contract.
 //
-// The sidecar in it is the code that ships, driven by [reclaimtest]: how it decides, what a
-// session asks and learns, what the handlers of events record. Only those who answer are played
+// The sidecar in it is the code that ships: its decisions, its sessions, and the records of its
+// event handlers. Only those who answer are played
 // here: the API server with its watches, which lag for each replica and kind of object on their
 // own; kube-controller-manager; external-attacher; users; the storage system; the lease; and
 // chance, which breaks what can break.

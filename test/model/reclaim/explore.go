@@ -3,7 +3,7 @@ package reclaim
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -46,7 +46,7 @@ func (w *World) newMachine() *machine {
 	for _, def := range w.PVs {
 		names = append(names, def.Name)
 	}
-	return newMachine(reclaimtest.Rules{Driver: driver, Role: w.Role, ReclaimUnprotected: true}, names, w.vocabulary())
+	return newMachine(reclaim.Rules{Driver: driver, Role: w.Role, ReclaimUnprotected: true}, names, w.vocabulary())
 }
 
 // look returns what a replica knows, to look at only.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -43,7 +43,7 @@ func (c *scene) mayGo(slot int, asked volume.PV) bool {
 }
 
 // judgeDeletion judges a DeleteVolume that is about to be sent (P2, P2b, P3).
-func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
+func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask, ended bool) {
 	asked := fromAPI(ask.PV)
 	c.judgeProof(i, slot, asked.gen, ended)
 	for other := range c.PVs {
@@ -102,7 +102,7 @@ func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
 }
 
 // judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
-func (c *scene) judgeLease(i, slot int, ask reclaimtest.Ask) {
+func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
 	if c.replica(i).Expired {
 		c.violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
 	}

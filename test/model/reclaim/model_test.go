@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
@@ -133,7 +133,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			c.judgeDeletion(0, 0, reclaimtest.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
+			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
 			modeltest.Judged(t, c.wrong, tc.want)
 		})
 	}
@@ -148,12 +148,12 @@ func TestReadsAreJudgedInTheirOrder(t *testing.T) {
 		c.setClaim(0, claim{})
 	}
 	deleteClaim := func(c *scene) { c.setClaim(0, claim{}) }
-	read := func(action reclaimtest.Action) func(*scene) {
+	read := func(action reclaim.Action) func(*scene) {
 		return func(c *scene) {
-			c.readFor(0, 0, reclaimtest.Ask{Decision: reclaimtest.Decision{Action: action}, PV: c.toAPI(0, c.pvs[0])})
+			c.readFor(0, 0, reclaim.Ask{Decision: reclaim.Decision{Action: action}, PV: c.toAPI(0, c.pvs[0])})
 		}
 	}
-	readClaim, readPV := read(reclaimtest.ReadClaim), read(reclaimtest.ReadPV)
+	readClaim, readPV := read(reclaim.ReadClaim), read(reclaim.ReadPV)
 	for name, tc := range map[string]struct {
 		moves []func(*scene)
 		want  string
@@ -172,7 +172,7 @@ func TestReadsAreJudgedInTheirOrder(t *testing.T) {
 			for _, move := range tc.moves {
 				move(c)
 			}
-			c.judgeDeletion(0, 0, reclaimtest.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
+			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
 			modeltest.Judged(t, c.wrong, tc.want)
 		})
 	}

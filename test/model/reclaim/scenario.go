@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -76,7 +76,7 @@ func breaking(moves []move) (steps []string) {
 		if base < readAnswered || base == callAnswered {
 			continue
 		}
-		action := reclaimtest.Action(m.verb - base)
+		action := reclaim.Action(m.verb - base)
 		verb, resource := requestOf(action)
 		if base == readAnswered || base == callArrives {
 			count[verb+resource]++
@@ -89,7 +89,7 @@ func breaking(moves []move) (steps []string) {
 		} else {
 			count[verb+resource]++
 		}
-		if action == reclaimtest.DeleteVolume {
+		if action == reclaim.DeleteVolume {
 			driver = append(driver, fmt.Sprintf("{method: DeleteVolume, nth: %d, action: fail, code: Unavailable%s}", nth,
 				after))
 		} else {
@@ -105,19 +105,19 @@ func breaking(moves []move) (steps []string) {
 	return steps
 }
 
-func requestOf(action reclaimtest.Action) (verb, resource string) {
+func requestOf(action reclaim.Action) (verb, resource string) {
 	switch action {
-	case reclaimtest.ReadClaim:
+	case reclaim.ReadClaim:
 		return "get", "persistentvolumeclaims"
-	case reclaimtest.ReadPV, reclaimtest.ReadSiblings:
+	case reclaim.ReadPV, reclaim.ReadSiblings:
 		return "get", "persistentvolumes"
-	case reclaimtest.ListPVs:
+	case reclaim.ListPVs:
 		return "list", "persistentvolumes"
-	case reclaimtest.ListAttachments:
+	case reclaim.ListAttachments:
 		return "list", "volumeattachments"
-	case reclaimtest.DeletePV:
+	case reclaim.DeletePV:
 		return "delete", "persistentvolumes"
-	case reclaimtest.DeleteVolume:
+	case reclaim.DeleteVolume:
 		return "DeleteVolume", ""
 	default:
 		return "patch", "persistentvolumes"

@@ -3,7 +3,7 @@ package reclaim
 import (
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -150,8 +150,8 @@ func (c *scene) end(i int) {
 	r := c.replica(i)
 	for slot := range c.PVs {
 		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
-			if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume || ask.Action == reclaimtest.RemoveFinalizer ||
-				ask.Action == reclaimtest.FinalizePV {
+			if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume || ask.Action == reclaim.RemoveFinalizer ||
+				ask.Action == reclaim.FinalizePV {
 				c.late = late{ask.Action, uint8(slot), fromAPI(ask.PV), true}
 			}
 		}
@@ -184,8 +184,8 @@ func (c *scene) begin(i, slot int) {
 // answer but one.
 func (c *scene) asked(i, slot int) {
 	r := c.replica(i)
-	for r.Busy(slot) && r.Asks(slot).Action == reclaimtest.ReadSecrets {
-		r.Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.OK})
+	for r.Busy(slot) && r.Asks(slot).Action == reclaim.ReadSecrets {
+		r.Answer(slot, reclaim.Reply{Outcome: reclaim.OK})
 	}
 	c.lines[i].calls[slot] = sent{}
 	if r.Busy(slot) {
@@ -195,13 +195,13 @@ func (c *scene) asked(i, slot int) {
 		c.lines[i].proof[slot] = proof{}
 		return
 	}
-	if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume {
+	if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume {
 		c.judgeDeletion(i, slot, ask, r.Workers[slot].Session.Facts.End.Gone)
 	}
 }
 
 // reclaims are what can become of a call.
-func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
+func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].calls[slot]
 	if proven := s.lines[i].proof[slot]; proven != (proof{attachedBefore: proven.attachedBefore}) {
 		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
@@ -213,22 +213,22 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
 	}
 	act := int(ask.Action)
 	switch ask.Action {
-	case reclaimtest.ReadClaim, reclaimtest.ReadPV, reclaimtest.ReadSiblings, reclaimtest.ListPVs,
-		reclaimtest.ListAttachments:
+	case reclaim.ReadClaim, reclaim.ReadPV, reclaim.ReadSiblings, reclaim.ListPVs,
+		reclaim.ListAttachments:
 		k.Can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
 			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
 		})
 		k.Breaks(true, s.left.API, move{readFails + verb(act), i, slot}, func(n *scene) {
 			n.left.API--
-			n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
 	default:
 	}
 	left, spend := s.left.API, func(n *scene) { n.left.API-- }
-	if ask.Action == reclaimtest.DeleteVolume {
+	if ask.Action == reclaim.DeleteVolume {
 		left, spend = s.left.RPC, func(n *scene) { n.left.RPC-- }
 	}
 	if !call.done {
@@ -239,48 +239,48 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
 		}
 		k.Breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
 			spend(n)
-			n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
 	}
 	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
-		if ask.Action == reclaimtest.DeleteVolume {
+		if ask.Action == reclaim.DeleteVolume {
 			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
 		n.replica(i).Answer(slot, call.reply())
 		n.asked(i, slot)
 	})
-	k.Breaks(call.outcome == reclaimtest.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
 		spend(n)
-		n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+		n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		n.asked(i, slot)
 	})
 }
 
-func (s sent) reply() reclaimtest.Reply {
-	return reclaimtest.Reply{Outcome: s.outcome, Version: number(s.version)}
+func (s sent) reply() reclaim.Reply {
+	return reclaim.Reply{Outcome: s.outcome, Version: number(s.version)}
 }
 
 // readFor answers a live read with what there is, and notes what it proves.
-func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Reply) {
-	reply.Outcome = reclaimtest.OK
+func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
+	reply.Outcome = reclaim.OK
 	proof := &c.lines[i].proof[slot]
 	// Nothing comes between the last read of the PV and the driver's call.
 	proof.pv = false
 	switch ask.Action {
-	case reclaimtest.ReadClaim:
+	case reclaim.ReadClaim:
 		reply.Claim = c.readClaim(slot)
 		read := fromAPI(ask.PV)
 		proof.claim = !read.belongs(c.claims[slot].gen) && !c.claims[slot].names(read)
-	case reclaimtest.ReadPV:
+	case reclaim.ReadPV:
 		if p := c.pvs[slot]; p.exists() {
 			reply.Found, reply.PV = true, c.toAPI(slot, p)
 		}
 		proof.pv = c.mayGo(slot, ask.PV)
-	case reclaimtest.ReadSiblings:
+	case reclaim.ReadSiblings:
 		proof.siblings = c.readSiblings(ask, &reply)
-	case reclaimtest.ListPVs:
+	case reclaim.ListPVs:
 		proof.family = true
 		for other := range c.PVs {
 			if p := c.pvs[other]; p.exists() {
@@ -288,7 +288,7 @@ func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Rep
 				proof.family = proof.family && c.volume(other) != c.volume(slot)
 			}
 		}
-	case reclaimtest.ListAttachments:
+	case reclaim.ListAttachments:
 		reply.Attached = map[string]int{}
 		for other := range c.PVs {
 			if c.attachments[other] {
@@ -302,8 +302,8 @@ func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Rep
 
 // readSiblings reads the siblings, and their claims, into the reply. It reports whether no claim of theirs needs the
 // volume.
-func (c *scene) readSiblings(ask reclaimtest.Ask, reply *reclaimtest.Reply) (unneeded bool) {
-	unneeded, reply.Claims = true, map[types.UID]reclaimtest.ClaimFacts{}
+func (c *scene) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bool) {
+	unneeded, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
 	for _, sibling := range ask.Siblings {
 		other := c.slotOf(sibling.Name)
 		p, live := c.pvs[other], c.claims[other]
@@ -322,7 +322,7 @@ func (c *scene) readSiblings(ask reclaimtest.Ask, reply *reclaimtest.Reply) (unn
 }
 
 // readClaim is what a read shows of the claim of a PV.
-func (c *scene) readClaim(slot int) (claim reclaimtest.ClaimFacts) {
+func (c *scene) readClaim(slot int) (claim reclaim.ClaimFacts) {
 	if live := c.claims[slot]; live.gen != 0 {
 		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
 		if live.bound {
@@ -333,24 +333,24 @@ func (c *scene) readClaim(slot int) (claim reclaimtest.ClaimFacts) {
 }
 
 // carryOut is what the API server or the driver does with a call.
-func (c *scene) carryOut(by who, action reclaimtest.Action, slot int, read pv, ask reclaimtest.Ask) sent {
+func (c *scene) carryOut(by who, action reclaim.Action, slot int, read pv, ask reclaim.Ask) sent {
 	now := c.pvs[slot]
 	switch {
-	case action == reclaimtest.DeleteVolume:
+	case action == reclaim.DeleteVolume:
 		c.volumes[c.volume(slot)] = false
-		return sent{done: true, outcome: reclaimtest.OK}
+		return sent{done: true, outcome: reclaim.OK}
 	case !now.exists() || now.gen != read.gen:
-		return sent{done: true, outcome: reclaimtest.Gone}
-	case action == reclaimtest.DeletePV:
+		return sent{done: true, outcome: reclaim.Gone}
+	case action == reclaim.DeletePV:
 		if c.volumes[c.volume(slot)] {
 			c.violates("PV %s is deleted before its volume is: nobody could rescue it any more", c.PVs[slot].Name)
 		}
 		c.remove(by, slot)
-		return sent{done: true, outcome: reclaimtest.OK}
+		return sent{done: true, outcome: reclaim.OK}
 	case ask.Bound && now.version != read.version:
-		return sent{done: true, outcome: reclaimtest.Changed}
+		return sent{done: true, outcome: reclaim.Changed}
 	case len(ask.Add) > 0 && now.is(terminating):
-		return sent{done: true, outcome: reclaimtest.Changed}
+		return sent{done: true, outcome: reclaim.Changed}
 	}
 	c.write(by, slot, func(p *pv) {
 		for _, f := range ask.Remove {
@@ -360,7 +360,7 @@ func (c *scene) carryOut(by who, action reclaimtest.Action, slot int, read pv, a
 			p.set(flagOf(f))
 		}
 	})
-	return sent{done: true, outcome: reclaimtest.OK, version: c.versions[slot]}
+	return sent{done: true, outcome: reclaim.OK, version: c.versions[slot]}
 }
 
 func flagOf(finalizer string) flags {
@@ -382,14 +382,14 @@ func (k *worker) arrivesLate(s *state) {
 	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
 		l := n.late
 		n.late = late{}
-		ask := reclaimtest.Ask{Bound: l.action == reclaimtest.RemoveFinalizer,
+		ask := reclaim.Ask{Bound: l.action == reclaim.RemoveFinalizer,
 			Remove: []string{volume.Finalizer, volume.CompanionFinalizer}}
 		n.carryOut(theSidecar, l.action, int(l.slot), l.pv, ask)
 	})
 }
 
 // protects are what can become of a first-time protection.
-func (k *worker) protects(s *state, i, slot int, ask reclaimtest.Ask) {
+func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].protects[slot]
 	act := int(ask.Action)
 	if !call.done {
@@ -400,7 +400,7 @@ func (k *worker) protects(s *state, i, slot int, ask reclaimtest.Ask) {
 		}
 		k.Breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {
 			n.left.API--
-			n.replica(i).AnswerProtect(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+			n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		})
 		return
 	}
@@ -408,9 +408,9 @@ func (k *worker) protects(s *state, i, slot int, ask reclaimtest.Ask) {
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).AnswerProtect(slot, call.reply())
 	})
-	k.Breaks(call.outcome == reclaimtest.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
 		n.left.API--
 		n.lines[i].protects[slot] = sent{}
-		n.replica(i).AnswerProtect(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+		n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -143,7 +143,7 @@ func (w *World) tellMove(m move) string {
 	case m.verb >= readFails:
 		base, how = readFails, "replica %d: %v of PV %s fails"
 	}
-	return fmt.Sprintf(how, m.replica, reclaimtest.Action(m.verb-base), def.Name)
+	return fmt.Sprintf(how, m.replica, reclaim.Action(m.verb-base), def.Name)
 }
 
 // Story describes how something came about, a sentence for each move.

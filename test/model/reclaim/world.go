@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
@@ -109,13 +109,13 @@ type claimChange struct {
 // sent is what became of a call that was sent and is not answered yet.
 type sent struct {
 	done    bool
-	outcome reclaimtest.Outcome
+	outcome reclaim.Outcome
 	version uint8
 }
 
 // late is a call of a process that ended, on its way.
 type late struct {
-	action  reclaimtest.Action
+	action  reclaim.Action
 	slot    uint8
 	pv      pv
 	pending bool

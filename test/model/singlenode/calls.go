@@ -1,7 +1,8 @@
 package singlenode
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // locks are the numbers that moves have for locks.
@@ -11,21 +12,21 @@ const locks = 8
 func (k *worker) podCalls(s *state, i, slot int) {
 	session := k.scene(s).session(i, slot)
 	ask := session.Ask()
-	k.calls(s, i, slot, ask, func(c *scene, reply engine.Reply) { c.answer(i, slot, reply) })
+	k.calls(s, i, slot, ask, func(c *scene, reply singlenode.Reply) { c.answer(i, slot, reply) })
 }
 
 // lockCalls are what can become of a call about a lock.
 func (k *worker) lockCalls(s *state, i, n int) {
 	session := k.scene(s).lockSession(i, n)
 	ask := session.Ask()
-	k.calls(s, i, locks+n, ask, func(c *scene, reply engine.Reply) { c.answerLock(i, n, reply) })
+	k.calls(s, i, locks+n, ask, func(c *scene, reply singlenode.Reply) { c.answerLock(i, n, reply) })
 }
 
 // calls are what can become of a call: it is carried out and answered, fails, is carried out and its answer is lost, or
 // is carried out after its sender has given it up.
-func (k *worker) calls(s *state, i, on int, ask engine.Ask, answer func(*scene, engine.Reply)) {
-	do := func(c *scene) engine.Reply {
-		if ask.Call == engine.PatchClaim || ask.Call == engine.PatchGate {
+func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*scene, singlenode.Reply)) {
+	do := func(c *scene) singlenode.Reply {
+		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
 			return c.write(i, c.writeOf(i, on, ask))
 		}
 		if on >= locks {
@@ -36,20 +37,20 @@ func (k *worker) calls(s *state, i, on int, ask engine.Ask, answer func(*scene, 
 	k.Can(true, move{callAnswered + verb(ask.Call), i, on}, func(c *scene) { answer(c, do(c)) })
 	k.Breaks(true, s.left.API, move{callFails + verb(ask.Call), i, on}, func(c *scene) {
 		c.left.API--
-		answer(c, engine.Reply{})
+		answer(c, singlenode.Reply{})
 	})
-	if ask.Call != engine.PatchClaim && ask.Call != engine.PatchGate {
+	if ask.Call != singlenode.PatchClaim && ask.Call != singlenode.PatchGate {
 		return
 	}
 	k.Breaks(true, s.left.API, move{answerLost + verb(ask.Call), i, on}, func(c *scene) {
 		c.left.API--
 		do(c)
-		answer(c, engine.Reply{})
+		answer(c, singlenode.Reply{})
 	})
 	k.Breaks(!s.late.on, s.left.Late, move{callIsLate + verb(ask.Call), i, on}, func(c *scene) {
 		c.left.Late--
 		c.late = c.writeOf(i, on, ask)
-		answer(c, engine.Reply{})
+		answer(c, singlenode.Reply{})
 	})
 }
 
@@ -62,9 +63,9 @@ func (k *worker) lands(s *state) {
 	})
 }
 
-func (c *scene) answer(i, slot int, reply engine.Reply) {
+func (c *scene) answer(i, slot int, reply singlenode.Reply) {
 	s := c.session(i, slot)
-	if l := &c.lines[i]; s.Ask().Call == engine.PatchGate && reply.Outcome == engine.Succeeded {
+	if l := &c.lines[i]; s.Ask().Call == singlenode.PatchGate && reply.Outcome == session.Succeeded {
 		l.ungated[slot] = l.pods[slot].gated
 	}
 	s.Answer(reply, c.machine.now, c.machine.now)
@@ -72,7 +73,7 @@ func (c *scene) answer(i, slot int, reply engine.Reply) {
 	c.wakeAgain(i)
 }
 
-func (c *scene) answerLock(i, n int, reply engine.Reply) {
+func (c *scene) answerLock(i, n int, reply singlenode.Reply) {
 	s := c.lockSession(i, n)
 	s.Answer(reply, c.machine.now, c.machine.now)
 	c.continuesLock(i, n, &s)
@@ -95,7 +96,7 @@ func (c *scene) wakeAgain(i int) {
 }
 
 // writeOf returns the write that a session asks for.
-func (c *scene) writeOf(i, on int, ask engine.Ask) lateCall {
+func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	l := &c.lines[i]
 	w := lateCall{on: true, call: ask.Call, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
 	if on >= locks {
@@ -109,7 +110,7 @@ func (c *scene) writeOf(i, on int, ask engine.Ask) lateCall {
 	}
 	s := &l.work[on]
 	w.slot, w.reason = uint8(on), s.reason
-	if ask.Call == engine.PatchClaim {
+	if ask.Call == singlenode.PatchClaim {
 		w.claim = s.claim - 1
 		w.uid, w.expects, w.lock = s.claims[w.claim].uid, s.claims[w.claim], uint8(slotOf(ask.Lock.UID)+1)
 	}
@@ -117,64 +118,64 @@ func (c *scene) writeOf(i, on int, ask engine.Ask) lateCall {
 }
 
 // write is what the API server does with a write, and answers.
-func (c *scene) write(i int, w lateCall) engine.Reply {
-	if w.call == engine.PatchGate {
+func (c *scene) write(i int, w lateCall) singlenode.Reply {
+	if w.call == singlenode.PatchGate {
 		return c.patchGate(w)
 	}
 	n := int(w.claim)
 	at := c.claims[n]
 	switch {
 	case at.uid != w.uid:
-		return engine.Reply{Outcome: engine.Gone}
+		return singlenode.Reply{Outcome: session.Gone}
 	case w.bound && versionOf(at) != versionOf(w.expects), at.terminating && !at.kept && w.lock > 0:
 		// No finalizer is added to an object that is terminating.
-		return engine.Reply{Outcome: engine.Conflict}
+		return singlenode.Reply{Outcome: session.Conflict}
 	}
 	if w.lock == 0 {
 		c.judgeFree(n, w)
 	}
 	c.writeClaim(n, func(at *claim) { at.lock, at.kept = w.lock, w.lock > 0 })
 	if i < 0 {
-		return engine.Reply{}
+		return singlenode.Reply{}
 	}
 	if w.lock == 0 {
-		return engine.Reply{Outcome: engine.Succeeded}
+		return singlenode.Reply{Outcome: session.Succeeded}
 	}
 	c.lines[i].work[w.slot].claims[n] = c.claims[n]
-	return engine.Reply{Outcome: engine.Succeeded,
+	return singlenode.Reply{Outcome: session.Succeeded,
 		Claim: c.machine.claim(n, c.claims[n], false, c.machine.flipped(int(w.slot)))}
 }
 
-func (c *scene) patchGate(w lateCall) engine.Reply {
+func (c *scene) patchGate(w lateCall) singlenode.Reply {
 	slot := int(w.slot)
 	if !c.pods[slot].exists {
-		return engine.Reply{Outcome: engine.Gone}
+		return singlenode.Reply{Outcome: session.Gone}
 	}
 	if c.pods[slot].gated {
 		c.judgeGate(slot, c.machine.reasons[w.reason])
 		c.writePod(slot, func(p *pod) { p.gated = false })
 	}
-	return engine.Reply{Outcome: engine.Succeeded}
+	return singlenode.Reply{Outcome: session.Succeeded}
 }
 
 // read is what the API server answers to a read of a session about a gated pod.
-func (c *scene) read(i, slot int, ask engine.Ask) engine.Reply {
-	reply := engine.Reply{Outcome: engine.Succeeded}
+func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
+	reply := singlenode.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].work[slot]
 	switch ask.Call {
-	case engine.GetNamespace:
+	case singlenode.GetNamespace:
 		now.mode, reply.Mode = c.mode, c.mode
-	case engine.GetClaim:
+	case singlenode.GetClaim:
 		n := c.machine.claimNumber(ask.Name, c.machine.flipped(slot))
 		now.claims[n], now.unasked[n] = c.claims[n], c.machine.unasked(c.claims[n], ask.Mode)
 		reply.Claim = c.machine.claim(n, c.claims[n], now.unasked[n], c.machine.flipped(slot))
-	case engine.GetFence:
+	case singlenode.GetFence:
 		now.fences[now.other-1] = c.nodes[0].fence
-		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence, engine.Read{})
-	case engine.GetNode:
+		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence, session.Read{})
+	case singlenode.GetNode:
 		now.runs[now.other-1] = c.nodes[0].shown
-		reply.Node = nodeFacts(c.nodes[0].shown, engine.Read{})
-	case engine.ListUsers:
+		reply.Node = nodeFacts(c.nodes[0].shown, session.Read{})
+	case singlenode.ListUsers:
 		now.past = true
 		for other := range c.Pods {
 			c.list(i, slot, other, &reply)
@@ -185,7 +186,7 @@ func (c *scene) read(i, slot int, ask engine.Ask) engine.Reply {
 }
 
 // list puts a pod into the answer to a list, if it has no gate and uses a claim of the pod that the session is about.
-func (c *scene) list(i, slot, other int, reply *engine.Reply) {
+func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
 	l := &c.lines[i]
 	p := c.pods[other]
 	if c.Without == TheList {
@@ -201,24 +202,24 @@ func (c *scene) list(i, slot, other int, reply *engine.Reply) {
 }
 
 // readForLock is what the API server answers to a read of a session about a lock.
-func (c *scene) readForLock(i, n int, ask engine.Ask) engine.Reply {
-	reply := engine.Reply{Outcome: engine.Succeeded}
+func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
+	reply := singlenode.Reply{Outcome: session.Succeeded}
 	l := &c.lines[i]
 	now := &l.locks[n]
 	switch ask.Call {
-	case engine.GetFence:
+	case singlenode.GetFence:
 		now.fence = c.nodes[0].fence
-		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence, engine.Read{})
+		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence, session.Read{})
 		return reply
-	case engine.GetNode:
+	case singlenode.GetNode:
 		now.node = c.nodes[0].shown
-		reply.Node = nodeFacts(c.nodes[0].shown, engine.Read{})
+		reply.Node = nodeFacts(c.nodes[0].shown, session.Read{})
 		return reply
 	default:
 	}
 	if c.Without == TheHolder {
 		if now.holder > 0 {
-			reply.Users = []engine.User{c.user(i, int(now.holder)-1, now.pod, now.ended, false)}
+			reply.Users = []singlenode.User{c.user(i, int(now.holder)-1, now.pod, now.ended, false)}
 		}
 		return reply
 	}
@@ -226,7 +227,7 @@ func (c *scene) readForLock(i, n int, ask engine.Ask) engine.Reply {
 	if at := c.named(int(now.claim.lock) - 1); at >= 0 {
 		c.machine.saw(at, c.pods[at], &l.ended[at])
 		now.holder, now.pod, now.ended = uint8(at+1), c.pods[at], l.ended[at]
-		reply.Users = []engine.User{c.user(i, at, now.pod, now.ended, false)}
+		reply.Users = []singlenode.User{c.user(i, at, now.pod, now.ended, false)}
 	}
 	return reply
 }

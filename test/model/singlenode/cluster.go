@@ -1,6 +1,8 @@
 package singlenode
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+)
 
 // cluster are the moves of Kubernetes' own controllers, and of the hold.
 func (k *worker) cluster(s *state) {
@@ -52,7 +54,7 @@ func (k *worker) counts(s *state) bool {
 // create has a pod be created, which gets the gate where the namespace asks for it.
 func (c *scene) create(slot int) {
 	c.born[slot] = true
-	c.writePod(slot, func(p *pod) { *p = pod{exists: true, gated: c.mode != engine.ModeOff, held: !c.Unheld} })
+	c.writePod(slot, func(p *pod) { *p = pod{exists: true, gated: c.mode != singlenode.ModeOff, held: !c.Unheld} })
 }
 
 // schedule binds a pod without a gate to its node, if that is not cut off and its claims can be used. The API server

@@ -7,7 +7,7 @@
 //     kept without one; a pod that has its gate waits for what it says, which is so, and never in a circle. After an
 //     uninstallation there is no gate, lock or finalizer.
 //
-// volume-guard in it is the code that ships, by way of package singlenodetest: what its tracker records, what it
+// volume-guard in it is the code that ships: what its tracker records, what it
 // decides, and what its sessions ask and learn. Played are those who answer: the API server with its watches, which
 // lag for each object and replica on their own, and can skip what was between two states, as after a list; writes that
 // are carried out after their sender has given them up; the scheduler, which binds no pod that has a gate; kubelets

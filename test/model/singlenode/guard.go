@@ -3,7 +3,8 @@ package singlenode
 import (
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // guard are the moves of one replica of volume-guard, and of what its calls meet.
@@ -149,7 +150,7 @@ func (c *scene) begin(i, slot int) {
 		return
 	}
 	l.work[slot] = c.sessionOf(l, slot)
-	s := engine.Begin(c.facts(i, slot, &l.work[slot]), c.machine.now)
+	s := singlenode.Begin(c.facts(i, slot, &l.work[slot]), c.machine.now)
 	c.continues(i, slot, &s)
 }
 
@@ -178,22 +179,22 @@ func (c *scene) beginLock(i, n int) {
 		}
 	}
 	l.locks[n] = now
-	s := engine.BeginLock(c.lockFacts(i, n, &l.locks[n]), c.machine.now)
+	s := singlenode.BeginLock(c.lockFacts(i, n, &l.locks[n]), c.machine.now)
 	c.continuesLock(i, n, &s)
 }
 
 // continues keeps what an answer has changed of a session, or puts it away.
-func (c *scene) continues(i, slot int, s *engine.Session) {
+func (c *scene) continues(i, slot int, s *singlenode.Session) {
 	l := &c.lines[i]
 	now := &l.work[slot]
-	if s.End != engine.NotEnded {
+	if s.End != session.NotEnded {
 		*now = podSession{}
 		switch s.Requeue() {
-		case engine.RequeueSoon, engine.RequeueRetry:
+		case session.RequeueSoon, session.RequeueRetry:
 			l.woken[slot] = true
-		case engine.RequeueAfter:
+		case session.RequeueAfter:
 			l.timed[slot] = true
-		case engine.RequeueNever:
+		case session.RequeueNever:
 		}
 		return
 	}
@@ -213,23 +214,23 @@ func (c *scene) continues(i, slot int, s *engine.Session) {
 			now.other = uint8(other + 1)
 		}
 	}
-	if now.action == engine.RemoveGate {
+	if now.action == singlenode.RemoveGate {
 		// Nothing else counts any more.
 		*now = podSession{on: true, pod: now.pod, action: now.action, reason: now.reason, past: now.past}
 	}
 }
 
-func (c *scene) continuesLock(i, n int, s *engine.LockSession) {
+func (c *scene) continuesLock(i, n int, s *singlenode.LockSession) {
 	l := &c.lines[i]
 	now := &l.locks[n]
-	if s.End != engine.NotEnded {
+	if s.End != session.NotEnded {
 		*now = lockSession{}
 		switch s.Requeue() {
-		case engine.RequeueSoon, engine.RequeueRetry:
+		case session.RequeueSoon, session.RequeueRetry:
 			l.lockWoken[n] = true
-		case engine.RequeueAfter:
+		case session.RequeueAfter:
 			l.lockTimed[n] = true
-		case engine.RequeueNever:
+		case session.RequeueNever:
 		}
 		return
 	}
@@ -237,7 +238,7 @@ func (c *scene) continuesLock(i, n int, s *engine.LockSession) {
 	now.reason = uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
 	now.holderRead, now.fenceRead = uint8(s.Facts.HolderRead.Order), uint8(s.Facts.Holder.Fence.Read.Order)
 	now.nodeRead = uint8(s.Facts.Holder.Node.Read.Order)
-	if now.action == engine.FreeLock {
+	if now.action == singlenode.FreeLock {
 		*now = lockSession{on: true, removing: now.removing, claim: now.claim, action: now.action, reason: now.reason,
 			ended: now.ended}
 	}

@@ -1,7 +1,7 @@
 package singlenode
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // judgeStart judges that the processes of a pod start, or reach their volumes again: no other pod uses a claim of it
@@ -30,9 +30,9 @@ func (c *scene) fenced(slot int) bool {
 }
 
 // judgeGate judges that the gate of a pod goes.
-func (c *scene) judgeGate(slot int, why engine.Reason) {
+func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 	p := c.pods[slot]
-	if why != engine.ReasonAcquired {
+	if why != singlenode.ReasonAcquired {
 		// A label that is added after the decision counts from when volume-guard has seen it.
 		c.forgive(slot)
 		return
@@ -126,13 +126,13 @@ func (k *worker) unsettledPod(s *state, slot int) string {
 
 // polled returns why a pod waits, by a session that reads what it asks for, and whether it does: a session that would
 // write does not.
-func (k *worker) polled(s *state, i, slot int) (d engine.Decision, waits bool) {
+func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits bool) {
 	c := k.scene(s)
 	c.begin(i, slot)
 	for c.lines[i].work[slot].on {
 		session := c.session(i, slot)
 		ask := session.Ask()
-		if ask.Call == engine.PatchClaim || ask.Call == engine.PatchGate {
+		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
 			return session.Decision, false
 		}
 		reply := c.read(i, slot, ask)
@@ -143,7 +143,7 @@ func (k *worker) polled(s *state, i, slot int) (d engine.Decision, waits bool) {
 	}
 	if d.Reason == "" {
 		begins := c.sessionOf(&c.lines[i], slot)
-		begun := engine.Begin(c.facts(i, slot, &begins), c.machine.now)
+		begun := singlenode.Begin(c.facts(i, slot, &begins), c.machine.now)
 		d = begun.Decision
 	}
 	return d, true
@@ -156,7 +156,7 @@ func (k *worker) polledLock(s *state, i, n int) bool {
 	for c.lines[i].locks[n].on {
 		session := c.lockSession(i, n)
 		ask := session.Ask()
-		if ask.Call == engine.PatchClaim {
+		if ask.Call == singlenode.PatchClaim {
 			return true
 		}
 		reply := c.readForLock(i, n, ask)
@@ -168,9 +168,9 @@ func (k *worker) polledLock(s *state, i, n int) bool {
 }
 
 // isSo reports whether what a pod waits for is so, written apart from the code that decides.
-func (k *worker) isSo(s *state, slot int, d engine.Decision) bool {
+func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 	n := k.machine.claimNumber(d.Claim, k.machine.flipped(slot))
-	if d.Reason == engine.ReasonNotHeld {
+	if d.Reason == singlenode.ReasonNotHeld {
 		return !s.pods[slot].held
 	}
 	if n < 0 {
@@ -178,13 +178,13 @@ func (k *worker) isSo(s *state, slot int, d engine.Decision) bool {
 	}
 	at := s.claims[n]
 	switch d.Reason {
-	case engine.ReasonClaimMissing:
+	case singlenode.ReasonClaimMissing:
 		return at.uid == 0
-	case engine.ReasonClaimTerminating:
+	case singlenode.ReasonClaimTerminating:
 		return at.terminating
-	case engine.ReasonClaimInUse:
+	case singlenode.ReasonClaimInUse:
 		return at.lock > 0 && at.lock != damaged && int(at.lock) != slot+1 && s.pods[at.lock-1].exists
-	case engine.ReasonUsedWithoutLock:
+	case singlenode.ReasonUsedWithoutLock:
 		return k.usedWithoutLock(s, slot, n)
 	default:
 	}
@@ -207,7 +207,7 @@ func (k *worker) circle(s *state, slot int) bool {
 	at := slot
 	for range k.Pods {
 		d, _ := k.polled(s, 0, at)
-		if d.Reason != engine.ReasonClaimInUse {
+		if d.Reason != singlenode.ReasonClaimInUse {
 			return false
 		}
 		at = int(s.claims[k.machine.claimNumber(d.Claim, k.machine.flipped(at))].lock) - 1

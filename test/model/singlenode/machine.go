@@ -5,12 +5,15 @@ import (
 	"strconv"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
 )
 
 // machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
@@ -18,11 +21,11 @@ import (
 type machine struct {
 	*World
 	now     time.Time
-	tracker *engine.Tracker
-	reasons []engine.Reason
+	tracker *singlenode.Tracker
+	reasons []singlenode.Reason
 	// Pods and claims are only read, so that each is made once.
-	pods   map[podKey]engine.Pod
-	claims map[claimKey]engine.Claim
+	pods   map[podKey]singlenode.Pod
+	claims map[claimKey]singlenode.Claim
 }
 
 type podKey struct {
@@ -38,8 +41,8 @@ type claimKey struct {
 }
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: engine.NewTracker(), reasons: engine.Reasons(),
-		pods: map[podKey]engine.Pod{}, claims: map[claimKey]engine.Claim{}}
+	return &machine{World: w, now: time.Unix(1e9, 0), tracker: singlenode.NewTracker(), reasons: singlenode.Reasons(),
+		pods: map[podKey]singlenode.Pod{}, claims: map[claimKey]singlenode.Claim{}}
 }
 
 func uidOf(slot int) types.UID { return types.UID("pod-" + strconv.Itoa(slot)) }
@@ -87,14 +90,14 @@ func (m *machine) claimNumber(name string, flipped bool) int {
 func (m *machine) flipped(slot int) bool { return m.Without == TheOrder && slot == 1 }
 
 // pod returns a pod as it is read from what the API server has, the zero value for none.
-func (m *machine) pod(slot int, p pod, flipped bool) engine.Pod {
+func (m *machine) pod(slot int, p pod, flipped bool) singlenode.Pod {
 	if !p.exists {
-		return engine.Pod{}
+		return singlenode.Pod{}
 	}
 	key := podKey{p, slot, flipped}
 	read, known := m.pods[key]
 	if !known {
-		read = engine.PodOf(m.podObject(slot, p, flipped))
+		read = objects.PodOf(m.podObject(slot, p, flipped))
 		m.pods[key] = read
 	}
 	return read
@@ -119,10 +122,10 @@ func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
 		o.Spec.NodeName, o.Status.Phase = nodeName(int(p.node)-1), v1.PodRunning
 	}
 	if p.gated {
-		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: engine.Gate}}
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenode.Gate}}
 	}
 	if p.held || m.Without == TheHold {
-		o.Finalizers = []string{engine.HoldFinalizer}
+		o.Finalizers = []string{objects.RunningFinalizer}
 	}
 	if p.terminating {
 		o.DeletionTimestamp = &metav1.Time{Time: m.now}
@@ -137,14 +140,14 @@ func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
 
 // claim returns a claim as it is read from what the API server has, the zero value for none. unasked: it is known that
 // nothing asks for its lock.
-func (m *machine) claim(n int, at claim, unasked, flipped bool) engine.Claim {
+func (m *machine) claim(n int, at claim, unasked, flipped bool) singlenode.Claim {
 	if at.uid == 0 {
-		return engine.Claim{}
+		return singlenode.Claim{}
 	}
 	key := claimKey{at, n, unasked, flipped}
 	read, known := m.claims[key]
 	if !known {
-		read = engine.ClaimOf(m.claimObject(n, at, flipped))
+		read = singlenode.ClaimOf(m.claimObject(n, at, flipped))
 		read.Unasked = unasked
 		if at.bound {
 			read.Volume.Driver = driver
@@ -156,12 +159,12 @@ func (m *machine) claim(n int, at claim, unasked, flipped bool) engine.Claim {
 
 // unasked reports whether it is known, in a namespace of this mode, that nothing asks for the lock of a claim.
 func (m *machine) unasked(at claim, mode mode) bool {
-	asking := engine.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound}
+	asking := singlenode.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound}
 	if at.labelled {
-		asking.Claim = map[string]string{engine.Label: engine.SelectValue}
+		asking.Claim = map[string]string{singlenode.Label: singlenode.SelectValue}
 	}
 	if at.bound && m.PVAsks {
-		asking.PV = map[string]string{engine.Label: engine.SelectValue}
+		asking.PV = map[string]string{singlenode.Label: singlenode.SelectValue}
 	}
 	return asking.Unasked()
 }
@@ -173,18 +176,18 @@ func (m *machine) claimObject(n int, at claim, flipped bool) *v1.PersistentVolum
 		UID: claimUID(at.uid), ResourceVersion: versionOf(at)}}
 	switch {
 	case at.lock == damaged:
-		o.Annotations = map[string]string{engine.LockAnnotation: "nobody"}
+		o.Annotations = map[string]string{singlenode.LockAnnotation: "nobody"}
 	case at.lock > 0:
-		o.Annotations = map[string]string{engine.LockAnnotation: m.lock(int(at.lock) - 1).String()}
+		o.Annotations = map[string]string{singlenode.LockAnnotation: m.lock(int(at.lock) - 1).String()}
 	}
 	if at.kept {
-		o.Finalizers = []string{engine.Finalizer}
+		o.Finalizers = []string{singlenode.Finalizer}
 	}
 	if at.terminating {
 		o.DeletionTimestamp = &metav1.Time{Time: m.now}
 	}
 	if at.labelled {
-		o.Labels = map[string]string{engine.Label: engine.SelectValue}
+		o.Labels = map[string]string{singlenode.Label: singlenode.SelectValue}
 	}
 	if at.owner > 0 {
 		yes := true
@@ -194,8 +197,8 @@ func (m *machine) claimObject(n int, at claim, flipped bool) *v1.PersistentVolum
 	return o
 }
 
-func (m *machine) lock(slot int) engine.Lock {
-	return engine.Lock{UID: uidOf(slot), Name: m.podName(slot)}
+func (m *machine) lock(slot int) singlenode.Lock {
+	return singlenode.Lock{UID: uidOf(slot), Name: m.podName(slot)}
 }
 
 func claimUID(uid uint8) types.UID { return types.UID(fmt.Sprintf("%02d", uid)) }
@@ -206,11 +209,11 @@ func versionOf(at claim) string { return fmt.Sprint(at) }
 
 func nodeName(n int) string { return string(rune('a' + n)) }
 
-func (m *machine) readAt(order uint8) engine.Read {
+func (m *machine) readAt(order uint8) session.Read {
 	if order == 0 {
-		return engine.Read{}
+		return session.Read{}
 	}
-	return engine.Read{Sent: m.now, Order: int(order)}
+	return session.Read{Sent: m.now, Order: int(order)}
 }
 
 // since returns when something began, and ageOf how long ago that is.
@@ -259,41 +262,41 @@ func (m *machine) gated(slot int, p pod, ungated bool) bool {
 }
 
 // fence returns what a read of a fence shows about a pod.
-func (m *machine) fence(slot int, f fence, r engine.Read) engine.FenceFacts {
+func (m *machine) fence(slot int, f fence, r session.Read) podsafety.FenceFacts {
 	if !f.inForce {
-		return engine.FenceFacts{Read: r}
+		return podsafety.FenceFacts{Read: r}
 	}
-	return engine.FenceFacts{Read: r, InForce: true, Coverage: engine.CoversVolumes, BootID: bootID(f.run),
+	return podsafety.FenceFacts{Read: r, InForce: true, Coverage: podsafety.CoversVolumes, BootID: bootID(f.run),
 		Volumes:          []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesAll}},
 		SinceTerminating: f.terminating[slot] || m.Without == TheRun}
 }
 
-func nodeFacts(run uint8, r engine.Read) engine.NodeFacts {
-	return engine.NodeFacts{Read: r, Found: true, BootID: bootID(run)}
+func nodeFacts(run uint8, r session.Read) podsafety.NodeFacts {
+	return podsafety.NodeFacts{Read: r, Found: true, BootID: bootID(run)}
 }
 
 func bootID(run uint8) string { return "boot-" + strconv.Itoa(int(run)) }
 
 // seenOf returns what the watch shows of the node of a pod.
-func (c *scene) seenOf(p pod) engine.NodeSeen {
+func (c *scene) seenOf(p pod) podsafety.NodeSeen {
 	if p.node > 0 && c.nodes[p.node-1].cut {
-		return engine.NodeNotReady
+		return podsafety.NodeNotReady
 	}
-	return engine.NodeReady
+	return podsafety.NodeReady
 }
 
 // user returns what a replica knows of a pod.
-func (c *scene) user(i, slot int, p pod, ended age, flipped bool) engine.User {
-	return engine.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: c.machine.since(ended), NodeSeen: c.seenOf(p),
+func (c *scene) user(i, slot int, p pod, ended age, flipped bool) singlenode.User {
+	return singlenode.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: c.machine.since(ended), NodeSeen: c.seenOf(p),
 		FenceSeen: p.node == 1 && c.lines[i].fenced}
 }
 
 // session returns a session under way as the engine has it, and facts those with which it begins or works.
-func (c *scene) session(i, slot int) engine.Session {
+func (c *scene) session(i, slot int) singlenode.Session {
 	s, m := &c.lines[i].work[slot], c.machine
 	flipped := m.flipped(slot)
-	out := engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(i, slot, s),
-		Decision: engine.Decision{Action: s.action, Reason: m.reasons[s.reason]}}
+	out := singlenode.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(i, slot, s),
+		Decision: singlenode.Decision{Action: s.action, Reason: m.reasons[s.reason]}}
 	if s.claim > 0 {
 		out.Decision.Claim = m.claimName(int(s.claim)-1, flipped)
 	}
@@ -303,16 +306,16 @@ func (c *scene) session(i, slot int) engine.Session {
 	return out
 }
 
-func (c *scene) facts(i, slot int, s *podSession) engine.Facts {
+func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 	m, flipped := c.machine, c.machine.flipped(slot)
-	f := engine.Facts{Rules: engine.Rules{Removing: s.removing}, Mode: s.mode, ModeRead: m.readAt(s.modeRead),
+	f := singlenode.Facts{Rules: singlenode.Rules{Removing: s.removing}, Mode: s.mode, ModeRead: m.readAt(s.modeRead),
 		Pod: m.pod(slot, s.pod, flipped), UsersRead: m.readAt(s.listRead)}
 	for _, n := range c.uses(slot) {
 		known := m.claim(n, s.claims[n], s.unasked[n], flipped)
 		if known.UID == "" {
-			known = engine.Claim{Namespace: "ns", Name: m.claimName(n, flipped)}
+			known = singlenode.Claim{Namespace: "ns", Name: m.claimName(n, flipped)}
 		}
-		f.Claims = append(f.Claims, engine.ClaimFacts{Claim: known, Read: m.readAt(s.claimReads[n])})
+		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: known, Read: m.readAt(s.claimReads[n])})
 	}
 	for other := range c.Pods {
 		if s.listed[other] {
@@ -326,14 +329,15 @@ func (c *scene) facts(i, slot int, s *podSession) engine.Facts {
 }
 
 // lockSession returns a session about a lock that is under way as the engine has it.
-func (c *scene) lockSession(i, n int) engine.LockSession {
+func (c *scene) lockSession(i, n int) singlenode.LockSession {
 	s := &c.lines[i].locks[n]
-	return engine.LockSession{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.lockFacts(i, n, s),
-		Decision: engine.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+	return singlenode.LockSession{
+		Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.lockFacts(i, n, s),
+		Decision: singlenode.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
 }
 
-func (c *scene) lockFacts(i, n int, s *lockSession) engine.LockFacts {
-	f := engine.LockFacts{Rules: engine.Rules{Removing: s.removing},
+func (c *scene) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
+	f := singlenode.LockFacts{Rules: singlenode.Rules{Removing: s.removing},
 		Claim:      c.machine.claim(n, s.claim, c.machine.unasked(s.claim, c.lines[i].mode), false),
 		HolderRead: c.machine.readAt(s.holderRead)}
 	if s.holder > 0 {

@@ -1,6 +1,8 @@
 package singlenode
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+)
 
 // people are the moves of users and administrators, each as often as the budget says.
 func (k *worker) people(s *state) {
@@ -104,11 +106,11 @@ func (k *worker) administrators(s *state) {
 			})
 		}
 	}
-	k.User(s.mode == engine.ModeOff, s.left.Turn, move{userOptsIn, 0, 0}, turn(engine.ModeAll))
-	k.User(s.mode != engine.ModeOff, s.left.Turn, move{userOptsOut, 0, 0}, turn(engine.ModeOff))
+	k.User(s.mode == singlenode.ModeOff, s.left.Turn, move{userOptsIn, 0, 0}, turn(singlenode.ModeAll))
+	k.User(s.mode != singlenode.ModeOff, s.left.Turn, move{userOptsOut, 0, 0}, turn(singlenode.ModeOff))
 	k.User(!s.removing, s.left.Remove, move{guardIsUninstalled, 0, 0}, func(c *scene) {
 		c.left.Remove--
-		c.removing, c.mode = true, engine.ModeOff
+		c.removing, c.mode = true, singlenode.ModeOff
 		for i := range c.Replicas {
 			c.lines[i] = line{}
 		}
@@ -137,7 +139,7 @@ func (c *scene) forgive(slot int) {
 
 // past reports whether the gate of a pod may go without another list.
 func (c *scene) past(slot int) bool {
-	if c.late.on && c.late.call == engine.PatchGate && int(c.late.slot) == slot {
+	if c.late.on && c.late.call == singlenode.PatchGate && int(c.late.slot) == slot {
 		return true
 	}
 	for i := range c.Replicas {

@@ -3,7 +3,7 @@ package singlenode
 import (
 	"fmt"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // scene is a state that a move is changing.
@@ -65,7 +65,7 @@ func (c *scene) named(slot int) int {
 
 // asks reports whether a lock of a claim is asked for.
 func (w *World) asks(m mode, k claim) bool {
-	return m == engine.ModeAll || m == engine.ModeSelected && (k.labelled || !k.bound || w.PVAsks)
+	return m == singlenode.ModeAll || m == singlenode.ModeSelected && (k.labelled || !k.bound || w.PVAsks)
 }
 
 // writePod changes a pod at the API server.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -89,7 +89,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 		session := c.session(i, slot)
 		before := s.lines[i].work[slot]
 		c.continues(i, slot, &session)
-		if c.lines[i].work[slot] != before || session.Ask().Call == engine.NoCall {
+		if c.lines[i].work[slot] != before || session.Ask().Call == singlenode.NoCall {
 			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].work[slot])
 		}
 	}
@@ -100,7 +100,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 		session := c.lockSession(i, n)
 		before := s.lines[i].locks[n]
 		c.continuesLock(i, n, &session)
-		if c.lines[i].locks[n] != before || session.Ask().Call == engine.NoCall {
+		if c.lines[i].locks[n] != before || session.Ask().Call == singlenode.NoCall {
 			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].locks[n])
 		}
 	}
@@ -124,7 +124,7 @@ func judged() *scene {
 	w := &World{Name: "one"}
 	w.complete()
 	k := newWorker(w)
-	c := k.scene(&state{mode: engine.ModeAll})
+	c := k.scene(&state{mode: singlenode.ModeAll})
 	c.pods = [maxPods]pod{{exists: true, held: true, node: 1}, {exists: true, held: true, gated: true}}
 	c.born = [maxPods]bool{true, true}
 	c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}
@@ -135,7 +135,7 @@ func judged() *scene {
 
 func TestEachStepIsJudged(t *testing.T) {
 	start := func(c *scene) { c.judgeStart(1) }
-	gate := func(c *scene) { c.judgeGate(1, engine.ReasonAcquired) }
+	gate := func(c *scene) { c.judgeGate(1, singlenode.ReasonAcquired) }
 	free := func(c *scene) { c.judgeFree(0, lateCall{}) }
 	waited := func(c *scene) { c.judgeFree(0, lateCall{unmounted: true}) }
 	over := func(c *scene) { c.processes[0] = process{node: 1, known: true, done: true}; c.pods[0].ended = true }
@@ -155,17 +155,18 @@ func TestEachStepIsJudged(t *testing.T) {
 		"beside one that a person answers for": {func(c *scene) { c.excused[0] = true }, start, ""},
 		"beside one whose gate was removed": {
 			func(c *scene) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
-		"where nobody asks":                {func(c *scene) { c.mode = engine.ModeOff }, start, ""},
-		"where another claim is asked for": {func(c *scene) { c.mode = engine.ModeSelected }, start, ""},
+		"where nobody asks":                {func(c *scene) { c.mode = singlenode.ModeOff }, start, ""},
+		"where another claim is asked for": {func(c *scene) { c.mode = singlenode.ModeSelected }, start, ""},
 		"where the claim asks": {
-			func(c *scene) { c.mode, c.claims[0].labelled = engine.ModeSelected, true }, start, "S2"},
-		"where it is not known":   {func(c *scene) { c.mode, c.claims[0].bound = engine.ModeSelected, false }, start, "S2"},
+			func(c *scene) { c.mode, c.claims[0].labelled = singlenode.ModeSelected, true }, start, "S2"},
+		"where it is not known": {func(c *scene) { c.mode, c.claims[0].bound = singlenode.ModeSelected, false },
+			start, "S2"},
 		"after an uninstallation": {func(c *scene) { c.removing = true }, start, ""},
 
 		"a gate goes without the lock":       {nil, gate, "S2"},
 		"a gate goes with it":                {func(c *scene) { c.claims[0].lock = 2 }, gate, ""},
 		"a gate goes without the finalizer":  {func(c *scene) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate, "S2"},
-		"a gate goes that is not asked for":  {func(c *scene) { c.mode = engine.ModeOff }, gate, ""},
+		"a gate goes that is not asked for":  {func(c *scene) { c.mode = singlenode.ModeOff }, gate, ""},
 		"a gate goes of a pod that does too": {func(c *scene) { c.pods[1].terminating = true }, gate, ""},
 
 		"a lock is freed of a pod that runs":        {nil, free, "S2"},
@@ -229,7 +230,7 @@ func TestACircleIsFound(t *testing.T) {
 	w := &World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}, Without: TheOrder}
 	w.complete()
 	k := newWorker(w)
-	c := k.scene(&state{mode: engine.ModeAll})
+	c := k.scene(&state{mode: singlenode.ModeAll})
 	c.pods = [maxPods]pod{{exists: true, held: true, gated: true}, {exists: true, held: true, gated: true}}
 	c.claims = [maxClaims]claim{{uid: 1, bound: true, lock: 1, kept: true}, {uid: 2, bound: true, lock: 2, kept: true}}
 	c.start(0)

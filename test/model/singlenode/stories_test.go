@@ -3,7 +3,7 @@ package singlenode
 import (
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
@@ -50,7 +50,7 @@ func (s *script) guardActs() *script {
 }
 
 // waits checks that the second pod waits for a reason.
-func (s *script) waits(reason engine.Reason) *script {
+func (s *script) waits(reason singlenode.Reason) *script {
 	s.T.Helper()
 	const slot = 1
 	if d, waits := s.polled(&s.Now, 0, slot); !s.Now.pods[slot].gated || !waits || d.Reason != reason {
@@ -70,20 +70,20 @@ func (s *script) canBeScheduled(slot int) *script {
 
 // The two verbs of the calls that write.
 const (
-	claimIsPatched = callAnswered + verb(engine.PatchClaim)
-	podsAreListed  = callAnswered + verb(engine.ListUsers)
+	claimIsPatched = callAnswered + verb(singlenode.PatchClaim)
+	podsAreListed  = callAnswered + verb(singlenode.ListUsers)
 )
 
 func TestAReplacementWaitsForItsPredecessor(t *testing.T) {
 	s := begin(t, World{Workload: ReplicaSet}).guardActs().canBeScheduled(0)
 	s.of(0, podIsBound, kubeletSees, containerStarts, userDeletesPod).of(1, replacementIsCreated).guardActs()
-	s.waits(engine.ReasonClaimInUse)
+	s.waits(singlenode.ReasonClaimInUse)
 	s.of(0, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
 func TestAPartitionHoldsTheReplacementUntilAPersonConfirms(t *testing.T) {
 	s := begin(t, World{Workload: ReplicaSet}).guardActs().of(0, podIsBound, kubeletSees, containerStarts)
-	s.then(kubeletIsCutOff).of(0, userForces).of(1, replacementIsCreated).guardActs().waits(engine.ReasonClaimInUse)
+	s.then(kubeletIsCutOff).of(0, userForces).of(1, replacementIsCreated).guardActs().waits(singlenode.ReasonClaimInUse)
 	s.of(0, userConfirms, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
@@ -94,14 +94,15 @@ func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
 }
 
 func TestAPodOfBeforeTheLabelIsWaitedFor(t *testing.T) {
-	s := begin(t, World{Mode: engine.ModeOff, Running: true}).then(userOptsIn).of(1, userCreatesPod).guardActs()
-	s.waits(engine.ReasonUsedWithoutLock)
+	s := begin(t, World{Mode: singlenode.ModeOff, Running: true}).then(userOptsIn).of(1, userCreatesPod).guardActs()
+	s.waits(singlenode.ReasonUsedWithoutLock)
 	s.of(0, userDeletesPod, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
 func TestAJobFreesItsClaim(t *testing.T) {
 	s := begin(t, World{}).guardActs().of(0, podIsBound, kubeletSees, containerStarts).of(1, userCreatesPod).guardActs()
-	s.waits(engine.ReasonClaimInUse).of(0, podCompletes, kubeletReportsEnd).guardActs().waits(engine.ReasonClaimInUse)
+	s.waits(singlenode.ReasonClaimInUse).of(0, podCompletes, kubeletReportsEnd).guardActs().
+		waits(singlenode.ReasonClaimInUse)
 	s.of(0, volumeIsUnmounted).guardActs().canBeScheduled(1)
 }
 
@@ -111,12 +112,12 @@ func TestAJobFreesItsClaim(t *testing.T) {
 func TestAClaimThatIsCreatedAgainMakesNoCircle(t *testing.T) {
 	s := begin(t, World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}}).of(0, workerBegins, claimIsPatched)
 	s.of(1, userDeletesClaim, claimIsRemoved, userCreatesClaimFirst).of(1, userCreatesPod).guardActs()
-	s.canBeScheduled(0).waits(engine.ReasonClaimInUse)
+	s.canBeScheduled(0).waits(singlenode.ReasonClaimInUse)
 }
 
 // The watch never shows pod 1, as after a list: without a time limit pod 0 waits for it for ever.
 func TestAPodThatNoWatchHasShownIsNotWaitedForForEver(t *testing.T) {
 	s := begin(t, World{Lag: true}).of(1, userPresetsNode).of(0, workerBegins, claimIsPatched, podsAreListed)
-	s.of(0, watchShowsClaim, workerBegins, callAnswered+verb(engine.GetClaim), podsAreListed)
+	s.of(0, watchShowsClaim, workerBegins, callAnswered+verb(singlenode.GetClaim), podsAreListed)
 	s.of(1, userDeletesPod, kubeletSees, podIsRemoved).guardActs().canBeScheduled(0)
 }

@@ -1,7 +1,7 @@
 package singlenode
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -105,7 +105,7 @@ type podSession struct {
 	claimReads                [maxClaims]uint8
 	fenceReads, nodeReads     [maxPods]uint8
 	// The step that is carried out: the reason by its number, and the claim and the user that it is about.
-	action       engine.Action
+	action       singlenode.Action
 	reason       uint8
 	claim, other uint8
 	// past: the list has been carried out, so that a pod that appears now is not in it. For the judge.
@@ -124,7 +124,7 @@ type lockSession struct {
 	// node is the boot ID of the Node that was read.
 	node                                   uint8
 	holderRead, fenceRead, nodeRead, reads uint8
-	action                                 engine.Action
+	action                                 singlenode.Action
 	reason                                 uint8
 }
 
@@ -151,7 +151,7 @@ type line struct {
 // lateCall is a write that is under way, and whose sender has given it up.
 type lateCall struct {
 	on   bool
-	call engine.Call
+	call singlenode.Call
 	// slot is the pod whose gate goes, or claim the number of the claim.
 	slot, claim uint8
 	// uid and expects are what the write is bound to, where bound.
@@ -165,7 +165,7 @@ type lateCall struct {
 }
 
 // mode is what the namespace asks for.
-type mode = engine.Mode
+type mode = singlenode.Mode
 
 // state is everything. All of it is plain, so that it can be compared and copied.
 type state struct {

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode/singlenodetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // Workload is who creates the pods. The zero value: a user creates each, beside the others.
@@ -103,7 +103,7 @@ func Worlds() []World {
 func (w *World) complete() {
 	w.Replicas, w.Pods, w.Claims = max(w.Replicas, 1), max(w.Pods, 2), max(w.Claims, 1)
 	if w.Mode == 0 {
-		w.Mode = engine.ModeAll
+		w.Mode = singlenode.ModeAll
 	}
 }
 
@@ -193,20 +193,21 @@ func asked() []World {
 	return []World{
 		{
 			Name: "lock, bound late", About: "a claim is bound to a PV that asks for the lock after pods were created",
-			Mode: engine.ModeSelected, PVAsks: true, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true,
+			Mode: singlenode.ModeSelected, PVAsks: true, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true,
 			Budget: Budget{Delete: 1, Cut: 1, Heal: 1},
 		},
 		{
 			Name: "lock, bound late, not asked", About: "the same with a PV that does not ask: pods share the claim then",
-			Mode: engine.ModeSelected, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true, Budget: Budget{Delete: 1},
+			Mode: singlenode.ModeSelected, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true,
+			Budget: Budget{Delete: 1},
 		},
 		{
-			Name: "lock, claim labelled", About: "the label is added to a claim that pods use", Mode: engine.ModeSelected,
+			Name: "lock, claim labelled", About: "the label is added to a claim that pods use", Mode: singlenode.ModeSelected,
 			Constant: oneClaim + "; " + oneLeader, Pods: 3, Budget: Budget{Delete: 1, Label: 1},
 		},
 		{
 			Name: "lock, opted in", About: "the label is added to a namespace with a pod that runs, which is deleted",
-			Mode: engine.ModeOff, Running: true, Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Lag: true,
+			Mode: singlenode.ModeOff, Running: true, Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Lag: true,
 			Budget: Budget{Delete: 1, Turn: 1, Cut: 1, Heal: 1},
 		},
 		{
@@ -282,7 +283,7 @@ func (w *World) Bounds() string {
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{w.Lag, "lag"}, {w.Mode == engine.ModeSelected, "selected"}, {w.PVAsks, "PV asks"}, {w.Running, "running"},
+	}{{w.Lag, "lag"}, {w.Mode == singlenode.ModeSelected, "selected"}, {w.PVAsks, "PV asks"}, {w.Running, "running"},
 		{w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Ephemeral, "ephemeral"}} {
 		if f.on {
 			parts = append(parts, f.name)

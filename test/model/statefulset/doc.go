@@ -12,7 +12,7 @@
 //   - L2: at rest no set lacks a pod, unless that waits for a person, which is reported.
 //   - L3: at rest nothing of volume-guard is left on claims and sets that do not need it.
 //
-// volume-guard in it is the code that ships, by way of package statefulsettest: what its tracker records, what it
+// volume-guard in it is the code that ships: what its tracker records, what it
 // decides, and what its sessions ask and learn. Played are those who answer: the API server with its watches, which
 // lag for each object and replica on their own; the StatefulSet controller of kube-controller-manager 1.36, with and
 // without the feature gate StatefulSetAutoDeletePVC; the garbage collector, PVC protection, the scheduler and the

@@ -1,7 +1,8 @@
 package statefulset
 
 import (
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // watches calls do with each change that the watches of a replica have not shown yet.
@@ -102,7 +103,7 @@ func (c *scene) wakeIf(i, n int, concerned bool) {
 	}
 	c.begin(i, n)
 	if l.sessions[n].on {
-		l.sessions[n], l.woken[n] = session{}, true
+		l.sessions[n], l.woken[n] = work{}, true
 	}
 }
 
@@ -134,7 +135,7 @@ func (c *scene) changedSet(i, name int) {
 	l := &c.lines[i]
 	if slot := c.named(&l.seen, name); slot >= 0 {
 		f := c.setFacts(i, name, slot)
-		c.withSet(i, name, slot, func(t *engine.Tracker) { t.SetChanged(f, c.machine.now) })
+		c.withSet(i, name, slot, func(t *statefulset.Tracker) { t.SetChanged(f, c.machine.now) })
 		c.decideSet(i, name)
 	}
 }
@@ -191,7 +192,7 @@ func (c *scene) showClaim(i, n int) {
 func (c *scene) begin(i, n int) {
 	l := &c.lines[i]
 	l.woken[n], l.timed[n] = false, false
-	s := session{on: true, claim: l.seen.claims[n], shared: c.shared(&l.seen)}
+	s := work{on: true, claim: l.seen.claims[n], shared: c.shared(&l.seen)}
 	found := -1
 	if s.claim.mark.set > 0 {
 		s.name = uint8(c.name(int(s.claim.mark.set - 1)))
@@ -214,37 +215,37 @@ func (c *scene) begin(i, n int) {
 		s.otherPod = c.Collide && l.seen.pods[1-s.name][n].uid > 0
 	}
 	l.sessions[n] = s
-	c.with(i, n, func(t *engine.Tracker) {
-		s := engine.Begin(t, c.facts(n, &l.sessions[n]), c.machine.now)
+	c.with(i, n, func(t *statefulset.Tracker) {
+		s := statefulset.Begin(t, c.facts(n, &l.sessions[n]), c.machine.now)
 		c.continues(i, n, &s, false)
 	})
 }
 
-func seenIf(found bool) engine.Seen {
+func seenIf(found bool) statefulset.Seen {
 	if found {
-		return engine.Found
+		return statefulset.Found
 	}
-	return engine.Absent
+	return statefulset.Absent
 }
 
 // continues keeps what an answer has changed of a session, or ends it.
-func (c *scene) continues(i, n int, s *engine.Session, asked bool) {
+func (c *scene) continues(i, n int, s *statefulset.Session, asked bool) {
 	l := &c.lines[i]
-	if s.End == engine.NotEnded {
+	if s.End == session.NotEnded {
 		now, f := &l.sessions[n], &s.Facts
 		now.claimRead, now.podRead, now.setRead = uint8(f.ClaimRead.Order), uint8(f.PodRead.Order), uint8(f.SetRead.Order)
 		now.reads, now.sight = uint8(s.ReadCount), c.machine.sightOf(f.Sight)
 		return
 	}
-	l.sessions[n] = session{}
+	l.sessions[n] = work{}
 	woken := l.woken[n]
 	l.woken[n] = false
 	switch s.Requeue() {
-	case engine.RequeueSoon, engine.RequeueRetry:
+	case session.RequeueSoon, session.RequeueRetry:
 		woken = true
-	case engine.RequeueAfter:
+	case session.RequeueAfter:
 		l.timed[n] = true
-	case engine.RequeueNever:
+	case session.RequeueNever:
 	}
 	if asked {
 		c.wakeIf(i, n, woken)
@@ -261,7 +262,7 @@ func (k *worker) calls(s *state, i, n int) {
 		c.left.API--
 		c.answer(i, n, false, false)
 	})
-	if action.Kind() == engine.Reads {
+	if action.Kind() == session.Reads {
 		return
 	}
 	k.Breaks(true, s.left.API, move{answerLost + verb(action), i, n}, func(c *scene) {
@@ -291,44 +292,44 @@ func (k *worker) lateCalls(s *state) {
 func (c *scene) answer(i, n int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.session(n, &l.sessions[n])
-	var reply engine.Reply
+	var reply statefulset.Reply
 	if done {
 		reply = c.carryOut(n, &l.sessions[n], &s)
 	}
 	if !answered {
-		reply = engine.Reply{}
+		reply = statefulset.Reply{}
 	}
-	c.with(i, n, func(t *engine.Tracker) { s.Answer(t, reply, c.machine.now, c.machine.now) })
+	c.with(i, n, func(t *statefulset.Tracker) { s.Answer(t, reply, c.machine.now, c.machine.now) })
 	c.continues(i, n, &s, true)
 }
 
 // carryOut is what the API server does with a call, and answers.
-func (c *scene) carryOut(n int, at *session, s *engine.Session) engine.Reply {
+func (c *scene) carryOut(n int, at *work, s *statefulset.Session) statefulset.Reply {
 	ask := s.Ask()
 	switch ask.Action {
-	case engine.PatchClaim, engine.DeleteClaim:
-		return engine.Reply{Outcome: c.writeClaim(n, at, ask)}
-	case engine.DeletePod:
+	case statefulset.PatchClaim, statefulset.DeleteClaim:
+		return statefulset.Reply{Outcome: c.writeClaim(n, at, ask)}
+	case statefulset.DeletePod:
 		p := c.pods[at.name][n]
 		if p.uid == 0 || ask.UID != "" && ask.UID != podUID(int(at.name), n, p.uid) {
-			return engine.Reply{Outcome: engine.Gone}
+			return statefulset.Reply{Outcome: session.Gone}
 		}
 		c.judgePodDeletion(n, at)
 		c.deletePod(int(at.name), n)
-		return engine.Reply{Outcome: engine.Succeeded}
+		return statefulset.Reply{Outcome: session.Succeeded}
 	default:
 		return c.read(n, at, ask.Action)
 	}
 }
 
 // read answers a live read.
-func (c *scene) read(n int, at *session, action engine.Action) engine.Reply {
-	reply := engine.Reply{Outcome: engine.Succeeded}
+func (c *scene) read(n int, at *work, action statefulset.Action) statefulset.Reply {
+	reply := statefulset.Reply{Outcome: session.Succeeded}
 	switch action {
-	case engine.ReadClaim:
+	case statefulset.ReadClaim:
 		at.claim, at.claimPermits = c.claims[n], c.goesByPolicy(n)
 		reply.Found, reply.Claim = at.claim.uid > 0, c.machine.claim(n, at.claim)
-	case engine.ReadPod:
+	case statefulset.ReadPod:
 		at.pod = c.pods[at.name][n]
 		at.podSeen, at.podPermits = seenIf(at.pod.uid > 0), c.permitsByPod(n, at)
 		reply.Found, reply.Pod = at.pod.uid > 0, c.machine.pod(int(at.name), n, at.pod)
@@ -346,14 +347,14 @@ func (c *scene) read(n int, at *session, action engine.Action) engine.Reply {
 }
 
 // writeClaim carries out a write that is bound to a claim as it was read.
-func (c *scene) writeClaim(n int, at *session, ask engine.Ask) engine.Outcome {
+func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome {
 	live := &c.claims[n]
 	switch {
 	case live.uid == 0 || ask.UID != "" && ask.UID != claimUID(n, live.uid):
-		return engine.Gone
+		return session.Gone
 	case ask.ResourceVersion != "" && *live != at.claim:
-		return engine.Conflict
-	case ask.Action == engine.PatchClaim:
+		return session.Conflict
+	case ask.Action == statefulset.PatchClaim:
 		patched := live.patched(ask.Mark, ask.Owners)
 		c.judgePatch(n, at, patched)
 		*live = patched
@@ -362,17 +363,17 @@ func (c *scene) writeClaim(n int, at *session, ask engine.Ask) engine.Outcome {
 		live.terminating = true
 		c.history[n].byPolicy = true
 	}
-	return engine.Succeeded
+	return session.Succeeded
 }
 
 // setFacts returns what a replica knows of a set.
-func (c *scene) setFacts(i, name, slot int) engine.SetFacts {
+func (c *scene) setFacts(i, name, slot int) statefulset.SetFacts {
 	l, m := &c.lines[i], c.machine
-	f := engine.SetFacts{Rules: engine.Rules{Removing: c.removing}, Set: m.set(slot, l.seen.sets[slot]),
+	f := statefulset.SetFacts{Rules: statefulset.Rules{Removing: c.removing}, Set: m.set(slot, l.seen.sets[slot]),
 		Shared: c.shared(&l.seen)}
-	if f.Set.Policy.WhenScaled == engine.Delete {
-		f.Gap = engine.FindGap(f.Set, func(n int) engine.Replica {
-			return engine.ReplicaOf(f.Set, n, m.pod(name, n, l.seen.pods[name][n]), func(string) engine.Claim {
+	if f.Set.Policy.WhenScaled == statefulset.Delete {
+		f.Gap = statefulset.FindGap(f.Set, func(n int) statefulset.Replica {
+			return statefulset.ReplicaOf(f.Set, n, m.pod(name, n, l.seen.pods[name][n]), func(string) statefulset.Claim {
 				return m.claim(n, l.seen.claims[n])
 			})
 		})
@@ -381,24 +382,24 @@ func (c *scene) setFacts(i, name, slot int) engine.SetFacts {
 }
 
 // decideSet decides on a set whose name is in the queue, and keeps it there if there is something to write.
-func (c *scene) decideSet(i, name int) (engine.SetFacts, engine.SetDecision) {
+func (c *scene) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDecision) {
 	l := &c.lines[i]
 	l.setWoken[name], l.setTimed[name] = false, false
 	slot := c.named(&l.seen, name)
 	if slot < 0 {
-		return engine.SetFacts{}, engine.SetDecision{}
+		return statefulset.SetFacts{}, statefulset.SetDecision{}
 	}
 	f := c.setFacts(i, name, slot)
-	c.withSet(i, name, slot, func(t *engine.Tracker) { f.Sight = t.SetSeen(f, c.machine.now) })
-	d := engine.DecideSet(f, c.machine.now)
-	l.setTimed[name], l.setWoken[name] = d.After > 0, d.Action != engine.SetWait
+	c.withSet(i, name, slot, func(t *statefulset.Tracker) { f.Sight = t.SetSeen(f, c.machine.now) })
+	d := statefulset.DecideSet(f, c.machine.now)
+	l.setTimed[name], l.setWoken[name] = d.After > 0, d.Action != statefulset.SetWait
 	return f, d
 }
 
 // workOnSet carries out the next step for a set, or fails to.
 func (c *scene) workOnSet(i, name int, done bool) {
 	f, d := c.decideSet(i, name)
-	if !done || d.Action == engine.SetWait {
+	if !done || d.Action == statefulset.SetWait {
 		return
 	}
 	c.lines[i].setWoken[name] = false
@@ -406,9 +407,9 @@ func (c *scene) workOnSet(i, name int, done bool) {
 	at := &c.sets[slot]
 	switch {
 	case !at.exists:
-	case d.Action == engine.Wake:
+	case d.Action == statefulset.Wake:
 		at.woken, c.manager.woken[name] = true, true // the annotation is the time, so that each write is an event
-		c.withSet(i, name, slot, func(t *engine.Tracker) { t.Woke(f, c.machine.now) })
+		c.withSet(i, name, slot, func(t *statefulset.Tracker) { t.Woke(f, c.machine.now) })
 		for other := range c.Replicas {
 			if c.lines[other].up {
 				c.changedSet(other, name)

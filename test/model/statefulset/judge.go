@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // permitsBySet reports whether, as the set of a session is, its claim may be deleted because it was scaled away. It is
 // asked when the session reads the set, which it is to do last.
-func (c *scene) permitsBySet(n int, at *session) bool {
+func (c *scene) permitsBySet(n int, at *work) bool {
 	if at.set == 0 {
 		return false
 	}
@@ -26,14 +26,14 @@ func (c *scene) condemned(n, slot int, said *[maxSets]bool) bool {
 
 // permitsByPod is the same of the pod that a session has read: there is none, or volume-guard does what
 // kube-controller-manager does not.
-func (c *scene) permitsByPod(n int, at *session) bool {
+func (c *scene) permitsByPod(n int, at *work) bool {
 	p := c.pods[at.name][n]
 	return p.uid == 0 || p.terminating && at.as.field == none
 }
 
 // judgeDeletion judges that a session deletes a claim. What binds the call to the claim makes it exact; of set and pod
 // it counts what the session has read.
-func (c *scene) judgeDeletion(n int, at *session) {
+func (c *scene) judgeDeletion(n int, at *work) {
 	live, h := c.claims[n], &c.history[n]
 	switch {
 	case live.uid != at.claim.uid:
@@ -53,7 +53,7 @@ func (c *scene) judgeDeletion(n int, at *session) {
 
 // judgePatch judges the owner references that a session adds. The claim is excused from what follows if the owner has
 // gone since it was read.
-func (c *scene) judgePatch(n int, at *session, patched claim) {
+func (c *scene) judgePatch(n int, at *work, patched claim) {
 	live := c.claims[n]
 	for slot, kind := range patched.sets {
 		if kind != noRef && live.sets[slot] == noRef {
@@ -67,7 +67,7 @@ func (c *scene) judgePatch(n int, at *session, patched claim) {
 	}
 }
 
-func (c *scene) judgeSetOwner(n, slot int, at *session) {
+func (c *scene) judgeSetOwner(n, slot int, at *work) {
 	h := &c.history[n]
 	switch {
 	case !h.had[slot]:
@@ -78,8 +78,8 @@ func (c *scene) judgeSetOwner(n, slot int, at *session) {
 	h.late = h.late || !c.sets[slot].exists || c.sets[slot].terminating
 }
 
-func (c *scene) judgePodOwner(n int, r podRef, at *session) {
-	if !at.setPermits || at.podRead == 0 || at.podSeen != engine.Found || at.pod.uid != r.uid {
+func (c *scene) judgePodOwner(n int, r podRef, at *work) {
+	if !at.setPermits || at.podRead == 0 || at.podSeen != statefulset.Found || at.pod.uid != r.uid {
 		c.violates("S1: a pod is to own claim %d, and pod and set as they were read do not say so", n)
 	}
 	c.history[n].late = c.history[n].late || c.pods[r.name][n].uid != r.uid
@@ -95,7 +95,7 @@ func (c *scene) goesByPolicy(n int) bool {
 
 // judgePodDeletion judges that a session deletes a pod: the claim of its predecessor is being deleted by the policy, so
 // that it does not run, or is about to lose its data.
-func (c *scene) judgePodDeletion(n int, at *session) {
+func (c *scene) judgePodDeletion(n int, at *work) {
 	p := c.pods[at.name][n]
 	switch {
 	case p.uid != at.pod.uid:

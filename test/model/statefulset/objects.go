@@ -9,11 +9,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
@@ -21,11 +21,11 @@ import (
 type machine struct {
 	*World
 	now     time.Time
-	tracker *engine.Tracker
+	tracker *statefulset.Tracker
 	// What is read of objects, each of which is made once.
-	sets   map[setKey]engine.Set
-	pods   map[podKey]engine.Pod
-	claims map[claimKey]engine.Claim
+	sets   map[setKey]statefulset.Set
+	pods   map[podKey]statefulset.Pod
+	claims map[claimKey]statefulset.Claim
 }
 
 type (
@@ -44,8 +44,9 @@ type (
 )
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: engine.NewTracker(), sets: map[setKey]engine.Set{},
-		pods: map[podKey]engine.Pod{}, claims: map[claimKey]engine.Claim{}}
+	return &machine{World: w, now: time.Unix(1e9, 0), tracker: statefulset.NewTracker(),
+		sets: map[setKey]statefulset.Set{},
+		pods: map[podKey]statefulset.Pod{}, claims: map[claimKey]statefulset.Claim{}}
 }
 
 // setName is the name of a set, template that of its only template, by the number of the name. Those that collide give
@@ -85,14 +86,14 @@ func claimUID(n int, uid uint8) types.UID {
 const foreignUID = "foreign"
 
 // set returns a set as it is read, the zero value for none.
-func (m *machine) set(slot int, s set) engine.Set {
+func (m *machine) set(slot int, s set) statefulset.Set {
 	if !s.exists {
-		return engine.Set{}
+		return statefulset.Set{}
 	}
 	key := setKey{slot, s}
 	read, known := m.sets[key]
 	if !known {
-		read = engine.SetOf(m.setObject(slot, s))
+		read = statefulset.SetOf(m.setObject(slot, s))
 		m.sets[key] = read
 	}
 	return read
@@ -128,26 +129,26 @@ func (m *machine) setObject(slot int, s set) *appsv1.StatefulSet {
 	}
 	switch {
 	case s.annotation == invalid:
-		o.Annotations[engine.PolicyAnnotation] = `{"whenScaled":"delete"}`
+		o.Annotations[statefulset.PolicyAnnotation] = `{"whenScaled":"delete"}`
 	case s.annotation != none:
-		o.Annotations[engine.PolicyAnnotation] = `{"whenDeleted":"` + string(words(s.annotation.deleted())) +
+		o.Annotations[statefulset.PolicyAnnotation] = `{"whenDeleted":"` + string(words(s.annotation.deleted())) +
 			`","whenScaled":"` + string(words(s.annotation.scaled())) + `"}`
 	}
 	if s.woken {
-		o.Annotations[engine.WokenAnnotation] = m.now.UTC().Format(time.RFC3339)
+		o.Annotations[statefulset.WokenAnnotation] = m.now.UTC().Format(time.RFC3339)
 	}
 	return o
 }
 
 // pod returns a pod as it is read, the zero value for none.
-func (m *machine) pod(name, n int, p pod) engine.Pod {
+func (m *machine) pod(name, n int, p pod) statefulset.Pod {
 	if p.uid == 0 {
-		return engine.Pod{}
+		return statefulset.Pod{}
 	}
 	key := podKey{name, n, p}
 	read, known := m.pods[key]
 	if !known {
-		read = engine.PodOf(m.podObject(name, n, p))
+		read = statefulset.PodOf(m.podObject(name, n, p))
 		m.pods[key] = read
 	}
 	return read
@@ -180,14 +181,14 @@ func (m *machine) podObject(name, n int, p pod) *v1.Pod {
 }
 
 // claim returns a claim as it is read, the zero value for none.
-func (m *machine) claim(n int, c claim) engine.Claim {
+func (m *machine) claim(n int, c claim) statefulset.Claim {
 	if c.uid == 0 {
-		return engine.Claim{}
+		return statefulset.Claim{}
 	}
 	key := claimKey{n, c}
 	read, known := m.claims[key]
 	if !known {
-		read = engine.ClaimOf(m.claimObject(n, c))
+		read = statefulset.ClaimOf(m.claimObject(n, c))
 		m.claims[key] = read
 	}
 	return read
@@ -201,15 +202,16 @@ func (m *machine) claimObject(n int, c claim) *v1.PersistentVolumeClaim {
 		o.DeletionTimestamp = &metav1.Time{Time: m.now}
 	}
 	if c.hold {
-		o.Annotations[engine.HoldAnnotation] = ""
+		o.Annotations[statefulset.HoldAnnotation] = ""
 	}
 	if c.mark.set > 0 {
 		slot := int(c.mark.set - 1)
-		when := engine.Retain
+		when := statefulset.Retain
 		if c.mark.deletes {
-			when = engine.Delete
+			when = statefulset.Delete
 		}
-		o.Annotations[engine.MarkAnnotation] = engine.Mark{Set: m.setName(m.name(slot)), UID: setUID(slot), Ordinal: n,
+		o.Annotations[statefulset.MarkAnnotation] = statefulset.Mark{
+			Set: m.setName(m.name(slot)), UID: setUID(slot), Ordinal: n,
 			WhenScaled: when, Claim: claimUID(n, c.mark.of)}.String()
 	}
 	add := func(kind ref, version, resource, name string, uid types.UID) {
@@ -234,10 +236,10 @@ func (m *machine) claimObject(n int, c claim) *v1.PersistentVolumeClaim {
 }
 
 // patched returns a claim with the mark and the owners of a patch.
-func (c claim) patched(m engine.Mark, owners []metav1.OwnerReference) claim {
+func (c claim) patched(m statefulset.Mark, owners []metav1.OwnerReference) claim {
 	c.mark, c.sets, c.pods, c.foreign = mark{}, [maxSets]ref{}, [2]podRef{}, noRef
-	if m != (engine.Mark{}) {
-		c.mark = mark{set: uint8(numberIn(string(m.UID), "set") + 1), deletes: m.WhenScaled == engine.Delete,
+	if m != (statefulset.Mark{}) {
+		c.mark = mark{set: uint8(numberIn(string(m.UID), "set") + 1), deletes: m.WhenScaled == statefulset.Delete,
 			of: uint8(numberIn(string(m.Claim), fmt.Sprintf("claim-%d-", m.Ordinal)))}
 	}
 	for _, o := range owners {

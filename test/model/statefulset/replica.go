@@ -3,20 +3,21 @@ package statefulset
 import (
 	"time"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // facts returns those with which a replica begins, or works in a session.
-func (c *scene) facts(n int, s *session) engine.Facts {
+func (c *scene) facts(n int, s *work) statefulset.Facts {
 	m := c.machine
-	f := engine.Facts{
-		Rules: engine.Rules{Removing: c.removing},
+	f := statefulset.Facts{
+		Rules: statefulset.Rules{Removing: c.removing},
 		Claim: m.claim(n, s.claim), ClaimRead: m.readAt(s.claimRead), Ordinal: n,
 		SetSeen: s.setSeen, SetRead: m.readAt(s.setRead), Shared: s.shared,
 		PodSeen: s.podSeen, Pod: m.pod(int(s.name), n, s.pod), PodRead: m.readAt(s.podRead),
 		Sight: m.sight(s.sight),
 	}
-	if s.setSeen != engine.Unknown {
+	if s.setSeen != statefulset.Unknown {
 		f.SetName = c.setName(int(s.name))
 	}
 	if s.set > 0 {
@@ -29,17 +30,17 @@ func (c *scene) facts(n int, s *session) engine.Facts {
 }
 
 // session returns a session under way as the engine has it.
-func (c *scene) session(n int, s *session) engine.Session {
+func (c *scene) session(n int, s *work) statefulset.Session {
 	f := c.facts(n, s)
-	return engine.Session{Progress: engine.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
-		Decision: engine.Decide(f, c.machine.now)}
+	return statefulset.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
+		Decision: statefulset.Decide(f, c.machine.now)}
 }
 
-func (m *machine) readAt(order uint8) engine.Read {
+func (m *machine) readAt(order uint8) session.Read {
 	if order == 0 {
-		return engine.Read{}
+		return session.Read{}
 	}
-	return engine.Read{Sent: m.now, Order: int(order)}
+	return session.Read{Sent: m.now, Order: int(order)}
 }
 
 // since returns when something began, and ageOf how long ago that is.
@@ -64,11 +65,11 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-func (m *machine) sight(s sight) engine.Sight {
-	return engine.Sight{CondemnedSince: m.since(s.condemned), Added: textOf(s.added), Additions: int(s.additions)}
+func (m *machine) sight(s sight) statefulset.Sight {
+	return statefulset.Sight{CondemnedSince: m.since(s.condemned), Added: textOf(s.added), Additions: int(s.additions)}
 }
 
-func (m *machine) sightOf(s engine.Sight) sight {
+func (m *machine) sightOf(s statefulset.Sight) sight {
 	out := sight{condemned: m.ageOf(s.CondemnedSince)}
 	if m.Counts {
 		out.added, out.additions = hashOf(s.Added), uint8(s.Additions)
@@ -77,7 +78,7 @@ func (m *machine) sightOf(s engine.Sight) sight {
 }
 
 // with has the tracker be that of a claim while something is done with it.
-func (c *scene) with(i, n int, do func(t *engine.Tracker)) {
+func (c *scene) with(i, n int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	uid := claimUID(n, l.seen.claims[n].uid)
 	if l.sessions[n].on {
@@ -94,11 +95,11 @@ func (c *scene) with(i, n int, do func(t *engine.Tracker)) {
 }
 
 // withSet does so for a set.
-func (c *scene) withSet(i, name, slot int, do func(t *engine.Tracker)) {
+func (c *scene) withSet(i, name, slot int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	clear(m.tracker.Sets)
 	if l.quiet[name] != never {
-		m.tracker.Sets[setUID(slot)] = engine.SetSight{QuietSince: m.since(l.quiet[name])}
+		m.tracker.Sets[setUID(slot)] = statefulset.SetSight{QuietSince: m.since(l.quiet[name])}
 	}
 	do(m.tracker)
 	l.quiet[name] = m.ageOf(m.tracker.Sets[setUID(slot)].QuietSince)

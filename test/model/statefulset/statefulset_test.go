@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
@@ -76,7 +76,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 	w := Worlds()[0]
 	for v := range noVerb {
 		m := move{v, 1, 0}
-		if v >= verbs && v < callAnswered || v > verbs && v&15 > verb(engine.DeletePod) {
+		if v >= verbs && v < callAnswered || v > verbs && v&15 > verb(statefulset.DeletePod) {
 			continue
 		}
 		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
@@ -87,7 +87,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 
 // judged returns a scene of a set by annotation that was scaled away, whose claim a session has read with all that
 // permits the deletion.
-func judged() (*scene, *session) {
+func judged() (*scene, *work) {
 	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
 	k := newWorker(w)
 	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
@@ -95,27 +95,28 @@ func judged() (*scene, *session) {
 	c.claims[0].mark = mark{set: 1, deletes: true, of: 1}
 	h := &c.history[0]
 	h.grace, h.mustScale[0], h.mustDelete[0] = true, true, true
-	return c, &session{on: true, claim: c.claims[0], setSeen: engine.Found, set: 1, as: c.sets[0], podSeen: engine.Absent,
+	return c, &work{on: true, claim: c.claims[0], setSeen: statefulset.Found, set: 1, as: c.sets[0],
+		podSeen:   statefulset.Absent,
 		claimRead: 1, podRead: 2, setRead: 3, claimPermits: true, podPermits: true, setPermits: true}
 }
 
 func TestEachDeletionIsJudged(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *session)
+		prepare func(*scene, *work)
 		want    string
 	}{
-		"a claim that was scaled away": {func(*scene, *session) {}, ""},
-		"another claim":                {func(c *scene, _ *session) { c.claims[0].uid++ }, "S2"},
-		"the set keeps it":             {func(_ *scene, s *session) { s.setPermits = false }, "S1"},
-		"its pod remains":              {func(_ *scene, s *session) { s.podPermits = false }, "S1"},
-		"its pod was read too late":    {func(_ *scene, s *session) { s.podRead = 4 }, "S1"},
-		"it is held":                   {func(c *scene, _ *session) { c.claims[0].hold = true }, "S1"},
-		"it has another owner":         {func(c *scene, _ *session) { c.claims[0].foreign = plain }, "S1"},
+		"a claim that was scaled away": {func(*scene, *work) {}, ""},
+		"another claim":                {func(c *scene, _ *work) { c.claims[0].uid++ }, "S2"},
+		"the set keeps it":             {func(_ *scene, s *work) { s.setPermits = false }, "S1"},
+		"its pod remains":              {func(_ *scene, s *work) { s.podPermits = false }, "S1"},
+		"its pod was read too late":    {func(_ *scene, s *work) { s.podRead = 4 }, "S1"},
+		"it is held":                   {func(c *scene, _ *work) { c.claims[0].hold = true }, "S1"},
+		"it has another owner":         {func(c *scene, _ *work) { c.claims[0].foreign = plain }, "S1"},
 		"which is gone": {
-			func(c *scene, _ *session) { c.claims[0].foreign, c.foreignGone = plain, true }, ""},
-		"without grace": {func(c *scene, _ *session) { c.history[0].grace = false }, "S1"},
+			func(c *scene, _ *work) { c.claims[0].foreign, c.foreignGone = plain, true }, ""},
+		"without grace": {func(c *scene, _ *work) { c.history[0].grace = false }, "S1"},
 		"without grace, before its pod ends": {
-			func(c *scene, s *session) { c.history[0].grace, s.pod.uid = false, 1 }, ""},
+			func(c *scene, s *work) { c.history[0].grace, s.pod.uid = false, 1 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := judged()
@@ -128,16 +129,16 @@ func TestEachDeletionIsJudged(t *testing.T) {
 
 func TestWhatTheSetPermits(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *session)
+		prepare func(*scene, *work)
 		want    bool
 	}{
-		"scaled away":       {func(*scene, *session) {}, true},
-		"there is none":     {func(_ *scene, s *session) { s.set = 0 }, false},
-		"it is gone":        {func(c *scene, _ *session) { c.sets[0] = set{} }, false},
-		"it is terminating": {func(c *scene, _ *session) { c.sets[0].terminating = true }, false},
-		"in range":          {func(c *scene, _ *session) { c.sets[0].replicas = 1 }, false},
-		"it retains":        {func(c *scene, _ *session) { c.sets[0].annotation = whenDeleted }, false},
-		"it retained":       {func(c *scene, _ *session) { c.history[0].scaled[0] = false }, false},
+		"scaled away":       {func(*scene, *work) {}, true},
+		"there is none":     {func(_ *scene, s *work) { s.set = 0 }, false},
+		"it is gone":        {func(c *scene, _ *work) { c.sets[0] = set{} }, false},
+		"it is terminating": {func(c *scene, _ *work) { c.sets[0].terminating = true }, false},
+		"in range":          {func(c *scene, _ *work) { c.sets[0].replicas = 1 }, false},
+		"it retains":        {func(c *scene, _ *work) { c.sets[0].annotation = whenDeleted }, false},
+		"it retained":       {func(c *scene, _ *work) { c.history[0].scaled[0] = false }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := judged()
@@ -152,26 +153,26 @@ func TestWhatTheSetPermits(t *testing.T) {
 func TestEachOwnerThatIsAddedIsJudged(t *testing.T) {
 	owned := func(c claim) claim { c.sets[0] = plain; return c }
 	goes := func(c claim) claim { c.pods[0] = podRef{plain, 0, 1}; return c }
-	running := func(c *scene, s *session) {
+	running := func(c *scene, s *work) {
 		c.pods[0][0] = pod{uid: 1, owner: 1, bound: true}
-		s.pod, s.podSeen = c.pods[0][0], engine.Found
+		s.pod, s.podSeen = c.pods[0][0], statefulset.Found
 	}
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *session)
+		prepare func(*scene, *work)
 		patch   func(claim) claim
 		want    string
 		late    bool
 	}{
 		"the set":                   {nil, owned, "", false},
-		"of a claim never used":     {func(c *scene, _ *session) { c.history[0].had[0] = false }, owned, "S1", false},
-		"which was not read":        {func(_ *scene, s *session) { s.setRead = 0 }, owned, "S1", false},
-		"which retains":             {func(_ *scene, s *session) { s.as.annotation = whenScaled }, owned, "S1", false},
-		"which goes":                {func(_ *scene, s *session) { s.as.terminating = true }, owned, "S1", false},
-		"which has gone since":      {func(c *scene, _ *session) { c.sets[0] = set{} }, owned, "", true},
+		"of a claim never used":     {func(c *scene, _ *work) { c.history[0].had[0] = false }, owned, "S1", false},
+		"which was not read":        {func(_ *scene, s *work) { s.setRead = 0 }, owned, "S1", false},
+		"which retains":             {func(_ *scene, s *work) { s.as.annotation = whenScaled }, owned, "S1", false},
+		"which goes":                {func(_ *scene, s *work) { s.as.terminating = true }, owned, "S1", false},
+		"which has gone since":      {func(c *scene, _ *work) { c.sets[0] = set{} }, owned, "", true},
 		"the pod":                   {running, goes, "", false},
 		"which was not there":       {nil, goes, "S1", true},
-		"which has gone since, too": {func(c *scene, s *session) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
-		"of a set that keeps it":    {func(c *scene, s *session) { running(c, s); s.setPermits = false }, goes, "S1", false},
+		"which has gone since, too": {func(c *scene, s *work) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
+		"of a set that keeps it":    {func(c *scene, s *work) { running(c, s); s.setPermits = false }, goes, "S1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := judged()
@@ -189,16 +190,16 @@ func TestEachOwnerThatIsAddedIsJudged(t *testing.T) {
 
 func TestEachPodDeletionIsJudged(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *session)
+		prepare func(*scene, *work)
 		want    string
 	}{
-		"on an old claim":       {func(*scene, *session) {}, ""},
-		"another pod":           {func(c *scene, _ *session) { c.pods[0][0].uid = 2 }, "S2"},
-		"on a claim that stays": {func(_ *scene, s *session) { s.claimPermits = false }, "S1"},
-		"out of range":          {func(_ *scene, s *session) { s.as.replicas = 0 }, "S1"},
-		"the set retains":       {func(_ *scene, s *session) { s.as.annotation = whenDeleted }, "S1"},
-		"Kubernetes does it":    {func(_ *scene, s *session) { s.as.field = both }, "S1"},
-		"the set was not read":  {func(_ *scene, s *session) { s.setRead = 0 }, "S1"},
+		"on an old claim":       {func(*scene, *work) {}, ""},
+		"another pod":           {func(c *scene, _ *work) { c.pods[0][0].uid = 2 }, "S2"},
+		"on a claim that stays": {func(_ *scene, s *work) { s.claimPermits = false }, "S1"},
+		"out of range":          {func(_ *scene, s *work) { s.as.replicas = 0 }, "S1"},
+		"the set retains":       {func(_ *scene, s *work) { s.as.annotation = whenDeleted }, "S1"},
+		"Kubernetes does it":    {func(_ *scene, s *work) { s.as.field = both }, "S1"},
+		"the set was not read":  {func(_ *scene, s *work) { s.setRead = 0 }, "S1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := judged()

@@ -3,7 +3,7 @@ package statefulset
 import (
 	"fmt"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -141,7 +141,7 @@ func (w *World) describe(m move) string {
 	case m.verb >= callFails:
 		base, how = callFails, "replica %d: %s of claim %d fails"
 	}
-	return fmt.Sprintf(how, m.by, engine.Action(m.verb-base), m.on)
+	return fmt.Sprintf(how, m.by, statefulset.Action(m.verb-base), m.on)
 }
 
 func word(words []string, n int) string {

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
-	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset/statefulsettest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -172,13 +172,13 @@ type sight struct {
 	additions uint8
 }
 
-// session is the work of a replica on a claim, as far as it is not in what the replica has seen.
-type session struct {
+// work is the state of the work of a replica on a claim, as far as it is not in what the replica has seen.
+type work struct {
 	on     bool
 	shared bool
 	// name is the number of the set's name; set is the number of the set from 1, 0 if there is none.
 	name, set        uint8
-	setSeen, podSeen engine.Seen
+	setSeen, podSeen statefulset.Seen
 	claim            claim
 	as               set
 	pod              pod
@@ -195,7 +195,7 @@ type line struct {
 	up       bool
 	seen     objects
 	sights   [maxOrdinals]sight
-	sessions [maxOrdinals]session
+	sessions [maxOrdinals]work
 	// woken: the claim is in the queue, timed: it comes back by the clock.
 	woken, timed [maxOrdinals]bool
 	// The same of sets, by the numbers of their names. quiet is for how long nothing has happened to the set.
@@ -206,7 +206,7 @@ type line struct {
 // late is a write that may still arrive, of a process that has ended.
 type late struct {
 	on      uint8
-	session session
+	session work
 }
 
 // state is everything. All of it is plain, so that it can be compared and copied.
@@ -308,7 +308,7 @@ func (s *state) eachUID(pod func(name, n int, uid *uint8), claimOf func(n int, u
 			}
 		}
 	}
-	inSession := func(n int, at *session) {
+	inSession := func(n int, at *work) {
 		inClaim(n, &at.claim)
 		pod(int(at.name), n, &at.pod.uid)
 	}

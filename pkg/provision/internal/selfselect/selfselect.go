@@ -11,7 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -24,7 +24,7 @@ type Facts struct {
 	// Free: the claim is this driver's, is there and not being deleted, and has no PV.
 	Free bool
 	// Node is what its selected node is to this process.
-	Node provisioning.NodeSelection
+	Node provision.NodeSelection
 	// Immediate: its class is there, and binds immediately. Allowed: it lets volumes be here.
 	Immediate, Allowed bool
 	// Due is when this node's turn comes. Zero: it has not drawn yet.
@@ -32,14 +32,14 @@ type Facts struct {
 }
 
 // Decide reports whether this node selects itself now.
-func Decide(b Facts, now time.Time) provisioning.Decision {
+func Decide(b Facts, now time.Time) provision.Decision {
 	switch {
-	case !b.Enabled || !b.Free || b.Node != provisioning.NodeNone || !b.Immediate || !b.Allowed:
-		return provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
+	case !b.Enabled || !b.Free || b.Node != provision.NodeNone || !b.Immediate || !b.Allowed:
+		return provision.Decision{Reason: provision.ReasonOtherNode, Done: true}
 	case b.Due.IsZero() || now.Before(b.Due):
-		return provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
+		return provision.Decision{Reason: provision.ReasonNodeSelection, Timed: true}
 	}
-	return provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
+	return provision.Decision{Action: provision.SelectNode, Reason: provision.ReasonNodeSelection}
 }
 
 // Turns are when this node selects itself for which claim. It is safe for concurrent use.

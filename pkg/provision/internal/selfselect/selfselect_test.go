@@ -4,19 +4,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
 func TestDecide(t *testing.T) {
-	selects := provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
-	leaves := provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
-	waits := provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
-	ready := Facts{Enabled: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true,
+	selects := provision.Decision{Action: provision.SelectNode, Reason: provision.ReasonNodeSelection}
+	leaves := provision.Decision{Reason: provision.ReasonOtherNode, Done: true}
+	waits := provision.Decision{Reason: provision.ReasonNodeSelection, Timed: true}
+	ready := Facts{Enabled: true, Free: true, Node: provision.NodeNone, Immediate: true, Allowed: true,
 		Due: now()}
 	change := func(change func(*Facts)) Facts { b := ready; change(&b); return b }
 	cases := map[string]struct {
 		facts Facts
-		want  provisioning.Decision
+		want  provision.Decision
 	}{
 		"its turn has come":                       {ready, selects},
 		"nothing is known":                        {Facts{}, leaves},
@@ -24,11 +24,11 @@ func TestDecide(t *testing.T) {
 		"it has not drawn":                        {change(func(b *Facts) { b.Due = time.Time{} }), waits},
 		"it does not take part":                   {change(func(b *Facts) { b.Enabled = false }), leaves},
 		"the claim has a PV, or is being deleted": {change(func(b *Facts) { b.Free = false }), leaves},
-		"another node was faster": {change(func(b *Facts) { b.Node = provisioning.NodeElsewhere }),
+		"another node was faster": {change(func(b *Facts) { b.Node = provision.NodeElsewhere }),
 			leaves},
-		"it is selected already": {change(func(b *Facts) { b.Node = provisioning.NodeHere }),
+		"it is selected already": {change(func(b *Facts) { b.Node = provision.NodeHere }),
 			leaves},
-		"it answers for all nodes":           {change(func(b *Facts) { b.Node = provisioning.NodeAny }), leaves},
+		"it answers for all nodes":           {change(func(b *Facts) { b.Node = provision.NodeAny }), leaves},
 		"the scheduler selects":              {change(func(b *Facts) { b.Immediate = false }), leaves},
 		"the class does not allow this node": {change(func(b *Facts) { b.Allowed = false }), leaves},
 	}

@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+)
+
+var (
+	errRestored = errors.New("it is added again")
+	errAnswer   = errors.New("no answer")
+)
+
+func TestAReleaseEndsWhenNothingWasFoundForSeconds(t *testing.T) {
+	always := func(int) (bool, error) { return true, nil }
+	for sentence, c := range map[string]struct {
+		// pass is what a pass finds, by its number.
+		pass func(int) (bool, error)
+		err  error
+		// passes is how many there are, and took the time that the release takes.
+		passes int
+		took   time.Duration
+	}{
+		"nothing is there": {func(int) (bool, error) { return false, nil }, nil, 6, 5 * time.Second},
+		"a few are there":  {func(i int) (bool, error) { return i < 3, nil }, nil, 8, 7 * time.Second},
+		"one comes late":   {func(i int) (bool, error) { return i == 4, nil }, nil, 10, 9 * time.Second},
+		"a pass fails": {func(i int) (bool, error) { return true, []error{nil, errAnswer}[i] }, errAnswer, 2,
+			time.Second},
+		"they come again": {always, errRestored, 31, 30 * time.Second},
+		"the last that is found is not one too many": {func(i int) (bool, error) { return i < 30, nil }, nil, 35,
+			34 * time.Second},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			start, passes := time.Now(), 0
+			clock := kubetest.EagerClock{FakeClock: testclock.NewFakeClock(start)}
+			err := UntilQuiet(t.Context(), clock, errRestored, func(context.Context) (bool, error) {
+				passes++
+				return c.pass(passes - 1)
+			})
+			if took := clock.Since(start); !errors.Is(err, c.err) || passes != c.passes || took != c.took {
+				t.Errorf("%v after %d passes and %v, want %v after %d and %v", err, passes, took, c.err, c.passes, c.took)
+			}
+		})
+	}
+}
+
+func TestAReleaseEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	clock := testclock.NewFakeClock(time.Now()) // which nobody moves
+	err := UntilQuiet(ctx, clock, errRestored, func(context.Context) (bool, error) { cancel(); return false, nil })
+	if !errors.Is(err, context.Canceled) || clock.HasWaiters() {
+		t.Errorf("%v, a timer is left: %v", err, clock.HasWaiters())
+	}
+}
+
+func TestWorkersReturnTheErrorOfEachInOrder(t *testing.T) {
+	w, second := NewWorkers(2), make(chan struct{})
+	w.Go(func() error { <-second; return errAnswer })
+	w.Go(func() error { close(second); return errRestored })
+	w.Go(func() error { return nil })
+	if err := w.Wait(); err == nil || err.Error() != errAnswer.Error()+"\n"+errRestored.Error() {
+		t.Errorf("errors %v", err)
+	}
+	if err := NewWorkers(1).Wait(); err != nil {
+		t.Errorf("without work: %v", err)
+	}
+}
+
+func TestWorkersDoSoMuchAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, release, ended := NewWorkers(2), make(chan struct{}), make(chan error)
+		var begun atomic.Int32
+		go func() {
+			for range 3 {
+				w.Go(func() error { begun.Add(1); <-release; return nil })
+			}
+			ended <- w.Wait()
+		}()
+		synctest.Wait()
+		if begun.Load() != 2 {
+			t.Errorf("%d are at work", begun.Load())
+		}
+		close(release)
+		if err := <-ended; err != nil || begun.Load() != 3 {
+			t.Errorf("%d were done, %v", begun.Load(), err)
+		}
+	})
+}
+
+func TestProgressIsLoggedNowAndThen(t *testing.T) {
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	clock := testclock.NewFakeClock(time.Now())
+	p := Progress{Clock: clock}
+	for i := range 12 {
+		p.Log(ctx, "Releasing", "released", i)
+		clock.Step(time.Second)
+	}
+	lines := slices.Collect(strings.Lines(log.String()))
+	if len(lines) != 3 || !strings.Contains(lines[1], `"Releasing" released=5`) {
+		t.Errorf("log %q", lines)
+	}
+}

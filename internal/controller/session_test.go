@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+)
+
+// asker asks for the steps that its kinds are of, and ends after the last.
+type asker struct {
+	session.Progress
+	kinds []session.Kind
+}
+
+func newAsker(kinds ...session.Kind) *asker {
+	a := &asker{kinds: append(kinds, session.Waits)}
+	a.step()
+	return a
+}
+
+func (a *asker) step() { a.Step(a.kinds[a.Steps], false, 3) }
+
+func (a *asker) Ask() int { return a.Steps }
+
+func (a *asker) Next() (kind session.Kind, action, reason string) {
+	return a.kinds[a.Steps-1], fmt.Sprint(a.Steps), fmt.Sprint("because of ", a.Steps)
+}
+
+func (a *asker) take(o session.Outcome) {
+	if a.Took(o) {
+		a.step()
+	}
+}
+
+func TestCarryOut(t *testing.T) {
+	t.Parallel()
+	const reads, writes = session.Reads, session.Writes
+	refused := errors.New("refused")
+	for name, c := range map[string]struct {
+		asker *asker
+		fails map[int]error
+		end   session.End
+		want  error
+		calls []string
+	}{
+		"nothing to do": {newAsker(), nil, session.Waiting, nil, nil},
+		"a read and a write": {newAsker(reads, writes), nil, session.Waiting, nil,
+			[]string{"call 1", "answer at 1s of 0s", "call 2", "answer at 2s of 1s", "wrote 2 because of 2"}},
+		"a read that fails": {newAsker(reads, writes), map[int]error{1: refused}, session.CallFailed, refused,
+			[]string{"call 1", "answer at 1s of 0s"}},
+		"a write that fails": {newAsker(writes, writes), map[int]error{1: refused}, session.CallFailed, refused,
+			[]string{"call 1", "answer at 1s of 0s"}},
+		"a write of what changed": {newAsker(writes), map[int]error{1: kube.ErrChanged}, session.Conflicted, nil,
+			[]string{"call 1", "answer at 1s of 0s"}},
+		"a write of what is gone": {newAsker(writes), map[int]error{1: kube.ErrGone}, session.ObjectGone, nil,
+			[]string{"call 1", "answer at 1s of 0s"}},
+		"reads without end": {newAsker(reads, reads, reads, reads), nil, session.TooSlow, ErrSlow,
+			[]string{"call 1", "answer at 1s of 0s", "call 2", "answer at 2s of 1s", "call 3", "answer at 3s of 2s"}},
+	} {
+		began := time.Unix(0, 0)
+		clock := testingclock.NewFakePassiveClock(began)
+		var calls []string
+		note := func(format string, args ...any) { calls = append(calls, fmt.Sprintf(format, args...)) }
+		err := Calls[*asker, int, session.Outcome]{
+			Clock: clock,
+			Call: func(_ context.Context, ask int) (session.Outcome, error) {
+				note("call %d", ask)
+				clock.SetTime(clock.Now().Add(time.Second))
+				return OutcomeOf(c.fails[ask]), c.fails[ask]
+			},
+			Answer: func(s *asker, o session.Outcome, sent, now time.Time) {
+				note("answer at %v of %v", now.Sub(began), sent.Sub(began))
+				s.take(o)
+			},
+			Wrote: func(_ context.Context, _ *asker, ask int, why string) { note("wrote %d %s", ask, why) },
+		}.CarryOut(t.Context(), c.asker)
+		if c.asker.End != c.end || !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: ended as %d with %v, want %d with %v", name, c.asker.End, err, c.end, c.want)
+		}
+		if !reflect.DeepEqual(calls, c.calls) {
+			t.Errorf("%s: %q, want %q", name, calls, c.calls)
+		}
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[session.Outcome]error{
+		session.Succeeded: nil, session.Gone: fmt.Errorf("delete: %w", kube.ErrGone),
+		session.Conflict: fmt.Errorf("patch: %w", kube.ErrChanged), session.Unanswered: context.DeadlineExceeded,
+	} {
+		if got := OutcomeOf(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestWhenASessionIsRequeued(t *testing.T) {
+	t.Parallel()
+	retries := Backoff{First: time.Second, Max: time.Minute}
+	for requeue, want := range map[session.Requeue]Result{
+		session.RequeueNever: Done(), session.RequeueSoon: Soon(), session.RequeueRetry: retries.Retry(),
+		session.RequeueAfter: After(time.Hour),
+	} {
+		if got := retries.Requeue(requeue, time.Hour); got != want {
+			t.Errorf("%d: %v, want %v", requeue, got, want)
+		}
+	}
+}

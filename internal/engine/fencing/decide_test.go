@@ -1,0 +1,230 @@
+package fencing
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+type decision struct {
+	facts  Facts
+	action Action
+	reason Reason
+	after  time.Duration
+}
+
+func checkDecisions(t *testing.T, cases map[string]decision) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := Decide(c.facts, now())
+			if d.Action != c.action || d.Reason != c.reason || d.After != c.after {
+				t.Errorf("%v because %s after %s, want %v because %s after %s", d.Action, d.Reason, d.After,
+					c.action, c.reason, c.after)
+			}
+			if d.Action == WriteStatus && (d.Status.ObservedGeneration != 3 || d.Status.Phase != phaseOf(d.Status)) {
+				t.Errorf("the status is of generation %d, phase %s", d.Status.ObservedGeneration, d.Status.Phase)
+			}
+			ofRun := slices.Contains([]Action{ReadRun, StartRun, StopRun}, d.Action)
+			if ofRun != (d.Run != Run{}) {
+				t.Errorf("it is about run %+v", d.Run)
+			}
+		})
+	}
+}
+
+func TestDecideOnAFenceThatIsRequested(t *testing.T) {
+	failed := attempted(power, v1alpha1.ResultFailed)
+	checkDecisions(t, map[string]decision{
+		"nothing is known": {Facts{}, Wait, ReasonNoFence, 0},
+		"it is terminating without finalizer": {
+			facts(terminating, func(f *Facts) { f.Fence.Finalized = false }), Wait, ReasonNoFence, 0},
+		"it has no finalizer": {
+			facts(func(f *Facts) { f.Fence.Finalized = false }), AddFinalizer, ReasonRequested, 0},
+		"it was not read":          {facts(unread), ReadFence, ReasonRequested, 0},
+		"it was read too long ago": {facts(func(f *Facts) { f.FenceRead = old(1) }), ReadFence, ReasonRequested, 0},
+		"the node was not read":    {facts(), ReadNode, ReasonRequested, 0},
+		"the node was read too long ago": {
+			facts(down(), func(f *Facts) { f.Node.Read = old(2) }), ReadNode, ReasonRequested, 0},
+		"nobody has listed the pods": {facts(down()), ListRemaining, ReasonRequested, 0},
+		"they were listed too long ago": {
+			facts(down(), emptied, func(f *Facts) { f.Remaining.Read = old(4) }), ListRemaining, ReasonRequested, 0},
+		"all was read":                 {facts(down(), emptied), WriteStatus, ReasonFencing, 0},
+		"a Ready node, by hand":        {facts(down(ready), emptied), WriteStatus, ReasonFencing, 0},
+		"there is no such node":        {facts(nodeGone), Wait, ReasonNodeNotFound, nodePoll},
+		"the node of a policy is gone": {facts(nodeGone, byPolicy), WriteStatus, ReasonNodeGone, 0},
+		"the node of a policy came back": {
+			facts(down(ready), byPolicy), WriteStatus, ReasonNodeReady, 0},
+		"the node of a policy has no condition": {
+			facts(down(noCondition), byPolicy), WriteStatus, ReasonNodeReady, 0},
+		"the node of a policy is down": {facts(down(), byPolicy, emptied), WriteStatus, ReasonFencing, 0},
+		"a control plane node":         {facts(down(controlPlane), emptied), Wait, ReasonControlPlane, 0},
+		"a control plane node that is allowed": {
+			facts(down(controlPlane), emptied, func(f *Facts) { f.Fence.Spec.AllowControlPlane = true }), WriteStatus,
+			ReasonFencing, 0},
+		"no agents": {facts(down(), emptied, agents()), Wait, ReasonRequested, 0},
+		"the node has the taint of an earlier fence": {
+			facts(down(tainted), emptied), RemoveTaint, ReasonContradicted, 0},
+		"the taint was removed": {
+			facts(down(), emptied, condition(v1alpha1.ConditionReleased, true)), WriteStatus, ReasonContradicted, 0},
+
+		"all agents have failed": {
+			facts(down(), emptied, failed), Wait, ReasonAllAgentsFailed, 30 * time.Second},
+		"all agents have failed, the node was not read": {facts(failed), ReadNode, ReasonAllAgentsFailed, 0},
+		"all agents have failed long ago": {
+			facts(down(), emptied, attempted(power, v1alpha1.ResultFailed, endedAgo(retryChainFirst))), WriteStatus,
+			ReasonFencing, 0},
+		"one of two agents has failed": {
+			facts(agents(power, bmc), down(), emptied, failed), WriteStatus, ReasonFencing, 0},
+		"all agents have failed, and somebody confirms": {
+			facts(down(), emptied, failed, confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"all agents have failed, and the confirmation is a copy": {
+			facts(down(), emptied, failed, confirm("burned"), copied), Wait, ReasonAllAgentsFailed, 30 * time.Second},
+		"the node has shown that the confirmation is wrong": {
+			facts(down(), emptied, failed, confirm("burned"), attempted(confirmation, v1alpha1.ResultContradicted,
+				func(a *v1alpha1.Attempt) { a.Message = "burned" })), Wait, ReasonAllAgentsFailed, 30 * time.Second},
+		"somebody confirms in other words": {
+			facts(down(), emptied, failed, confirm("switched off"), attempted(confirmation, v1alpha1.ResultContradicted,
+				func(a *v1alpha1.Attempt) { a.Message = "burned" })), WriteStatus, ReasonFencing, 0},
+	})
+}
+
+func TestDecideOnAnAgentAtWork(t *testing.T) {
+	open := attempted(power, "")
+	over := attempted(power, "", startedAgo(5*time.Minute))
+	long := attempted(power, "", startedAgo(5*time.Minute+stopGrace+time.Nanosecond))
+	checkDecisions(t, map[string]decision{
+		"the fence was not read": {facts(open, unread), ReadFence, ReasonFencing, 0},
+		"it was not asked":       {facts(open), ReadRun, ReasonFencing, 0},
+		"another run was read": {
+			facts(open, ran(RunSucceeded, func(r *RunFacts) { r.Of.Attempt = 7 })), ReadRun, ReasonFencing, 0},
+		"its undoing was read": {facts(open, ran(RunSucceeded, undo)), ReadRun, ReasonFencing, 0},
+		"it was asked too long ago": {
+			facts(open, ran(RunSucceeded, func(r *RunFacts) { r.Read = old(2) })), ReadRun, ReasonFencing, 0},
+		"it was not started":      {facts(open, ran(RunAbsent)), StartRun, ReasonFencing, 0},
+		"it works":                {facts(open, ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it cannot be asked":      {facts(open, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
+		"somebody has stopped it": {facts(open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
+		"it has failed":           {facts(open, ran(RunFailed)), WriteStatus, ReasonAgentFailed, 0},
+		"it has succeeded":        {facts(open, ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
+		"it has succeeded, the node was read before": {
+			facts(open, down(), ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
+		"it has succeeded, the Lease was read before": {
+			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(1) }), ReadLease,
+			ReasonFenced, 0},
+		"it has succeeded, and all was read": {
+			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }),
+			WriteStatus, ReasonFenced, 0},
+		"it has succeeded, and another machine has the name": {
+			facts(attempted(storage, ""), agents(storage), down(replaced), ran(RunSucceeded), func(f *Facts) {
+				f.Node.Read, f.Lease.Read = read(3), read(4)
+			}), WriteStatus, ReasonAgentFailed, 0},
+		"it has succeeded, and the machine was not known": {
+			facts(attempted(storage, "", func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }), agents(storage),
+				down(replaced), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }), WriteStatus,
+			ReasonFenced, 0},
+		"it has a second left": {
+			facts(attempted(power, "", startedAgo(5*time.Minute-time.Second)), ran(Running)), Wait, ReasonFencing, time.Second},
+
+		"its time is over":                          {facts(over, ran(Running)), StopRun, ReasonAgentTimedOut, 0},
+		"its time is over before it was started":    {facts(over, ran(RunAbsent)), WriteStatus, ReasonAgentTimedOut, 0},
+		"its time is over, and it has succeeded":    {facts(over, ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
+		"its time is over, and it is being stopped": {facts(over, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
+		"its time is over, and it cannot be asked":  {facts(over, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
+		"it does not stop":                          {facts(long, ran(RunStopping)), WriteStatus, ReasonAgentTimedOut, 0},
+		"it cannot be asked for long":               {facts(long, ran(RunUnknown)), WriteStatus, ReasonAgentTimedOut, 0},
+		"it works for long":                         {facts(long, ran(Running)), StopRun, ReasonAgentTimedOut, 0},
+		"it cannot be stopped for long": {
+			facts(long, ran(Running), refused), WriteStatus, ReasonAgentTimedOut, 0},
+
+		"its agent is not in the spec": {
+			facts(open, agents(bmc)), WriteStatus, ReasonAgentFailed, 0},
+	})
+}
+
+// refused: the run that was read could not be stopped.
+func refused(f *Facts) { f.Sight.Refused = f.Run.Of }
+
+// What a person says while an agent is at work.
+func TestDecideOnAnAgentThatIsCanceled(t *testing.T) {
+	open := attempted(power, "")
+	long := attempted(power, "", startedAgo(5*time.Minute+stopGrace+time.Nanosecond))
+	for name, say := range map[string]func(*Facts){
+		"confirmed": confirm("burned"), "ended": unfence(v1alpha1.UnfenceNow), "abandoned": unfence(v1alpha1.UnfenceAbandon),
+		"deleted": terminating,
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits := map[RunState]decision{
+				RunUnknown:  {facts(say, open, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
+				RunStopping: {facts(say, open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
+			}
+			if name == "confirmed" || name == "abandoned" { // nobody waits for the agent
+				for state, d := range waits {
+					d.action, d.reason, d.after = WriteStatus, ReasonAgentCanceled, 0
+					waits[state] = d
+				}
+			}
+			checkDecisions(t, map[string]decision{
+				"was not asked": {facts(say, open), ReadRun, ReasonFencing, 0},
+				"not started":   {facts(say, open, ran(RunAbsent)), WriteStatus, ReasonAgentCanceled, 0},
+				"works":         {facts(say, open, ran(Running)), StopRun, ReasonAgentCanceled, 0},
+				"has failed":    {facts(say, open, ran(RunFailed)), WriteStatus, ReasonAgentFailed, 0},
+				"has succeeded": {facts(say, open, ran(RunSucceeded)), WriteStatus, ReasonAgentCanceled, 0},
+				"unknown":       waits[RunUnknown],
+				"is stopping":   waits[RunStopping],
+				"says both": {
+					facts(say, unfence(v1alpha1.UnfenceNow), confirm("burned"), open, ran(RunStopping)), Wait, ReasonAgentStopping,
+					agentPoll},
+				"unknown, long": {facts(say, long, ran(RunUnknown)), WriteStatus, ReasonAgentCanceled, 0},
+				"stops long":    {facts(say, long, ran(RunStopping)), WriteStatus, ReasonAgentCanceled, 0},
+				"works long":    {facts(say, long, ran(Running)), StopRun, ReasonAgentCanceled, 0},
+				"refused long":  {facts(say, long, ran(Running), refused), WriteStatus, ReasonAgentCanceled, 0},
+			})
+		})
+	}
+}
+
+// A node can come back between two agents, and between the write of an attempt and its start by another process.
+func TestAPolicyStartsAgentsOnlyWhileTheNodeIsNotReady(t *testing.T) {
+	open := all(byPolicy, attempted(power, ""), ran(RunAbsent))
+	checkDecisions(t, map[string]decision{
+		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
+		"the node was read before the fence": {
+			facts(open, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonFencing, 0},
+		"the node is down":          {facts(open, down()), StartRun, ReasonFencing, 0},
+		"the node is Ready":         {facts(open, down(ready)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node has no condition": {facts(open, down(noCondition)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node is gone":          {facts(open, nodeGone), WriteStatus, ReasonAgentCanceled, 0},
+	})
+}
+
+func TestDecideOnAPersonsWord(t *testing.T) {
+	for name, agent := range map[string]string{"of the chain": byHandAgent, "in its place": confirmation} {
+		t.Run(name, func(t *testing.T) {
+			open := all(agents(byHandAgent), attempted(agent, ""))
+			after := func(f *Facts) { f.Node.Read, f.Lease.Read = read(2), read(3) }
+			waits := decision{facts(open), Wait, ReasonWaitsForConfirmation, 4 * time.Minute}
+			if agent == confirmation { // the person has taken the word back
+				waits = decision{facts(open), WriteStatus, ReasonAgentTimedOut, 0}
+			}
+			checkDecisions(t, map[string]decision{
+				"no word":   waits,
+				"confirmed": {facts(open, confirm("burned")), ReadNode, ReasonFenced, 0},
+				"confirmed for another fence": {
+					facts(open, confirm("burned"), copied, down(), after), waits.action, waits.reason, waits.after},
+				"the node was read before": {
+					facts(open, confirm("burned"), down(), func(f *Facts) { f.FenceRead = read(5) }), ReadNode, ReasonFenced, 0},
+				"the node was read": {
+					facts(open, confirm("burned"), down(), func(f *Facts) { f.Lease.Read = session.Read{} }), ReadLease,
+					ReasonFenced, 0},
+				"all was read": {facts(open, confirm("burned"), down(), after), WriteStatus, ReasonFenced, 0},
+				"ended":        {facts(open, confirm("burned"), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},
+				"nobody answers": {
+					facts(agents(byHandAgent), attempted(agent, "", startedAgo(time.Hour))), WriteStatus, ReasonAgentTimedOut, 0},
+			})
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package fencing
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+func now() time.Time                { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }
+func ago(d time.Duration) time.Time { return now().Add(-d) }
+
+// read is a live read of this place in the session, and old one that is too old.
+func read(order int) session.Read { return session.Read{Sent: ago(time.Second), Order: order} }
+func old(order int) session.Read {
+	return session.Read{Sent: ago(session.LiveFor + time.Nanosecond), Order: order}
+}
+
+// The agents of tests: power has something to undo, bmc has nothing. storage and storage2 are about the volumes of two
+// storage systems, of which the second is named in the spec.
+const (
+	power, bmc, medik8s, byHandAgent = "power", "bmc", "medik8s", "by-hand"
+	storage, storage2                = "storage", "storage-2"
+)
+
+// cluster is what the PVs of a storage system have.
+func cluster(id v1alpha1.AttributeValue) map[string]v1alpha1.AttributeValue {
+	return map[string]v1alpha1.AttributeValue{"clusterID": id}
+}
+
+// volumesOf is what is proven by storage and storage2.
+func volumesOf(agents ...string) (all []v1alpha1.CoveredVolumes) {
+	ids := map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"}
+	for _, agent := range agents {
+		all = append(all, v1alpha1.CoveredVolumes{Agent: agent, Driver: "driver", Volumes: v1alpha1.VolumesMatching,
+			VolumeAttributes: cluster(ids[agent])})
+	}
+	return all
+}
+
+func agentOf(name string) v1alpha1.Agent {
+	a := v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced,
+		Timeout: metav1.Duration{Duration: 5 * time.Minute}}
+	switch name {
+	case power:
+		a.Job = &v1alpha1.JobAgent{Namespace: "ns", PodTemplateName: "power", Undo: true}
+	case bmc:
+		a.Job = &v1alpha1.JobAgent{Namespace: "ns", PodTemplateName: "bmc"}
+	case medik8s:
+		a.Covers, a.Remediation = v1alpha1.CoversReboot, &v1alpha1.RemediationAgent{Kind: "RTemplate"}
+	case storage, storage2:
+		a.Covers, a.NetworkFence = v1alpha1.CoversVolumes, &v1alpha1.NetworkFenceAgent{Driver: "driver",
+			Volumes: v1alpha1.VolumesMatching}
+		if name == storage2 {
+			a.NetworkFence.VolumeAttributes = cluster("two")
+		}
+	default:
+		a.Manual = &v1alpha1.ManualAgent{}
+	}
+	return a
+}
+
+// facts are those about a NodeFence that was asked for, has its finalizer, and was read. By default power is its agent.
+func facts(alter ...func(*Facts)) Facts {
+	f := Facts{
+		Fence: Fence{Name: "node-1", UID: "fence", ResourceVersion: "10", Generation: 3, Finalized: true,
+			Spec: v1alpha1.NodeFenceSpec{Reason: "it is down"}},
+		FenceRead: read(1),
+	}
+	agents(power)(&f)
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+func all(alter ...func(*Facts)) func(*Facts) {
+	return func(f *Facts) {
+		for _, a := range alter {
+			a(f)
+		}
+	}
+}
+
+func agents(names ...string) func(*Facts) {
+	return func(f *Facts) {
+		f.Fence.Spec.Agents = nil
+		for _, name := range names {
+			f.Fence.Spec.Agents = append(f.Fence.Spec.Agents, agentOf(name))
+		}
+	}
+}
+
+func unfence(u v1alpha1.Unfence) func(*Facts) { return func(f *Facts) { f.Fence.Spec.Unfence = u } }
+func confirm(words string) func(*Facts) {
+	return func(f *Facts) { f.Fence.Spec.Confirmation, f.Fence.Spec.ConfirmationUID = words, f.Fence.UID }
+}
+func copied(f *Facts)      { f.Fence.Spec.ConfirmationUID = "before" }
+func byPolicy(f *Facts)    { f.Fence.Spec.PolicyName = "policy" }
+func terminating(f *Facts) { f.Fence.Terminating = true }
+func unread(f *Facts)      { f.FenceRead = session.Read{} }
+
+// attempted adds an attempt of an agent that began a minute ago, and has ended in this way, or has not for "".
+func attempted(agent string, result v1alpha1.Result, alter ...func(*v1alpha1.Attempt)) func(*Facts) {
+	return func(f *Facts) {
+		number := int32(1)
+		if n := len(f.Fence.Status.Attempts); n > 0 {
+			number = f.Fence.Status.Attempts[n-1].Number + 1
+		}
+		a := v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(ago(time.Minute)), Result: result,
+			BootID: "boot", MachineID: "id", SystemUUID: "uuid", TerminatingPods: []types.UID{"pod"}}
+		if result != "" {
+			at := metav1.NewTime(ago(30 * time.Second))
+			a.EndedAt = &at
+		}
+		for _, change := range alter {
+			change(&a)
+		}
+		f.Fence.Status.Attempts = append(f.Fence.Status.Attempts, a)
+	}
+}
+
+func startedAgo(d time.Duration) func(*v1alpha1.Attempt) {
+	return func(a *v1alpha1.Attempt) { a.StartedAt = metav1.NewTime(ago(d)) }
+}
+
+func endedAgo(d time.Duration) func(*v1alpha1.Attempt) {
+	return func(a *v1alpha1.Attempt) { at := metav1.NewTime(ago(d)); a.EndedAt = &at }
+}
+
+func undone(a *v1alpha1.Attempt) { at := metav1.NewTime(now()); a.UndoneAt = &at }
+
+// proved is a proof by an agent, which is in force.
+func proved(agent string) func(*Facts) {
+	return all(attempted(agent, v1alpha1.ResultProven), func(f *Facts) {
+		of, number := f.Fence.agent(agent), f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1].Number
+		f.Fence.Status.Proof = &v1alpha1.Proof{Attempt: number, Agent: agent, Covers: of.Covers,
+			ProvenAt: metav1.NewTime(ago(30 * time.Second)), BootID: "boot", MachineID: "id", SystemUUID: "uuid",
+			LeaseVersion: "7"}
+		if of.Covers == v1alpha1.CoversVolumes {
+			f.Fence.Status.Proof.Volumes = volumesOf(agent)
+		}
+		condition(v1alpha1.ConditionFenced, true)(f)
+	})
+}
+
+func condition(kind string, is bool) func(*Facts) {
+	return func(f *Facts) { set(&f.Fence.Status, ago(20*time.Second), kind, is, ReasonFenced) }
+}
+
+func released(f *Facts) { condition(v1alpha1.ConditionReleased, true)(f); f.TaintSeen = true }
+
+// returnedAgo is a fence that has ended so long ago.
+func returnedAgo(d time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		set(&f.Fence.Status, ago(d), v1alpha1.ConditionReturned, true, ReasonReturned)
+	}
+}
+
+// ending is a fence of which the first write of its end was made.
+func ending(f *Facts) { condition(v1alpha1.ConditionFenced, false)(f) }
+
+// down is a Node that was read and is not Ready, with a Lease that was read after it and is not renewed.
+func down(alter ...func(*NodeFacts)) func(*Facts) {
+	return func(f *Facts) {
+		f.Node = NodeFacts{Read: read(2), Found: true, ResourceVersion: "20", NotReady: true, BootID: "boot",
+			Machine: Machine{"id", "uuid"}}
+		for _, a := range alter {
+			a(&f.Node)
+		}
+		f.Lease = LeaseFacts{Read: read(3), Version: "7"}
+		f.Sight.LeaseVersion, f.Sight.LeaseSince = "7", ago(SilentAfter)
+	}
+}
+
+func ready(n *NodeFacts)        { n.Ready, n.NotReady = true, false }
+func noCondition(n *NodeFacts)  { n.NotReady = false }
+func tainted(n *NodeFacts)      { n.Tainted = true }
+func rebooted(n *NodeFacts)     { n.BootID = "boot2" }
+func replaced(n *NodeFacts)     { n.BootID, n.Machine = "boot2", Machine{"id2", "uuid2"} }
+func controlPlane(n *NodeFacts) { n.ControlPlane = true }
+
+func nodeGone(f *Facts) {
+	f.Node, f.Lease = NodeFacts{Read: read(2)}, LeaseFacts{Read: read(3)}
+	f.Sight.LeaseVersion, f.Sight.LeaseSince = "", now()
+}
+
+// renewedFor is a Lease that was renewed after the proof, and which shows so long that the node runs as before.
+func renewedFor(d time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		f.Lease.Version = "8"
+		f.Sight = Sight{LeaseVersion: "8", LeaseSince: now(), RunsSince: ago(d)}
+	}
+}
+
+func silent(f *Facts) { f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Version, ago(SilentAfter) }
+
+// emptied is a node on which nothing remains.
+func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4)} }
+
+// heldThere is a node with these pods, which are held and terminating.
+func heldThere(pods ...types.UID) func(*Facts) {
+	return func(f *Facts) {
+		of := Remains{Pods: len(pods)}
+		f.Remaining = RemainingFacts{Read: read(4), Terminating: pods, Held: pods, Leaving: of, All: of}
+	}
+}
+
+// provenAgo is a proof of so long ago.
+func provenAgo(d time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		f.Fence.Status.Proof.ProvenAt = metav1.NewTime(ago(d))
+		endedAgo(d)(&f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1])
+	}
+}
+
+func remaining(leaving, everything Remains) func(*Facts) {
+	return func(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), Leaving: leaving, All: everything} }
+}
+
+// ran is what a live read of the agent's object of the last attempt has found.
+func ran(state RunState, alter ...func(*RunFacts)) func(*Facts) {
+	return func(f *Facts) {
+		last := f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
+		f.Run = RunFacts{Read: read(2), Of: Run{Attempt: last.Number, Agent: last.Agent}, State: state, Message: "words",
+			Attributes: cluster("one")}
+		for _, a := range alter {
+			a(&f.Run)
+		}
+		if f.Run.Of.Undo {
+			f.Run.Of.Try = last.UndoTry
+		}
+	}
+}
+
+// tried is an attempt that was to be undone so often, the last time so long ago.
+func tried(times int32, since time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		at, last := metav1.NewTime(ago(since)), &f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
+		last.UndoTry, last.UndoTriedAt = times, &at
+	}
+}
+
+func undo(r *RunFacts)    { r.Of.Undo = true }
+func silence(r *RunFacts) { r.Message = "" }
+
+func TestFenceOf(t *testing.T) {
+	at := metav1.NewTime(now())
+	o := &v1alpha1.NodeFence{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "fence", ResourceVersion: "10", Generation: 3,
+			DeletionTimestamp: &at, Finalizers: []string{"example.com/other", Finalizer}},
+		Spec:   v1alpha1.NodeFenceSpec{Reason: "it is down"},
+		Status: v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced},
+	}
+	f := FenceOf(o)
+	if f.GivenUp {
+		t.Error("nothing says that it was given up")
+	}
+	if f.Name != "node-1" || f.UID != "fence" || f.ResourceVersion != "10" || f.Generation != 3 || !f.Terminating ||
+		!f.Finalized || f.Spec.Reason != "it is down" || f.Status.Phase != v1alpha1.PhaseFenced {
+		t.Errorf("%+v", f)
+	}
+	o.DeletionTimestamp, o.Finalizers = nil, []string{"example.com/other"}
+	o.Annotations = map[string]string{"remediation.medik8s.io/nhc-timed-out": ""}
+	if f = FenceOf(o); f.Terminating || f.Finalized || !f.GivenUp {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestReasonsHaveSentences(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range Reasons() {
+		if text := r.Sentence(); text == "" || seen[text] || text[len(text)-1] != '.' {
+			t.Errorf("%s: %q", r, text)
+		}
+		seen[r.Sentence()] = true
+		if event := r.EventType(); event != "" && !r.Waits() {
+			t.Errorf("%s: Events of type %s, and does not wait", r, event)
+		}
+	}
+	if about := Reason("None").About(); about.Sentence != "" || len(Reasons()) < 30 {
+		t.Errorf("%+v", about)
+	}
+}
+
+func TestActionsHaveNamesAndKinds(t *testing.T) {
+	seen := map[string]bool{}
+	for a := Wait; a <= RemoveTaint; a++ {
+		if name := a.String(); name == "" || name == "Unknown" || seen[name] {
+			t.Errorf("action %d is called %q", a, name)
+		}
+		seen[a.String()] = true
+		want := session.Writes
+		if a == Wait {
+			want = session.Waits
+		} else if a <= ListRemaining {
+			want = session.Reads
+		}
+		if a.Kind() != want {
+			t.Errorf("%s is of kind %d", a, a.Kind())
+		}
+	}
+	if last := RemoveTaint + 1; last.String() != "Unknown" || last.Kind() != session.Writes {
+		t.Errorf("%s of kind %d", last, last.Kind())
+	}
+}

@@ -1,0 +1,461 @@
+package fencing
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// The facts of a decision are what the NodeFence says, what its node does, and what its agent says. What the first can
+// be is visited beside every state of the node, and beside every state of the agent.
+
+// everyFence visits every state of a NodeFence that matters.
+func everyFence(visit func(Facts)) {
+	stages := []func(*Facts){
+		func(*Facts) {}, attempted(power, ""), attempted(power, v1alpha1.ResultFailed), attempted(confirmation, ""),
+		all(agents(byHandAgent), attempted(byHandAgent, "")), proved(power), all(proved(power), released),
+		all(agents(bmc), proved(bmc)), all(agents(medik8s), proved(medik8s)), all(agents(storage), proved(storage)),
+		all(agents(storage), attempted(storage, "", startedAgo(time.Hour))), all(agents(storage, storage2), proved(storage)),
+		all(agents(storage, storage2), proved(storage), attempted(storage2, "")),
+		all(agents(storage, storage2), proved(storage), attempted(storage2, v1alpha1.ResultTimedOut)),
+		all(proved(power), ending), all(proved(power), ending, tried(2, 0)),
+		all(proved(power), released, ending, allUndone),
+		all(proved(power), ending, allUndone, returnedAgo(time.Hour)),
+		all(attempted(power, v1alpha1.ResultContradicted), released),
+		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour)),
+		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour), attempted(power, "")),
+		all(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute))),
+		all(agents(medik8s), attempted(medik8s, "", startedAgo(time.Hour))),
+	}
+	for _, stage := range stages {
+		for _, word := range []v1alpha1.Unfence{"", v1alpha1.UnfenceWhenReleased, v1alpha1.UnfenceNow,
+			v1alpha1.UnfenceAbandon} {
+			for bits := range 1 << 3 {
+				for _, said := range []func(*Facts){func(*Facts) {}, confirm("burned"), all(confirm("burned"), copied),
+					givenUp} {
+					f := facts(stage, unfence(word), said)
+					f.Fence.Terminating, f.Fence.Finalized = bits&1 != 0, bits&2 == 0
+					if bits&4 != 0 {
+						byPolicy(&f)
+					}
+					visit(f)
+				}
+			}
+		}
+	}
+}
+
+// everyNode visits what the live reads can show of a node: in which order they were made, and what is on it.
+func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left RemainingFacts)) {
+	nodes := []NodeFacts{{}, {NotReady: true}, {Ready: true}, {NotReady: true, Tainted: true}, {Ready: true,
+		Tainted: true},
+		{NotReady: true, ControlPlane: true}}
+	orders := [][3]session.Read{
+		{read(2), read(3), read(4)}, {}, {read(2)}, {read(2), read(3)}, {old(2), read(3), read(4)}, {read(2), old(3),
+			read(4)},
+		{read(2), read(3), old(4)}, {read(3), read(2), read(4)}, {read(2), read(4), read(3)}, {read(0), read(2), read(3)},
+	}
+	sights := []Sight{{LeaseSince: ago(SilentAfter)}, {LeaseSince: now(), RunsSince: ago(SilentAfter)},
+		{LeaseSince: ago(1), RunsSince: ago(SilentAfter)}, {LeaseSince: now()}}
+	lefts := []RemainingFacts{{}, {Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}},
+		{Leaving: Remains{VolumeAttachments: 1}, All: Remains{VolumeAttachments: 1}}, {All: Remains{Pods: 1}},
+		{All: Remains{VolumeAttachments: 1}},
+		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}}}
+	for place, order := range orders {
+		if place > 0 { // beside fewer states of the rest
+			sights, lefts = sights[:2], lefts[:1]
+		}
+		for i, node := range nodes {
+			node.Read, node.Found, node.ResourceVersion = order[0], i > 0, "20"
+			for _, boot := range []string{"boot", "boot2", "boot2 id2 uuid2", ""} {
+				node.BootID, node.Machine = boot, Machine{"id", "uuid"}
+				if name, of, other := strings.Cut(boot, " "); other {
+					id, uuid, _ := strings.Cut(of, " ")
+					node.BootID, node.Machine = name, Machine{id, uuid}
+				}
+				for _, version := range []string{"7", "8", ""} {
+					for _, sight := range sights {
+						sight.LeaseVersion = version
+						for _, left := range lefts {
+							left.Read = order[2]
+							visit(node, LeaseFacts{order[1], version}, sight, left)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// fresh is whether a read counts, and later whether it does and was made after another, written apart from the code
+// that keeps the promise.
+func fresh(r session.Read) bool        { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+func later(r, other session.Read) bool { return fresh(r) && r.Order > other.Order }
+func holds(f Facts, condition string) bool {
+	return meta.IsStatusConditionTrue(f.Fence.Status.Conditions, condition)
+}
+
+// endedBy reports whether somebody has ended the fence at once. Who deletes a fence of volumes has not: its node
+// reaches them no sooner than it was rebooted, or a person says so.
+func endedBy(f Facts) bool {
+	p := f.Fence.Status.Proof
+	return f.Fence.Terminating && (p == nil || p.Covers != v1alpha1.CoversVolumes) ||
+		f.Fence.Spec.Unfence == v1alpha1.UnfenceNow || f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon
+}
+
+func openAttempt(f Facts) bool {
+	n := len(f.Fence.Status.Attempts)
+	return n > 0 && f.Fence.Status.Attempts[n-1].EndedAt == nil
+}
+
+func word(f Facts) bool {
+	p := f.Fence.Status.Proof
+	return (p == nil || p.Covers != v1alpha1.CoversVolumes) && f.Fence.Spec.Confirmation != "" &&
+		f.Fence.Spec.ConfirmationUID == f.Fence.UID
+}
+
+// renewedSince, sameBoot and quiet are what the node shows since the proof.
+func renewedSince(f Facts) bool { return f.Lease.Version == "8" }
+func sameBoot(f Facts) bool     { return f.Node.Found && f.Node.BootID == "boot" }
+func quiet(f Facts) bool        { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
+func sameMachine(f Facts) bool  { return f.Node.Machine == Machine{"id", "uuid"} }
+func wasRebooted(f Facts) bool {
+	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) && renewedSince(f)
+}
+
+// inForce reports whether the fence was proven, was read, and nobody has begun to end it.
+func inForce(f Facts) bool {
+	return fresh(f.FenceRead) && f.Fence.Finalized && f.Fence.Status.Proof != nil && holds(f, "Fenced") && !endedBy(f) &&
+		!holds(f, "Returned")
+}
+
+func nodeRead(f Facts) bool {
+	return later(f.Node.Read, f.FenceRead) && later(f.Lease.Read, f.Node.Read)
+}
+
+// mayTaint returns why the node may not be tainted, empty for nothing.
+func mayTaint(f Facts) string {
+	switch {
+	case !inForce(f):
+		return "nothing shows that the node is fenced"
+	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced:
+		return "its processes may run"
+	case openAttempt(f):
+		return "an agent is at work"
+	case !nodeRead(f):
+		return "what was read is not new enough"
+	case !f.Node.Found || !f.Node.NotReady:
+		return "the node is not known to be down"
+	case f.Node.Tainted:
+		return "the node is tainted"
+	case sameBoot(f) && renewedSince(f) && !quiet(f):
+		return "the node runs"
+	case f.Node.BootID != "boot":
+		return "the node may run again"
+	}
+	return ""
+}
+
+// mayUntaint returns why the taint may not be removed, empty for nothing.
+func mayUntaint(f Facts) string {
+	s := f.Fence.Status
+	switch {
+	case !fresh(f.Node.Read) || !fresh(f.FenceRead) || !f.Node.Tainted:
+		return "the node is not known to be tainted"
+	case holds(f, "Returned"):
+		return ""
+	case holds(f, "Fenced") && (f.Node.BootID != "boot2" || !nodeRead(f)):
+		return "the fence is in force"
+	case holds(f, "Fenced"):
+		return ""
+	case openAttempt(f):
+		return "an agent is at work"
+	case s.Proof == nil:
+		return ""
+	case f.Node.BootID == "boot2" && nodeRead(f): // it runs again
+		return ""
+	case toBeUndone(f):
+		return "the fence is not undone"
+	case !endedBy(f) && f.Node.Found && f.Node.BootID != "boot2":
+		return "the node is not back"
+	}
+	return ""
+}
+
+// toBeUndone reports whether an agent has something to undo: power and medik8s and both of storage have.
+func toBeUndone(f Facts) bool {
+	if f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon {
+		return false
+	}
+	return slices.ContainsFunc(f.Fence.Status.Attempts, func(a v1alpha1.Attempt) bool {
+		return a.UndoneAt == nil && slices.Contains([]string{power, medik8s, storage, storage2}, a.Agent)
+	})
+}
+
+// mayStart returns why an agent may not be started, empty for nothing.
+func mayStart(f Facts, run Run) string {
+	if !fresh(f.FenceRead) || !fresh(f.Run.Read) || f.Run.Of != run || f.Run.State != RunAbsent {
+		return "it is not known that it was not started"
+	}
+	if run.Undo {
+		written := func(a v1alpha1.Attempt) bool {
+			return a.Number == run.Attempt && a.UndoTry == run.Try && a.UndoTriedAt != nil
+		}
+		switch {
+		case holds(f, "Fenced") || openAttempt(f) || !toBeUndone(f):
+			return "it has nothing to undo"
+		case !slices.ContainsFunc(f.Fence.Status.Attempts, written):
+			return "the try was not written down"
+		}
+		return ""
+	}
+	a := f.Fence.Status.Attempts
+	switch {
+	case !openAttempt(f) || a[len(a)-1].Number != run.Attempt || a[len(a)-1].Agent != run.Agent:
+		return "the attempt was not written down"
+	case endedBy(f) || word(f) || f.Fence.GivenUp:
+		return "nobody wants it any more"
+	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
+		return "its time is over"
+	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) &&
+		(!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
+		return "the node may be back"
+	}
+	return ""
+}
+
+// mayWrite returns why a status may not be written, empty for nothing.
+func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
+	before := &f.Fence.Status
+	set := func(c string) bool { return meta.IsStatusConditionTrue(s.Conditions, c) }
+	switch {
+	case !fresh(f.FenceRead) || !f.Fence.Finalized || holds(f, "Returned"):
+		return "the fence was not read, or is over"
+	case set("Succeeded") != (s.Proof != nil) || set("Processing") && (s.Proof != nil || set("Returned")):
+		return "a node health check reads something else"
+	case set("Fenced") != (s.Proof != nil) && (set("Fenced") || !holds(f, "Fenced") && before.Proof == nil):
+		return "a condition without a proof"
+	case s.Proof != nil && (before.Proof == nil || before.Proof.Attempt != s.Proof.Attempt):
+		return mayProve(f)
+	case before.Proof != nil && s.Proof != nil && !reflect.DeepEqual(before.Proof, s.Proof):
+		return mayCover(f, *s.Proof)
+	case len(s.Attempts) > len(before.Attempts):
+		return mayBegin(f)
+	case before.Proof != nil && s.Proof == nil:
+		return mayWithdraw(f)
+	case holds(f, "Fenced") && !set("Fenced"):
+		return mayLeave(f)
+	case set("Fenced") && vacated(s.Conditions) && !vacated(before.Conditions) && (!inForce(f) || !nodeRead(f) ||
+		f.Node.Found || !later(f.Remaining.Read, f.Lease.Read) || f.Remaining.All != Remains{}):
+		return "something may remain on the node"
+	case set("Released") && !holds(f, "Released") && (!inForce(f) || !f.Node.Tainted || !nodeRead(f)):
+		return "the node is not tainted"
+	case set("Returned"):
+		return mayReturn(f)
+	}
+	return ""
+}
+
+// vacated reports whether the fence does not count against limits any more.
+func vacated(all []metav1.Condition) bool {
+	c := meta.FindStatusCondition(all, "Fenced")
+	return c.Reason == "NodeDeleted"
+}
+
+func mayProve(f Facts) string {
+	a := f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
+	read := f.FenceRead
+	switch byHand := a.Agent == byHandAgent || a.Agent == confirmation; {
+	case !openAttempt(f) || endedBy(f):
+		return "nobody wants it"
+	case byHand && !word(f):
+		return "nobody has said that the node is fenced"
+	case !byHand && (word(f) || !fresh(f.Run.Read) || f.Run.State != RunSucceeded ||
+		f.Run.Of != Run{Attempt: a.Number, Agent: a.Agent}):
+		return "no agent has said that the node is fenced"
+	case !byHand:
+		read = f.Run.Read
+	}
+	switch {
+	case !later(f.Node.Read, read) || !later(f.Lease.Read, read):
+		return "what the node is like was read before the proof"
+	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
+		return "the node was rebooted meanwhile"
+	case slices.Contains([]string{medik8s, storage, storage2}, a.Agent) && f.Node.Found && f.Node.BootID != "boot" &&
+		!sameMachine(f):
+		return "another machine has the name of the node"
+	}
+	return ""
+}
+
+func mayWithdraw(f Facts) string {
+	ran := !f.Sight.RunsSince.IsZero() && f.Sight.LeaseSince.Sub(f.Sight.RunsSince) >= 40*time.Second
+	if !inForce(f) || !nodeRead(f) || !sameBoot(f) || !renewedSince(f) || quiet(f) || !ran ||
+		f.Fence.Status.Proof.Covers == v1alpha1.CoversVolumes {
+		return "nothing contradicts the proof"
+	}
+	return ""
+}
+
+func mayLeave(f Facts) string {
+	left := f.Remaining
+	switch {
+	case endedBy(f):
+		return ""
+	case !nodeRead(f) || !later(left.Read, f.Lease.Read):
+		return "what was read is not new enough"
+	case wasRebooted(f) && left.Leaving == Remains{}:
+		return ""
+	case left.All != Remains{}:
+		return "something remains on the node"
+	case !f.Node.Found && !toBeUndone(f):
+		return ""
+	case f.Fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased && holds(f, "Released") && f.Node.Tainted:
+		return ""
+	}
+	return "the node is not back"
+}
+
+func mayReturn(f Facts) string {
+	switch {
+	case holds(f, "Fenced") || openAttempt(f) || toBeUndone(f):
+		return "it is in force, or not undone"
+	case !later(f.Node.Read, f.FenceRead) || !later(f.Lease.Read, f.FenceRead) || f.Node.Tainted:
+		return "the node may be tainted"
+	case endedBy(f):
+		return ""
+	case f.Fence.Status.Proof == nil && (f.Fence.Spec.PolicyName == "" || f.Node.NotReady):
+		return "it was asked for"
+	case f.Fence.Status.Proof != nil && f.Node.Found && !wasRebooted(f):
+		return "the node is not back"
+	}
+	return ""
+}
+
+// broken returns what a decision breaks, empty for nothing.
+func broken(f Facts, d Decision) string {
+	switch d.Action {
+	case AddTaint:
+		return mayTaint(f)
+	case RemoveTaint:
+		return mayUntaint(f)
+	case StartRun:
+		return mayStart(f, d.Run)
+	case WriteStatus:
+		return mayWrite(f, d.Status)
+	case RemoveFinalizer:
+		if !holds(f, "Returned") || !f.Fence.Terminating {
+			return "the fence is not over"
+		}
+	case DeleteFence:
+		if !holds(f, "Returned") || !fresh(f.FenceRead) {
+			return "the fence is not over"
+		}
+	case StopRun:
+		if !fresh(f.Run.Read) || d.Run.Undo || !openAttempt(f) {
+			return "no agent is at work"
+		}
+		if !d.Run.Undo && f.Run.Of.Agent == storage {
+			return "another NetworkFence of the storage system would end"
+		}
+	case Wait:
+		return missed(f, d)
+	case ReadFence, ReadNode, ReadLease, ReadRun, ListRemaining, AddFinalizer:
+	}
+	return ""
+}
+
+// missed returns what is never done although nothing speaks against it, empty for nothing.
+func missed(f Facts, d Decision) string {
+	asleep := []Reason{ReasonNoFence, ReasonControlPlane, ReasonHealthCheckGaveUp}
+	switch {
+	case f.Fence.GivenUp && openAttempt(f) && f.Run.State == Running && d.Reason == ReasonFencing:
+		return "an agent that was given up is not stopped"
+	case mayTaint(f) == "":
+		return "a node that is fenced is never released"
+	case d.After == 0 && !slices.Contains(asleep, d.Reason):
+		return "nothing ends the wait"
+	}
+	return ""
+}
+
+// judge checks what is decided on the facts, and returns it.
+func judge(t *testing.T, f Facts) Action {
+	t.Helper()
+	d := Decide(f, now())
+	if wrong := broken(f, d); wrong != "" {
+		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
+	}
+	if d.After < 0 || d.After > DefaultKeepReturned || d.After > 0 && d.Action != Wait || d.Reason == "" {
+		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
+	}
+	return d.Action
+}
+
+func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited, decided := 0, map[Action]int{}
+	everyFence(func(f Facts) {
+		everyNode(func(n NodeFacts, l LeaseFacts, s Sight, left RemainingFacts) {
+			f.Node, f.Lease, f.Sight, f.Remaining = n, l, s, left
+			decided[judge(t, f)]++
+			visited++
+		})
+	})
+	for _, a := range []Action{AddTaint, RemoveTaint, WriteStatus, AddFinalizer, ReadNode, ReadLease, ListRemaining,
+		Wait} {
+		if decided[a] == 0 {
+			t.Errorf("nothing leads to %s", a)
+		}
+	}
+	if want := 23 * 4 * 8 * 4 * 6 * 4 * 3 * (4*6 + 9*2); visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited, decided := 0, map[Action]int{}
+	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}
+	agree := func(f *Facts) { f.Node.Read.Order, f.Lease.Read.Order = 5, 6 } // after the run
+	everyFence(func(f Facts) {
+		for bits := range 1 << 5 {
+			for state := RunUnknown; state <= RunFailed; state++ {
+				for number := int32(1); number <= 2; number++ {
+					for _, node := range nodes {
+						f := f
+						node(&f)
+						f.FenceRead, f.TaintSeen = []session.Read{read(1), old(1), {}, read(3)}[bits&3], bits&4 != 0
+						f.Run = RunFacts{Read: []session.Read{read(4), old(4)}[bits>>3&1], State: state, EndedAt: ago(time.Hour)}
+						f.Run.Of = Run{Attempt: number, Undo: bits&16 != 0}
+						if n := len(f.Fence.Status.Attempts); n > 0 {
+							f.Run.Of.Agent = f.Fence.Status.Attempts[n-1].Agent
+							f.Run.Of.Try = f.Fence.Status.Attempts[n-1].UndoTry
+						}
+						decided[judge(t, f)]++
+						agree(&f)
+						decided[judge(t, f)]++
+						visited += 2
+					}
+				}
+			}
+		}
+	})
+	for _, a := range []Action{StartRun, StopRun, ReadRun, WriteStatus, RemoveFinalizer, DeleteFence, RemoveTaint, Wait} {
+		if decided[a] == 0 {
+			t.Errorf("nothing leads to %s", a)
+		}
+	}
+	if want := 23 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}

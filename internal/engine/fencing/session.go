@@ -1,0 +1,201 @@
+package fencing
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Ask is a call that a Session waits for. The zero value: it waits for none.
+type Ask struct {
+	// Action is the call.
+	Action Action
+	// Node is the name of the node and of its NodeFence.
+	Node string
+	// UID and ResourceVersion are those of the NodeFence; writes to it are bound to them.
+	UID             types.UID
+	ResourceVersion string
+	// NodeVersion is the resourceVersion of the Node; AddTaint and RemoveTaint are bound to it.
+	NodeVersion string
+	// Status is what WriteStatus writes.
+	Status *v1alpha1.NodeFenceStatus
+	// Run and Agent are what ReadRun, StartRun and StopRun are about.
+	Run   Run
+	Agent v1alpha1.Agent
+	// PodsOnly: ListRemaining is about pods, and not about VolumeAttachments.
+	PodsOnly bool
+	// Proved: the agent has proven that the node is fenced, so it has done that.
+	Proved bool
+}
+
+// Reply is the answer to an Ask. Only the fields of its call are set; a Read in them is set by the session.
+type Reply struct {
+	Outcome session.Outcome
+	// Found: ReadFence found a NodeFence, which is in Fence.
+	Found bool
+	Fence Fence
+	Node  NodeFacts
+	Lease LeaseFacts
+	// Run is what ReadRun found. Of a StartRun or StopRun that failed it has the Message: why.
+	Run       RunFacts
+	Remaining RemainingFacts
+}
+
+// maxSteps bounds the steps of one session: five reads, and as many after a run was started or the taint changed.
+const maxSteps = 24
+
+// Session is the work on one NodeFence, from its key to the next wait. It returns one Ask after the other.
+type Session struct {
+	session.Progress
+	Facts Facts
+	// Decision is the step that is carried out, or after End the last one.
+	Decision Decision
+}
+
+// Tracker is since when one process has seen what of fences. It is not safe for concurrent use.
+type Tracker struct{ Fences map[types.UID]Sight }
+
+// NewTracker returns a Tracker without records.
+func NewTracker() *Tracker { return &Tracker{Fences: map[types.UID]Sight{}} }
+
+// Forget ends what is known of a fence that is gone.
+func (t *Tracker) Forget(fence types.UID) { delete(t.Fences, fence) }
+
+// saw records what the facts show, and returns it.
+func (t *Tracker) saw(f Facts, now time.Time) Sight {
+	s := t.Fences[f.Fence.UID]
+	if f.Lease.Read.Order == 0 {
+		return s
+	}
+	if s.LeaseSince.IsZero() || s.LeaseVersion != f.Lease.Version {
+		s.LeaseVersion, s.LeaseSince = f.Lease.Version, now
+	}
+	f.Sight = s
+	switch {
+	case !f.runsOn(now):
+		s.RunsSince = time.Time{}
+	case s.RunsSince.IsZero():
+		s.RunsSince = now
+	}
+	t.Fences[f.Fence.UID] = s
+	return s
+}
+
+// refused records why a run could not be started or stopped, empty where it could.
+func (t *Tracker) refused(fence types.UID, run Run, why string) {
+	s := t.Fences[fence]
+	s.Refused, s.RefusedBy = run, why
+	t.Fences[fence] = s
+}
+
+// Begin returns a session on these facts, up to its first Ask or its End. What the facts show is recorded in t.
+func Begin(t *Tracker, f Facts, now time.Time) Session {
+	f.Sight = t.saw(f, now)
+	s := Session{Facts: f}
+	s.decide(now)
+	return s
+}
+
+// decide begins the next step.
+func (s *Session) decide(now time.Time) {
+	s.Decision = Decide(s.Facts, now)
+	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+}
+
+// Ask returns the call that the session waits for, the zero Ask after its End.
+func (s *Session) Ask() Ask {
+	if s.End != session.NotEnded {
+		return Ask{}
+	}
+	fence, d := s.Facts.Fence, s.Decision
+	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
+		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run, PodsOnly: d.PodsOnly}
+	if agent := fence.agent(d.Run.Agent); agent != nil {
+		ask.Agent, ask.Proved = *agent, fence.proved(agent.Name)
+	}
+	return ask
+}
+
+// Next returns the step that the call of Ask belongs to.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
+}
+
+// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
+// End.
+func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
+	if action := s.Decision.Action; action == StartRun || action == StopRun {
+		t.refused(s.Facts.Fence.UID, s.Decision.Run, r.Run.Message)
+	}
+	if !s.Took(r.Outcome) {
+		return
+	}
+	s.succeeded(r, sent)
+	if s.End == session.NotEnded {
+		s.Facts.Sight = t.saw(s.Facts, now)
+		s.decide(now)
+	}
+}
+
+func (s *Session) succeeded(r Reply, sent time.Time) {
+	f := &s.Facts
+	switch s.Decision.Action {
+	case ReadFence:
+		switch of := f.Fence.UID; {
+		case r.Found && (r.Fence.UID == of || of == ""):
+			f.Fence = r.Fence
+		case of != "":
+			s.End = session.ObjectGone
+			return
+		}
+		f.FenceRead = s.Live(sent)
+	case ReadNode:
+		f.Node = r.Node
+		f.Node.Read = s.Live(sent)
+	case ReadLease:
+		f.Lease = r.Lease
+		f.Lease.Read = s.Live(sent)
+	case ReadRun:
+		f.Run = r.Run
+		f.Run.Of, f.Run.Read = s.Decision.Run, s.Live(sent)
+	case ListRemaining:
+		f.Remaining = r.Remaining
+		f.Remaining.Read, f.Remaining.PodsOnly = s.Live(sent), s.Decision.PodsOnly
+	case StartRun, StopRun:
+		f.Run = RunFacts{} // what came of it is read
+	case AddTaint, RemoveTaint:
+		f.Node = NodeFacts{}
+	default:
+		s.End = session.Written
+	}
+}
+
+// Reason returns the reason to report after the session has ended, empty for none.
+func (s *Session) Reason() Reason {
+	switch s.End {
+	case session.Skipped:
+		return ReasonDryRun
+	case session.TooSlow:
+		return ReasonAPIReadFailed
+	case session.CallFailed:
+		return s.failed()
+	case session.Waiting, session.Written:
+		return s.Decision.Reason
+	default:
+		return ""
+	}
+}
+
+// failed returns the reason of a call that failed.
+func (s *Session) failed() Reason {
+	switch a := s.Decision.Action; {
+	case a == ReadRun || a == StartRun || a == StopRun:
+		return ReasonAgentUnusable
+	case a.Kind() == session.Reads:
+		return ReasonAPIReadFailed
+	}
+	return ReasonAPIWriteFailed
+}

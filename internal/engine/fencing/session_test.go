@@ -1,0 +1,361 @@
+package fencing
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// An agent is told whether it has said once that the node is fenced: then it has done that.
+func TestAnAgentIsToldWhetherItHasProven(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempts func(*Facts)
+		want     bool
+	}{
+		"it has":          {proved(power), true},
+		"it has not":      {attempted(power, v1alpha1.ResultTimedOut), false},
+		"another one has": {all(attempted(power, v1alpha1.ResultFailed), proved(bmc)), false},
+		"it has before": {
+			all(attempted(power, v1alpha1.ResultContradicted), attempted(power, v1alpha1.ResultFailed)), true},
+		"it is at work":    {attempted(power, ""), false},
+		"it has, and then": {all(attempted(power, v1alpha1.ResultContradicted), proved(bmc)), true},
+	} {
+		f := facts(agents(power, bmc), c.attempts)
+		s := Session{Facts: f, Decision: Decision{Action: ReadRun, Run: Run{Attempt: 1, Agent: power}}}
+		if got := s.Ask().Proved; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// answer is one reply of a server, and how long it takes.
+type answer struct {
+	action Action
+	reply  Reply
+	takes  time.Duration
+}
+
+// play answers a session, checks what it asks, and returns the session and what it asked.
+func play(t *testing.T, tracker *Tracker, f Facts, at time.Time, answers ...answer) (s Session, asked []Ask) {
+	t.Helper()
+	s = Begin(tracker, f, at)
+	for i := 0; s.End == session.NotEnded; i++ {
+		ask := s.Ask()
+		asked = append(asked, ask)
+		if i == len(answers) {
+			t.Fatalf("asks %+v", ask)
+		}
+		if ask.Action != answers[i].action {
+			t.Fatalf("ask %d is %v, want %v", i, ask.Action, answers[i].action)
+		}
+		sent := at
+		at = at.Add(answers[i].takes)
+		s.Answer(tracker, answers[i].reply, sent, at)
+	}
+	if len(asked) != len(answers) {
+		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
+	}
+	steps := len(asked)
+	if slices.Contains([]session.End{session.Waiting, session.Skipped, session.TooSlow}, s.End) {
+		steps++
+	}
+	if s.Steps != steps {
+		t.Errorf("%d steps, want %d", s.Steps, steps)
+	}
+	if ask := s.Ask(); ask.Action != Wait || ask.Node != "" || ask.UID != "" {
+		t.Errorf("asks %+v after its end", ask)
+	}
+	return s, asked
+}
+
+func reply(alter ...func(*Reply)) Reply {
+	r := Reply{Outcome: session.Succeeded}
+	for _, a := range alter {
+		a(&r)
+	}
+	return r
+}
+
+func fenceIs(alter ...func(*Facts)) Reply {
+	return Reply{Outcome: session.Succeeded, Found: true, Fence: facts(alter...).Fence}
+}
+
+func nodeIs(alter ...func(*NodeFacts)) Reply {
+	return reply(func(r *Reply) { r.Node = facts(down(alter...)).Node })
+}
+
+func leaseIs(version string) Reply { return reply(func(r *Reply) { r.Lease.Version = version }) }
+
+func runIs(state RunState) Reply { return reply(func(r *Reply) { r.Run.State = state }) }
+
+func TestAFenceIsReleasedByOneSession(t *testing.T) {
+	in := proved(power)
+	s, asked := play(t, NewTracker(), facts(in, unread), now(),
+		answer{ReadFence, fenceIs(in, func(f *Facts) { f.Fence.ResourceVersion = "11" }), 0}, answer{ReadNode, nodeIs(), 0},
+		answer{ReadLease, leaseIs("7"), 0}, answer{AddTaint, reply(), 0},
+		answer{ReadNode, nodeIs(tainted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{WriteStatus, reply(), 0})
+	for i, want := range []Ask{
+		{}, {}, {}, {NodeVersion: "20"}, {}, {}, {NodeVersion: "20"},
+	} {
+		got := asked[i]
+		version := "11"
+		if i == 0 {
+			version = "10"
+		}
+		if got.Node != "node-1" || got.UID != "fence" || got.ResourceVersion != version {
+			t.Errorf("asks %+v", got)
+		}
+		if got.Action == AddTaint && got.NodeVersion != want.NodeVersion {
+			t.Errorf("taints the node of version %q", got.NodeVersion)
+		}
+	}
+	if status := asked[6].Status; status == nil || status.Phase != v1alpha1.PhaseReleased {
+		t.Errorf("writes %+v", asked[6].Status)
+	}
+	if s.End != session.Written || s.Reason() != ReasonReleased || s.Requeue(s.Decision.After) != session.RequeueNever ||
+		s.ReadCount != 5 {
+		t.Errorf("end %d, %s, %d reads", s.End, s.Reason(), s.ReadCount)
+	}
+}
+
+func TestAnAgentIsStartedAndAskedByOneSession(t *testing.T) {
+	open := attempted(power, "")
+	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
+		answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0}, answer{ReadRun, runIs(Running), 0})
+	for _, ask := range asked[1:] {
+		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Proved || ask.Agent.Name != power || ask.Agent.Job == nil {
+			t.Errorf("asks %+v", ask)
+		}
+	}
+	if s.End != session.Waiting || s.Reason() != ReasonFencing || s.Decision.After != agentPoll ||
+		s.Requeue(s.Decision.After) != session.RequeueAfter {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+	s, _ = play(t, NewTracker(), facts(open, unfence(v1alpha1.UnfenceNow)), now(), answer{ReadRun, runIs(Running), 0},
+		answer{StopRun, reply(), 0}, answer{ReadRun, runIs(RunAbsent), 0}, answer{WriteStatus, reply(), 0})
+	if s.End != session.Written || s.Reason() != ReasonAgentCanceled {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// Which pods are terminating is written down before an agent is started.
+func TestAnAttemptIsWrittenDownByOneSession(t *testing.T) {
+	left := reply(func(r *Reply) { r.Remaining.Terminating = []types.UID{"pod"} })
+	s, asked := play(t, NewTracker(), facts(unread), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
+		answer{ListRemaining, left, 0}, answer{WriteStatus, reply(), 0})
+	if a := asked[3].Status.Attempts; s.Reason() != ReasonFencing || len(a) != 1 || a[0].BootID != "boot" ||
+		!slices.Equal(a[0].TerminatingPods, []types.UID{"pod"}) {
+		t.Errorf("%s, %+v", s.Reason(), a)
+	}
+}
+
+// What the node is like is read after its agent has said that it is fenced.
+func TestAProofIsWrittenByOneSession(t *testing.T) {
+	open := attempted(power, "")
+	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
+		answer{ReadRun, runIs(RunSucceeded), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0},
+		answer{WriteStatus, reply(), 0})
+	if p := asked[4].Status.Proof; s.Reason() != ReasonFenced || p == nil || p.LeaseVersion != "7" || p.BootID != "boot" {
+		t.Errorf("%s, proof %+v", s.Reason(), p)
+	}
+}
+
+// What was read before a run was started or stopped, or the taint changed, does not count after it.
+func TestWhatIsReadDoesNotOutliveAChange(t *testing.T) {
+	over := all(proved(power), ending, allUndone, terminating)
+	s, _ := play(t, NewTracker(), facts(over, unread), now(), answer{ReadFence, fenceIs(over), 0},
+		answer{ReadNode, nodeIs(tainted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{RemoveTaint, reply(), 0},
+		answer{ReadNode, nodeIs(), 0},
+		answer{WriteStatus, reply(), 0})
+	if s.End != session.Written || s.Reason() != ReasonEnded {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestATaintWithoutFenceIsRemoved(t *testing.T) {
+	alone := func(f *Facts) { *f = Facts{Fence: Fence{Name: "node-1"}, TaintSeen: true} }
+	s, asked := play(t, NewTracker(), facts(alone), now(), answer{ReadFence, reply(), 0}, answer{ReadNode,
+		nodeIs(tainted), 0},
+		answer{RemoveTaint, reply(), 0}, answer{ReadNode, nodeIs(), 0})
+	if s.End != session.Waiting || s.Reason() != ReasonNoFence || asked[2].Node != "node-1" ||
+		asked[2].NodeVersion != "20" {
+		t.Errorf("end %d, %s, asks %+v", s.End, s.Reason(), asked[2])
+	}
+	// There is a fence, which the watch has not shown.
+	s, _ = play(t, NewTracker(), facts(alone), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
+		answer{ListRemaining, reply(), 0}, answer{WriteStatus, reply(), 0})
+	if s.End != session.Written || s.Reason() != ReasonFencing || s.Facts.Fence.UID != "fence" {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestHowASessionEnds(t *testing.T) {
+	in := proved(power)
+	read, node, lease := answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease,
+		leaseIs("7"), 0}
+	for name, c := range map[string]struct {
+		answers []answer
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"the fence is gone": {[]answer{{ReadFence, reply(), 0}}, session.ObjectGone, "", session.RequeueNever},
+		"it was made again": {
+			[]answer{{ReadFence, fenceIs(func(f *Facts) { f.Fence.UID = "fence2" }), 0}}, session.ObjectGone, "",
+			session.RequeueNever},
+		"it is not found": {
+			[]answer{{ReadFence, Reply{Outcome: session.Succeeded, Fence: facts().Fence}, 0}}, session.ObjectGone, "",
+			session.RequeueNever},
+		"a read fails": {
+			[]answer{read, {ReadNode, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"the node changed": {
+			[]answer{read, node, lease, {AddTaint, Reply{Outcome: session.Conflict}, 0}}, session.Conflicted, "",
+			session.RequeueSoon},
+		"the taint is refused": {
+			[]answer{read, node, lease, {AddTaint, Reply{}, 0}}, session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		"the node is Ready": {
+			[]answer{read, {ReadNode, nodeIs(ready), 0}, lease}, session.Waiting, ReasonNodeStillReady, session.RequeueAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := play(t, NewTracker(), facts(in, unread), now(), c.answers...)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue(s.Decision.After) != c.requeue {
+				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue(s.Decision.After))
+			}
+		})
+	}
+}
+
+func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+	var answers []answer
+	for range maxSteps {
+		answers = append(answers, answer{ReadFence, fenceIs(), session.LiveFor + time.Second})
+	}
+	s, _ := play(t, NewTracker(), facts(unread), now(), answers...)
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	in := proved(power)
+	s, _ := play(t, NewTracker(), facts(in, unread, func(f *Facts) { f.Rules.DryRun = true }), now(),
+		answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0})
+	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Decision.Action != AddTaint {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// Why an agent cannot be started is in the status once its time is over.
+func TestWhatHasRefusedARunIsRemembered(t *testing.T) {
+	for _, action := range []Action{StartRun, StopRun} {
+		tracker, open := NewTracker(), attempted(power, "")
+		state, begin := RunAbsent, facts(open)
+		if action == StopRun {
+			state, begin = Running, facts(open, terminating)
+		}
+		refuse := Reply{Run: RunFacts{Message: "no PodTemplate"}}
+		s, _ := play(t, tracker, begin, now(), answer{ReadRun, runIs(state), 0}, answer{action, refuse, 0})
+		if s.End != session.CallFailed || s.Reason() != ReasonAgentUnusable {
+			t.Fatalf("end %d, %s", s.End, s.Reason())
+		}
+		if got := tracker.Fences["fence"]; got.RefusedBy != "no PodTemplate" ||
+			got.Refused != (Run{Attempt: 1, Agent: power}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	tracker, open := NewTracker(), attempted(power, "")
+	refuse := Reply{Run: RunFacts{Message: "no PodTemplate"}}
+	play(t, tracker, facts(open), now(), answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, refuse, 0})
+	later := facts(attempted(power, "", startedAgo(time.Hour)))
+	_, asked := play(t, tracker, later, now(), answer{ReadRun, runIs(RunAbsent), 0}, answer{WriteStatus, reply(), 0})
+	if words := asked[1].Status.Attempts[0].Message; words != "no PodTemplate" {
+		t.Errorf("the attempt says %q", words)
+	}
+	if s := Begin(tracker, facts(attempted(power, "", startedAgo(time.Hour)), ran(RunAbsent, silence)), now()); s.Ask().
+		Status.Attempts[0].Message != "no PodTemplate" {
+		t.Errorf("what is remembered does not count from the beginning: %+v", s.Ask())
+	}
+	play(t, tracker, facts(open), now(), answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0},
+		answer{ReadRun, runIs(Running), 0})
+	if got := tracker.Fences["fence"]; got.RefusedBy != "" {
+		t.Errorf("%+v", got)
+	}
+	s, _ := play(t, tracker, facts(open), now(), answer{ReadRun, Reply{}, 0})
+	if s.Reason() != ReasonAgentUnusable {
+		t.Errorf("%s", s.Reason())
+	}
+	if tracker.Forget("fence"); len(tracker.Fences) != 0 {
+		t.Errorf("%+v", tracker.Fences)
+	}
+}
+
+// A renewal that was under way when the node was fenced contradicts nothing; one after the other does.
+func TestWhenANodeContradictsItsProof(t *testing.T) {
+	in := proved(power)
+	look := func(tracker *Tracker, at time.Time, version string, then ...answer) Session {
+		t.Helper()
+		s, _ := play(t, tracker, facts(in, unread), at, append([]answer{{ReadFence, fenceIs(in), 0},
+			{ReadNode, nodeIs(tainted), 0}, {ReadLease, leaseIs(version), 0}}, then...)...)
+		return s
+	}
+	released := answer{WriteStatus, reply(), 0}
+	at := func(d time.Duration) time.Time { return now().Add(d) }
+
+	once := NewTracker()
+	if s := look(once, at(0), "8"); s.Reason() != ReasonNodeRuns {
+		t.Errorf("%s", s.Reason())
+	}
+	if s := look(once, at(SilentAfter-1), "8"); s.Reason() != ReasonNodeRuns {
+		t.Errorf("%s", s.Reason())
+	}
+	if s := look(once, at(SilentAfter), "8", released); s.Reason() != ReasonReleased {
+		t.Errorf("one renewal: %s", s.Reason())
+	}
+	if s := look(once, at(SilentAfter+time.Hour), "9"); s.Reason() != ReasonNodeRuns {
+		t.Errorf("it counts from before it was silent: %s", s.Reason())
+	}
+
+	again := NewTracker()
+	look(again, at(0), "8")
+	look(again, at(20*time.Second), "9")
+	if s := look(again, at(SilentAfter+10*time.Second), "9"); s.Reason() != ReasonNodeRuns {
+		t.Errorf("renewals for 20 seconds: %s", s.Reason())
+	}
+	if s := look(again, at(SilentAfter+15*time.Second), "10", released); s.Reason() != ReasonContradicted {
+		t.Errorf("renewals for 55 seconds: %s", s.Reason())
+	}
+}
+
+func TestSinceWhenTheLeaseIsSilent(t *testing.T) {
+	tracker := NewTracker()
+	f := facts(proved(power), down())
+	f.Sight = Sight{}
+	if s := tracker.saw(f, ago(time.Hour)); s.LeaseVersion != "7" || !s.LeaseSince.Equal(ago(time.Hour)) {
+		t.Errorf("%+v", s)
+	}
+	if s := tracker.saw(f, now()); !s.LeaseSince.Equal(ago(time.Hour)) {
+		t.Errorf("begins again: %+v", s)
+	}
+	f.Lease.Read = session.Read{}
+	f.Lease.Version = ""
+	if s := tracker.saw(f, now()); s.LeaseVersion != "7" {
+		t.Errorf("what was not read counts: %+v", s)
+	}
+	f.Lease = LeaseFacts{Read: read(3), Version: "8"}
+	if s := tracker.saw(f, now()); s.LeaseVersion != "8" || !s.LeaseSince.Equal(now()) || !s.RunsSince.Equal(now()) {
+		t.Errorf("%+v", s)
+	}
+	if s := tracker.saw(f, now().Add(SilentAfter)); !s.RunsSince.IsZero() {
+		t.Errorf("it is silent, and runs: %+v", s)
+	}
+	empty := NewTracker() // a node without Lease counts from when that was first seen
+	f.Lease.Version = ""
+	if s := empty.saw(f, now()); !s.LeaseSince.Equal(now()) {
+		t.Errorf("%+v", s)
+	}
+}

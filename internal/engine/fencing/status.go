@@ -1,0 +1,157 @@
+package fencing
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// maxAttempts, maxPods and maxMessage are bounds of the API (pkg/apis/fencing/v1alpha1).
+const maxAttempts, maxPods, maxMessage = 16, 1024, 2048
+
+// is reports whether a condition of the fence is True.
+func (f Fence) is(condition string) bool {
+	return meta.IsStatusConditionTrue(f.Status.Conditions, condition)
+}
+
+// since returns when a condition took its status, the zero time for one that is not there.
+func (f Fence) since(condition string) metav1.Time {
+	if c := meta.FindStatusCondition(f.Status.Conditions, condition); c != nil {
+		return c.LastTransitionTime
+	}
+	return metav1.Time{}
+}
+
+// Vacant reports whether the fence is in force of a node whose Node was deleted, and on which nothing remained. It
+// releases nothing any more, and stays only for what its agents may have to undo.
+func (f Fence) Vacant() bool {
+	c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionFenced)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(ReasonNodeDeleted)
+}
+
+// reason is the reason of a step that only reads the fence.
+func (f Fence) reason() Reason {
+	switch {
+	case f.ended():
+		return ReasonUnfencing
+	case f.Status.Proof != nil:
+		return ReasonFenced
+	case f.attempt() != nil:
+		return ReasonFencing
+	}
+	return ReasonRequested
+}
+
+// write returns the step that writes the status as change makes it.
+func (f Facts) write(why Reason, change func(*v1alpha1.NodeFenceStatus)) Decision {
+	status := f.Fence.Status.DeepCopy()
+	change(status)
+	status.ObservedGeneration, status.Phase = f.Fence.Generation, phaseOf(status)
+	return Decision{Action: WriteStatus, Reason: why, Status: status}
+}
+
+// begin writes down an attempt that is about to start.
+func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
+	number := int32(1)
+	if n := len(s.Attempts); n > 0 {
+		number = s.Attempts[n-1].Number + 1
+	}
+	pods := f.Remaining.Terminating
+	s.Attempts = append(s.Attempts, v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(now),
+		BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID, SystemUUID: f.Node.Machine.SystemUUID,
+		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)])})
+	if len(s.Attempts) > maxAttempts {
+		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
+			return repeated(s.Attempts, a) && (s.Proof == nil || a.Number != s.Proof.Attempt)
+		})
+		i = max(i, 0) // somebody has changed the status
+		s.Attempts = slices.Delete(s.Attempts, i, i+1)
+	}
+	if s.Proof == nil {
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonFencing)
+	}
+}
+
+// repeated reports whether an attempt has a later one of the same agent, which undoes what both did. There are more
+// attempts than agents.
+func repeated(all []v1alpha1.Attempt, a v1alpha1.Attempt) bool {
+	return slices.ContainsFunc(all, func(other v1alpha1.Attempt) bool {
+		return other.Agent == a.Agent && other.Number > a.Number
+	})
+}
+
+// conclude writes down how an attempt ended.
+func conclude(s *v1alpha1.NodeFenceStatus, number int32, result v1alpha1.Result, message string, now time.Time) {
+	at, attempt := metav1.NewTime(now), find(s, number)
+	attempt.Result, attempt.Message, attempt.EndedAt = result, text.Truncate(message, maxMessage), &at
+	if result != v1alpha1.ResultProven {
+		attempt.TerminatingPods = nil // there may be many, and they are for a proof
+	}
+}
+
+// find returns an attempt to change it.
+func find(s *v1alpha1.NodeFenceStatus, number int32) *v1alpha1.Attempt {
+	i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
+	if i < 0 {
+		return &v1alpha1.Attempt{} // somebody has changed the status
+	}
+	return &s.Attempts[i]
+}
+
+// set sets a condition, which keeps its time where it is so already. Its message is what the reason means, and the
+// words.
+func set(s *v1alpha1.NodeFenceStatus, now time.Time, condition string, to bool, why Reason, words ...string) {
+	status := metav1.ConditionFalse
+	if to {
+		status = metav1.ConditionTrue
+	}
+	message := text.Truncate(strings.Join(append([]string{why.Sentence()}, words...), " "), maxMessage)
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: condition, Status: status, Reason: string(why),
+		Message: message, LastTransitionTime: metav1.NewTime(now)})
+}
+
+// phaseOf sums up a status.
+func phaseOf(s *v1alpha1.NodeFenceStatus) v1alpha1.Phase {
+	is := func(condition string) bool { return meta.IsStatusConditionTrue(s.Conditions, condition) }
+	var last v1alpha1.Attempt
+	if n := len(s.Attempts); n > 0 {
+		last = s.Attempts[n-1]
+	}
+	switch {
+	case is(v1alpha1.ConditionReturned):
+		return v1alpha1.PhaseReturned
+	case s.Proof != nil && !is(v1alpha1.ConditionFenced):
+		return v1alpha1.PhaseUnfencing
+	case is(v1alpha1.ConditionReleased):
+		return v1alpha1.PhaseReleased
+	case s.Proof != nil:
+		return v1alpha1.PhaseFenced
+	case last.Number == 0:
+		return v1alpha1.PhaseRequested
+	case last.EndedAt == nil:
+		return v1alpha1.PhaseFencing
+	}
+	return v1alpha1.PhaseFailed
+}
+
+// reasonOf returns the reason of a result.
+func reasonOf(r v1alpha1.Result) Reason {
+	switch r {
+	case v1alpha1.ResultProven:
+		return ReasonFenced
+	case v1alpha1.ResultTimedOut:
+		return ReasonAgentTimedOut
+	case v1alpha1.ResultCanceled:
+		return ReasonAgentCanceled
+	case v1alpha1.ResultContradicted:
+		return ReasonContradicted
+	case v1alpha1.ResultFailed:
+	}
+	return ReasonAgentFailed
+}

@@ -1,0 +1,258 @@
+package intree
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Decision is the next step for one PV and its twin, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Timed: no event is sure to end this wait, so the clock does.
+	Timed bool
+	// After, if not zero, is how long this wait lasts at most.
+	After time.Duration
+}
+
+func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
+func timed(why Reason) Decision          { return Decision{Action: Wait, Reason: why, Timed: true} }
+func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
+
+// Decide returns what to do next about one PV and its twin: carrying out a step adds to what is known, and Decide is
+// called again with that. It keeps the volume whenever a fact is unknown.
+//
+// now is the time by which reads are judged too old.
+func Decide(f Facts, now time.Time) Decision {
+	switch {
+	case f.PV.UID == "":
+		return orphan(f, now)
+	case !f.PV.Provisioned():
+		return wait(ReasonNotOurs)
+	case f.Other == OtherUnknown:
+		return wait(ReasonNotSynced)
+	}
+	d, due := decidePV(f, now)
+	if due {
+		return decideTwin(f, now)
+	}
+	// Before anything else is done: a twin through which the volume must no longer be deleted.
+	if f.twin() {
+		if first, ended := endTwin(f, d.Reason); !ended {
+			return first
+		}
+	}
+	return d
+}
+
+// decidePV returns the next step for the PV itself. due: its volume is to be deleted, as far as the PV shows.
+func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
+	pv := f.PV
+	switch {
+	case f.Tombstone.VolumeDeleted:
+		return finish(f), false
+	case f.RemovingFinalizers:
+		return removeFinalizers(f), false
+	case pv.Writer == WriterOther, f.Other == OtherPresent && !f.otherIdle(now):
+		return yield(f, now), false
+	case pv.MigratedTo != "":
+		return migrated(f), false
+	case pv.Policy == volume.PolicyUnknown:
+		return wait(ReasonPolicyUnknown), false
+	case pv.Policy != volume.PolicyDelete:
+		return keep(f), false
+	case !pv.Terminating:
+		return protect(f), false
+	}
+	return terminating(f)
+}
+
+// finish does what remains once the volume is deleted.
+func finish(f Facts) Decision {
+	pv := f.PV
+	why := ReasonVolumeDeleted
+	if pv.Policy != volume.PolicyDelete || pv.Claim != f.Tombstone.Claim || pv.Phase == volume.PhaseBound {
+		why = ReasonTooLateToKeep
+	}
+	if len(f.removable()) > 0 {
+		return step(RemoveFinalizerByUID, why)
+	}
+	return wait(ReasonVolumeGone)
+}
+
+// removeFinalizers removes our finalizer for good, from a PV in any state. Where another program manages the finalizer
+// now, a PV that is terminating is left to that program.
+func removeFinalizers(f Facts) Decision {
+	if f.PV.Writer != WriterSelf || f.Other == OtherPresent && f.PV.Terminating {
+		return wait(ReasonFinalizersRemoved)
+	}
+	return step(RemoveFinalizer, ReasonFinalizersRemoved)
+}
+
+// yield leaves a PV to the program that manages its finalizer, as far as the PV shows: that program acts first.
+func yield(f Facts, now time.Time) Decision {
+	switch {
+	case f.PV.PluginGone:
+		return wait(ReasonPluginGone)
+	case f.otherIdle(now):
+		return wait(ReasonControllerIdle)
+	}
+	d := wait(ReasonManagedByController)
+	if f.PV.Terminating {
+		d.Reason = ReasonControllerDeletes
+	}
+	if !f.YieldedSince.IsZero() {
+		d.After = f.YieldedSince.Add(IdleAfter).Sub(now)
+	}
+	return d
+}
+
+// migrated handles a PV that a CSI driver's sidecar is responsible for: our finalizer is removed, as in
+// modifyDeletionFinalizers. It stays only where the volume would leak without it, because the sidecar's finalizer is
+// missing and cannot be added any more.
+func migrated(f Facts) Decision {
+	pv := f.PV
+	switch {
+	case pv.Writer == WriterNone:
+		return wait(ReasonMigrated)
+	case pv.Terminating && pv.Writer == WriterUnknown:
+		return wait(ReasonWriterUnknown)
+	case pv.Writer == WriterUnknown:
+		return wait(ReasonMigrated)
+	case pv.Terminating && pv.Policy != volume.PolicyRetain && pv.Policy != volume.PolicyRecycle &&
+		len(pv.csiFinalizers()) == 0:
+		return wait(ReasonMigratedUnprotected)
+	}
+	return step(RemoveFinalizer, ReasonMigrated)
+}
+
+// keep handles a PV whose policy is to keep its volume, which needs no finalizer. While the PV is terminating and its
+// claim exists the finalizers stay: none could be added again if the policy were set back to Delete.
+func keep(f Facts) Decision {
+	pv := f.PV
+	switch {
+	case pv.Writer == WriterUnknown && pv.Terminating:
+		return wait(ReasonWriterUnknown)
+	case len(f.removable()) == 0:
+		return wait(ReasonPolicyKeepsVolume)
+	case pv.Terminating && pv.Phase == volume.PhaseBound:
+		return wait(ReasonRetainBound)
+	}
+	return step(RemoveFinalizer, ReasonPolicyKeepsVolume)
+}
+
+// protect handles a PV with policy Delete that is not terminating. Once it is released, the PV controller of every
+// version deletes its volume by itself.
+func protect(f Facts) Decision {
+	if add, remove := f.protection(); len(add)+len(remove) > 0 {
+		return step(AddFinalizer, ReasonProtect)
+	}
+	if f.PV.deletable() {
+		return wait(ReasonManagedByController)
+	}
+	return wait(ReasonProtected)
+}
+
+// terminating handles a PV with policy Delete that is terminating. A finalizer of the CSI side holds it as well as
+// ours; it can have that one from before a migration was reverted.
+func terminating(f Facts) (_ Decision, due bool) {
+	pv := f.PV
+	switch {
+	case pv.Writer == WriterUnknown:
+		return wait(ReasonWriterUnknown), false
+	case len(f.removable()) == 0:
+		return wait(ReasonDeletionUnprotected), false
+	case !pv.Claimed():
+		return wait(ReasonNotClaimed), false
+	case pv.Phase == volume.PhaseBound:
+		return wait(ReasonTerminatingBound), false
+	case !pv.released():
+		return wait(ReasonNotReleased), false
+	case pv.Held:
+		return wait(ReasonHeld), false
+	}
+	return Decision{}, true
+}
+
+// decideTwin takes a twin from its creation to its end: it is created with policy Retain, the PV controller finds its
+// claim gone and releases it, all is read a second time, and only then its policy is set to Delete.
+func decideTwin(f Facts, now time.Time) Decision {
+	switch f.twinState() {
+	case twinForeign:
+		return timed(ReasonTwinNameTaken)
+	case twinNone:
+		if rest := f.Failure.Until.Sub(now); rest > 0 {
+			return Decision{Reason: f.Failure.reason(), After: rest}
+		}
+		if f.TwinConflict {
+			return step(ReadTwin, ReasonReclaim)
+		}
+		return prove(f, CreateTwin, now)
+	case twinCreated:
+		return wait(ReasonTwinNotReleased)
+	case twinReleased:
+		return prove(f, SetTwinDelete, now)
+	case twinDeleting:
+		if f.shared() {
+			return step(SetTwinRetain, ReasonSharedSource)
+		}
+		return wait(ReasonTwinDeleting)
+	case twinTerminating:
+		if f.Twin.Writer != WriterNone {
+			d, _ := endTwin(f, ReasonTwinTerminating)
+			return d
+		}
+		return wait(ReasonTwinTerminating)
+	case twinFailed:
+		// Its policy does not stay Delete while it is unknown when the PV controller tries again.
+		d, _ := endTwin(f, ReasonVolumeFailedDelete)
+		return d
+	case twinChanged:
+		if d, ended := endTwin(f, ReasonTwinChanged); !ended {
+			return d
+		}
+	}
+	return wait(ReasonTwinChanged)
+}
+
+// prove reads live what a deletion depends on, before the next step of a twin. The facts that need no call come
+// first. The PV is read last, because administrators rescue a volume by editing its PV.
+func prove(f Facts, then Action, now time.Time) Decision {
+	if f.shared() {
+		return wait(ReasonSharedSource)
+	}
+	switch f.claimState(now) {
+	case claimUnknown:
+		return step(ReadClaim, ReasonReclaim)
+	case claimExists:
+		return claimKeeps(f, ReasonClaimStillExists)
+	case claimNamesPV:
+		return claimKeeps(f, ReasonClaimNamesPV)
+	case claimGone:
+	}
+	switch {
+	case !f.Attachments.Read.Fresh(now):
+		return step(ReadAttachments, ReasonReclaim)
+	case f.Attachments.Count > 0:
+		return timed(ReasonAttached)
+	case len(f.Siblings) > 0 && !f.SiblingsRead.Fresh(now):
+		return step(ReadSiblings, ReasonReclaim)
+	case f.SiblingNeeded != "":
+		return timed(ReasonSharedSource)
+	case !f.pvReadLast(now):
+		return step(ReadPV, ReasonReclaim)
+	}
+	return step(then, ReasonReclaim)
+}
+
+// claimKeeps handles a PV that is released although its claim exists, or another claim of that name names it. The PV
+// controller would take an existing claim away from a twin, so the twin is ended.
+func claimKeeps(f Facts, why Reason) Decision {
+	if f.twin() {
+		if d, ended := endTwin(f, why); !ended {
+			return d
+		}
+	}
+	return timed(why)
+}

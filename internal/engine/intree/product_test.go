@@ -1,0 +1,266 @@
+package intree
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// The facts of a decision are two groups. What the PV, its twin and the cluster are like decides whether a
+// volume may go at all; the proofs decide whether it may go now. Each group is visited in every
+// combination of its values: the first with every proof given, the second for each state of a twin.
+
+// everyPV visits every PV that an in-tree plugin provisioned.
+func everyPV(visit func(PV)) {
+	pv := due()
+	for bits := range 1 << 5 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		pv.Terminating, pv.Held, pv.HasFinalizer = bit(0), bit(1), bit(2)
+		pv.Claim.UID, pv.MigratedTo = "", ""
+		if bit(3) {
+			pv.Claim.UID = claimRef().UID
+		}
+		if bit(4) {
+			migrate(&pv)
+		}
+		for pv.Writer = WriterUnknown; pv.Writer <= WriterOther; pv.Writer++ {
+			for pv.Policy = volume.PolicyUnknown; pv.Policy <= volume.PolicyRecycle; pv.Policy++ {
+				for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseBound, volume.PhaseReleased,
+					volume.PhaseFailed} {
+					visit(pv)
+				}
+			}
+		}
+	}
+}
+
+// everyTwin visits all that can be found under the twin's name.
+func everyTwin(visit func(twin PV, found bool)) {
+	visit(PV{}, false)
+	twin := made()
+	for bits := range 1 << 4 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		twin.Terminating, twin.Writer = bit(0), WriterNone
+		if bit(3) {
+			twin.Writer = WriterOther
+		}
+		twin.Claim, twin.TwinOf = claimRef(), "pv-uid"
+		if bit(1) {
+			twin.Claim.UID = ""
+		}
+		if bit(2) {
+			twin.TwinOf = "another"
+		}
+		for twin.Policy = volume.PolicyUnknown; twin.Policy <= volume.PolicyRetain; twin.Policy++ {
+			for twin.Phase = volume.PhasePending; twin.Phase <= volume.PhaseFailed; twin.Phase++ {
+				visit(twin, true)
+			}
+		}
+	}
+}
+
+// everyProof visits every combination of the proofs of a deletion.
+func everyProof(s Facts, visit func(Facts)) {
+	reads := []session.Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
+	claims := []ClaimFacts{
+		{}, {Read: read(1, time.Hour)}, {Read: read(1, 0)}, {Read: read(6, 0)},
+		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name},
+		{Read: read(1, 0), Found: true, UID: claimRef().UID},
+	}
+	sharer := sibling()
+	sharer.Phase = volume.PhaseBound
+	families := []Facts{
+		{}, {Siblings: []PV{sibling()}}, {Siblings: []PV{sibling(), sharer}},
+		{Siblings: []PV{sibling(), twinFor(sibling())}}, {Siblings: []PV{twinFor(sibling())}},
+		{Siblings: []PV{sibling()}, SiblingNeeded: "other"},
+	}
+	for _, s.Claim = range claims {
+		for _, s.Claim.Of = range []volume.ClaimRef{s.PV.Claim, {}} {
+			for _, s.Attachments.Read = range reads {
+				for s.Attachments.Count = range 2 {
+					for _, family := range families {
+						s.Siblings, s.SiblingNeeded = family.Siblings, family.SiblingNeeded
+						for _, s.SiblingsRead = range reads {
+							for _, s.PVRead = range []session.Read{{}, read(4, time.Hour), read(4, 0), read(9, 0)} {
+								visit(s)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// isTwin reports whether the twin's name belongs to our twin: written apart from isTwinOf.
+func isTwin(s Facts) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
+
+// mayGo reports whether the volume may go as far as the PV and the cluster show: the promise, written apart
+// from the code that keeps it.
+func mayGo(s Facts) bool {
+	pv := s.PV
+	return acts(s) && !s.RemovingFinalizers && !s.Tombstone.VolumeDeleted &&
+		pv.Policy == volume.PolicyDelete && pv.Terminating && (pv.Phase == volume.PhaseReleased ||
+		pv.Phase == volume.PhaseFailed) &&
+		pv.Claim.UID != "" && !pv.Held && pv.MigratedTo == "" &&
+		(pv.Writer == WriterSelf || pv.Writer == WriterNone && pv.HasFinalizer)
+}
+
+// acts reports whether nobody else manages the finalizer, or whoever does has left this PV alone for long.
+func acts(s Facts) bool {
+	return s.Other == OtherAbsent || s.Other == OtherPresent && !s.YieldedSince.IsZero() &&
+		now().Sub(s.YieldedSince) >= 2*time.Minute
+}
+
+// shown reports whether live reads have shown, in the right order and not too long ago, that nobody needs
+// the volume.
+func shown(s Facts) bool {
+	live := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	last := func(r session.Read) bool { return s.PVRead.Order > r.Order }
+	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim &&
+		(!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
+	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0
+	alone := len(s.Siblings) == 0 || live(s.SiblingsRead) && s.SiblingNeeded == ""
+	goes := map[string]bool{}
+	for _, other := range s.Siblings {
+		goes[string(other.UID)] = other.Phase == volume.PhaseReleased && other.Policy == volume.PolicyDelete
+	}
+	for _, other := range s.Siblings {
+		alone = alone && (goes[string(other.UID)] || goes[string(other.TwinOf)])
+	}
+	return claim && attached && alone && last(s.SiblingsRead) && live(s.PVRead)
+}
+
+// brokenPromise returns what a decision breaks, empty for nothing.
+func brokenPromise(s Facts, d Decision) string {
+	pv, twin := s.PV, s.Twin
+	inUse := isTwin(s) && twin.Policy != volume.PolicyRetain
+	switch d.Action {
+	case CreateTwin, SetTwinDelete:
+		switch {
+		case !mayGo(s):
+			return "the volume may not go"
+		case !shown(s):
+			return "it is not shown that nobody needs the volume"
+		case d.Action == CreateTwin && s.TwinFound:
+			return "there is a PV of that name"
+		case d.Action == SetTwinDelete && (!isTwin(s) || twin.Policy != volume.PolicyRetain ||
+			twin.Phase != volume.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
+			return "it is not a twin whose claim the PV controller has seen gone"
+		}
+	case SetTwinRetain:
+		if !isTwin(s) || twin.Policy == volume.PolicyRetain {
+			return "there is nothing to disarm, or it is not ours"
+		}
+	case DeleteTwin:
+		if !isTwin(s) || twin.Policy != volume.PolicyRetain || twin.Phase == volume.PhaseBound || twin.Terminating {
+			return "a twin is deleted that is set to Delete, in use, going or not ours"
+		}
+	case RemoveTwinFinalizer:
+		if !isTwin(s) || twin.Policy != volume.PolicyRetain || !twin.Terminating || twin.Writer == WriterNone {
+			return "a finalizer is removed from a PV that is no twin which goes and keeps its volume"
+		}
+	case RemoveFinalizer, RemoveFinalizerByUID:
+		keeps := pv.Policy == volume.PolicyRetain || pv.Policy == volume.PolicyRecycle
+		handedOver := pv.MigratedTo != "" && (!pv.Terminating || pv.HasFinalizer || keeps)
+		switch {
+		case inUse:
+			return "the PV loses its finalizer while its twin is set to Delete"
+		case d.Action == RemoveFinalizerByUID && !s.Tombstone.VolumeDeleted:
+			return "the PV loses its finalizer before its volume is deleted"
+		case d.Action == RemoveFinalizer && !keeps && !handedOver && !s.RemovingFinalizers:
+			return "the finalizer goes although the volume may be there and the policy is Delete"
+		case s.RemovingFinalizers && d.Action == RemoveFinalizer && pv.Writer != WriterSelf:
+			return "a finalizer is removed that we did not add"
+		}
+	case AddFinalizer:
+		if !acts(s) || pv.Terminating || pv.Policy != volume.PolicyDelete || pv.MigratedTo != "" || s.RemovingFinalizers ||
+			pv.Writer == WriterOther {
+			return "a PV is protected that is none of ours to protect"
+		}
+	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
+	}
+	switch {
+	case inUse && d.Action != SetTwinRetain && !mayGo(s) && s.Other != OtherUnknown &&
+		(!twin.Terminating || twin.Writer != WriterNone || s.Other != OtherAbsent || s.RemovingFinalizers):
+		return "a twin stays set to Delete although the volume may not go"
+	case s.Other == OtherUnknown && d.Action != Wait:
+		return "something is done before it is known who manages the finalizer"
+	case s.Other == OtherPresent && !acts(s) && (d.Action == AddFinalizer || d.Action == RemoveFinalizer &&
+		!s.RemovingFinalizers):
+		return "what another program manages is written to"
+	}
+	return ""
+}
+
+// stalled returns why a decision is to do nothing where something is to be done.
+func stalled(s Facts, d Decision) string {
+	switch {
+	case mayGo(s) && shown(s) && !s.TwinFound && d.Action != CreateTwin:
+		return "nothing is done for a volume that may go"
+	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == volume.PolicyRetain &&
+		s.Twin.Phase == volume.PhaseReleased &&
+		!s.Twin.Terminating && s.Twin.Claim == s.PV.Claim && d.Action != SetTwinDelete:
+		return "a twin that may do its work is not set to Delete"
+	case s.Tombstone.VolumeDeleted && s.Other == OtherAbsent && s.PV.Writer == WriterSelf && !s.TwinFound &&
+		d.Action != RemoveFinalizerByUID:
+		return "a PV whose volume is deleted is not let go"
+	}
+	return ""
+}
+
+func judge(t *testing.T, s Facts) {
+	d := Decide(s, now())
+	if broken := brokenPromise(s, d) + stalled(s, d); broken != "" {
+		t.Helper() // here, since it costs as much as a decision
+		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, broken, s)
+	}
+}
+
+func TestNoCombinationBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	everyPV(func(pv PV) {
+		everyTwin(func(twin PV, found bool) {
+			for bits := range 1 << 3 {
+				for manages := OtherUnknown; manages <= OtherPresent; manages++ {
+					if bits&4 != 0 && manages != OtherPresent {
+						continue // nothing is left to anybody
+					}
+					s := proven()
+					s.PV, s.Twin, s.TwinFound, s.Other = pv, twin, found, manages
+					s.Claim.Of = pv.Claim
+					s.RemovingFinalizers = bits&1 != 0
+					if bits&2 != 0 {
+						s.Tombstone = Tombstone{VolumeDeleted: true, Claim: pv.Claim}
+					}
+					if bits&4 != 0 {
+						s.YieldedSince = now().Add(-2 * time.Minute)
+					}
+					judge(t, s)
+					visited++
+				}
+			}
+		})
+	})
+	if want := 2048 * 241 * 16; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoProofIsMissed(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	for _, twin := range []func(*Facts){
+		func(*Facts) {}, twinIs(), twinIs(in(volume.PhaseReleased)), twinIs(in(volume.PhaseReleased),
+			of(volume.PolicyDelete)),
+		twinIs(in(volume.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
+	} {
+		everyProof(with(twin), func(s Facts) { judge(t, s); visited++ })
+	}
+	if want := 6 * 7 * 2 * 4 * 2 * 6 * 4 * 4; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}

@@ -1,0 +1,348 @@
+package intree
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Rules are the settings that a Session follows.
+type Rules struct {
+	// DryRun ends a session before its first write.
+	DryRun bool
+	// RetryStart and RetryMax bound the delay between tries to delete one volume, which doubles each time.
+	RetryStart, RetryMax time.Duration
+}
+
+// pluginGoneDelay is how many times the longest usual delay lies between tries while there is no plugin: only another
+// kube-controller-manager can have one.
+const pluginGoneDelay = 12
+
+// Call is a request to the API server. The zero value is none.
+type Call uint8
+
+const (
+	// NoCall is no call.
+	NoCall Call = iota
+	// GetPV reads a PV, GetClaim a claim. Neither fails where there is none.
+	GetPV
+	GetClaim
+	// ListAttachments counts the VolumeAttachments of some PVs.
+	ListAttachments
+	// CreatePV creates the twin of the PV that was read last: see NewTwin.
+	CreatePV
+	// PatchFinalizers, PatchPolicy and DeletePV write to a PV.
+	PatchFinalizers
+	PatchPolicy
+	DeletePV
+)
+
+// Ask is a call that a Session waits for, and what it is about. The zero value: it waits for none.
+type Ask struct {
+	Call Call
+	// Action is the step that the call belongs to.
+	Action Action
+	// Name is the PV's. A write is bound to UID and ResourceVersion; without ResourceVersion it is bound to the UID
+	// alone.
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	// Claim is what GetClaim reads.
+	Claim volume.ClaimRef
+	// PVs are those whose attachments ListAttachments counts.
+	PVs []string
+	// Add and Remove are finalizers of PatchFinalizers.
+	Add, Remove []string
+	// Policy is what PatchPolicy sets.
+	Policy volume.Policy
+}
+
+// Reply is the answer to an Ask.
+type Reply struct {
+	Outcome session.Outcome
+	// Found: GetPV or GetClaim found one.
+	Found bool
+	// PV is what GetPV found, or the PV after a write.
+	PV PV
+	// ClaimUID and VolumeName are of the claim that GetClaim found.
+	ClaimUID   types.UID
+	VolumeName string
+	// Attachments is what ListAttachments counted.
+	Attachments int
+}
+
+// maxSteps bounds the steps of one session: at most six come before a write and two after it. Only reads that are too
+// old before the next is answered take more.
+const maxSteps = 16
+
+// Session is the work on one PV, from its key to the next wait. It returns one Ask after the other.
+type Session struct {
+	session.Progress
+	Rules Rules
+	Facts Facts
+	// Decision is the step that is carried out, or after End the last one.
+	Decision Decision
+	// Siblings, SiblingsRead and SiblingNeeded are what the step ReadSiblings has read so far, and Unread how many are
+	// left. ClaimUnread: the claim of the last of Siblings is read next.
+	Siblings      []PV
+	SiblingsRead  session.Read
+	SiblingNeeded string
+	Unread        int
+	ClaimUnread   bool
+}
+
+// Begin returns a session on these facts, up to its first Ask or its End.
+func Begin(f Facts, rules Rules, now time.Time) Session {
+	s := Session{Rules: rules, Facts: f}
+	s.decide(now)
+	return s
+}
+
+// decide begins the next step.
+func (s *Session) decide(now time.Time) {
+	s.Decision = Decide(s.Facts, now)
+	if s.Step(s.Decision.Action.Kind(), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
+		s.Siblings, s.SiblingsRead, s.SiblingNeeded, s.Unread = nil, session.Read{}, "", len(s.Facts.Siblings)
+	}
+}
+
+// Ask returns the call that the session waits for, the zero Ask after its End.
+func (s *Session) Ask() Ask {
+	switch a := s.Decision.Action; {
+	case s.End != session.NotEnded:
+		return Ask{}
+	case a.Kind() == session.Reads:
+		return s.askRead(a)
+	default:
+		return s.askWrite(a)
+	}
+}
+
+// askRead returns the call of an action that only reads.
+func (s *Session) askRead(a Action) Ask {
+	f := &s.Facts
+	switch a {
+	case ReadClaim:
+		return Ask{Call: GetClaim, Action: a, Claim: f.PV.Claim}
+	case ReadAttachments:
+		return Ask{Call: ListAttachments, Action: a, PVs: f.names()}
+	case ReadSiblings:
+		if s.ClaimUnread {
+			return Ask{Call: GetClaim, Action: a, Claim: s.Siblings[len(s.Siblings)-1].Claim}
+		}
+		return Ask{Call: GetPV, Action: a, Name: f.Siblings[len(f.Siblings)-s.Unread].Name}
+	case ReadPV:
+		return Ask{Call: GetPV, Action: a, Name: f.PV.Name}
+	case ReadOriginal:
+		return Ask{Call: GetPV, Action: a, Name: f.Twin.Original}
+	case ReadTwin:
+		return Ask{Call: GetPV, Action: a, Name: volume.TwinName(f.PV.Name)}
+	default:
+		return Ask{}
+	}
+}
+
+// askWrite returns the call of an action that writes.
+func (s *Session) askWrite(a Action) Ask {
+	f := &s.Facts
+	switch a {
+	case CreateTwin:
+		return Ask{Call: CreatePV, Action: a, Name: volume.TwinName(f.PV.Name)}
+	case SetTwinDelete:
+		return write(PatchPolicy, a, f.Twin, Ask{Policy: volume.PolicyDelete})
+	case SetTwinRetain:
+		return write(PatchPolicy, a, f.Twin, Ask{Policy: volume.PolicyRetain})
+	case DeleteTwin:
+		return write(DeletePV, a, f.Twin, Ask{})
+	case RemoveTwinFinalizer:
+		return write(PatchFinalizers, a, f.Twin, Ask{Remove: []string{Finalizer}})
+	case AddFinalizer:
+		add, remove := f.protection()
+		return write(PatchFinalizers, a, f.PV, Ask{Add: add, Remove: remove})
+	case RemoveFinalizer:
+		return write(PatchFinalizers, a, f.PV, Ask{Remove: f.removable()})
+	case RemoveFinalizerByUID:
+		ask := write(PatchFinalizers, a, f.PV, Ask{Remove: f.removable()})
+		ask.ResourceVersion = ""
+		return ask
+	default:
+		return Ask{}
+	}
+}
+
+// write returns a call that writes to a PV, bound to the PV as it was read.
+func write(call Call, a Action, pv PV, what Ask) Ask {
+	what.Call, what.Action, what.Name, what.UID, what.ResourceVersion = call, a, pv.Name, pv.UID, pv.ResourceVersion
+	return what
+}
+
+// names returns the names under which the volume may be attached.
+func (f Facts) names() []string {
+	names := []string{f.PV.Name, volume.TwinName(f.PV.Name)}
+	for _, other := range f.Siblings {
+		names = append(names, other.Name)
+	}
+	return names
+}
+
+// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
+// End. The PV after a write is recorded in t.
+func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
+	switch {
+	case r.Outcome == session.Conflict && s.Decision.Action == CreateTwin:
+		s.Facts.TwinConflict = true
+	case s.Took(r.Outcome):
+		s.succeeded(t, pvs, r, sent, now)
+	}
+	if s.End == session.NotEnded && (s.Decision.Action != ReadSiblings || s.siblingsRead()) {
+		s.decide(now)
+	}
+}
+
+func (s *Session) succeeded(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
+	switch s.Decision.Action {
+	case ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
+		s.read(t, pvs, r, sent)
+	case CreateTwin, SetTwinDelete, SetTwinRetain:
+		s.twinIs(t, pvs, r.PV)
+	case RemoveTwinFinalizer:
+		s.twinIs(t, pvs, r.PV)
+		s.End = session.Written
+	case DeleteTwin:
+		s.twinDeleted(t, now)
+	case AddFinalizer, RemoveFinalizer, RemoveFinalizerByUID:
+		t.expect(r.PV, pvs)
+		s.End = session.Written
+	case Wait:
+	}
+}
+
+// read adds what a live read found.
+func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
+	f := &s.Facts
+	switch s.Decision.Action {
+	case ReadClaim:
+		f.Claim = ClaimFacts{Read: s.Live(sent), Of: f.PV.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
+	case ReadAttachments:
+		f.Attachments = AttachmentFacts{Read: s.Live(sent), Count: r.Attachments}
+	case ReadSiblings:
+		s.readSibling(r, sent)
+	case ReadOriginal:
+		f.Original = OriginalFacts{Read: s.Live(sent), Gone: !r.Found || r.PV.UID != f.Twin.TwinOf}
+	case ReadTwin:
+		if !r.Found {
+			s.End = session.Conflicted
+			return
+		}
+		// It is judged next; before its policy is set to Delete, all is read a second time, as with any other.
+		f.Claim, f.Attachments, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, false
+		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
+		s.twinIs(t, pvs, r.PV)
+	default:
+		if !r.Found || r.PV.UID != f.PV.UID {
+			s.End = session.ObjectGone
+			return
+		}
+		f.PV, f.PVRead = r.PV, s.Live(sent)
+	}
+}
+
+// readSibling adds one of the other PVs of the volume, then its claim if the PV is to be deleted too: a claim that was
+// restored from a backup keeps the volume. A PV that is gone needs the volume no more.
+func (s *Session) readSibling(r Reply, sent time.Time) {
+	if s.SiblingsRead.Order == 0 {
+		s.SiblingsRead = s.Live(sent)
+	}
+	switch {
+	case s.ClaimUnread:
+		other := s.Siblings[len(s.Siblings)-1]
+		claim := ClaimFacts{Read: s.SiblingsRead, Of: other.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
+		if Needed(other, claim) {
+			s.SiblingNeeded = other.Name
+		}
+		s.ClaimUnread = false
+	default:
+		s.Unread--
+		if r.Found && r.PV.Source == s.Facts.PV.Source {
+			s.Siblings = append(slices.Clip(s.Siblings), r.PV) // a copy of the session keeps its own
+			s.ClaimUnread = r.PV.deletable()
+		}
+	}
+	if s.siblingsRead() {
+		s.Facts.Siblings, s.Facts.SiblingsRead, s.Facts.SiblingNeeded = s.Siblings, s.SiblingsRead, s.SiblingNeeded
+	}
+}
+
+// siblingsRead reports whether the step ReadSiblings has read them all.
+func (s *Session) siblingsRead() bool { return s.Unread == 0 && !s.ClaimUnread }
+
+// twinIs records the twin as it is after a write of ours.
+func (s *Session) twinIs(t *Tracker, pvs PVs, twin PV) {
+	s.Facts.Twin, s.Facts.TwinFound = twin, true
+	t.expect(twin, pvs)
+}
+
+// twinDeleted records that the API server accepted the deletion of the twin. One that failed begins the delay until
+// the next try.
+func (s *Session) twinDeleted(t *Tracker, now time.Time) {
+	f := &s.Facts
+	t.DeletionAccepted[f.Twin.UID] = struct{}{}
+	if f.Twin.Phase == volume.PhaseFailed && f.PV.UID != "" {
+		first, most := s.Rules.RetryStart, s.Rules.RetryMax
+		if f.Twin.PluginGone {
+			first, most = pluginGoneDelay*most, pluginGoneDelay*most
+		}
+		t.failed(f.PV.UID, f.Twin, now, first, most)
+		f.Failure = t.Failures[f.PV.UID].Failure
+	}
+	f.Twin.Terminating = true
+}
+
+// Subject returns the PV that the session is about.
+func (s *Session) Subject() PV {
+	if s.Facts.PV.UID == "" {
+		return s.Facts.Twin
+	}
+	return s.Facts.PV
+}
+
+// Next returns the step that the session waits for.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
+}
+
+// Requeue returns when another session begins after this one has ended.
+func (s *Session) Requeue() session.Requeue {
+	r := s.Progress.Requeue(s.Decision.After)
+	if s.Decision.Timed && r != session.RequeueSoon {
+		return session.RequeueRetry
+	}
+	return r
+}
+
+// Reason returns the reason to report after the session has ended, empty for none.
+func (s *Session) Reason() Reason {
+	switch {
+	case s.End == session.Skipped:
+		return ReasonDryRun
+	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
+		return ReasonAPIReadFailed
+	case s.End == session.CallFailed:
+		return ReasonAPIWriteFailed
+	case s.End != session.Waiting:
+		return ""
+	}
+	switch s.Decision.Reason {
+	case ReasonTwinNotReleased, ReasonTwinDeleting, ReasonTwinTerminating:
+		// While one try follows another, the reason is that tries fail: it is reported once, not with each.
+		if s.Facts.Failure != (Failure{}) {
+			return s.Facts.Failure.reason()
+		}
+	default:
+	}
+	return s.Decision.Reason
+}

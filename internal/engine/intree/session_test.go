@@ -1,0 +1,445 @@
+package intree
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func rules() Rules { return Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute} }
+
+// play answers each call of a session with what reply returns, and returns the steps.
+func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Action) {
+	for s.End == session.NotEnded {
+		ask := s.Ask()
+		steps = append(steps, ask.Action)
+		s.Answer(t, cache, reply(ask), now(), now())
+	}
+	return steps
+}
+
+// ok is a reply that says that the call did what it was for.
+func ok(r Reply) Reply {
+	r.Outcome = session.Succeeded
+	return r
+}
+
+// server answers as an API server on which nothing stands against a deletion.
+func server(ask Ask) Reply {
+	switch ask.Call {
+	case GetPV:
+		return ok(Reply{Found: true, PV: due()})
+	case CreatePV:
+		return ok(Reply{PV: made()})
+	case PatchPolicy, PatchFinalizers:
+		return ok(Reply{PV: PV{Name: ask.Name, UID: ask.UID, ResourceVersion: "30", Policy: ask.Policy}})
+	default:
+		return ok(Reply{})
+	}
+}
+
+func TestASessionAsksForOneCallAfterTheOther(t *testing.T) {
+	cache, tracker := holding(due())
+	facts, found := tracker.Observe(due().Name, cache, now())
+	s := Begin(facts, rules(), now())
+	steps := play(&s, tracker, cache, server)
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV, CreateTwin}; !found || !slices.Equal(steps, want) {
+		t.Errorf("steps %v, want %v", steps, want)
+	}
+	if s.End != session.Waiting || s.Reason() != ReasonTwinNotReleased || s.Requeue() != session.RequeueNever ||
+		s.Ask().Call != NoCall {
+		t.Errorf("ended as %v: %v, %v", s.End, s.Reason(), s.Requeue())
+	}
+	if got, _ := tracker.Observe(due().Name, cache, now()); !got.TwinFound {
+		t.Error("the twin is not known until the watch shows it")
+	}
+}
+
+func TestACopyOfASessionIsASession(t *testing.T) {
+	cache, tracker := holding(due(), sibling())
+	facts, _ := tracker.Observe(due().Name, cache, now())
+	s := Begin(facts, rules(), now())
+	s.Answer(tracker, cache, ok(Reply{}), now(), now())
+	copied := s
+	first := play(&s, tracker, cache, server)
+	if second := play(&copied, tracker, cache, server); !slices.Equal(first, second) || len(first) == 0 {
+		t.Errorf("the copy made the steps %v, the original %v", second, first)
+	}
+}
+
+func TestHowASessionEnds(t *testing.T) {
+	at := func(action Action, outcome session.Outcome) func(Ask) Reply {
+		return func(ask Ask) Reply {
+			if ask.Action == action {
+				return Reply{Outcome: outcome}
+			}
+			return server(ask)
+		}
+	}
+	another := func(ask Ask) Reply {
+		r := server(ask)
+		if ask.Action == ReadPV {
+			r.PV.UID = "another"
+		}
+		return r
+	}
+	unprotected := bound()
+	unprotected.Writer = WriterNone
+	for name, c := range map[string]struct {
+		facts   Facts
+		reply   func(Ask) Reply
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"a read fails": {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, session.Unanswered),
+			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"a write fails": {with(), at(CreateTwin, session.Unanswered),
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		"the twin changed": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict),
+			session.Conflicted, "", session.RequeueSoon},
+		"the twin is gone": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone),
+			session.ObjectGone, "", session.RequeueNever},
+		"the PV is gone": {with(func(f *Facts) { f.PVRead = session.Read{} }), func(Ask) Reply { return ok(Reply{}) },
+			session.ObjectGone, "", session.RequeueNever},
+		"another PV has its name": {with(func(f *Facts) { f.PVRead = session.Read{} }), another,
+			session.ObjectGone, "", session.RequeueNever},
+		"a finalizer is added": {Facts{Other: OtherAbsent, PV: unprotected}, server,
+			session.Written, "", session.RequeueNever},
+		"the finalizers are removed": {with(deleted), server, session.Written, "", session.RequeueNever},
+		"nothing is to be done": {Facts{Other: OtherAbsent, PV: bound()}, server,
+			session.Waiting, ReasonProtected, session.RequeueNever},
+		"attached": {with(func(f *Facts) { f.Attachments.Count = 1 }), server,
+			session.Waiting, ReasonAttached, session.RequeueRetry},
+		"a try failed a moment ago": {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server,
+			session.Waiting, ReasonVolumeFailedDelete, session.RequeueAfter},
+		"the next try is under way": {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server,
+			session.Waiting, ReasonVolumeFailedDelete, session.RequeueNever},
+		"the twin's name is taken, and is freed": {with(), func(ask Ask) Reply {
+			if ask.Action == ReadTwin {
+				return ok(Reply{})
+			}
+			return at(CreateTwin, session.Conflict)(ask)
+		}, session.Conflicted, "", session.RequeueSoon},
+		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
+			server, session.Written, "", session.RequeueNever},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache, tracker := holding()
+			s := Begin(c.facts, rules(), now())
+			play(&s, tracker, cache, c.reply)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("ended as %d for %q, requeued %d, want %d, %q, %d", s.End, s.Reason(), s.Requeue(), c.end, c.reason,
+					c.requeue)
+			}
+		})
+	}
+}
+
+// A PV of the volume that is to be deleted too keeps the volume where its claim was restored from a backup.
+func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
+	other := sibling()
+	for name, c := range map[string]struct {
+		claim   Reply
+		sibling PV
+		want    Reason
+	}{
+		"its claim is gone": {ok(Reply{}), other, ReasonTwinNotReleased},
+		"its claim exists": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}), other,
+			ReasonSharedSource},
+		"another claim of the name names it": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}), other,
+			ReasonSharedSource},
+		"another claim of the name names this PV": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}), other,
+			ReasonTwinNotReleased},
+		"it names another volume now": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}),
+			PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
+		"it was turned to Retain since it was seen": {ok(Reply{}),
+			func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache, tracker := holding(due(), other)
+			facts, _ := tracker.Observe(due().Name, cache, now())
+			s := Begin(facts, rules(), now())
+			play(&s, tracker, cache, func(ask Ask) Reply {
+				switch {
+				case ask.Call == GetPV && ask.Name == other.Name:
+					return ok(Reply{Found: true, PV: c.sibling})
+				case ask.Call == GetClaim && ask.Claim == other.Claim:
+					return c.claim
+				}
+				return server(ask)
+			})
+			if s.End != session.Waiting || s.Reason() != c.want {
+				t.Errorf("ended as %d for %q, want %q", s.End, s.Reason(), c.want)
+			}
+		})
+	}
+}
+
+func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
+	cache, tracker := holding()
+	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
+	steps := play(&s, tracker, cache, server)
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != session.Skipped ||
+		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun || s.Ask().Call != NoCall {
+		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
+	}
+}
+
+// Reads that are too old when the next is answered end in a retry, and in no write.
+func TestReadsThatAreTooOldEndASession(t *testing.T) {
+	cache, tracker := holding()
+	at := now()
+	s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), at)
+	for s.End == session.NotEnded {
+		if ask := s.Ask(); ask.Action.Kind() == session.Writes {
+			t.Fatalf("%v after reads that are too old", ask.Action)
+		}
+		sent := at
+		at = at.Add(6 * time.Second)
+		s.Answer(tracker, cache, server(s.Ask()), sent, at)
+	}
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
+		t.Errorf("ended as %v for %q", s.End, s.Reason())
+	}
+}
+
+func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts   Facts
+		action  Action
+		version string
+	}{
+		"the volume is deleted": {with(deleted), RemoveFinalizerByUID, ""},
+		"the policy is Retain":  {with(pvIs(of(volume.PolicyRetain))), RemoveFinalizer, "10"},
+		"a finalizer is added": {Facts{Other: OtherAbsent, PV: PV{UID: "u", ResourceVersion: "10", Source: source,
+			ProvisionedBy: "kubernetes.io/rbd", Policy: volume.PolicyDelete, Writer: WriterNone}}, AddFinalizer, "10"},
+		"the twin is to delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, "20"},
+		"the twin is to keep":   {with(twinIs(in(volume.PhaseFailed), of(volume.PolicyDelete))), SetTwinRetain, "20"},
+		"the twin is deleted":   {with(twinIs(in(volume.PhaseFailed))), DeleteTwin, "20"},
+		"the twin is freed": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), RemoveTwinFinalizer,
+			"20"},
+	} {
+		s := Begin(c.facts, rules(), now())
+		if ask := s.Ask(); ask.Action != c.action || ask.ResourceVersion != c.version || ask.UID == "" {
+			t.Errorf("%s: %+v, want %v bound to %q", name, ask, c.action, c.version)
+		}
+	}
+}
+
+// What a step has done to a twin is known before the watch shows it.
+func TestWhatASessionLearnsOfATwin(t *testing.T) {
+	after := func(twin PV, change func(*PV)) PV { change(&twin); return twin }
+	begin := func(f Facts) (*Session, cached, *Tracker) {
+		cache, tracker := holding(f.PV, f.Twin)
+		s := Begin(f, rules(), now())
+		return &s, cache, tracker
+	}
+	for name, c := range map[string]struct {
+		facts  Facts
+		action Action
+		change func(*PV)
+	}{
+		"set to Delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, of(volume.PolicyDelete)},
+		"set to Retain": {with(twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)), func(f *Facts) {
+			keeper := sibling()
+			keeper.Policy = volume.PolicyRetain
+			f.Siblings = []PV{keeper}
+		}), SetTwinRetain, of(volume.PolicyRetain)},
+	} {
+		s, cache, tracker := begin(c.facts)
+		if s.Decision.Action != c.action {
+			t.Fatalf("%s: %s", name, s.Decision.Action)
+		}
+		twin := after(c.facts.Twin, c.change)
+		twin.ResourceVersion = "30"
+		s.Answer(tracker, cache, ok(Reply{PV: twin}), now(), now())
+		if got := tracker.Expectations[twin.Name]; s.Facts.Twin != twin || got != twin {
+			t.Errorf("%s: the session has %+v, the tracker %+v", name, s.Facts.Twin, got)
+		}
+	}
+
+	s, cache, tracker := begin(with(twinIs(in(volume.PhaseFailed))))
+	if s.Decision.Action != DeleteTwin {
+		t.Fatalf("a twin that failed: %s", s.Decision.Action)
+	}
+	s.Answer(tracker, cache, ok(Reply{}), now(), now())
+	if _, accepted := tracker.DeletionAccepted[made().UID]; !accepted || !s.Facts.Twin.Terminating ||
+		!tracker.Failures[due().UID].Until.After(now()) || s.Facts.Failure != tracker.Failures[due().UID].Failure {
+		t.Errorf("its deletion: accepted %t, terminating %t, the next try at %v", accepted, s.Facts.Twin.Terminating,
+			s.Facts.Failure.Until)
+	}
+}
+
+// A twin that another process created meanwhile is read, and judged by what is read then.
+func TestATwinThatIsThereAlready(t *testing.T) {
+	cache, tracker := holding(due())
+	s := Begin(proven(), rules(), now())
+	s.Answer(tracker, cache, Reply{Outcome: session.Conflict}, now(), now())
+	if s.End != session.NotEnded || s.Ask().Action != ReadTwin || s.Ask().Name != made().Name {
+		t.Fatalf("ended as %v, asks %+v", s.End, s.Ask())
+	}
+	twin := made()
+	twin.Phase = volume.PhaseReleased
+	s.Answer(tracker, cache, ok(Reply{Found: true, PV: twin}), now(), now())
+	if s.Ask().Action != ReadClaim || s.Facts.Twin != twin {
+		t.Errorf("after a look at it: %s, want all to be read a second time", s.Ask().Action)
+	}
+}
+
+// The twin of a PV that is gone is ended only if a live read does not find that PV.
+func TestATwinWithoutItsOriginal(t *testing.T) {
+	original, namesake := due(), due()
+	namesake.UID = "new"
+	for name, c := range map[string]struct {
+		reply Reply
+		want  Action
+	}{
+		"gone":        {ok(Reply{}), DeleteTwin},
+		"a new one":   {ok(Reply{Found: true, PV: namesake}), DeleteTwin},
+		"still there": {ok(Reply{Found: true, PV: original}), Wait},
+	} {
+		cache, tracker := holding(made())
+		s := Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+		if ask := s.Ask(); ask.Action != ReadOriginal || ask.Name != original.Name {
+			t.Fatalf("asks %+v", ask)
+		}
+		s.Answer(tracker, cache, c.reply, now(), now())
+		if s.Decision.Action != c.want {
+			t.Errorf("%s: %s, want %s", name, s.Decision.Action, c.want)
+		}
+	}
+}
+
+// A claim that exists, by a live read, keeps the volume, and so does one that names the PV.
+func TestAClaimThatALiveReadFinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply Reply
+		want  Reason
+	}{
+		"it exists":              {ok(Reply{Found: true, ClaimUID: due().Claim.UID}), ReasonClaimStillExists},
+		"another, naming the PV": {ok(Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}), ReasonClaimNamesPV},
+	} {
+		cache, tracker := holding(due())
+		s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), now())
+		s.Answer(tracker, cache, c.reply, now(), now())
+		if s.End != session.Waiting || s.Decision.Reason != c.want {
+			t.Errorf("%s: %s because %s", name, s.Decision.Action, s.Decision.Reason)
+		}
+	}
+}
+
+// All PVs of the volume are read before it is decided on, and the first read is the one that grows old.
+func TestAllSiblingsAreRead(t *testing.T) {
+	third := sibling()
+	third.Name, third.UID, third.Claim.Name, third.Claim.UID = "third", "third-uid", "thirds", "thirds-uid"
+	kept := third
+	kept.Policy = volume.PolicyRetain
+	for name, c := range map[string]struct {
+		third PV
+		asks  []string
+		want  Reason
+	}{
+		"both are to be deleted": {third, []string{"other", "others", "third", "thirds"}, ReasonReclaim},
+		"the second is kept":     {kept, []string{"other", "others", "third"}, ReasonSharedSource},
+	} {
+		cache, tracker := holding(due(), sibling(), third)
+		facts, _ := tracker.Observe(due().Name, cache, now())
+		facts.Claim, facts.Attachments = proven().Claim, proven().Attachments
+		s := Begin(facts, rules(), now())
+		sent := now()
+		var asks []string
+		for s.Decision.Action == ReadSiblings && s.End == session.NotEnded {
+			ask := s.Ask()
+			asks = append(asks, ask.Name+ask.Claim.Name)
+			reply := ok(Reply{})
+			switch ask.Name {
+			case "other":
+				reply = ok(Reply{Found: true, PV: sibling()})
+			case "third":
+				reply = ok(Reply{Found: true, PV: c.third})
+			}
+			s.Answer(tracker, cache, reply, sent, sent)
+			sent = sent.Add(time.Second)
+		}
+		if !slices.Equal(asks, c.asks) || s.Decision.Reason != c.want || s.Facts.SiblingsRead.Sent != now() ||
+			len(s.Facts.Siblings) != 2 {
+			t.Errorf("%s: asked for %v, then %s, read %+v: %v", name, asks, s.Decision.Reason, s.Facts.SiblingsRead,
+				s.Facts.Siblings)
+		}
+	}
+}
+
+// An answer that there is none counts, whatever it carries besides.
+func TestWhatIsNotFoundIsNot(t *testing.T) {
+	cache, tracker := holding()
+	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
+	s := Begin(with(func(f *Facts) { f.PVRead = session.Read{} }), rules(), now())
+	if play(&s, tracker, cache, none); s.End != session.ObjectGone {
+		t.Errorf("the PV is gone: ended as %d", s.End)
+	}
+	s = Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+	s.Answer(tracker, cache, ok(Reply{PV: due()}), now(), now())
+	if !s.Facts.Original.Gone || s.Decision.Action != DeleteTwin {
+		t.Errorf("the original is gone: %+v, then %s", s.Facts.Original, s.Decision.Action)
+	}
+	if subject := s.Subject(); subject.UID != made().UID {
+		t.Errorf("the session is about %+v", subject)
+	}
+	s = Begin(with(func(f *Facts) { f.Siblings, f.SiblingsRead = []PV{sibling()}, session.Read{} }), rules(), now())
+	s.Answer(tracker, cache, ok(Reply{PV: sibling()}), now(), now())
+	if len(s.Facts.Siblings) > 0 {
+		t.Errorf("the sibling is gone: %v", s.Facts.Siblings)
+	}
+}
+
+// A twin on which the PV controller failed delays the next one, the longer the less can be done about it.
+func TestWhichTwinsDelayTheNext(t *testing.T) {
+	gone := func(pv *PV) { pv.PluginGone = true }
+	kept := pvIs(of(volume.PolicyRetain))
+	for name, c := range map[string]struct {
+		facts Facts
+		delay time.Duration
+	}{
+		"it failed":                     {with(twinIs(in(volume.PhaseFailed))), time.Second},
+		"it failed, and has no plugin":  {with(twinIs(in(volume.PhaseFailed), gone)), time.Hour},
+		"it did not fail":               {with(twinIs(in(volume.PhaseReleased)), kept), 0},
+		"it failed, and its PV is gone": {orphaned(func(f *Facts) { f.Twin.Phase = volume.PhaseFailed }), 0},
+	} {
+		cache, tracker := holding()
+		s := Begin(c.facts, rules(), now())
+		if s.Ask().Call != DeletePV {
+			t.Fatalf("%s: asks %+v", name, s.Ask())
+		}
+		s.Answer(tracker, cache, ok(Reply{}), now(), now())
+		var delay time.Duration
+		for _, f := range tracker.Failures {
+			delay = f.Until.Sub(now())
+		}
+		if delay != c.delay {
+			t.Errorf("%s: the next try waits %s, want %s", name, delay, c.delay)
+		}
+	}
+}
+
+// What a write has made of a PV is known before the watch shows it, so that it is not written twice.
+func TestWhatIsWrittenIsKnownAtOnce(t *testing.T) {
+	unprotected := bound()
+	unprotected.Writer = WriterNone
+	for name, facts := range map[string]Facts{
+		"the finalizer is added":             {Other: OtherAbsent, PV: unprotected},
+		"the finalizers are removed":         with(deleted),
+		"a finalizer is removed from a twin": with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
+	} {
+		cache, tracker := holding()
+		s := Begin(facts, rules(), now())
+		ask := s.Ask()
+		play(&s, tracker, cache, server)
+		if _, known := tracker.Expectations[ask.Name]; !known || ask.Call != PatchFinalizers {
+			t.Errorf("%s: asked for %+v, expected %v", name, ask, tracker.Expectations)
+		}
+	}
+}

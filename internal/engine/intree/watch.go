@@ -1,0 +1,130 @@
+package intree
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PVs is the watch cache of the PVs of in-tree volumes.
+type PVs interface {
+	// Get returns the PV of a name.
+	Get(name string) (pv *PV, found bool)
+	// Reached reports whether the cache, and the Tracker, have seen everything up to a resourceVersion.
+	Reached(version string) bool
+}
+
+// Wake is what follows from an event of the watch.
+type Wake struct {
+	// PVs are the names to enqueue.
+	PVs []string
+	// OtherChanged: whether another program manages the finalizer has changed with this event, which concerns every PV.
+	OtherChanged bool
+}
+
+// Added takes the event that shows a PV for the first time.
+func (t *Tracker) Added(now *PV, pvs PVs) Wake { return t.changed(nil, now, pvs) }
+
+// Updated takes a change of a PV. before and now can be two PVs that had the name one after the other.
+func (t *Tracker) Updated(before, now *PV, pvs PVs) Wake {
+	if before.UID == now.UID {
+		return t.changed(before, now, pvs)
+	}
+	ended, added := t.Deleted(before, false, pvs), t.changed(nil, now, pvs)
+	return Wake{PVs: append(ended.PVs, added.PVs...), OtherChanged: ended.OtherChanged != added.OtherChanged}
+}
+
+func (t *Tracker) changed(before, now *PV, pvs PVs) Wake {
+	if before != nil && before.Source != now.Source {
+		t.removeVolume(before.Source, before.Name)
+	}
+	t.addVolume(now.Source, now.Name)
+	if original, found := pvs.Get(now.Original); found && now.Writer == WriterOther && isTwinOf(*now, *original) {
+		t.ForeignTwin[original.UID] = struct{}{}
+	}
+	return Wake{OtherChanged: t.setForeign(now.Name, now.Writer == WriterOther), PVs: t.withSiblings(now)}
+}
+
+// Deleted takes the end of a PV, with its last state. final is false when the end itself was not seen.
+//
+// It also records that a volume is deleted: the policy of its twin was Delete, the PV controller had seen its claim
+// gone and had not failed, and the twin is gone. Where less was seen, because the watch was interrupted or the twin had
+// failed before, another twin is created: plugins report success for a volume that is already deleted.
+func (t *Tracker) Deleted(last *PV, final bool, pvs PVs) Wake {
+	t.removeVolume(last.Source, last.Name)
+	if original, found := pvs.Get(last.Original); found && final && isTwinOf(*last, *original) &&
+		last.Policy == volume.PolicyDelete && last.Phase == volume.PhaseReleased {
+		t.volumeDeleted(original.UID, last.Claim)
+	}
+	t.forget(last.UID)
+	return Wake{OtherChanged: t.setForeign(last.Name, false), PVs: t.withSiblings(last)}
+}
+
+// withSiblings returns the names of the PVs of one volume: a PV, its twin, and those that may wait for them.
+func (t *Tracker) withSiblings(pv *PV) []string {
+	names := []string{pv.Name}
+	for name := range t.Volumes[pv.Source] {
+		if name != pv.Name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Decided reports whether there may be something to decide on under the PV's name.
+func (pv PV) Decided() bool { return pv.Provisioned() || pv.TwinOf != "" }
+
+// get returns the latest that is known of the PV of a name: what the watch shows, or the PV after a write of ours that
+// the watch does not show yet.
+func (t *Tracker) get(name string, pvs PVs) (PV, bool) {
+	pv, found := t.expected(name, pvs)
+	if !found {
+		cached, known := pvs.Get(name)
+		if !known {
+			return PV{}, false
+		}
+		pv = *cached
+	}
+	_, accepted := t.DeletionAccepted[pv.UID]
+	pv.Terminating = pv.Terminating || accepted
+	return pv, true
+}
+
+// Observe returns what is known about the PV of a name, or about the twin that has it and whose original does not
+// exist, without a live read. found: there is something to decide on.
+func (t *Tracker) Observe(name string, pvs PVs, now time.Time) (f Facts, found bool) {
+	pv, _ := t.get(name, pvs)
+	switch {
+	case pv.Provisioned():
+		return t.factsOf(pv, pvs, now), true
+	case pv.TwinOf == "":
+		return Facts{}, false
+	}
+	if original, _ := t.get(pv.Original, pvs); original.UID == pv.TwinOf {
+		return Facts{}, false // decided on with its original
+	}
+	return Facts{Other: t.Other(), Twin: pv, TwinFound: true}, true
+}
+
+func (t *Tracker) factsOf(pv PV, pvs PVs, now time.Time) Facts {
+	f := Facts{Other: t.otherFor(pv.UID), PV: pv, Siblings: t.siblings(pv, pvs)}
+	f.Twin, f.TwinFound = t.get(volume.TwinName(pv.Name), pvs)
+	f.Tombstone, f.Failure = t.Tombstones[pv.UID], t.Failures[pv.UID].Failure
+	f.YieldedSince = t.yielded(pv, f.Other == OtherPresent && pv.otherActs(), now)
+	return f
+}
+
+// siblings returns the other PVs of the volume as far as they are known, sorted by name.
+func (t *Tracker) siblings(pv PV, pvs PVs) []PV {
+	var siblings []PV
+	for name := range t.Volumes[pv.Source] {
+		if other, _ := t.get(name, pvs); other.UID != pv.UID && other.Source == pv.Source &&
+			!isTwinOf(other, pv) {
+			siblings = append(siblings, other)
+		}
+	}
+	slices.SortFunc(siblings, func(a, b PV) int { return cmp.Compare(a.Name, b.Name) })
+	return siblings
+}

@@ -1,0 +1,376 @@
+package podsafety
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+func now() time.Time { return time.Unix(1_800_000_000, 0) }
+
+func ago(d time.Duration) time.Time { return now().Add(-d) }
+
+// read is a live read that was made just now.
+func read(order int) session.Read { return session.Read{Sent: now(), Order: order} }
+
+// old is a live read that does not count any more.
+func old(order int) session.Read {
+	return session.Read{Sent: ago(session.LiveFor + time.Second), Order: order}
+}
+
+// terminatingPod is a pod on node a that was deleted ten seconds ago with a grace of thirty, and whose kubelet has seen
+// that.
+func terminatingPod() Pod {
+	return Pod{
+		Namespace: "ns", Name: "db-0", UID: "uid-1", ResourceVersion: "10", Node: "a", Claims: []string{"data-db-0"},
+		Held: true, Terminating: true, GraceEnds: now().Add(20 * time.Second), Running: true, Reported: true,
+		Generation: 2, ObservedGeneration: 2,
+	}
+}
+
+// facts are those of terminatingPod as the watch shows it, on a node that is Ready.
+func facts(alter ...func(*Facts)) Facts {
+	f := Facts{Mode: ModeEnforce, ForceRefusedSince: ago(24 * time.Hour), Pod: terminatingPod(), NodeSeen: NodeReady}
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+func pod(alter func(*Pod)) func(*Facts) { return func(f *Facts) { alter(&f.Pod) } }
+func seen(n NodeSeen) func(*Facts)      { return func(f *Facts) { f.NodeSeen = n } }
+func live(f *Facts)                     { f.PodRead = read(1) }
+func orphans(f *Facts)                  { f.Rules.CollectOrphans = true }
+func removing(f *Facts)                 { f.Rules.RemovingFinalizers = true }
+func noGrace(p *Pod)                    { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
+func ended(p *Pod)                      { p.Final, p.Running = true, false }
+func runs(p *Pod)                       { p.Terminating = false }
+func runsUnheld(p *Pod)                 { p.Terminating, p.Held = false, false }
+func unbound(p *Pod)                    { p.Node = "" }
+func unseen(p *Pod)                     { p.ObservedGeneration = 1 }
+func confirmed(p *Pod)                  { p.Confirmation = objects.ConfirmedThis }
+func confirmedOther(p *Pod)             { p.Confirmation = objects.ConfirmedOther }
+
+// finishedFor is what this process has seen of a pod that has finished so long ago; unmounted: with its grace.
+func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
+	return func(f *Facts) { f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(d), unmounted }
+}
+
+// node is what a live read of the node has found, after that of the pod.
+func node(n NodeFacts) func(*Facts) {
+	return func(f *Facts) { f.Node, f.Node.Read, f.NodeSeen = n, read(2), n.Seen() }
+}
+
+// lease is what a live read has found of a Lease that is as it is for so long.
+func lease(version string, since time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		f.Lease = LeaseFacts{Read: read(3), Found: version != "", ResourceVersion: version}
+		f.Sight.LeaseVersion, f.Sight.LeaseSince = version, ago(since)
+	}
+}
+
+func storage(s Storage) func(*Facts) { return func(f *Facts) { f.Storage = s } }
+
+func noGraceFor(d time.Duration) func(*Facts) {
+	return func(f *Facts) { f.Sight.GraceZeroSince = ago(d) }
+}
+
+func fence(of FenceFacts) func(*Facts) {
+	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
+}
+
+func down() NodeFacts  { return NodeFacts{Found: true, Ready: ReadyUnknown, BootID: "boot"} }
+func ready() NodeFacts { return NodeFacts{Found: true, Ready: ReadyTrue, BootID: "boot"} }
+
+// ofVolumes is a fence of volumes that was proven when the node had this boot ID.
+func ofVolumes(boot string) FenceFacts {
+	return FenceFacts{InForce: true, Coverage: CoversVolumes, BootID: boot}
+}
+
+func outOfService() NodeFacts { return NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true} }
+
+func TestDecide(t *testing.T) {
+	const long = LeaseDuration
+	for name, c := range map[string]struct {
+		facts  Facts
+		action Action
+		reason Reason
+		after  time.Duration
+	}{
+		"nothing is known":            {Facts{}, Wait, ReasonNothingToHold, 0},
+		"a pod that runs is held":     {facts(pod(runs)), Wait, ReasonNotTerminating, 0},
+		"one that runs gets the hold": {facts(pod(runsUnheld)), AddFinalizer, ReasonHold, 0},
+		"not where it is not asked for": {
+			facts(pod(runsUnheld), func(f *Facts) { f.Mode = ModeWarn }), Wait, ReasonNothingToHold, 0},
+		"not without a claim": {
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims = nil })), Wait, ReasonNothingToHold, 0},
+		"without a claim, of a StatefulSet": {
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims, p.OwnerKind = nil, objects.StatefulSet })), AddFinalizer,
+			ReasonHold, 0},
+		"not a mirror pod": {
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Mirror = true })), Wait, ReasonNothingToHold, 0},
+		"one that is terminating cannot get it": {
+			facts(pod(func(p *Pod) { p.Held = false })), Wait, ReasonNothingToHold, 0},
+		"all are released when we are uninstalled": {facts(removing), RemoveFinalizerByUID, ReasonFinalizersRemoved, 0},
+		"and stay so":                     {facts(pod(runsUnheld), removing), Wait, ReasonFinalizersRemoved, 0},
+		"one that is terminating is held": {facts(live), Wait, ReasonProcessesMayRun, 80 * time.Second},
+		"its kubelet takes its time": {
+			facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute - time.Second) }), live), Wait, ReasonProcessesMayRun,
+			time.Second},
+		"its kubelet takes long": {facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute) }), live), Wait,
+			ReasonEndOverdue, 0},
+
+		"never bound, as the watch shows it": {facts(pod(unbound), pod(noGrace)), ReadPod, ReasonNeverBound, 0},
+		"never bound":                        {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
+		"never bound, with grace":            {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
+
+		"finished, with grace": {facts(pod(ended), live), Wait, ReasonWaitsForUnmount, time.Minute},
+		"finished, with grace, for long": {
+			facts(pod(ended), finishedFor(time.Minute, true), live), Wait, ReasonUnmountOverdue, 0},
+		"finished, with grace, on a node that is away": {
+			facts(pod(ended), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait, ReasonNodeUnreachable, 0},
+		"finished, and forced, on a node that is away": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait,
+			ReasonNodeUnreachable, 0},
+		"finished, and forced where that is not refused": {
+			facts(pod(ended), pod(noGrace), finishedFor(10*time.Second, true), noGraceFor(time.Second), live,
+				func(f *Facts) { f.ForceRefusedSince = time.Time{} }), Wait, ReasonWaitsForUnmount, 29 * time.Second},
+		"finished on a Ready node that is out of service": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, true), seen(NodeTaintedReady), live),
+			RemoveFinalizer, ReasonFinished, 0},
+		"finished and unmounted, as the watch shows it": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true)), ReadPod, ReasonFinished, 0},
+		"finished and unmounted": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true), live), RemoveFinalizer, ReasonFinished, 0},
+		"finished after the grace was taken": {
+			facts(pod(ended), pod(noGrace), finishedFor(10*time.Second, false), live), Wait, ReasonWaitsForUnmount,
+			20 * time.Second},
+		"finished, and waited for the unmount": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), live), RemoveFinalizer, ReasonFinished, 0},
+		"finished, and never seen so before": {
+			facts(pod(ended), pod(noGrace), noGraceFor(time.Hour), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
+		"finished with grace, and a fence keeps the node from volumes": {
+			facts(pod(ended), finishedFor(time.Hour, true), storage(Storage{Fenced: true}), live), Wait,
+			ReasonVolumesFenced, time.Minute},
+		"finished, and a fence keeps the node from volumes": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Fenced: true}), live), Wait,
+			ReasonVolumesFenced, time.Minute},
+		"finished, and it has ended": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Since: ago(10 * time.Second)}),
+				live), Wait, ReasonUnmountOverdue, 20 * time.Second},
+		"finished, and it ended long ago": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Since: ago(DefaultUnmountGrace)}),
+				live), RemoveFinalizer, ReasonFinished, 0},
+		"finished and unmounted before a fence": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true), storage(Storage{Fenced: true}), live), RemoveFinalizer,
+			ReasonFinished, 0},
+		"finished, and the fenced node is not rebooted": {
+			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot")), storage(Storage{Fenced: true})),
+			Wait, ReasonVolumesFenced, time.Minute},
+		"finished, and the fenced node is rebooted": {
+			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})),
+			RemoveFinalizer, ReasonFinished, 0},
+		"finished with grace, and the fenced node is rebooted": {
+			facts(pod(ended), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})), ForceDelete,
+			ReasonFinished, 0},
+		"failed by the garbage collector": {
+			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
+			ReasonEndNotReported, 0},
+
+		"the kubelet does not find a container": {
+			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.Reported = false }), finishedFor(time.Hour, true), live), Wait,
+			ReasonEndNotReported, 0},
+
+		"confirmed and forced": {
+			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
+		"confirmed and forced, by a clock that is ahead": {
+			facts(pod(confirmed), pod(noGrace), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Second) }), live),
+			RemoveFinalizer, ReasonConfirmed, 0},
+		"confirmed, as the watch shows it": {
+			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady)), ReadPod, ReasonConfirmed, 0},
+		"confirmed and deleted with grace": {
+			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+		"confirmed and deleted with a long grace": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Hour) }), live), Wait,
+			ReasonGracePeriodRunning, time.Hour},
+		"confirmed, finished, and deleted with grace": {
+			facts(pod(confirmed), pod(ended), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+		"confirmed and deleted with grace, which has passed": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live), ForceDelete, ReasonConfirmed, 0},
+		"confirmed for another pod of the name": {
+			facts(pod(confirmedOther), pod(noGrace), live), Wait, ReasonConfirmationMismatch, 0},
+
+		"a node that is not Ready is not read": {facts(seen(NodeNotReady)), Wait, ReasonNodeUnreachable, 0},
+		"a node that is gone, as the watch shows it": {
+			facts(seen(NodeAbsent)), ReadPod, ReasonNodeUnreachable, 0},
+		"the node is read after the pod": {facts(seen(NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
+		"the Lease is read after that":   {facts(pod(unseen), live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
+		"the Lease was seen for less than its duration": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone,
+			time.Second},
+		"the Lease is another one": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
+			Wait, ReasonNodeRecentlyGone, long},
+		"the node is gone": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node and its Lease are gone": {
+			facts(pod(unseen), live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
+		"a kubelet that is not cut off gets its time": {
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
+			Wait, ReasonNodeRecentlyGone, time.Second},
+		"it had its time": {
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
+			RemoveFinalizer, ReasonNodeGone, 0},
+		"it had its time, and has ended": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(long, false)), RemoveFinalizer, ReasonFinished, 0},
+		"it had its time, and has just ended": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(20*time.Second, false)), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace - 20*time.Second},
+		"it had its time, and has ended behind a fence of volumes": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+				finishedFor(long, false), storage(Storage{Fenced: true})), Wait, ReasonVolumesFenced, 0},
+		"the Lease of a pod that has ended was seen for less than its duration": {
+			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long-time.Second), noGraceFor(long),
+				finishedFor(long, false)), Wait, ReasonWaitsForUnmount, time.Second},
+		"its kubelet was ending the pod, without a Node": {
+			facts(pod(noGrace), live, node(NodeFacts{}), lease("", time.Hour), noGraceFor(time.Hour)),
+			Wait, ReasonNodeGoneDuringEnd, 0},
+
+		"out of service": {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer,
+			ReasonOutOfService, 0},
+		"out of service, and not Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, OutOfService: true})), RemoveFinalizer,
+			ReasonOutOfService, 0},
+		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
+		"out of service, and Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),
+			Wait, ReasonOutOfServiceNodeReady, 0},
+		"out of service, a node that says nothing": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, OutOfService: true})), Wait, ReasonOutOfServiceNodeReady, 0},
+		"our own taint": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true})),
+			Wait, ReasonNodeUnreachable, 0},
+		"another Node of the name, Ready": {
+			facts(pod(noGrace), live, node(ready()), seen(NodeUnseen)), Wait, ReasonProcessesMayRun, 0},
+
+		"a fence, as the watch shows it": {
+			facts(pod(noGrace), live, func(f *Facts) { f.FenceSeen = true }), ReadFence, ReasonProcessesMayRun, 0},
+		"a fence in force, of a node that is not read": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			ReadNode, ReasonNodeFenced, 0},
+		"a fence in force": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence in force, read long ago": {
+			facts(pod(noGrace), live, node(down()), seen(NodeUnseen),
+				func(f *Facts) {
+					f.Fence = FenceFacts{Read: old(4), InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}
+				}), Wait, ReasonNodeUnreachable, 0},
+		"a fence in force, not Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, BootID: "boot"}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence in force, of a node that is gone": {
+			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			ReadLease, ReasonNodeRecentlyGone, 0},
+		"of a node that is gone, and the pod was terminating before": {
+			facts(pod(noGrace), live, node(NodeFacts{}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"of a node that was powered on since": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0"})),
+			Wait, ReasonNodeUnreachable, 0},
+		"of a node that was powered on since, and the pod was terminating before": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0", SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"of a node without a boot ID": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a fence in force, of a node that is Ready": {
+			facts(pod(noGrace), live, node(ready()),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			Wait, ReasonProcessesMayRun, 50 * time.Second},
+		"a fence in force, of a node that says nothing": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, BootID: "boot"}),
+				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})), Wait, ReasonNodeUnreachable, 0},
+		"a fence of long ago": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a reboot after the deletion": {
+			facts(pod(noGrace), live, node(down()),
+				fence(FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a reboot before the deletion": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a fence that covers no pod, of a node that is not read": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversVolumes})), ReadNode,
+			ReasonNodeUnreachable, 0},
+		"a fence of volumes": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
+			Wait, ReasonNodeUnreachable, 0},
+
+		"an orphan, where others delete it": {facts(pod(runs), seen(NodeAbsent)), Wait, ReasonNotTerminating, 0},
+		"an orphan, as the watch shows it":  {facts(pod(runs), seen(NodeAbsent), orphans), ReadPod, ReasonOrphaned, 0},
+		"an orphan for a short time": {
+			facts(pod(runs), live, node(NodeFacts{}), lease("", 0), orphans), Wait, ReasonNodeRecentlyGone, long},
+		"an orphan": {
+			facts(pod(runs), live, node(NodeFacts{}), lease("", long), orphans), ForceDelete, ReasonOrphaned, 0},
+		"an orphan whose node is not read": {
+			facts(pod(runs), live, seen(NodeAbsent), orphans), ReadNode, ReasonNodeUnreachable, 0},
+		"no orphan, as the watch shows it": {facts(pod(runs), live, orphans), Wait, ReasonNotTerminating, 0},
+		"finished, on a node that is gone": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(NodeAbsent), live),
+			ReadNode, ReasonNodeUnreachable, 0},
+		"finished with grace, on a node that is gone for a short time": {
+			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
+			time.Second},
+		"no orphan: the Node is there": {
+			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
+		"no orphan: it was never bound": {
+			facts(pod(runs), pod(unbound), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := Decide(c.facts, now()); d != (Decision{c.action, c.reason, c.after}) {
+				t.Errorf("%v because %s after %s, want %v because %s after %s", d.Action, d.Reason, d.After,
+					c.action, c.reason, c.after)
+			}
+		})
+	}
+}
+
+// The lesser of two waits ends first, and its reason is the one that a person can do more about.
+func TestTwoWaits(t *testing.T) {
+	brief, longer := waitFor(ReasonNodeRecentlyGone, time.Second), waitFor(ReasonNodeRecentlyGone, time.Minute)
+	for name, c := range map[string]struct {
+		node, pod, want Decision
+	}{
+		"of the node": {wait(ReasonNodeUnreachable), waitFor(ReasonWaitsForUnmount, time.Second),
+			waitFor(ReasonNodeUnreachable, time.Second)},
+		"an unmount that is overdue, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonUnmountOverdue),
+			wait(ReasonUnmountOverdue)},
+		"an unmount, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonWaitsForUnmount),
+			wait(ReasonWaitsForUnmount)},
+		"an end, of a node that is Ready": {wait(ReasonProcessesMayRun), wait(ReasonEndOverdue), wait(ReasonEndOverdue)},
+		"the pod's is shorter": {longer, waitFor(ReasonGracePeriodRunning, time.Second),
+			waitFor(ReasonGracePeriodRunning, time.Second)},
+		"the node's is shorter": {brief, waitFor(ReasonGracePeriodRunning, time.Minute),
+			waitFor(ReasonGracePeriodRunning, time.Second)},
+		"the node's alone":      {brief, wait(ReasonNodeUnreachable), brief},
+		"an end not reported":   {wait(ReasonProcessesMayRun), wait(ReasonEndNotReported), wait(ReasonEndNotReported)},
+		"on a node that is not": {wait(ReasonNodeUnreachable), wait(ReasonEndNotReported), wait(ReasonNodeUnreachable)},
+		"a wrong confirmation":  {brief, wait(ReasonConfirmationMismatch), waitFor(ReasonConfirmationMismatch, time.Second)},
+	} {
+		if got := both(c.node, c.pod); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

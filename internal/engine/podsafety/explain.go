@@ -1,0 +1,173 @@
+package podsafety
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// Explanation is what happens to a pod next, and why.
+type Explanation struct {
+	Decision Decision
+	// Text is for people: the reason's sentence and what is known of this pod.
+	Text string
+	// Held: the pod has the finalizer. Waits: it is terminating, and held back.
+	Held, Waits bool
+	// NodeDown: the node of the pod is not Ready, or does not exist.
+	NodeDown bool
+	// Missing is, for a pod that is terminating and held, what each kind of evidence lacks.
+	Missing []Missing
+	// Risks are what a force deletion that is confirmed would risk, empty where there is evidence.
+	Risks []string
+}
+
+// Missing is one kind of evidence, and why it does not count.
+type Missing struct {
+	Evidence Reason
+	Text     string
+}
+
+// Explain returns what [Decide] decides on these facts, and why. It is a pure function; now is the time by which reads
+// are judged too old.
+func Explain(f Facts, now time.Time) Explanation {
+	d := Decide(f, now)
+	e := Explanation{
+		Decision: d, Text: d.Reason.Sentence(), Held: f.Pod.Held,
+		Waits: f.Pod.Held && f.Pod.Terminating && d.Action == Wait, NodeDown: f.nodeDown(),
+	}
+	if more := f.Detail(d.Reason); more != "" {
+		e.Text += " " + more
+	}
+	if f.Pod.Held && f.Pod.Terminating && !d.Reason.Evidence() {
+		e.Missing = f.missing(now)
+		e.Risks = f.risks()
+	}
+	return e
+}
+
+// nodeDown reports whether the node is known to be not Ready, or gone.
+func (f Facts) nodeDown() bool {
+	if f.Node.Read.Order > 0 {
+		return f.Pod.Node != "" && (!f.Node.Found || f.Node.Ready != ReadyTrue)
+	}
+	return f.NodeSeen == NodeNotReady || f.NodeSeen == NodeAbsent
+}
+
+// missing returns what each kind of evidence lacks.
+func (f Facts) missing(now time.Time) []Missing {
+	return []Missing{
+		{ReasonFinished, f.whyNotFinished(now)},
+		{ReasonNodeGone, f.whyNotGone()},
+		{ReasonOutOfService, f.whyNotOutOfService()},
+		{ReasonNodeFenced, f.whyNotFenced()},
+		{ReasonConfirmed, f.whyNotConfirmed()},
+	}
+}
+
+func (f Facts) whyNotFinished(now time.Time) string {
+	pod := f.Pod
+	switch {
+	case pod.Finished() && f.Storage.Fenced:
+		return "A fence keeps the node from volumes, or may: nothing shows that the volumes of the pod are unmounted."
+	case pod.Finished() && !pod.GraceZero:
+		return "The kubelet has not removed the pod yet, which it does once the volumes are unmounted."
+	case pod.Finished():
+		if f.Sight.FinishedSince.IsZero() {
+			return "Nothing shows that the volumes are unmounted; volume-guard waits for that for a while."
+		}
+		return fmt.Sprintf("Nothing shows that the volumes are unmounted; volume-guard waits for that for %s more.",
+			max(f.unmountIn(now), 0).Round(time.Second))
+	case !pod.Final:
+		return "The phase of the pod is neither Succeeded nor Failed."
+	case pod.Running:
+		return "A container still has the state running."
+	case pod.ObservedGeneration != 0 && pod.ObservedGeneration != pod.Generation:
+		return "The kubelet has not seen the deletion: the condition ContainersReady has another observedGeneration than " +
+			"the pod."
+	case !pod.Reported:
+		return "A container has no status, or the kubelet does not find it (ContainerStatusUnknown)."
+	}
+	return "Nothing shows that it was the kubelet that reported the end of the pod."
+}
+
+func (f Facts) whyNotGone() string {
+	switch {
+	case f.Node.Read.Order == 0:
+		return "The Node could not be read."
+	case f.Node.Found:
+		return "The Node exists."
+	case f.Pod.Ending():
+		return "The Node does not exist, but its kubelet was ending the pod: without a Node it is silent, whether it works " +
+			"or not."
+	case f.Lease.Read.Order == 0:
+		return "The Lease of the node could not be read."
+	}
+	return fmt.Sprintf("The Node does not exist. Its kubelet has %s to show that it runs, by its Lease or by the end of "+
+		"the pod.", f.Rules.leaseDuration())
+}
+
+func (f Facts) whyNotOutOfService() string {
+	switch {
+	case f.Node.Read.Order == 0:
+		return "The Node could not be read."
+	case !f.Node.Found:
+		return "The Node does not exist."
+	case f.Node.OutOfService:
+		return "The Node has the taint node.kubernetes.io/out-of-service, and is not known to be down."
+	case f.Node.OwnTaint:
+		return "The taint node.kubernetes.io/out-of-service is from csi-reclaimer, for which the fence counts."
+	}
+	return "The Node does not have the taint node.kubernetes.io/out-of-service."
+}
+
+func (f Facts) whyNotFenced() string {
+	switch {
+	case f.Fence.Read.Order == 0 || !f.Fence.InForce:
+		return "No fence of the node is in force."
+	case f.Fence.covers() && f.Node.mayRun():
+		return "A fence of the node is in force, but its Node is not known to be down."
+	case f.Fence.covers():
+		return "A fence of the node is in force, but its Node has another boot ID than that of the fence, or none: it was " +
+			"powered on since, and may have started the pod again."
+	case f.Fence.Coverage == CoversVolumes:
+		return "The fence keeps the node from volumes; the processes run on."
+	case f.Fence.Coverage == CoversReboot:
+		return "The node was rebooted before the pod was deleted, so that its kubelet may have started it again."
+	}
+	return "It is not known what the fence covers."
+}
+
+func (f Facts) whyNotConfirmed() string {
+	switch f.Pod.Confirmation {
+	case objects.ConfirmedThis:
+		return "The pod was deleted with a grace period, which has not passed."
+	case objects.ConfirmedOther:
+		return "The annotation " + objects.ConfirmAnnotation + " does not have the UID of this pod."
+	default:
+		return "Nobody has confirmed a force deletion."
+	}
+}
+
+// risks returns what a force deletion that is confirmed would risk.
+func (f Facts) risks() []string {
+	var risks []string
+	switch node := f.Pod.Node; {
+	case f.Pod.Finished():
+		risks = append(risks, "The processes have ended, but the volumes may still be mounted on node "+node+".")
+	case f.Node.Read.Order == 0:
+		risks = append(risks, "The state of node "+node+" is not known; the processes may run there.")
+	case !f.Node.Found:
+		risks = append(risks, "Node "+node+" was deleted; if its machine runs, the processes may run there.")
+	case f.Node.Ready == ReadyTrue:
+		risks = append(risks, "Node "+node+" is Ready: the processes most likely run, and its kubelet ends them.")
+	default:
+		risks = append(risks, "Node "+node+" is not Ready: nothing shows whether the processes run there.")
+	}
+	if claims := strings.Join(f.Pod.Claims, ", "); claims != "" {
+		risks = append(risks, "A replacement can write to the volumes while the processes do, which destroys data: "+
+			claims+".")
+	}
+	return risks
+}

@@ -1,0 +1,138 @@
+package podsafety
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// locked are the facts of a lock for the pod that is terminating on a node that is away.
+func locked(alter ...func(*LockFacts)) LockFacts {
+	f := LockFacts{Holder: "uid-1", Locked: true, Pod: terminatingPod(), NodeSeen: NodeNotReady}
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+func none(f *LockFacts)     { f.Locked = false }
+func released(f *LockFacts) { f.Pod.Held = false }
+func readLive(f *LockFacts) { f.PodRead = read(1) }
+
+func ofDriver(f *LockFacts) {
+	f.Volume = objects.Volume{Driver: "disk", Attributes: map[string]string{"clusterID": "one", "pool": "a"}}
+}
+func fenceSeen(f *LockFacts) { f.FenceSeen = true }
+
+func volumesFenced(r session.Read) func(*LockFacts) {
+	return func(f *LockFacts) {
+		f.Fence = FenceFacts{Read: r, InForce: true, Coverage: CoversVolumes, Volumes: ofCluster("disk", "one")}
+	}
+}
+
+func ofCluster(driver string, cluster v1alpha1.AttributeValue) []v1alpha1.CoveredVolumes {
+	return []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesMatching,
+		VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": cluster}}}
+}
+
+func TestDecideLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts LockFacts
+		want  LockAction
+	}{
+		"nothing is known":                   {LockFacts{}, KeepLock},
+		"terminating on a node that is away": {locked(none), CreateLock},
+		"on one that is not known":           {locked(none, func(f *LockFacts) { f.NodeSeen = NodeUnseen }), CreateLock},
+		"on one that is gone":                {locked(none, func(f *LockFacts) { f.NodeSeen = NodeAbsent }), CreateLock},
+		"on one that is tainted":             {locked(none, func(f *LockFacts) { f.NodeSeen = NodeTainted }), CreateLock},
+		"on one that is Ready":               {locked(none, func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"nobody has deleted it":              {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
+		"it is not held":                     {locked(none, released), KeepLock},
+		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
+		"several nodes may have it":          {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
+		"released and read live":             {locked(none, released, readLive), KeepLock},
+		"another pod":                        {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
+		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
+
+		"it stays":                                   {locked(), KeepLock},
+		"it stays when the node returns":             {locked(func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"the pod is released, as the watch shows it": {locked(released), ReadHolder},
+		"the pod is released, by an old read": {locked(released, func(f *LockFacts) { f.PodRead = old(1) }),
+			ReadHolder},
+		"the pod is released":                    {locked(released, readLive), RemoveLock},
+		"the pod is gone, as the watch shows it": {locked(func(f *LockFacts) { f.Pod = Pod{} }), ReadHolder},
+		"the pod is gone":                        {locked(func(f *LockFacts) { f.Pod = Pod{} }, readLive), RemoveLock},
+		"another has its name": {locked(func(f *LockFacts) { f.Pod.UID = "uid-2" }, readLive),
+			RemoveLock},
+		"it is held, read live": {locked(readLive), KeepLock},
+
+		"a fence, and nothing is known of its volumes": {locked(none, func(f *LockFacts) { f.FenceSeen = true }), CreateLock},
+		"a fence, as the watch shows it":               {locked(none, ofDriver, fenceSeen), ReadLockFence},
+		"a fence, by an old read": {locked(none, ofDriver, fenceSeen, volumesFenced(old(1))),
+			ReadLockFence},
+		"its driver refuses the node": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1))), KeepLock},
+		"it is locked, and its driver refuses the node": {locked(ofDriver, fenceSeen, volumesFenced(read(1))),
+			RemoveLock},
+		"it is locked, the node is Ready, and its driver refuses it": {
+			locked(ofDriver, fenceSeen, volumesFenced(read(1)), func(f *LockFacts) { f.NodeSeen = NodeReady }), RemoveLock},
+		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
+		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
+		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Volumes = ofCluster("other", "one") }), CreateLock},
+		"the fence is of another storage system": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Volumes = ofCluster("disk", "two") }), CreateLock},
+		"it is locked, and the fence is of another storage system": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Volume.Attributes["clusterID"] = "two" }), KeepLock},
+		"the fence is of both": {locked(ofDriver, fenceSeen, volumesFenced(read(1)), func(f *LockFacts) {
+			f.Fence.Volumes = append(ofCluster("disk", "two"), ofCluster("disk", "one")...)
+		}), RemoveLock},
+		"the fence is not in force": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.InForce = false }), KeepLock},
+		"the fence is not of volumes": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			func(f *LockFacts) { f.Fence.Coverage = CoversReboot }), KeepLock},
+		"a fence, and the pod is released": {locked(ofDriver, fenceSeen, released, readLive), RemoveLock},
+		"a fence, and the node is Ready": {locked(none, ofDriver, fenceSeen, func(f *LockFacts) { f.NodeSeen = NodeReady }),
+			KeepLock},
+
+		"we are uninstalled":          {locked(func(f *LockFacts) { f.RemovingLocks = true }), RemoveLock},
+		"we are uninstalled, no lock": {locked(none, func(f *LockFacts) { f.RemovingLocks = true }), KeepLock},
+	} {
+		if got := DecideLock(c.facts, now()); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestKindsOfActions(t *testing.T) {
+	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
+		want := session.Writes
+		switch {
+		case a == Wait:
+			want = session.Waits
+		case strings.HasPrefix(a.String(), "Read"):
+			want = session.Reads
+		}
+		if a.Kind() != want {
+			t.Errorf("%s: kind %d, want %d", a, a.Kind(), want)
+		}
+	}
+}
+
+func TestActionsHaveNames(t *testing.T) {
+	names := map[string]bool{}
+	for a := Wait; a <= RemoveFinalizerByUID; a++ {
+		names[a.String()] = true
+	}
+	for a := KeepLock; a <= RemoveLock; a++ {
+		names[a.String()] = true
+	}
+	if len(names) != int(RemoveFinalizerByUID)+1+int(RemoveLock)+1 || names["Unknown"] || names[""] {
+		t.Errorf("names %v", names)
+	}
+	if Action(99).String() != "Unknown" || LockAction(99).String() != "Unknown" {
+		t.Error("what is none has a name")
+	}
+}

@@ -1,0 +1,167 @@
+package podsafety
+
+import (
+	"testing"
+	"time"
+)
+
+// Each operand of a condition counts by itself.
+
+func TestWhichReadsCountAfterThePod(t *testing.T) {
+	f := Facts{PodRead: read(2)}
+	for order, want := range map[int]bool{0: false, 1: false, 2: false, 3: true} {
+		if got := f.after(read(order), now()); got != want {
+			t.Errorf("read %d: %t", order, got)
+		}
+	}
+	if f.after(old(3), now()) {
+		t.Error("one that is too old counts")
+	}
+}
+
+func TestWhenTheUnmountIsShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"by the kubelet":     {facts(finishedFor(0, true)), true},
+		"grace was 0 before": {facts(finishedFor(0, false)), false},
+		"we have forced it":  {facts(finishedFor(0, true), func(f *Facts) { f.Sight.Forced = true }), false},
+		"confirmed":          {facts(finishedFor(0, true), pod(confirmed)), false},
+		"confirmed, wrongly": {facts(finishedFor(0, true), pod(confirmedOther)), false},
+		"force deletions may not be refused": {
+			facts(finishedFor(0, true), func(f *Facts) { f.ForceRefusedSince = time.Time{} }), false},
+		"they were not refused when it ended": {
+			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour - time.Second) }), false},
+		"they are refused since then": {
+			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour) }), true},
+		"not in its namespace": {facts(finishedFor(0, true), func(f *Facts) { f.Mode = ModeWarn }), false},
+		"the node was away":    {facts(finishedFor(0, true), func(f *Facts) { f.Sight.NodeAway = true }), false},
+		"a tainted node":       {facts(finishedFor(0, true), seen(NodeTaintedReady)), false},
+		"a node out of sight":  {facts(finishedFor(0, true), seen(NodeUnseen)), false},
+		"a node that is away":  {facts(finishedFor(0, true), seen(NodeNotReady)), false},
+	} {
+		if got := c.facts.unmountShown(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestRebootOfAFencedNode(t *testing.T) {
+	of := func(alter func(*FenceFacts)) func(*Facts) {
+		return func(f *Facts) {
+			fence(ofVolumes("boot-0"))(f)
+			alter(&f.Fence)
+		}
+	}
+	all := of(func(*FenceFacts) {})
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"after the fence":    {facts(pod(ended), live, node(ready()), all), true},
+		"as far as is known": {facts(pod(ended), live, all), false},
+		"by a read that is old": {
+			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.Node.Read = old(2) }), false},
+		"by a fence of long ago": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Read = old(4) })), false},
+		"while the pod runs": {facts(live, node(ready()), all), false},
+		"of a fence that ends": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.InForce = false })), false},
+		"of a machine that is off": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Coverage = CoversUntilUnfenced })), false},
+		"a node without a boot ID": {facts(pod(ended), live, node(NodeFacts{Found: true, Ready: ReadyTrue}), all), false},
+		"not at all": {
+			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.BootID = "boot" })), false},
+	} {
+		if got := c.facts.rebooted(now()); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestTheWaitForTheUnmountBeginsAtTheEndOfAFence(t *testing.T) {
+	const after = DefaultUnmountGrace - 20*time.Second
+	for name, c := range map[string]struct {
+		facts Facts
+		want  time.Duration
+	}{
+		"no fence": {facts(finishedFor(20*time.Second, false)), after},
+		"one that ended before": {
+			facts(finishedFor(20*time.Second, false), storage(Storage{Since: ago(time.Hour)})), after},
+		"one that ended after": {
+			facts(finishedFor(time.Hour, false), storage(Storage{Since: ago(20 * time.Second)})), after},
+		"one in the way": {
+			facts(finishedFor(time.Hour, false), storage(Storage{Fenced: true})), DefaultUnmountGrace},
+		"the pod was not seen":     {facts(storage(Storage{Since: ago(time.Hour)})), DefaultUnmountGrace},
+		"the grace was taken last": {facts(finishedFor(time.Hour, false), noGraceFor(20*time.Second)), after},
+	} {
+		if got := c.facts.unmountIn(now()); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestStoragesRememberFencesOfVolumes(t *testing.T) {
+	s := Storages{}
+	for _, step := range []struct {
+		fenced bool
+		at     time.Time
+		want   Storage
+	}{
+		{false, ago(time.Hour), Storage{}},
+		{true, ago(time.Minute), Storage{Fenced: true}},
+		{true, ago(time.Second), Storage{Fenced: true}},
+		{false, now(), Storage{Since: now()}},
+		{false, now().Add(time.Second), Storage{Since: now()}},
+	} {
+		if s.Saw("a", step.fenced, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+func TestWhatTheUnmountGraceIs(t *testing.T) {
+	if got := (Rules{}).unmountGrace(); got != DefaultUnmountGrace {
+		t.Errorf("not set: %s", got)
+	}
+	if got := (Rules{UnmountGrace: time.Minute}).unmountGrace(); got != time.Minute {
+		t.Errorf("set: %s", got)
+	}
+}
+
+func TestWhichFencesCover(t *testing.T) {
+	for name, c := range map[string]struct {
+		fence FenceFacts
+		want  bool
+	}{
+		"off":                {FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}, true},
+		"off, released":      {FenceFacts{Coverage: CoversUntilUnfenced}, false},
+		"rebooted after":     {FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true}, true},
+		"rebooted before":    {FenceFacts{InForce: true, Coverage: CoversReboot}, false},
+		"volumes":            {FenceFacts{InForce: true, Coverage: CoversVolumes, SinceTerminating: true}, false},
+		"nobody knows":       {FenceFacts{InForce: true, SinceTerminating: true}, false},
+		"rebooted, long ago": {FenceFacts{Coverage: CoversReboot, SinceTerminating: true}, false},
+	} {
+		if got, ends := c.fence.covers(), c.fence.EndsPod(down()); got != c.want || ends != c.want {
+			t.Errorf("%s: covers %t, ends the pod %t", name, got, ends)
+		}
+	}
+}
+
+func TestWhichNodesAreRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"Ready": {facts(seen(NodeReady)), false}, "not Ready": {facts(seen(NodeNotReady)), false},
+		"unseen": {facts(seen(NodeUnseen)), true}, "tainted": {facts(seen(NodeTainted)), true},
+		"tainted, Ready": {facts(seen(NodeTaintedReady)), true},
+		"gone":           {facts(seen(NodeAbsent)), true},
+		"fenced":         {facts(seen(NodeNotReady), func(f *Facts) { f.FenceSeen = true }), true},
+	} {
+		if got := c.facts.nodeMayProve(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

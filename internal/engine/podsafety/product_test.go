@@ -1,0 +1,257 @@
+package podsafety
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// The facts of a decision are two groups: what the pod says, and what its node does. Each is visited in every
+// combination of its values, the first on each kind of node, the second for each kind of pod.
+
+// everyPod visits every state of a pod that matters.
+func everyPod(visit func(Pod)) {
+	for bits := range 1 << 10 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		p := terminatingPod()
+		p.Held, p.Terminating, p.GraceZero, p.Final, p.Running = bit(0), bit(1), bit(2), bit(3), bit(4)
+		p.Reported, p.ContainersReadyEnded, p.PhaseByKubelet = bit(5), bit(6), bit(7)
+		if bit(8) {
+			p.Node = ""
+		}
+		p.Succeeded = bit(9) && p.Final
+		for p.ObservedGeneration = range int64(3) {
+			for p.Confirmation = objects.NotConfirmed; p.Confirmation <= objects.ConfirmedThis; p.Confirmation++ {
+				for _, p.GraceEnds = range []time.Time{ago(time.Second), now().Add(time.Second)} {
+					visit(p)
+				}
+			}
+		}
+	}
+}
+
+// everySight visits what can have been seen of a pod.
+func everySight(visit func(Sight)) {
+	for bits := range 1 << 2 {
+		for _, finished := range []time.Time{{}, now(), ago(DefaultUnmountGrace)} {
+			s := Sight{FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0}
+			visit(s)
+			s.GraceZeroSince = now()
+			visit(s)
+			s.NodeAway = true
+			visit(s)
+		}
+	}
+}
+
+// everyNode visits what the watch and live reads can show of a node, its Lease and its fence.
+func everyNode(visit func(Facts)) {
+	reads := func(order int) []session.Read { return []session.Read{{}, old(order), read(order), read(1)} }
+	for bits := range 1 << 7 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		var f Facts
+		f.Fence.BootID = "boot"
+		switch { // only a Node that is there has a boot ID
+		case bit(0) && bit(6):
+			f.Node.BootID = "boot"
+		case bit(0) && bit(3) && bit(4):
+			f.Node.BootID = "boot-2"
+		}
+		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
+		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
+		for _, f.Node.Read = range reads(5) {
+			for f.Node.Ready = ReadyMissing; f.Node.Ready <= ReadyUnknown; f.Node.Ready++ {
+				for _, f.Lease.Read = range reads(6) {
+					for _, f.Sight.LeaseSince = range []time.Time{now(), ago(LeaseDuration)} {
+						for _, f.Lease.ResourceVersion = range []string{"", "8"} {
+							for _, f.Fence.Read = range reads(7) {
+								for f.Fence.Coverage = CoversUnknown; f.Fence.Coverage <= CoversVolumes; f.Fence.Coverage++ {
+									visit(f)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// evidence reports whether evidence was read live, written apart from the code that keeps the promise.
+func evidence(f Facts, why Reason) bool {
+	fresh := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	then := func(r session.Read) bool { return fresh(r) && r.Order > f.PodRead.Order }
+	p := f.Pod
+	if !fresh(f.PodRead) || !p.Held {
+		return false
+	}
+	switch why {
+	case ReasonNeverBound:
+		return p.Node == ""
+	case ReasonConfirmed:
+		return p.Confirmation == objects.ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
+	case ReasonFinished:
+		says := saysEnd(p)
+		ended := f.Sight.FinishedSince
+		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
+		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
+			p.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady && refused
+		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !f.Storage.Fenced && hadTime(f)
+		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
+		rebooted := then(f.Fence.Read) && then(f.Node.Read) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
+			f.Node.BootID == "boot-2"
+		if !says {
+			return false
+		}
+		return p.GraceZero && (unmounted || waited) || (rebooted || gone) && f.nodeMayProve()
+	case ReasonOutOfService:
+		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
+			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
+	case ReasonNodeFenced:
+		down := !f.Node.Found || f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown
+		off := f.Fence.Coverage == CoversUntilUnfenced && f.Node.Found && f.Node.BootID == "boot"
+		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
+		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
+	case ReasonNodeGone, ReasonOrphaned:
+		return nodeGone(f, then) && (!p.Terminating || !saysEnd(p))
+	default:
+		return false
+	}
+}
+
+// saysEnd reports whether the kubelet of a terminating pod says that it has ended.
+func saysEnd(p Pod) bool {
+	return p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
+		p.ObservedGeneration == 0 && p.ContainersReadyEnded)
+}
+
+// hadTime reports whether a kubelet has had the time to unmount the volumes of a pod that has ended.
+func hadTime(f Facts) bool {
+	long := func(t time.Time) bool { return now().Sub(t) >= 30*time.Second }
+	ended := f.Sight.FinishedSince
+	return !ended.IsZero() && long(ended) && long(f.Sight.GraceZeroSince) && long(f.Storage.Since)
+}
+
+// nodeGone reports whether the Node is gone, and its kubelet silent.
+func nodeGone(f Facts, then func(session.Read) bool) bool {
+	long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
+	answered := f.Pod.Terminating && f.Pod.Running && f.Pod.ObservedGeneration == 2
+	return !answered && then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
+		f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
+		(!f.Pod.GraceZero || long(f.Sight.GraceZeroSince))
+}
+
+// broken returns what a decision breaks, empty for nothing.
+func broken(f Facts, d Decision) string {
+	switch d.Action {
+	case RemoveFinalizer:
+		switch {
+		case !f.Pod.Terminating:
+			return "a pod is released that nobody has deleted"
+		case !f.Pod.GraceZero:
+			return "the object would stay"
+		case !d.Reason.Evidence() || !evidence(f, d.Reason):
+			return "a pod is released without evidence that was read live"
+		}
+	case RemoveFinalizerByUID:
+		if !f.Rules.RemovingFinalizers {
+			return "a pod is released without evidence"
+		}
+	case ForceDelete:
+		switch {
+		case f.Pod.GraceZero && f.Pod.Terminating:
+			return "a pod is deleted that is deleted"
+		case !f.Pod.Terminating && (d.Reason != ReasonOrphaned || !f.Rules.CollectOrphans):
+			return "a pod is deleted that runs"
+		case !evidence(f, d.Reason):
+			return "a pod loses its grace without evidence that was read live"
+		}
+	case AddFinalizer:
+		if f.Pod.Terminating || f.Pod.Held || f.Pod.Mirror || f.Mode != ModeEnforce || f.Rules.RemovingFinalizers {
+			return "a pod is held that is none of ours to hold"
+		}
+	case ReadPod, ReadNode, ReadLease, ReadFence, Wait:
+		if !f.Pod.Held && d.Action.Kind() == session.Reads {
+			return "something is read for a pod that is not held"
+		}
+	}
+	return missed(f, d)
+}
+
+// missed returns why a decision is to wait where there is evidence, empty for nothing.
+func missed(f Facts, d Decision) string {
+	if d.Action != Wait || !f.Pod.Held || !f.Pod.Terminating || f.Rules.RemovingFinalizers {
+		return ""
+	}
+	for _, why := range []Reason{ReasonNeverBound, ReasonConfirmed, ReasonFinished, ReasonOutOfService, ReasonNodeFenced,
+		ReasonNodeGone} {
+		if evidence(f, why) && (why == ReasonNeverBound || why == ReasonConfirmed || why == ReasonFinished ||
+			f.nodeMayProve()) {
+			return "a pod is held although there is the evidence " + string(why)
+		}
+	}
+	return ""
+}
+
+func judge(t *testing.T, f Facts) {
+	t.Helper()
+	d := Decide(f, now())
+	if wrong := broken(f, d); wrong != "" {
+		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
+	}
+	longest := time.Minute + max(0, f.Pod.GraceEnds.Sub(now()))
+	if d.After < 0 || d.After > longest || d.After > 0 && d.Action != Wait {
+		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
+	}
+}
+
+func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	everyPod(func(p Pod) {
+		everySight(func(s Sight) {
+			for _, read := range []session.Read{{}, old(1), read(1)} {
+				for _, f := range []Facts{
+					{NodeSeen: NodeReady}, {NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace)},
+					{NodeSeen: NodeReady, Rules: Rules{RemovingFinalizers: true}}, {NodeSeen: NodeTaintedReady},
+					{NodeSeen: NodeNotReady}, {NodeSeen: NodeAbsent},
+					{NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace), Storage: Storage{Fenced: true}},
+					{NodeSeen: NodeReady, Storage: Storage{Since: now()}},
+				} {
+					f.Pod, f.Sight, f.PodRead, f.Mode = p, s, read, ModeEnforce
+					judge(t, f)
+					visited++
+				}
+			}
+		})
+	})
+	if want := 1024 * 3 * 3 * 2 * 36 * 3 * 8; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
+	forgotten := func(p *Pod) { noGrace(p); unseen(p) }
+	finished := func(p *Pod) { noGrace(p); ended(p) }
+	pods := []func(*Pod){func(*Pod) {}, noGrace, unseen, forgotten, gcFailed, ended, finished, runs}
+	visited := 0
+	everyNode(func(f Facts) {
+		for _, alter := range pods {
+			f.Pod, f.PodRead, f.Mode = terminatingPod(), read(4), ModeEnforce
+			alter(&f.Pod)
+			for _, f.Sight.GraceZeroSince = range []time.Time{now(), ago(LeaseDuration)} {
+				f.Rules.CollectOrphans = true
+				f.NodeSeen = f.Node.Seen()
+				judge(t, f)
+				visited++
+			}
+		}
+	})
+	if want := 128 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 8 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}

@@ -1,0 +1,172 @@
+package podsafety
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// Call is a request to the API server. The zero value is none.
+type Call uint8
+
+const (
+	// NoCall is no call.
+	NoCall Call = iota
+	// GetPod, GetNode, GetLease and GetFence read one object. They do not fail where there is none.
+	GetPod
+	GetNode
+	GetLease
+	GetFence
+	// PatchFinalizers adds Finalizer to a pod, or removes it.
+	PatchFinalizers
+	// DeletePod deletes a pod with grace 0 and the UID as precondition.
+	DeletePod
+)
+
+// Ask is a call that a Session waits for, and what it is about. The zero value: it waits for none.
+type Ask struct {
+	Call Call
+	// Action is the step that the call belongs to.
+	Action Action
+	// Namespace and Name are the pod's. Node is the name of the node that GetNode, GetLease and GetFence read about.
+	Namespace, Name, Node string
+	// UID and ResourceVersion are what a write is bound to; without ResourceVersion it is bound to the UID alone.
+	UID             types.UID
+	ResourceVersion string
+	// Add and Remove are finalizers of PatchFinalizers.
+	Add, Remove []string
+}
+
+// Reply is the answer to an Ask. Only the fields of its call are set.
+type Reply struct {
+	Outcome session.Outcome
+	// Found: GetPod found a pod of the name, and Pod is it.
+	Found bool
+	Pod   Pod
+	// Node, Lease and Fence are what the other reads found, without a Read.
+	Node  NodeFacts
+	Lease LeaseFacts
+	Fence FenceFacts
+}
+
+// maxSteps bounds the steps of one session: at most four reads come before the deletion, and four and a write after it.
+// Only reads that are too old before the next is answered take more.
+const maxSteps = 16
+
+// Session is the work on one pod, from its key to the next wait. It returns one Ask after the other.
+type Session struct {
+	session.Progress
+	Facts Facts
+	// Decision is the step that is carried out, or after End the last one.
+	Decision Decision
+}
+
+// Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the pod is recorded
+// in t.
+func Begin(t *Tracker, f Facts, now time.Time) Session {
+	f.Sight = t.Saw(f.Pod, f.NodeSeen, now)
+	s := Session{Facts: f}
+	s.decide(now)
+	return s
+}
+
+// decide begins the next step.
+func (s *Session) decide(now time.Time) {
+	s.Decision = Decide(s.Facts, now)
+	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+}
+
+// Ask returns the call that the session waits for, the zero Ask after its End.
+func (s *Session) Ask() Ask {
+	if s.End != session.NotEnded {
+		return Ask{}
+	}
+	pod := s.Facts.Pod
+	ask := Ask{Action: s.Decision.Action, Namespace: pod.Namespace, Name: pod.Name, Node: pod.Node, UID: pod.UID}
+	switch s.Decision.Action {
+	case ReadPod:
+		ask.Call = GetPod
+	case ReadNode:
+		ask.Call = GetNode
+	case ReadLease:
+		ask.Call = GetLease
+	case ReadFence:
+		ask.Call = GetFence
+	case ForceDelete:
+		ask.Call = DeletePod
+	case AddFinalizer:
+		ask.Call, ask.Add = PatchFinalizers, []string{objects.RunningFinalizer}
+	case RemoveFinalizer:
+		ask.Call, ask.Remove, ask.ResourceVersion = PatchFinalizers, []string{objects.RunningFinalizer}, pod.ResourceVersion
+	case RemoveFinalizerByUID:
+		ask.Call, ask.Remove = PatchFinalizers, []string{objects.RunningFinalizer}
+	case Wait:
+	}
+	return ask
+}
+
+// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
+// End. What it shows of the pod is recorded in t.
+func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
+	if s.Decision.Action == ForceDelete {
+		s.Facts.Sight = t.forced(s.Facts.Pod.UID)
+	}
+	if s.Took(r.Outcome) {
+		s.succeeded(t, r, sent, now)
+	}
+	if s.End == session.NotEnded {
+		s.decide(now)
+	}
+}
+
+func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
+	f := &s.Facts
+	switch s.Decision.Action {
+	case ReadPod:
+		if !r.Found || r.Pod.UID != f.Pod.UID {
+			s.End = session.ObjectGone
+			return
+		}
+		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, f.NodeSeen, now)
+	case ReadNode:
+		f.Node = r.Node
+		f.Node.Read = s.Live(sent)
+	case ReadLease:
+		f.Lease = r.Lease
+		f.Lease.Read, f.Sight = s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
+	case ReadFence:
+		f.Fence = r.Fence
+		f.Fence.Read = s.Live(sent)
+	case ForceDelete:
+		// The evidence is read again: the patch that removes the finalizer is bound to the pod as it is after this.
+		f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
+	default:
+		s.End = session.Written
+	}
+}
+
+// Next returns the step that the session waits for.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
+}
+
+// Requeue returns when another session begins after this one has ended.
+func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
+
+// Reason returns the reason to report after the session has ended, empty for none.
+func (s *Session) Reason() Reason {
+	switch {
+	case s.End == session.Skipped:
+		return ReasonDryRun
+	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
+		return ReasonAPIReadFailed
+	case s.End == session.CallFailed:
+		return ReasonAPIWriteFailed
+	case s.End == session.Waiting, s.End == session.Written:
+		return s.Decision.Reason
+	}
+	return ""
+}

@@ -1,0 +1,280 @@
+package podsafety
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// answer is one reply of a server, and how long it takes.
+type answer struct {
+	call  Call
+	reply Reply
+	takes time.Duration
+}
+
+// play answers a session, checks what it asks, and returns the session, what it asked and when it ended.
+func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask, at time.Time) {
+	t.Helper()
+	at = now()
+	s = Begin(tracker, f, at)
+	for i := 0; s.End == session.NotEnded; i++ {
+		ask := s.Ask()
+		asked = append(asked, ask)
+		if i == len(answers) {
+			t.Fatalf("asks %+v", ask)
+		}
+		if ask.Call != answers[i].call {
+			t.Fatalf("ask %d is %+v, want call %d", i, ask, answers[i].call)
+		}
+		sent := at
+		at = at.Add(answers[i].takes)
+		s.Answer(tracker, answers[i].reply, sent, at)
+	}
+	if len(asked) != len(answers) {
+		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
+	}
+	steps := len(asked)
+	if s.End == session.Waiting || s.End == session.Skipped || s.End == session.TooSlow {
+		steps++
+	}
+	if s.Steps != steps {
+		t.Errorf("%d steps, want %d", s.Steps, steps)
+	}
+	if s.Ask().Call != NoCall {
+		t.Errorf("asks %+v after its end", s.Ask())
+	}
+	return s, asked, at
+}
+
+func podIs(alter ...func(*Pod)) Reply {
+	p := terminatingPod()
+	for _, a := range alter {
+		a(&p)
+	}
+	return Reply{Outcome: session.Succeeded, Found: true, Pod: p}
+}
+
+func done() Reply { return Reply{Outcome: session.Succeeded} }
+
+func version(v string) func(*Pod) { return func(p *Pod) { p.ResourceVersion = v } }
+
+func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
+	tracker := NewTracker()
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	f := facts(pod(ended), pod(noGrace))
+	s, asked, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace, version("12")), 0},
+		answer{PatchFinalizers, done(), 0})
+	want := Ask{Call: PatchFinalizers, Action: RemoveFinalizer, Namespace: "ns", Name: "db-0", Node: "a", UID: "uid-1",
+		ResourceVersion: "12", Remove: []string{objects.RunningFinalizer}}
+	if got := asked[1]; got.Call != want.Call || got.Action != want.Action || got.Name != want.Name ||
+		got.Namespace != want.Namespace || got.UID != want.UID || got.ResourceVersion != want.ResourceVersion ||
+		!slices.Equal(got.Remove, want.Remove) || got.Add != nil {
+		t.Errorf("asks %+v, want %+v", got, want)
+	}
+	if s.End != session.Written || s.Reason() != ReasonFinished || s.Requeue() != session.RequeueNever {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+}
+
+func TestAPodThatRunsIsHeld(t *testing.T) {
+	s, asked, _ := play(t, NewTracker(), facts(pod(runsUnheld)), answer{PatchFinalizers, done(), 0})
+	finalizer := []string{objects.RunningFinalizer}
+	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Add, finalizer) ||
+		a.Remove != nil {
+		t.Errorf("asks %+v", a)
+	}
+	if s.End != session.Written || s.Reason() != ReasonHold {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestTheFinalizerIsRemovedByUIDForGood(t *testing.T) {
+	_, asked, _ := play(t, NewTracker(), facts(removing), answer{PatchFinalizers, done(), 0})
+	finalizer := []string{objects.RunningFinalizer}
+	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Remove, finalizer) {
+		t.Errorf("asks %+v", a)
+	}
+}
+
+// Evidence that was read before our own deletion is read again: the patch is bound to the pod after it.
+func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
+	tracker := NewTracker()
+	out := Reply{Outcome: session.Succeeded, Node: outOfService()}
+	s, asked, _ := play(t, tracker, facts(seen(NodeTainted)),
+		answer{GetPod, podIs(), 0}, answer{GetNode, out, 0}, answer{DeletePod, done(), 0},
+		answer{GetPod, podIs(noGrace, version("13")), 0}, answer{GetNode, out, 0}, answer{PatchFinalizers, done(), 0})
+	if asked[2].UID != "uid-1" || asked[5].ResourceVersion != "13" {
+		t.Errorf("deletes %+v, patches %+v", asked[2], asked[5])
+	}
+	if s.Reason() != ReasonOutOfService || !tracker.Sights["uid-1"].Forced {
+		t.Errorf("%s, %+v", s.Reason(), tracker.Sights["uid-1"])
+	}
+}
+
+func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
+	tracker := NewTracker()
+	gone := Reply{Outcome: session.Succeeded}
+	lease := Reply{Outcome: session.Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
+	f := facts(seen(NodeAbsent), pod(noGrace), pod(unseen))
+	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace, unseen), 0}, answer{GetNode, gone, 0},
+		answer{GetLease, lease, time.Second})
+	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
+		s.Decision.After != LeaseDuration+time.Second {
+		t.Errorf("%s, requeue %d after %s", s.Reason(), s.Requeue(), s.Decision.After)
+	}
+	if s := tracker.Sights["uid-1"]; s.LeaseVersion != "5" || !s.LeaseSince.Equal(at) {
+		t.Errorf("%+v", s)
+	}
+	if s := tracker.sawLease("uid-2", LeaseFacts{}, at); !s.LeaseSince.Equal(at) || s.LeaseVersion != "" {
+		t.Errorf("no Lease: %+v", s)
+	}
+	renewed := tracker.sawLease("uid-1", LeaseFacts{ResourceVersion: "6"}, at.Add(time.Second))
+	if renewed.LeaseVersion != "6" || !renewed.LeaseSince.Equal(at.Add(time.Second)) {
+		t.Errorf("a renewal: %+v", renewed)
+	}
+	if same := tracker.sawLease("uid-1", LeaseFacts{ResourceVersion: "6"}, at.Add(time.Minute)); same != renewed {
+		t.Errorf("no renewal: %+v", same)
+	}
+}
+
+func TestHowASessionEnds(t *testing.T) {
+	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = NodeReady })
+	for name, c := range map[string]struct {
+		answers []answer
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"the pod is gone": {[]answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the pod is not found": {[]answer{{GetPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"another has its name": {[]answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the read fails": {[]answer{{GetPod, Reply{}, 0}},
+			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, session.Waiting,
+			ReasonNothingToHold, session.RequeueNever},
+		"the pod has changed": {
+			[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
+		"the pod went": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Gone}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the write fails": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{}, 0}},
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker := NewTracker()
+			tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+			s, _, _ := play(t, tracker, watched, c.answers...)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
+			}
+		})
+	}
+}
+
+func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+	var answers []answer
+	for range maxSteps {
+		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
+	}
+	tracker := NewTracker()
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	s, _, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), answers...)
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	tracker := NewTracker()
+	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
+	s, _, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace), 0})
+	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// A deletion of which no answer came may have been carried out.
+func TestADeletionThatIsNotAnsweredCounts(t *testing.T) {
+	tracker := NewTracker()
+	play(t, tracker, facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() })),
+		answer{GetPod, podIs(confirmed, func(p *Pod) { p.GraceEnds = now() }), 0}, answer{DeletePod, Reply{}, 0})
+	if !tracker.Sights["uid-1"].Forced {
+		t.Error("the kubelet would be taken for the one that set the grace to 0")
+	}
+}
+
+func TestAFenceIsReadLive(t *testing.T) {
+	fenced := Reply{Outcome: session.Succeeded, Fence: FenceFacts{InForce: true, Coverage: CoversUntilUnfenced,
+		BootID: "boot"}}
+	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
+		answer{GetPod, podIs(noGrace), 0}, answer{GetFence, fenced, 0},
+		answer{GetNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{PatchFinalizers, done(), 0})
+	if s.Reason() != ReasonNodeFenced {
+		t.Errorf("%s", s.Reason())
+	}
+}
+
+func TestWhoMayHaveSetTheGraceToZero(t *testing.T) {
+	for first, away := range map[NodeSeen]bool{NodeReady: false, NodeUnseen: true, NodeTaintedReady: true,
+		NodeTainted: true, NodeNotReady: true, NodeAbsent: true} {
+		tracker, forced := NewTracker(), facts(pod(ended), pod(noGrace)).Pod
+		tracker.Saw(facts(pod(ended)).Pod, NodeNotReady, ago(time.Minute))
+		tracker.Saw(forced, first, ago(time.Second))
+		if got := tracker.Saw(forced, NodeReady, now()); got.NodeAway != away {
+			t.Errorf("%d: %+v", first, got)
+		}
+	}
+}
+
+func TestWhatIsSeenOfAPod(t *testing.T) {
+	held := terminatingPod()
+	at := func(p Pod, alter ...func(*Pod)) Pod {
+		for _, a := range alter {
+			a(&p)
+		}
+		return p
+	}
+	first, second := ago(time.Minute), now()
+	for name, c := range map[string]struct {
+		then, later Pod
+		want        Sight
+	}{
+		"it runs":       {at(held, runs), at(held, runs), Sight{}},
+		"it terminates": {held, held, Sight{}},
+		"it is not held": {
+			at(held, noGrace, func(p *Pod) { p.Held = false }), at(held, ended, func(p *Pod) { p.Held = false }),
+			Sight{}},
+		"it loses its grace": {at(held, noGrace), at(held, noGrace), Sight{GraceZeroSince: first}},
+		"it finishes, then loses its grace": {at(held, ended), at(held, ended, noGrace),
+			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: second}},
+		"it loses its grace, then finishes": {at(held, noGrace), at(held, ended, noGrace),
+			Sight{FinishedSince: second, GraceZeroSince: first}},
+		"it loses its grace, then finishes, seen twice": {at(held, ended, noGrace), at(held, ended, noGrace),
+			Sight{FinishedSince: first, GraceZeroSince: first}},
+		"its end is none after all": {at(held, ended, noGrace), at(held, ended, noGrace, func(p *Pod) { p.Running = true }),
+			Sight{GraceZeroSince: first}},
+		"the order of events is reversed": {at(held, ended, noGrace), at(held, ended),
+			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: first}},
+	} {
+		tracker := NewTracker()
+		tracker.Saw(c.then, NodeReady, first)
+		if got := tracker.Saw(c.later, NodeReady, second); got != c.want || tracker.Sights[held.UID] != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if _, known := tracker.Sights[held.UID]; known && !c.later.Terminating {
+			t.Errorf("%s: a pod that runs is remembered", name)
+		}
+		tracker.Forget(held.UID)
+		if len(tracker.Sights) != 0 {
+			t.Errorf("%s: is remembered", name)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package provision
+
+// Action is one step. The zero value is to do nothing.
+type Action uint8
+
+const (
+	// Wait: nothing is to be done now.
+	Wait Action = iota
+	// BuildRequest builds the request.
+	BuildRequest
+	// Prepare reads the Secret that goes with the request, and protects its source: an entry is opened only for a
+	// request that can be sent.
+	Prepare
+	// ReadPV reads the PersistentVolume from the API server.
+	ReadPV
+	// ReadClaim reads the claim from the API server.
+	ReadClaim
+	// OpenEntry writes the entry to the in-flight log, or adds a request to the one that is open.
+	OpenEntry
+	// NoteVersion writes to the open entry which version of the driver its request is sent to.
+	NoteVersion
+	// CreateVolume sends the open entry's request to the driver.
+	CreateVolume
+	// StorePV creates the PersistentVolume.
+	StorePV
+	// StoreApart creates it under another name than the volume's: see Facts.Apart.
+	StoreApart
+	// MarkDiscarding writes to the open entry that its volume is about to be deleted.
+	MarkDiscarding
+	// DeleteVolume deletes a volume that no process would create a PersistentVolume for.
+	DeleteVolume
+	// CloseEntry removes the entry from the log.
+	CloseEntry
+	// SelectNode selects this node for the claim.
+	SelectNode
+)
+
+// String returns the action as used in logs.
+func (a Action) String() string {
+	switch a {
+	case Wait:
+		return "Wait"
+	case BuildRequest:
+		return "BuildRequest"
+	case Prepare:
+		return "Prepare"
+	case ReadPV:
+		return "ReadPV"
+	case ReadClaim:
+		return "ReadClaim"
+	case OpenEntry:
+		return "OpenEntry"
+	case NoteVersion:
+		return "NoteVersion"
+	case CreateVolume:
+		return "CreateVolume"
+	case StorePV:
+		return "StorePV"
+	case StoreApart:
+		return "StoreApart"
+	case MarkDiscarding:
+		return "MarkDiscarding"
+	case DeleteVolume:
+		return "DeleteVolume"
+	case CloseEntry:
+		return "CloseEntry"
+	case SelectNode:
+		return "SelectNode"
+	}
+	return "Unknown"
+}
+
+// Decision is the next step for one volume, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Timed: no event is sure to end this wait, so the clock does.
+	Timed bool
+	// Done: nothing is left to do for this volume.
+	Done bool
+}
+
+// Waits reports whether nothing is to be done now.
+func (d Decision) Waits() bool { return d.Action == Wait }
+
+// Writes reports whether the step changes anything outside this process.
+func (d Decision) Writes() bool {
+	switch d.Action {
+	case Wait, BuildRequest, ReadPV, ReadClaim:
+		return false
+	default:
+		return true
+	}
+}
+
+// Words returns the action and its reason, for the log.
+func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
+
+func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
+func timed(why Reason) Decision          { return Decision{Action: Wait, Reason: why, Timed: true} }
+func done(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Done: true} }
+func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }

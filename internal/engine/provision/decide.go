@@ -1,0 +1,163 @@
+package provision
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+)
+
+// Decide returns the next step for one volume name. It is a pure function: carrying out a step adds to what is
+// known, and Decide is called again with that. While a fact is unknown it keeps the entry, the volume and the
+// PersistentVolume.
+//
+// now is compared with the times of live reads and unanswered calls. quiet is how long a call that was not
+// answered can take to arrive.
+func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
+	switch {
+	case !f.MayAct:
+		return wait(ReasonNotLeading)
+	case f.Log == LogUnknown:
+		return wait(ReasonLogNotRead)
+	case f.Log == LogChanging:
+		return wait(ReasonLogChanging)
+	case f.Log == LogOpen:
+		return finish(f, now, quiet)
+	}
+	return begin(f, now)
+}
+
+// begin handles a name without an open entry. Before there is one, the driver is not called.
+func begin(f Facts, now time.Time) Decision {
+	c := f.Claim
+	switch {
+	case c.UID == "":
+		return done(ReasonNotOurs)
+	case !c.Ours:
+		return done(ReasonNotOurs)
+	case c.over():
+		return done(ReasonNotNeeded)
+	case c.Node == NodeElsewhere:
+		return done(ReasonOtherNode)
+	case f.PV.stored():
+		return done(ReasonStored)
+	case f.PV.Exists:
+		return timed(ReasonNameTaken)
+	}
+	return open(f, now)
+}
+
+// open handles a name that is to get an entry. Where an earlier entry of the name may have been closed, no cache shows
+// whether its PersistentVolume has come and gone, and its claim with it: the volume may be one that an administrator
+// keeps. The claim is read last, for it is what the PersistentVolume is deleted after.
+func open(f Facts, now time.Time) Decision {
+	c := f.Claim
+	switch {
+	case f.Log == LogOthers:
+		return timed(ReasonNameTaken)
+	case f.Log == LogUnreadable:
+		return timed(ReasonLogUnreadable)
+	case f.Log == LogFull:
+		return timed(ReasonLogFull)
+	case !f.Wanted:
+		return wait(ReasonNotWanted)
+	case !f.Composed:
+		return step(BuildRequest, ReasonProvision)
+	case !f.Prepared:
+		return step(Prepare, ReasonProvision)
+	case (!f.First || c.Node != NodeAny) && !f.PV.Known:
+		// Another node that was selected before may have stored the PersistentVolume, too. No cache shows it here.
+		return step(ReadPV, ReasonProvision)
+	case !f.First && !c.Fresh(now):
+		return step(ReadClaim, ReasonProvision)
+	}
+	return step(OpenEntry, ReasonProvision)
+}
+
+// finish handles an open entry. Where it may have been sent, the request is repeated until its outcome is known,
+// even if the claim is gone.
+func finish(f Facts, now time.Time, quiet time.Duration) Decision {
+	r := f.Record
+	switch {
+	case r.Volume == VolumeMade && r.Unfit:
+		return discard(f, now)
+	case r.Volume == VolumeMade:
+		return store(f, now, quiet)
+	case r.nothingMade():
+		return step(CloseEntry, ReasonNothingMade)
+	case !r.Begun() && !f.Claim.needsVolume():
+		return step(CloseEntry, ReasonNotBegun)
+	case r.Discarding && !r.Quiet(now, quiet):
+		// A DeleteVolume that was not answered would delete what CreateVolume creates now.
+		return timed(ReasonNotQuiet)
+	case f.Wanted && !f.SecondFailed && r.takesNode(f.Claim.SelectedNode):
+		return addRequest(f)
+	case r.Begun():
+		return send(f, ReasonFinish)
+	}
+	return send(f, ReasonProvision)
+}
+
+// send has the driver called once the log has its version: a later process has to know whether several were called.
+func send(f Facts, why Reason) Decision {
+	if !f.VersionNoted {
+		return step(NoteVersion, why)
+	}
+	return step(CreateVolume, why)
+}
+
+// addRequest has the entry get a request for the node that is selected now. Where that fails, the open one is repeated.
+func addRequest(f Facts) Decision {
+	switch {
+	case !f.Composed:
+		return step(BuildRequest, ReasonFinish)
+	case !f.Prepared:
+		return step(Prepare, ReasonFinish)
+	}
+	return step(OpenEntry, ReasonFinish)
+}
+
+// Adds reports whether a failure of this step leaves an open entry without a second request, and as it was.
+func (f Facts) Adds(a Action) bool {
+	return f.Log == LogOpen && (a == BuildRequest || a == Prepare || a == OpenEntry)
+}
+
+// Reschedules reports whether another node is to be selected for the claim after an answer to CreateVolume that did not
+// name a volume: the driver has no room on this one, or the node is gone, to which no pod comes back.
+func (f Facts) Reschedules(asked Request, class errclass.Class, nodeGone bool) bool {
+	return f.Claim.needsVolume() && asked.MayReschedule && asked.Node != "" && f.Claim.SelectedNode == asked.Node &&
+		(class == errclass.Exhausted || class != errclass.Done && nodeGone)
+}
+
+// store handles a volume that the driver named. A PersistentVolume that names it settles the entry, once no call
+// can arrive any more that would change that. A watch cache does not show it: it may be one of the same name and
+// handle that is gone.
+func store(f Facts, now time.Time, quiet time.Duration) Decision {
+	r := f.Record
+	switch {
+	case f.named() && !r.Quiet(now, quiet):
+		return timed(ReasonNotQuiet)
+	case f.named() && f.namedLive(now):
+		return step(CloseEntry, ReasonStored)
+	case f.PV.Names(r.Handle):
+		return step(ReadPV, ReasonFinish)
+	case f.apart():
+		return step(StoreApart, ReasonFinish)
+	case f.PV.Exists:
+		return timed(ReasonNameTaken)
+	}
+	return step(StorePV, ReasonProvision)
+}
+
+// discard handles a volume that is not what was requested. No process creates a PersistentVolume for it. It is
+// kept while another PersistentVolume names it, or another claim may have the same volume name.
+func discard(f Facts, now time.Time) Decision {
+	switch {
+	case f.Shared || f.PV.Names(f.Record.Handle) || !f.Claim.namedAlone():
+		return timed(ReasonHasAnother)
+	case !f.Record.Discarding:
+		return step(MarkDiscarding, ReasonDiscard)
+	case !f.PV.Fresh(now):
+		return step(ReadPV, ReasonDiscard)
+	}
+	return step(DeleteVolume, ReasonDiscard)
+}

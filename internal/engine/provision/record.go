@@ -1,0 +1,207 @@
+package provision
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+)
+
+// MaxRequests is how many requests an entry has at most. A claim that binds late gets a second one when the
+// outcome of the first is in doubt and another node is selected.
+const MaxRequests = 2
+
+// Record is what one process knows about an open entry. All of it is plain data, so that it can be copied and
+// compared. It is gone with its process: the next one begins with [Inherited].
+type Record struct {
+	// Claim is the UID of the entry's claim.
+	Claim types.UID
+	// Requests are the entry's, in its order.
+	Requests [MaxRequests]Request
+	// Count is how many there are.
+	Count int
+	// Next is the index of the request that is sent next.
+	Next int
+	// Unanswered is when the last call ended whose effect may still come: one that was not answered, or one of an
+	// earlier process. Zero: there is none.
+	Unanswered time.Time
+	// By is the index of the request that was answered last.
+	By int
+	// Volume is what is known about the volume, and Handle its id. Unfit: it is not what was requested.
+	Volume Volume
+	Handle string
+	Unfit  bool
+	// Discarding: a DeleteVolume may have been sent. It is in the log.
+	Discarding bool
+	// Failed: the last call was refused or not answered.
+	Failed bool
+}
+
+// Request is what a process knows about one request of an entry.
+type Request struct {
+	// Node is the node that it was composed for, empty for none. MayReschedule: another node may have room.
+	Node          string
+	MayReschedule bool
+	// Sent: some process may have sent it. Settled: it created nothing, and no call of it is under way.
+	Sent, Settled bool
+}
+
+// Volume is what is known about the volume in the storage system.
+type Volume uint8
+
+const (
+	// VolumeUnknown: it may exist, or come to exist.
+	VolumeUnknown Volume = iota
+	// VolumeMade: the driver named it.
+	VolumeMade
+)
+
+// Opened returns the record of an entry that this process has added just now, with one request.
+func Opened(claim types.UID, request Request) Record {
+	r := Record{Claim: claim, Count: 1}
+	r.Requests[0] = Request{Node: request.Node, MayReschedule: request.MayReschedule}
+	return r
+}
+
+// Inherited returns the record of an entry that an earlier process has added. Its calls may still arrive. Discarding
+// is for the caller to set, as the log has it.
+func Inherited(claim types.UID, requests []Request, now time.Time) Record {
+	r := Record{Claim: claim, Unanswered: now}
+	for _, q := range requests {
+		if r.Count < MaxRequests {
+			r.Requests[r.Count] = Request{Node: q.Node, MayReschedule: q.MayReschedule, Sent: true}
+			r.Count++
+		}
+	}
+	return r
+}
+
+// Add adds a request for another node and has it sent next. It takes the place of one that is settled, or was
+// never sent.
+func (r *Record) Add(request Request) (index int) {
+	index = r.Count
+	for i := range r.Count {
+		if r.Requests[i].Settled || !r.Requests[i].Sent {
+			index = i
+			break
+		}
+	}
+	if index == r.Count {
+		r.Count++
+	}
+	r.Requests[index] = Request{Node: request.Node, MayReschedule: request.MayReschedule}
+	r.Next, r.Failed = index, false
+	return index
+}
+
+// Sending is called before CreateVolume is sent. It returns whether no process has sent the request before.
+func (r *Record) Sending() (first bool) {
+	q := &r.Requests[r.Next]
+	first = !q.Sent
+	q.Sent = true
+	return first
+}
+
+// Answered takes the outcome of the CreateVolume that Sending announced and that was begun at that time.
+//
+// The driver's first answer to a request shows whether it created a volume. After a call whose outcome is in doubt
+// it does not: a driver may refuse before it checks whether the volume exists. Only InvalidArgument and
+// OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
+// arrive, and no other request than this can have created a volume. Another version of the driver may refuse what the
+// one before accepted, as may one that did not get the Secret: their refusals settle nothing that is in doubt.
+func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet time.Duration) {
+	q := &r.Requests[r.Next]
+	r.Failed, r.By = reply.Class != errclass.Done, r.Next
+	switch reply.Class {
+	case errclass.Done:
+		r.Volume, r.Handle, r.Unfit = VolumeMade, reply.Handle, reply.Unfit
+		return
+	case errclass.Uncertain, errclass.InProgress:
+		r.Unanswered = now
+	case errclass.Unfit:
+		q.Settled = first || r.Quiet(began, quiet) && reply.Comparable
+	case errclass.Refused, errclass.Exhausted, errclass.NotFound:
+		q.Settled = first
+	}
+	r.turn()
+}
+
+// turn has the other request sent next, if there is one: of two, either may have created the volume.
+func (r *Record) turn() {
+	for i := 1; i <= r.Count; i++ {
+		if next := (r.Next + i) % r.Count; !r.Requests[next].Settled {
+			r.Next = next
+			return
+		}
+	}
+}
+
+// Unheard records a write of the PersistentVolume, or a DeleteVolume, that was not answered.
+func (r *Record) Unheard(now time.Time) { r.Unanswered = now }
+
+// Deleted takes the driver's answer that the volume is gone, to a DeleteVolume that was begun at that time. With no
+// call under way then that could create it again, nothing is left of any request.
+func (r *Record) Deleted(began time.Time, quiet time.Duration) {
+	r.Volume, r.Handle, r.Unfit, r.Failed = VolumeUnknown, "", false, true
+	if r.Quiet(began, quiet) {
+		for i := range r.Count {
+			r.Requests[i].Settled = true
+		}
+	}
+}
+
+// Forget drops which volume the driver named, so that CreateVolume is called again.
+func (r *Record) Forget() { r.Volume, r.Handle, r.Unfit = VolumeUnknown, "", false }
+
+// Quiet reports whether no earlier call can still arrive at that time.
+func (r *Record) Quiet(at time.Time, quiet time.Duration) bool {
+	return r.Unanswered.IsZero() || at.Sub(r.Unanswered) >= quiet
+}
+
+// Begun reports whether any process may have sent a request.
+func (r *Record) Begun() bool {
+	for i := range r.Count {
+		if r.Requests[i].Sent {
+			return true
+		}
+	}
+	return false
+}
+
+// Unsent reports whether there are requests, and no process has sent one.
+func (r *Record) Unsent() bool { return r.Count > 0 && !r.Begun() }
+
+// nothingMade reports whether every request is known to have created nothing.
+func (r *Record) nothingMade() bool {
+	for i := range r.Count {
+		if !r.Requests[i].Settled {
+			return false
+		}
+	}
+	return r.Count > 0 && r.Volume == VolumeUnknown
+}
+
+// takesNode reports whether a request for this node can be added: none of the open ones is for it, one of them
+// may be placed elsewhere, and there is room. One that was refused last gives way to the other: AlreadyExists
+// means that the other created the volume.
+func (r *Record) takesNode(node string) bool {
+	sent, may := 0, false
+	for i := range r.Count {
+		q := r.Requests[i]
+		if q.Settled && (q.Node != node || r.By != i) {
+			continue
+		}
+		if q.Node == node {
+			return false
+		}
+		may = may || q.MayReschedule
+		if q.Sent {
+			sent++
+		}
+	}
+	return node != "" && may && sent < MaxRequests
+}
+
+// Settled reports whether nothing is in doubt: every request is known to have created nothing.
+func (r *Record) Settled() bool { return r.nothingMade() }

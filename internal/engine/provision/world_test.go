@@ -1,0 +1,70 @@
+package provision
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	quiet = time.Minute
+	uid   = types.UID("11111111-2222-3333-4444-555555555555")
+)
+
+var now = time.Unix(1_000_000, 0)
+
+// waiting returns the facts about a claim that waits for its volume, edited.
+func waiting(edit ...func(*Facts)) Facts {
+	f := Facts{
+		MayAct: true, First: true, Wanted: true, Composed: true, Prepared: true, VersionNoted: true,
+		Log:   LogAbsent,
+		Claim: Claim{Namespace: "ns", Name: "data", UID: uid, Ours: true, PVName: "pvc-" + string(uid)},
+	}
+	for _, e := range edit {
+		e(&f)
+	}
+	return f
+}
+
+// begun returns the facts about an entry whose request was sent and not answered, long ago, edited.
+func begun(edit ...func(*Facts)) Facts {
+	f := waiting()
+	f.Log, f.Record = LogOpen, Opened(uid, Request{})
+	f.Record.Sending()
+	f.Record.Unanswered, f.Record.Failed = now.Add(-quiet), true
+	for _, e := range edit {
+		e(&f)
+	}
+	return f
+}
+
+// made returns the facts about an entry whose volume the driver has named, edited.
+func made(edit ...func(*Facts)) Facts {
+	f := begun()
+	f.Record.Volume, f.Record.Handle, f.Record.Failed = VolumeMade, "vol-1", false
+	for _, e := range edit {
+		e(&f)
+	}
+	return f
+}
+
+// live is the claim's PersistentVolume, read a moment ago.
+func live(f *Facts) {
+	f.PV = PV{Known: true, Exists: true, OfClaim: true, OfDriver: true, Handle: "vol-1", Read: now}
+}
+
+// cached is the same, as a watch cache shows it.
+func cached(f *Facts) {
+	live(f)
+	f.PV.Read = time.Time{}
+}
+
+// absent: a live read found no PersistentVolume.
+func absent(f *Facts) { f.PV = PV{Known: true, Read: now} }
+
+// gone: the claim is.
+func gone(f *Facts) { f.Claim.Gone, f.Wanted = true, false }
+
+func unfit(f *Facts)      { f.Record.Unfit = true }
+func discarding(f *Facts) { f.Record.Discarding = true }
+func loud(f *Facts)       { f.Record.Unanswered = now.Add(time.Second - quiet) }

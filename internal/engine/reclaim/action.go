@@ -1,0 +1,97 @@
+package reclaim
+
+// Action is one step. The zero value is to do nothing.
+type Action uint8
+
+const (
+	// Wait: nothing is to be done now.
+	Wait Action = iota
+	// AddFinalizer adds our finalizer to the PV.
+	AddFinalizer
+	// AdoptPV adds the owner's finalizer to a PV and removes the companion's, in one write.
+	AdoptPV
+	// RemoveFinalizer removes our finalizers from the PV, which ends its protection: only
+	// if it still is as it was read.
+	RemoveFinalizer
+	// ListAttachments lists the VolumeAttachments, so that none is overlooked.
+	ListAttachments
+	// ReadSecrets reads the Secret for the deletion.
+	ReadSecrets
+	// ReadClaim reads the claim from the API server.
+	ReadClaim
+	// ReadSiblings reads the other PVs of the handle from the API server.
+	ReadSiblings
+	// ListPVs lists the PVs, so that no other PV of the handle is overlooked.
+	ListPVs
+	// ReadPV reads the PV from the API server.
+	ReadPV
+	// ListNodes lists the nodes, to find others with the topology segments of this one.
+	ListNodes
+	// DeleteVolume calls the driver to delete the volume.
+	DeleteVolume
+	// DeletePV deletes the PV at the API server.
+	DeletePV
+	// FinalizePV removes our finalizers from a PV whose volume is deleted, whatever else
+	// changed on it.
+	FinalizePV
+)
+
+// String returns the action as used in logs.
+func (a Action) String() string {
+	switch a {
+	case Wait:
+		return "Wait"
+	case AddFinalizer:
+		return "AddFinalizer"
+	case AdoptPV:
+		return "AdoptPV"
+	case RemoveFinalizer:
+		return "RemoveFinalizer"
+	case ListAttachments:
+		return "ListAttachments"
+	case ReadSecrets:
+		return "ReadSecrets"
+	case ReadClaim:
+		return "ReadClaim"
+	case ReadSiblings:
+		return "ReadSiblings"
+	case ListPVs:
+		return "ListPVs"
+	case ReadPV:
+		return "ReadPV"
+	case ListNodes:
+		return "ListNodes"
+	case DeleteVolume:
+		return "DeleteVolume"
+	case DeletePV:
+		return "DeletePV"
+	case FinalizePV:
+		return "FinalizePV"
+	}
+	return "Unknown"
+}
+
+// writes reports whether the action changes the cluster or the storage system. The others
+// only read.
+func (a Action) writes() bool {
+	switch a {
+	case Wait, ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
+		return false
+	default:
+		return true
+	}
+}
+
+// destroys reports whether the action deletes a volume, a PV or its protection, or prepares that.
+func (a Action) destroys() bool {
+	switch a {
+	case Wait, AddFinalizer, AdoptPV:
+		return false
+	default:
+		return true
+	}
+}
+
+// Protects reports whether the action is work for the loop of first-time protection, which
+// no deletion waits for.
+func (a Action) Protects() bool { return a == AddFinalizer || a == AdoptPV }

@@ -1,0 +1,92 @@
+package reclaim
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Breaker is the brake: it counts the volumes that become deletable, and pauses all deletions if they are too many. A
+// Breaker without a limit is always off.
+type Breaker struct {
+	// Limit is how many volumes may become deletable within Window, 0 for no limit.
+	Limit  int
+	Window time.Duration
+	// Recent are the PVs that became deletable, and when.
+	Recent map[types.UID]time.Time
+	State  Brake
+	// Leading: this replica deletes. Others count as well, but pause nothing.
+	Leading bool
+	// Written: the Lease has the brake's annotation.
+	Written bool
+}
+
+// NewBreaker returns a Breaker that has counted nothing.
+func NewBreaker(limit int, window time.Duration) Breaker {
+	b := Breaker{Limit: limit, Window: window, Recent: map[types.UID]time.Time{}}
+	if limit == 0 {
+		b.State = BrakeOff
+	}
+	return b
+}
+
+// Count counts a volume that became deletable. The one that is too many turns the brake on, so that no deletion begins
+// after that; tripped reports it.
+func (b *Breaker) Count(pv types.UID, now time.Time) (tripped bool) {
+	if b.Limit == 0 {
+		return false
+	}
+	if _, counted := b.Recent[pv]; !counted {
+		b.Recent[pv] = now
+	}
+	return b.judge(now)
+}
+
+// judge turns the brake on if the volumes are too many.
+func (b *Breaker) judge(now time.Time) (tripped bool) {
+	if len(b.Recent) <= b.Limit {
+		return false
+	}
+	for uid, at := range b.Recent {
+		if now.Sub(at) > b.Window {
+			delete(b.Recent, uid)
+		}
+	}
+	if len(b.Recent) <= b.Limit || !b.Leading || b.State == BrakeOn {
+		return false
+	}
+	b.State, b.Written = BrakeOn, false
+	return true
+}
+
+// Lead begins and ends the time in which this replica deletes.
+func (b *Breaker) Lead(leading bool) {
+	b.Leading = leading
+	if b.Limit == 0 {
+		return
+	}
+	// The Lease was not read yet.
+	b.State, b.Written = BrakeUnknown, false
+}
+
+// Learn records whether the Lease has the brake's annotation. write reports that the annotation has to be added;
+// changed reports that deletions pause, or resume.
+func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
+	before := b.State
+	switch {
+	case on:
+		b.State, b.Written = BrakeOn, true
+	case b.State == BrakeOn && !b.Written:
+		return true, false
+	default:
+		if b.State == BrakeOn {
+			clear(b.Recent) // a person resumes the deletions: these volumes do not count again
+		}
+		b.State, b.Written = BrakeOff, false
+		b.judge(now)
+	}
+	return b.State == BrakeOn && !b.Written, b.State != before
+}
+
+// Wrote records that the Lease has the brake's annotation.
+func (b *Breaker) Wrote() { b.Written = true }

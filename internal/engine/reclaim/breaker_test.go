@@ -1,0 +1,113 @@
+package reclaim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestTheBrake(t *testing.T) {
+	clock := testclock.NewFakeClock(now())
+	newBreaker := func() *Breaker { b := NewBreaker(3, time.Minute); return &b }
+	uid := func(i int) types.UID { return types.UID(fmt.Sprint(i)) }
+	released := func() *Breaker {
+		b := newBreaker()
+		b.Lead(true)
+		b.Learn(false, clock.Now())
+		return b
+	}
+	t.Run("is not known before the Lease was read", func(t *testing.T) {
+		b := newBreaker()
+		if b.State != BrakeUnknown {
+			t.Errorf("state %v before this replica leads", b.State)
+		}
+		b.Lead(true)
+		if b.State != BrakeUnknown {
+			t.Errorf("state %v", b.State)
+		}
+	})
+	t.Run("is pulled by the one that is too many", func(t *testing.T) {
+		b := released()
+		for i := range 3 {
+			b.Count(uid(i), clock.Now())
+			b.Count(uid(i), clock.Now()) // the same one again is not another one
+		}
+		if b.State != BrakeOff {
+			t.Fatal("pulled too early")
+		}
+		b.Count(uid(3), clock.Now())
+		if b.State != BrakeOn {
+			t.Fatal("not pulled")
+		}
+	})
+	t.Run("counts what falls into the window", func(t *testing.T) {
+		b := released()
+		for i := range 12 {
+			b.Count(uid(i), clock.Now())
+			clock.Step(21 * time.Second)
+		}
+		if b.State != BrakeOff {
+			t.Error("pulled by volumes that were due over minutes")
+		}
+	})
+	t.Run("counts a volume from the first time that it is deletable", func(t *testing.T) {
+		b := released()
+		b.Count(uid(0), clock.Now())
+		clock.Step(50 * time.Second)
+		b.Count(uid(0), clock.Now())
+		clock.Step(20 * time.Second)
+		for i := range 3 {
+			b.Count(uid(1+i), clock.Now())
+		}
+		if b.State != BrakeOff {
+			t.Error("pulled by three volumes within the window")
+		}
+	})
+	t.Run("stays on when the Lease could not be told yet", func(t *testing.T) {
+		b := released()
+		for i := range 4 {
+			b.Count(uid(i), clock.Now())
+		}
+		if write, _ := b.Learn(false, clock.Now()); !write || b.State != BrakeOn {
+			t.Errorf("write %v, state %v", write, b.State)
+		}
+	})
+	t.Run("goes off when a person takes it off, and does not count the same again", func(t *testing.T) {
+		b := released()
+		for i := range 4 {
+			b.Count(uid(i), clock.Now())
+		}
+		b.Wrote()
+		b.Learn(true, clock.Now())
+		if _, changed := b.Learn(false, clock.Now()); !changed || b.State != BrakeOff {
+			t.Fatalf("changed %v, state %v", changed, b.State)
+		}
+		b.Count(uid(5), clock.Now())
+		if b.State != BrakeOff {
+			t.Error("pulled by one")
+		}
+	})
+	t.Run("is on after a restart, for the Lease says so", func(t *testing.T) {
+		b := newBreaker()
+		b.Lead(true)
+		if write, changed := b.Learn(true, clock.Now()); write || !changed || b.State != BrakeOn {
+			t.Errorf("write %v, changed %v, state %v", write, changed, b.State)
+		}
+		if _, changed := b.Learn(true, clock.Now()); changed {
+			t.Error("the second read of the Lease changes it")
+		}
+	})
+	t.Run("is pulled by what was due before this replica led", func(t *testing.T) {
+		b := newBreaker()
+		for i := range 4 {
+			b.Count(uid(i), clock.Now())
+		}
+		b.Lead(true)
+		if write, _ := b.Learn(false, clock.Now()); !write || b.State != BrakeOn {
+			t.Errorf("write %v, state %v", write, b.State)
+		}
+	})
+}

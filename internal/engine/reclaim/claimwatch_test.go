@@ -1,0 +1,157 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// A claim whose end the watch has just shown is not read.
+func TestClaimWatch(t *testing.T) {
+	pv := released().PV
+	pv.Phase = volume.PhaseBound
+	release := func(e *Engine, cache pvs) {
+		update(e, cache, pv.Name, func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
+	}
+	for name, c := range map[string]struct {
+		happens func(e *Engine, cache pvs)
+		ended   bool
+	}{
+		"nothing was shown": {release, false},
+		"its end was shown": {func(e *Engine, cache pvs) {
+			e.ClaimDeleted("claim-uid", "pv", now())
+			release(e, cache)
+		}, true},
+		"after the PV's own": {func(e *Engine, cache pvs) {
+			release(e, cache)
+			e.ClaimDeleted("claim-uid", "pv", now())
+		}, true},
+		"that of another claim that named the PV": {func(e *Engine, cache pvs) {
+			release(e, cache)
+			e.ClaimDeleted("newer", "pv", now())
+		}, false},
+		"that of a claim of another PV": {func(e *Engine, cache pvs) {
+			release(e, cache)
+			e.ClaimDeleted("claim-uid", "other", now())
+		}, false},
+		"a claim was restored that names the PV": {func(e *Engine, cache pvs) {
+			e.ClaimDeleted("claim-uid", "pv", now())
+			release(e, cache)
+			e.ClaimShown("pv")
+		}, false},
+		"one that names another PV": {func(e *Engine, cache pvs) {
+			e.ClaimDeleted("claim-uid", "pv", now())
+			release(e, cache)
+			e.ClaimShown("other")
+		}, true},
+		"the PV names another claim since": {func(e *Engine, cache pvs) {
+			e.ClaimDeleted("claim-uid", "pv", now())
+			release(e, cache)
+			update(e, cache, "pv", func(pv *volume.PV) { pv.Claim.UID = "newer" })
+		}, false},
+		"the PV names no claim since": {func(e *Engine, cache pvs) {
+			release(e, cache)
+			update(e, cache, "pv", func(pv *volume.PV) { pv.Claim.UID = "" })
+		}, false},
+		"the PV was restored, too, and its claim may follow": {func(e *Engine, cache pvs) {
+			e.ClaimDeleted("claim-uid", "pv", now())
+			release(e, cache)
+			e.PVDeleted(cache["pv"], true, now())
+			again := *cache["pv"]
+			again.UID = "restored-pv"
+			cache["pv"] = &again
+			e.PVAdded(&again, now())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, cache := engineOf(pv)
+			c.happens(e, cache)
+			f, found := e.Facts(Item{Name: "pv"}, Moment{Now: now(), Leading: true})
+			if !found || f.claimEnded(now()) != c.ended || f.ClaimEndedAt.IsZero() == c.ended {
+				t.Errorf("found %v, claim ended at %v, want %v", found, f.ClaimEndedAt, c.ended)
+			}
+		})
+	}
+}
+
+// What the watch shows counts for a deletion that has begun.
+func TestClaimWatchDuringSession(t *testing.T) {
+	e, cache := engineOf(released().PV)
+	at := Moment{Now: now(), Leading: true}
+	e.ClaimDeleted("claim-uid", "pv", now())
+	f, _ := e.Facts(Item{Name: "pv"}, at)
+	f.SecretsRead = true
+	s, _ := e.Begin(f, at)
+	if s.Ask.Action != ReadPV {
+		t.Fatalf("asks to %v, want the PV to be read", s.Ask.Action)
+	}
+	e.ClaimShown("pv")
+	if e.Answer(s, Reply{Outcome: OK, Found: true, PV: *cache["pv"]}, at); s.Ask.Action != ReadClaim {
+		t.Errorf("a claim was restored meanwhile: asks to %v, want it to be read", s.Ask.Action)
+	}
+}
+
+// The watched end counts as long as a read does: what was restored since, the watch may not show yet.
+func TestAWatchedEndGrowsOld(t *testing.T) {
+	e, _ := engineOf(released().PV)
+	e.ClaimDeleted("claim-uid", "pv", now())
+	for name, c := range map[string]struct {
+		after time.Duration
+		want  Action
+	}{
+		"at once":               {0, ReadPV},
+		"after a wait":          {session.LiveFor, ReadPV},
+		"after a longer wait":   {session.LiveFor + time.Nanosecond, ReadClaim},
+		"after a day of errors": {24 * time.Hour, ReadClaim},
+	} {
+		f, found := e.Facts(Item{Name: "pv"}, Moment{Now: now().Add(c.after), Leading: true})
+		f.SecretsRead = true
+		if d := Decide(f, now().Add(c.after)); !found || d.Action != c.want {
+			t.Errorf("%s: found %v, %v, want %v", name, found, d.Action, c.want)
+		}
+	}
+}
+
+// A claim is read, too, if its watched end has grown old while a session was at work.
+func TestAWatchedEndGrowsOldDuringASession(t *testing.T) {
+	e, cache := engineOf(released().PV)
+	at := Moment{Now: now(), Leading: true}
+	e.ClaimDeleted("claim-uid", "pv", now())
+	f, _ := e.Facts(Item{Name: "pv"}, at)
+	f.SecretsRead = true
+	s, _ := e.Begin(f, at)
+	if s.Ask.Action != ReadPV {
+		t.Fatalf("asks to %v, want the PV to be read", s.Ask.Action)
+	}
+	at.Now = now().Add(session.LiveFor + time.Second)
+	if e.Answer(s, Reply{Outcome: OK, Found: true, PV: *cache["pv"]}, at); s.Ask.Action != ReadClaim {
+		t.Errorf("asks to %v, want the claim to be read", s.Ask.Action)
+	}
+}
+
+// A deletion that waits for the claim's end does not wait for the clock.
+func TestClaimDeletedWakesPV(t *testing.T) {
+	of := func(change func(*volume.PV)) volume.PV {
+		pv := released().PV
+		change(&pv)
+		return pv
+	}
+	for name, c := range map[string]struct {
+		pv   volume.PV
+		want []string
+	}{
+		"a PV whose volume is to go": {of(func(*volume.PV) {}), []string{"pv"}},
+		"one that is bound still":    {of(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), nil},
+		"one of another driver":      {of(func(pv *volume.PV) { pv.ProvisionedBy = "other" }), nil},
+	} {
+		e, _ := engineOf(c.pv)
+		if fx := e.ClaimDeleted(types.UID("claim-uid"), "pv", now()); !slices.Equal(fx.Keys, c.want) {
+			t.Errorf("%s: enqueues %v, want %v", name, fx.Keys, c.want)
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package reclaim
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Decision is the next step for one PV, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Timed: no event is sure to end this wait, so the clock ends it.
+	Timed bool
+	// Over: the PV is gone, and nothing is left to be done for its volume.
+	Over bool
+}
+
+func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
+func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
+func over(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Over: true} }
+
+// Decide returns the next step for one PV. It is a pure function: carrying out a step
+// adds to what is known, and Decide is called again with that. It keeps the volume whenever
+// a fact is unknown.
+//
+// now is the time by which reads are judged too old.
+func Decide(s Facts, now time.Time) Decision {
+	d := decide(s, now)
+	if !s.Rules.Logged || !d.Action.destroys() {
+		return d
+	}
+	// While there is an entry, a CreateVolume may still arrive, or be repeated after a restart: with the PV or its
+	// finalizer gone, nobody would know whose volume it creates or finds.
+	switch s.Log {
+	case LogSettled:
+		return d
+	case LogOpen:
+		return wait(ReasonInFlight)
+	case LogUnreadable:
+		// Its cure ends no entry, so no event shows it.
+		return Decision{Action: Wait, Reason: ReasonLogUnreadable, Timed: true}
+	case LogUnknown:
+	}
+	return wait(ReasonLogNotRead)
+}
+
+func decide(s Facts, now time.Time) Decision {
+	switch {
+	case s.Rules.Role == volume.RoleUnknown || !s.PV.OwnedBy(s.Rules.Driver):
+		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
+	case !s.Leading:
+		// Not Over, and nothing is reported: another replica settles it.
+		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
+	case s.elsewhere():
+		return notHere(s)
+	case s.End.Gone:
+		return gone(s, now)
+	case s.Rules.Role == volume.RoleObserver:
+		return watchOnly(s)
+	case s.Done.VolumeDeleted:
+		return finish(s)
+	case s.Rules.Mode == ModeRelease:
+		return unprotect(s, ReasonFinalizersRemoved)
+	case s.Rules.ignores(s.PV):
+		return unprotect(s, ReasonStaticIgnored)
+	case s.PV.Policy == volume.PolicyUnknown:
+		return wait(ReasonPolicyUnknown)
+	case s.Rules.Mode == ModeRollback:
+		return rollBack(s, now)
+	case s.PV.Policy != volume.PolicyDelete:
+		return keep(s)
+	case !s.PV.Claimed():
+		return unclaimed(s)
+	}
+	return honor(s, now)
+}
+
+// notHere handles a PV that is not this node's alone: nobody but its own node deletes a volume, or
+// protects one. Of a PV that several nodes may reach, that is nobody.
+func notHere(s Facts) Decision {
+	pv := s.PV
+	leaving := pv.Terminating || pv.Released() || s.End.Gone
+	if pv.Reach == volume.ReachUnclear && pv.Policy == volume.PolicyDelete && pv.Claimed() && leaving {
+		return Decision{Reason: ReasonNodeUnclear, Over: s.End.Gone}
+	}
+	return Decision{Reason: ReasonOtherNode, Over: s.End.Gone}
+}
+
+// honor handles a claimed PV with policy Delete.
+func honor(s Facts, now time.Time) Decision {
+	pv := s.PV
+	switch {
+	case pv.Phase != volume.PhaseBound && !pv.Released():
+		return wait(ReasonNotYetBound)
+	case s.adoptable() && !pv.Terminating:
+		return step(AdoptPV, ReasonAdopt)
+	case !s.protected() && pv.Terminating:
+		return unprotected(s)
+	case !s.protected() && !s.Contested:
+		return protect(s)
+	case !s.protected() && !pv.Released():
+		return contested(s)
+	case pv.Phase == volume.PhaseBound:
+		return bound(s)
+	case s.Rules.Role == volume.RoleCompanion && !pv.Terminating:
+		return wait(ReasonLeftToPeer)
+	}
+	return reclaim(s, now)
+}
+
+// unprotected handles a PV that is terminating without our finalizer. The API server accepts
+// no new finalizer, so nothing can be done while it exists.
+func unprotected(s Facts) Decision {
+	if s.History.Stripped {
+		return wait(ReasonReclaimAbandoned)
+	}
+	return wait(ReasonDeletionUnprotected)
+}
+
+// protect adds our finalizer, once.
+func protect(s Facts) Decision {
+	if s.Done.Protected {
+		return wait(ReasonProtect)
+	}
+	return step(AddFinalizer, ReasonProtect)
+}
+
+// contested handles a PV from which others remove our finalizer again and again.
+func contested(s Facts) Decision {
+	if s.DriverContested {
+		return wait(ReasonFinalizerContested)
+	}
+	return wait(ReasonPVContested)
+}
+
+// bound handles a PV whose claim still uses the volume.
+func bound(s Facts) Decision {
+	if s.PV.Terminating {
+		return wait(ReasonTerminatingBound)
+	}
+	return wait(ReasonBound)
+}
+
+// finish does what remains once the volume is deleted. The PV is deleted only now, so that
+// up to here an administrator could rescue a volume by changing its policy.
+func finish(s Facts) Decision {
+	why := ReasonVolumeDeleted
+	if s.changedSinceDeleted() {
+		why = ReasonTooLateToKeep
+	}
+	switch {
+	case !s.PV.Terminating && !s.Done.PVDeleted:
+		return step(DeletePV, why)
+	case len(s.Rules.Finalizers(s.PV)) > 0 && !s.Done.Finalized:
+		return step(FinalizePV, why)
+	}
+	return wait(ReasonVolumeGone)
+}
+
+// watchOnly handles a PV that another program handles.
+func watchOnly(s Facts) Decision {
+	pv := s.PV
+	switch {
+	case pv.HasCompanionFinalizer && pv.Terminating:
+		return wait(ReasonStaleFinalizer)
+	case pv.Policy == volume.PolicyDelete && pv.Claimed() && pv.Terminating && !s.protected():
+		return wait(ReasonDeletionUnprotected)
+	}
+	return wait(ReasonLeftToPeer)
+}
+
+// unprotect removes our finalizer from a PV in any state.
+func unprotect(s Facts, why Reason) Decision {
+	if len(s.Rules.Finalizers(s.PV)) > 0 {
+		return drop(s, why)
+	}
+	return wait(why)
+}
+
+// drop removes our finalizer from a PV whose volume is kept, once: a second write would find
+// another resourceVersion, and obscure who removed it.
+func drop(s Facts, why Reason) Decision {
+	if s.Done.Removed {
+		return wait(why)
+	}
+	return step(RemoveFinalizer, why)
+}
+
+// rollBack does what provisioners did before there was a finalizer. A deletion that the
+// finalizer has already permitted is carried out: the volume would leak otherwise.
+func rollBack(s Facts, now time.Time) Decision {
+	pv := s.PV
+	due := pv.Deletable() && (pv.Terminating || s.Rules.Role == volume.RoleOwner)
+	switch {
+	case due && (s.protected() || !pv.Terminating):
+		return reclaim(s, now)
+	default:
+		return unprotect(s, ReasonRolledBack)
+	}
+}
+
+// keep handles a PV whose policy is to keep its volume: it needs no finalizer of ours, unless
+// the scope is to protect PVs of every policy. While the PV is terminating and its claim exists the
+// finalizer stays: none could be added again if the policy were set back to Delete.
+func keep(s Facts) Decision {
+	pv := s.PV
+	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating &&
+		(pv.Phase == volume.PhaseBound || pv.Released())
+	switch {
+	case s.adoptable() && inScope:
+		return step(AdoptPV, ReasonAdopt)
+	case !s.protected() && inScope && !s.Contested && !s.Done.Protected:
+		return step(AddFinalizer, ReasonProtect)
+	case !s.protected() || inScope:
+		return wait(ReasonPolicyKeepsVolume)
+	case pv.Terminating && pv.Phase == volume.PhaseBound:
+		return wait(ReasonRetainBound)
+	}
+	return drop(s, ReasonPolicyKeepsVolume)
+}
+
+// unclaimed handles a PV without claim. One that is not terminating may be claimed at any
+// time, so a finalizer that is there already stays.
+func unclaimed(s Facts) Decision {
+	if s.PV.Terminating && s.protected() {
+		return drop(s, ReasonNotClaimed)
+	}
+	return wait(ReasonNotClaimed)
+}
+
+// reclaim is the order in which one volume is deleted. The facts that need no call come first. The
+// live reads come last and close together, the PV's after all others, because administrators rescue
+// a volume by editing its PV. This keeps the race window small. None is made beside another: a PV that was
+// read before its claim's end may have been set to Retain before that end.
+func reclaim(s Facts, now time.Time) Decision {
+	if d, ready := prepare(s, now); !ready {
+		return d
+	}
+	switch state := s.claimState(now); {
+	case state == claimExists:
+		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
+	case state == claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
+	case state == claimUnknown && !s.claimEnded(now):
+		return step(ReadClaim, ReasonReclaim)
+	}
+	switch {
+	case len(s.Siblings) > 0 && !s.SiblingsRead.Fresh(now):
+		return step(ReadSiblings, ReasonReclaim)
+	case s.SiblingNeeded != "":
+		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: true}
+	case !s.pvReadLast(now):
+		return step(ReadPV, ReasonReclaim)
+	}
+	return step(DeleteVolume, ReasonReclaim)
+}
+
+// prepare is the steps before the live reads of claim, siblings and PV. ready: there is none left.
+func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
+	pv := s.PV
+	switch {
+	case pv.Held:
+		return wait(ReasonHeld), false
+	case s.Brake != BrakeOff:
+		return wait(ReasonDeletionsPaused), false
+	case pv.Driver != s.Rules.Driver || pv.Handle == "":
+		return wait(ReasonHandleUnknown), false
+	case s.Attachments > 0:
+		// The watch shows the end of an attachment that it has shown, but may not show
+		// that of one that only a list showed.
+		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
+	case s.mayMissAttachments():
+		return step(ListAttachments, ReasonReclaim), false
+	case s.shared():
+		return wait(ReasonSharedHandle), false
+	case !s.SecretsRead:
+		return step(ReadSecrets, ReasonReclaim), false
+	case s.Rules.Local && !s.NodesListed.Fresh(now):
+		return step(ListNodes, ReasonReclaim), false
+	case s.Rules.Local && !s.OnlyNode:
+		return Decision{Action: Wait, Reason: ReasonTopologyNotUnique, Timed: true}, false
+	}
+	return Decision{}, true
+}
+
+// gone handles a PV that is gone from the API server. With a finalizer of ours nothing is
+// left to do. Without one, its volume is deleted only if nobody else can need it: this process
+// has seen the PV from before its deletion to its end, no finalizer ever held it, no other PV
+// names the volume, and the claim is gone as well.
+func gone(s Facts, now time.Time) Decision {
+	switch {
+	case s.settledWhenGone():
+		return over(ReasonGone)
+	case s.History.Stripped, s.protected() && !s.Contested:
+		return over(ReasonReclaimAbandoned)
+	case s.End.Shared || len(s.Siblings) > 0:
+		return over(ReasonLeftToSibling)
+	case !s.provenUnprotected():
+		return over(ReasonVolumeLeftBehind)
+	}
+	return reclaimUnprotected(s, now)
+}
+
+// reclaimUnprotected is the order in which the volume of a PV is deleted that is gone and was never protected.
+func reclaimUnprotected(s Facts, now time.Time) Decision {
+	d, ready := prepare(s, now)
+	switch {
+	case d.Reason == ReasonHandleUnknown:
+		return over(ReasonVolumeLeftBehind)
+	case !ready:
+		return d
+	case !s.PVsListed.Fresh(now):
+		return step(ListPVs, ReasonReclaim)
+	}
+	// The claim is read after the PVs: who binds the volume again creates a PV first.
+	switch state := s.claimState(now); {
+	case state == claimExists:
+		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
+	case state == claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
+	case state == claimUnknown || s.Claim.Read.Order <= s.PVsListed.Order:
+		return step(ReadClaim, ReasonReclaim)
+	}
+	return step(DeleteVolume, ReasonUnprotectedReclaim)
+}

@@ -1,0 +1,279 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// engineOf returns an engine of a leader whose cache and events have shown these PVs. Its brake allows one deletion.
+func engineOf(all ...volume.PV) (*Engine, pvs) {
+	cache := pvs{}
+	e := New(owner(), NewBreaker(1, time.Minute), cache)
+	e.Lead(true)
+	e.Breaker.Learn(false, now())
+	for _, pv := range all {
+		cache[pv.Name] = &pv
+		e.PVAdded(&pv, now())
+	}
+	return e, cache
+}
+
+// update has the cache and an event show a changed PV.
+func update(e *Engine, cache pvs, name string, change func(*volume.PV)) Effects {
+	before := cache[name]
+	pv := *before
+	pv.ResourceVersion += "0"
+	change(&pv)
+	cache[name] = &pv
+	return e.PVUpdated(before, &pv, now())
+}
+
+// inUse is a PV that a claim is bound to.
+func inUse(name string) volume.PV {
+	pv := released().PV
+	pv.Name, pv.UID, pv.Handle, pv.Phase = name, types.UID(name), "vol-"+name, volume.PhaseBound
+	return pv
+}
+
+func siblingsOf(t *testing.T, e *Engine, name string) (names []string) {
+	t.Helper()
+	f, found := e.Facts(Item{Name: name}, Moment{Now: now(), Leading: true})
+	if !found {
+		t.Fatalf("PV %s is not known", name)
+	}
+	for _, pv := range f.Siblings {
+		names = append(names, pv.Name)
+	}
+	return names
+}
+
+// A PV keeps the volume that it names now from being deleted under another PV, and that one alone.
+func TestAPVThatNamesAnotherVolumeKeepsThatOne(t *testing.T) {
+	e, cache := engineOf(inUse("a"), inUse("b"))
+	fx := update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-a" })
+	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) || !slices.Contains(fx.Keys, "a") {
+		t.Errorf("b names the volume of a: siblings %v, to decide on %v", got, fx.Keys)
+	}
+	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-b" })
+	if got := siblingsOf(t, e, "a"); len(got) > 0 {
+		t.Errorf("b names its own volume again: siblings %v", got)
+	}
+	update(e, cache, "b", func(pv *volume.PV) { pv.Driver, pv.Handle = "other", "vol-a" })
+	if got := siblingsOf(t, e, "a"); len(got) > 0 {
+		t.Errorf("b names a volume of another driver: siblings %v", got)
+	}
+	if _, kept := e.Handles.First[""]; kept {
+		t.Error("PVs without a volume of this driver are kept by it")
+	}
+	if others := e.Handles.Others("vol-b", ""); len(others) > 0 {
+		t.Errorf("%v have the volume that nobody names", others)
+	}
+}
+
+// Each VolumeAttachment counts, up to its own end.
+func TestAttachmentsAreCounted(t *testing.T) {
+	e, _ := engineOf(inUse("a"))
+	count := func() int {
+		f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now(), Leading: true})
+		return f.Attachments
+	}
+	e.AttachmentAdded("a")
+	e.AttachmentAdded("a")
+	e.AttachmentAdded("") // of an inline volume
+	e.AttachmentDeleted("")
+	if fx := e.AttachmentDeleted("a"); count() != 1 || !slices.Contains(fx.Keys, "a") {
+		t.Errorf("one of two ends: %d left, to decide on %v", count(), fx.Keys)
+	}
+	if fx := e.AttachmentDeleted("foreign"); len(fx.Keys) > 0 {
+		t.Errorf("one of another driver ends: to decide on %v", fx.Keys)
+	}
+	e.AttachmentDeleted("a")
+	if count() != 0 || len(e.Attached) > 0 {
+		t.Errorf("both end: %d left, remembered %v", count(), e.Attached)
+	}
+	e.AttachmentAdded("a")
+	if count() != 1 {
+		t.Errorf("attached again: %d", count())
+	}
+}
+
+// The brake counts a volume once when it becomes deletable, however that shows.
+func TestWhatTheBrakeCounts(t *testing.T) {
+	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
+	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"))
+	if fx := update(e, cache, "a", func(*volume.PV) {}); fx.Due || fx.Tripped || len(e.Breaker.Recent) != 0 {
+		t.Errorf("a PV in use: %+v, counted %v", fx, e.Breaker.Recent)
+	}
+	if fx := update(e, cache, "a", release); !fx.Due || fx.Tripped || len(e.Breaker.Recent) != 1 {
+		t.Errorf("the first that is released: %+v, counted %v", fx, e.Breaker.Recent)
+	}
+	if fx := update(e, cache, "a", func(*volume.PV) {}); fx.Due {
+		t.Errorf("a change of one that was released before: %+v", fx)
+	}
+	if fx := update(e, cache, "b", release); !fx.Due || !fx.Tripped {
+		t.Errorf("the second, which is too many: %+v", fx)
+	}
+	another := inUse("c")
+	another.UID = "another"
+	release(&another)
+	e.Breaker.Learn(true, now())
+	e.Breaker.Learn(false, now())
+	e.Breaker.Count("first", now())
+	before := cache["c"]
+	cache["c"] = &another
+	if fx := e.PVUpdated(before, &another, now()); !fx.Tripped || !slices.Contains(fx.Keys, "c") {
+		t.Errorf("one that takes the name of another: %+v", fx)
+	}
+}
+
+// The brake counts the volume of a PV that vanishes if that volume may be deleted: nobody protected it.
+func TestWhatTheBrakeCountsOfPVsThatAreGone(t *testing.T) {
+	unprotected := func(change func(*volume.PV)) volume.PV {
+		pv := inUse("a")
+		pv.HasFinalizer, pv.Phase, pv.Terminating = false, volume.PhaseReleased, true
+		change(&pv)
+		return pv
+	}
+	for name, c := range map[string]struct {
+		last          volume.PV
+		edit          func(*Engine)
+		unseen, trips bool
+	}{
+		"vanished":            {last: unprotected(func(*volume.PV) {}), trips: true},
+		"held":                {last: unprotected(func(pv *volume.PV) { pv.Held = true })},
+		"in use":              {last: unprotected(func(pv *volume.PV) { pv.Phase = volume.PhaseBound })},
+		"policy Retain":       {last: unprotected(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })},
+		"not claimed":         {last: unprotected(func(pv *volume.PV) { pv.Claim = volume.ClaimRef{} })},
+		"another driver's":    {last: unprotected(func(pv *volume.PV) { pv.ProvisionedBy = "other" })},
+		"its end is not seen": {last: unprotected(func(*volume.PV) {}), unseen: true},
+		"protected before": {last: unprotected(func(*volume.PV) {}),
+			edit: func(e *Engine) { e.Tracker.Records["a"].History.SeenProtected = true }},
+		"never seen alive": {last: unprotected(func(*volume.PV) {}),
+			edit: func(e *Engine) { e.Tracker.Records["a"].History.SeenAlive = false }},
+		"such volumes stay": {last: unprotected(func(*volume.PV) {}),
+			edit: func(e *Engine) { e.Rules.ReclaimUnprotected = false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alive := inUse("a")
+			alive.HasFinalizer, alive.ProvisionedBy = false, c.last.ProvisionedBy
+			e, cache := engineOf(alive)
+			if c.edit != nil {
+				c.edit(e)
+			}
+			e.Breaker.Count("another", now())
+			delete(cache, "a")
+			if fx := e.PVDeleted(&c.last, !c.unseen, now()); fx.Tripped != c.trips {
+				t.Errorf("trips: %t, want %t", fx.Tripped, c.trips)
+			}
+			if c.trips {
+				e.Breaker.Recent = map[types.UID]time.Time{}
+				if fx := e.PVDeleted(&c.last, true, now()); fx.Tripped || len(e.Breaker.Recent) != 1 {
+					t.Errorf("as many as are allowed: trips: %t, counted %v", fx.Tripped, e.Breaker.Recent)
+				}
+			}
+		})
+	}
+}
+
+// What is remembered of a PV that is gone is dropped, unless its volume may be left.
+func TestWhichPVsThatAreGoneAreRemembered(t *testing.T) {
+	for name, c := range map[string]struct {
+		change               func(*volume.PV)
+		follower, remembered bool
+	}{
+		"policy Delete and claimed": {change: func(*volume.PV) {}, remembered: true},
+		"policy Retain":             {change: func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }},
+		"not claimed":               {change: func(pv *volume.PV) { pv.Claim = volume.ClaimRef{} }},
+		"another driver's":          {change: func(pv *volume.PV) { pv.ProvisionedBy = "other" }},
+		"another replica leads":     {change: func(*volume.PV) {}, follower: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pv := inUse("a")
+			c.change(&pv)
+			e, cache := engineOf(pv)
+			e.Lead(!c.follower)
+			delete(cache, "a")
+			fx := e.PVDeleted(&pv, true, now())
+			if got := len(e.Items("a")) == 2; got != c.remembered || (fx.Forgotten == "") != c.remembered {
+				t.Errorf("remembered: %t, forgotten: %q", got, fx.Forgotten)
+			}
+		})
+	}
+}
+
+// The PVs of other drivers take no memory, wake nothing and do not count for the brake, whatever becomes of them.
+func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
+	foreign := inUse("foreign")
+	foreign.Driver, foreign.ProvisionedBy = "other", "other"
+	e, cache := engineOf(foreign)
+	for what, fx := range map[string]Effects{
+		"added": e.PVAdded(&foreign, now()),
+		"released": update(e, cache, "foreign", func(pv *volume.PV) {
+			pv.Phase, pv.HasFinalizer = volume.PhaseReleased, false
+		}),
+		"named otherwise": update(e, cache, "foreign", func(pv *volume.PV) { pv.Handle = "another" }),
+	} {
+		if len(fx.Keys) > 0 || fx.Due || fx.Tripped {
+			t.Errorf("%s: %+v", what, fx)
+		}
+	}
+	released := *cache["foreign"]
+	e.PVAdded(&released, now()) // as after a restart
+	if n := len(e.Tracker.Records) + len(e.Handles.First) + len(e.Handles.More) + len(e.Breaker.Recent); n > 0 {
+		t.Errorf("recorded: %v, %v, counted %v", e.Tracker.Records, e.Handles, e.Breaker.Recent)
+	}
+	if names := e.Names(); len(names) > 0 {
+		t.Errorf("to decide on: %v", names)
+	}
+	e.PVDeleted(&released, true, now())
+	if names := e.Names(); len(names) > 0 {
+		t.Errorf("to decide on after its end: %v", names)
+	}
+}
+
+// A PV that takes the name of another ends that one, whose siblings may go on.
+func TestAPVThatTakesTheNameOfAnother(t *testing.T) {
+	other, kept := inUse("b"), inUse("a")
+	other.Handle, kept.Policy = "vol-a", volume.PolicyRetain
+	e, cache := engineOf(kept, other)
+	next := inUse("a")
+	next.UID, next.Handle = "next", "vol-next"
+	cache["a"] = &next
+	fx := e.PVUpdated(&kept, &next, now())
+	if !slices.Contains(fx.Keys, "a") || !slices.Contains(fx.Keys, "b") || fx.Forgotten != "a" || fx.Tripped {
+		t.Errorf("%+v", fx)
+	}
+	if len(siblingsOf(t, e, "b")) > 0 || e.Tracker.Tracks("a") || !e.Tracker.Tracks("next") {
+		t.Errorf("b has the siblings %v; tracked: %v", siblingsOf(t, e, "b"), e.Tracker.Records)
+	}
+}
+
+// When a program is found to remove the finalizer from several PVs, that concerns all of them.
+func TestAContestOfTheDriverConcernsAllPVs(t *testing.T) {
+	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"), inUse("d"))
+	for _, name := range []string{"a", "b"} {
+		e.Tracker.Records[types.UID(name)].edit().ContestedAt = now()
+	}
+	e.Tracker.Records["c"].edit().Removals = []time.Time{now(), now()}
+	fx := update(e, cache, "c", func(pv *volume.PV) { pv.HasFinalizer = false })
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if !e.Tracker.Contested || !slices.Contains(fx.Keys, name) {
+			t.Errorf("contested: %t, to decide on %v", e.Tracker.Contested, fx.Keys)
+		}
+	}
+}
+
+// Nearly every handle has one PV: such a handle has no set of its own.
+func TestAHandleOfOnePVTakesNoSet(t *testing.T) {
+	h := NewHandles()
+	h.Add("vol", "a")
+	h.Add("vol", "a")
+	if len(h.First) != 1 || len(h.More) != 0 {
+		t.Errorf("one PV: %+v", h)
+	}
+}

@@ -1,0 +1,60 @@
+package reclaim
+
+// Handles is the index of the PVs that name each volume handle. Nearly every handle has one PV, so that the first is
+// kept without a set of its own.
+type Handles struct {
+	First map[string]string
+	More  map[string]map[string]struct{}
+}
+
+// NewHandles returns an index without PVs.
+func NewHandles() Handles {
+	return Handles{First: map[string]string{}, More: map[string]map[string]struct{}{}}
+}
+
+// Add adds a PV.
+func (h *Handles) Add(handle, pv string) {
+	first, taken := h.First[handle]
+	switch {
+	case !taken:
+		h.First[handle] = pv
+	case first != pv:
+		if h.More[handle] == nil {
+			h.More[handle] = map[string]struct{}{}
+		}
+		h.More[handle][pv] = struct{}{}
+	}
+}
+
+// Remove removes a PV.
+func (h *Handles) Remove(handle, pv string) {
+	delete(h.More[handle], pv)
+	if h.First[handle] == pv {
+		delete(h.First, handle)
+		for other := range h.More[handle] {
+			h.First[handle] = other
+			delete(h.More[handle], other)
+			break
+		}
+	}
+	if len(h.More[handle]) == 0 {
+		delete(h.More, handle)
+	}
+}
+
+// Others returns the PVs of the handle except this one, nil for an empty handle.
+func (h *Handles) Others(handle, pv string) []string {
+	if handle == "" {
+		return nil
+	}
+	var names []string
+	if first, ok := h.First[handle]; ok && first != pv {
+		names = append(names, first)
+	}
+	for name := range h.More[handle] {
+		if name != pv {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,172 @@
+package reclaim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// learn adds an answer to what is known. over: the session ends with the step.
+func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
+	a := s.Ask
+	switch a.Action {
+	case DeleteVolume:
+		return e.volumeDeleted(s, reply)
+	case DeletePV:
+		if reply.Outcome != OK {
+			return true, failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
+		}
+		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.PVDeleted = true })
+		return false, Step{}
+	case RemoveFinalizer:
+		// What the cache shows is older than this write; its own event enqueues the PV again.
+		return true, written(a, reply)
+	case FinalizePV:
+		return true, e.finalized(s, reply)
+	case ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
+		if reply.Outcome != OK {
+			return true, failed(a.Decision, readFailed(reply.Outcome), reply.Outcome)
+		}
+		return s.read(reply)
+	case Wait, AddFinalizer, AdoptPV:
+	}
+	return true, failed(a.Decision, ReasonAPIReadFailed, Unanswered)
+}
+
+// finalized ends a session with the last write. The session has decided by the PV as it was read before its volume was
+// deleted; the answer shows whether somebody has decided to keep the volume since.
+func (e *Engine) finalized(s *Session, reply Reply) Step {
+	a := s.Ask
+	// The tracker may know nothing of the PV any more: the event of its end can come before this answer.
+	left := s.Facts
+	left.PV = reply.PV
+	if reply.Outcome == OK || reply.Outcome == Gone {
+		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.Finalized = true })
+	}
+	step := written(a, reply)
+	if reply.Outcome == OK && reply.Found && a.Reason != ReasonTooLateToKeep && left.changedSinceDeleted() {
+		step.Besides = Report{Kind: Besides, Reason: ReasonTooLateToKeep}
+	}
+	return step
+}
+
+// written ends a session with a write after which nothing is left to decide on.
+func written(a Ask, reply Reply) Step {
+	if reply.Outcome == OK {
+		return Step{Decision: a.Decision, Result: Idle}
+	}
+	return failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
+}
+
+func readFailed(outcome Outcome) Reason {
+	switch outcome {
+	case Unclear:
+		return ReasonSecretUnclear
+	case Stale:
+		return ReasonCacheStale
+	default:
+		return ReasonAPIReadFailed
+	}
+}
+
+// failed ends a session with a step that did not do what it was for. The outcome determines when it is retried.
+func failed(d Decision, reason Reason, outcome Outcome) Step {
+	step := Step{Decision: d, Result: Retry, Report: Report{Kind: Failed, Reason: reason}}
+	switch outcome {
+	case Canceled, Gone:
+		step.Result, step.Report = Idle, Report{}
+	case NotSent:
+		step.Report = Report{}
+	case Changed:
+		// Not reported: the change's own event enqueues the PV. The delay is for the case that the event came before
+		// the answer.
+		step.Result, step.Report = Soon, Report{}
+	case InProgress:
+		// The driver works on it: it ends by itself, and is not worth an Event.
+		step.Result, step.Report = Soon, Report{}
+	case Stale:
+		step.Result = Soon
+	case Refused, Restored, Unclear:
+		step.Result, step.Report.Kind = Slow, FailedByCause
+	case Unanswered, OK:
+	}
+	return step
+}
+
+// read adds what a step that only reads has found.
+func (s *Session) read(reply Reply) (over bool, step Step) {
+	a, f := s.Ask, &s.Facts
+	switch a.Action {
+	case ListAttachments:
+		s.Listed, f.AttachmentsCurrent = reply.Attached, true
+		// It may have been the PV's own read that showed that the list is needed; the PV is read last.
+		f.PVRead = session.Read{}
+	case ReadSecrets:
+		f.SecretsRead = true
+		if reply.Missing != "" {
+			step.Besides = Report{Besides, ReasonSecretNotFound, reply.Missing}
+		}
+	case ReadClaim:
+		f.Claim = reply.Claim
+		f.Claim.Of, f.Claim.Read = a.PV.Claim, a.Read
+	case ReadSiblings:
+		s.siblingsRead(reply)
+	case ListPVs:
+		s.pvsListed(reply)
+	case ListNodes:
+		f.NodesListed, f.OnlyNode = a.Read, reply.OnlyNode
+	case ReadPV:
+		if !reply.Found || reply.PV.UID != a.PV.UID {
+			return true, Step{Decision: a.Decision, Result: Idle}
+		}
+		f.PV, f.PVRead = reply.PV, a.Read
+	default:
+	}
+	return false, step
+}
+
+// pvsListed adds whether another PV names the volume.
+func (s *Session) pvsListed(reply Reply) {
+	pv := s.Ask.PV
+	for _, other := range reply.PVs {
+		if other.Handle == pv.Handle && other.Driver == pv.Driver && other.UID != pv.UID {
+			s.Facts.End.Shared = true
+		}
+	}
+	s.Facts.PVsListed = s.Ask.Read
+}
+
+// siblingsRead adds what the other PVs of the volume are like now, and which of them are gone.
+func (s *Session) siblingsRead(reply Reply) {
+	f := &s.Facts
+	f.Siblings, f.SiblingsRead, f.SiblingNeeded = reply.PVs, s.Ask.Read, ""
+	for _, other := range reply.PVs {
+		if other.Deletable() && ClaimNeedsVolume(other, reply.Claims[other.UID]) {
+			f.SiblingNeeded = other.Name
+		}
+	}
+	for _, asked := range s.Ask.Siblings {
+		if !slices.ContainsFunc(reply.PVs, func(found volume.PV) bool { return found.UID == asked.UID }) {
+			s.Absent = append(s.Absent, asked.UID)
+		}
+	}
+}
+
+func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {
+	a := s.Ask
+	if reply.Outcome != OK {
+		return true, failed(a.Decision, ReasonVolumeFailedDelete, reply.Outcome)
+	}
+	s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, a.PV.Claim })
+	if s.Facts.End.Gone {
+		step.Besides = Report{Besides, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", a.PV.Handle)}
+	}
+	return false, step
+}
+
+// Repeated reports whether the peer of a companion has most likely sent the DeleteVolume of this session before.
+func (s *Session) Repeated() bool {
+	return s.Facts.Rules.Role == volume.RoleCompanion && s.Facts.History.SeenReleased
+}

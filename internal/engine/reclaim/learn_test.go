@@ -1,0 +1,209 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Each outcome of a step says when the PV is decided on again, and what people are to know.
+func TestWhatFollowsFromAStepThatFails(t *testing.T) {
+	want := map[Outcome]struct {
+		result Result
+		kind   Kind
+	}{
+		Unanswered: {Retry, Failed},
+		Changed:    {Soon, None},
+		Gone:       {Idle, None},
+		Restored:   {Slow, FailedByCause},
+		Refused:    {Slow, FailedByCause},
+		Unclear:    {Slow, FailedByCause},
+		InProgress: {Soon, None},
+		Stale:      {Soon, Failed},
+		NotSent:    {Retry, None},
+		Canceled:   {Idle, None},
+	}
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		w, listed := want[outcome]
+		if listed == (outcome == OK) {
+			t.Fatalf("outcome %d is not listed", outcome)
+		}
+		if !listed {
+			continue
+		}
+		got := failed(do(ReadPV, ReasonReclaim), ReasonAPIReadFailed, outcome)
+		if got.Result != w.result || got.Report.Kind != w.kind {
+			t.Errorf("outcome %d: result %d, report %d, want %+v", outcome, got.Result, got.Report.Kind, w)
+		}
+	}
+	for outcome, reason := range map[Outcome]Reason{
+		Unclear: ReasonSecretUnclear, Stale: ReasonCacheStale, Unanswered: ReasonAPIReadFailed, Refused: ReasonAPIReadFailed,
+	} {
+		if got := readFailed(outcome); got != reason {
+			t.Errorf("a read with outcome %d: %s, want %s", outcome, got, reason)
+		}
+	}
+	for _, outcome := range []Outcome{OK, Gone} {
+		if got := written(Ask{}, Reply{Outcome: outcome}); got.Result != Idle || got.Report.Kind != None {
+			t.Errorf("a write with outcome %d: %+v", outcome, got)
+		}
+	}
+}
+
+// asking is a session on a PV that is released, which waits for the answer to this step.
+func asking(a Action) *Session {
+	s := &Session{Facts: released()}
+	s.Facts.PVRead = session.Read{}
+	s.Ask = Ask{Decision: do(a, ReasonReclaim), PV: s.Facts.PV, Read: read(4, 0)}
+	return s
+}
+
+// Only a live read that finds the PV itself counts as one.
+func TestALiveReadThatFindsAnotherPVEndsTheSession(t *testing.T) {
+	namesake := released().PV
+	namesake.UID = "another"
+	for name, reply := range map[string]Reply{
+		"gone":             {Outcome: OK, PV: released().PV},
+		"one of its name":  {Outcome: OK, PV: namesake, Found: true},
+		"the PV, released": {Outcome: OK, PV: released().PV, Found: true},
+	} {
+		s := asking(ReadPV)
+		over, _ := s.read(reply)
+		itself := reply.Found && reply.PV.UID == s.Ask.PV.UID
+		if over == itself || (s.Facts.PVRead != session.Read{}) != itself {
+			t.Errorf("%s: over %t, read %+v", name, over, s.Facts.PVRead)
+		}
+	}
+}
+
+// The volume of a PV that is gone is shared with those that a live list shows to name it, under other UIDs.
+func TestAListShowsWhoSharesTheVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.PV)
+		shared bool
+	}{
+		"another PV of the volume":            {func(*volume.PV) {}, true},
+		"the PV itself":                       {func(pv *volume.PV) { pv.UID = released().PV.UID }, false},
+		"another volume":                      {func(pv *volume.PV) { pv.Handle = "vol-2" }, false},
+		"a volume of that name of a stranger": {func(pv *volume.PV) { pv.Driver = "other" }, false},
+	} {
+		s, pv := asking(ListPVs), sibling()
+		c.change(&pv)
+		if s.read(Reply{Outcome: OK, PVs: []volume.PV{pv}}); s.Facts.End.Shared != c.shared {
+			t.Errorf("%s: shared %t", name, s.Facts.End.Shared)
+		}
+	}
+}
+
+// A sibling that is to be deleted needs the volume while its claim does; what a live read does not find is absent.
+func TestWhatALiveReadOfSiblingsShows(t *testing.T) {
+	live, lost, third := sibling(), sibling(), sibling()
+	lost.UID, third.UID, third.Policy = "lost", "third", volume.PolicyRetain
+	exists := ClaimFacts{Of: live.Claim, Found: true, UID: live.Claim.UID, VolumeName: live.Name}
+	kept := live
+	kept.Policy = volume.PolicyRetain
+	for name, c := range map[string]struct {
+		found  volume.PV
+		claim  ClaimFacts
+		needed string
+	}{
+		"its claim exists":            {live, exists, live.Name},
+		"its claim was not read":      {live, ClaimFacts{}, live.Name},
+		"its claim is gone":           {live, ClaimFacts{Of: live.Claim}, ""},
+		"it is kept, whatever claims": {kept, exists, ""},
+	} {
+		s := asking(ReadSiblings)
+		s.Ask.Siblings = []volume.PV{live, lost, third}
+		s.siblingsRead(Reply{Outcome: OK, PVs: []volume.PV{c.found, third},
+			Claims: map[types.UID]ClaimFacts{live.UID: c.claim}})
+		if s.Facts.SiblingNeeded != c.needed || !slices.Equal(s.Absent, []types.UID{"lost"}) {
+			t.Errorf("%s: needed %q, absent %v", name, s.Facts.SiblingNeeded, s.Absent)
+		}
+	}
+}
+
+// A claim that is alive, was not read, or took the name and the PV keeps the volume.
+func TestWhichClaimsNeedAVolume(t *testing.T) {
+	pv := released().PV
+	for name, c := range map[string]struct {
+		claim ClaimFacts
+		needs bool
+	}{
+		"not read":            {ClaimFacts{}, true},
+		"gone":                {ClaimFacts{Of: pv.Claim}, false},
+		"alive":               {ClaimFacts{Of: pv.Claim, Found: true, UID: pv.Claim.UID}, true},
+		"another of the name": {ClaimFacts{Of: pv.Claim, Found: true, UID: "new"}, false},
+		"another of the name, which names the PV": {
+			ClaimFacts{Of: pv.Claim, Found: true, UID: "new", VolumeName: pv.Name}, true},
+	} {
+		if got := ClaimNeedsVolume(pv, c.claim); got != c.needs {
+			t.Errorf("%s: needs it %t", name, got)
+		}
+	}
+}
+
+// A PV is decided on only once its event was seen, and only if it is ours.
+func TestFactsAreOfPVsThatAreKnown(t *testing.T) {
+	e, cache := engineOf(inUse("a"), inUse("given"))
+	unseen, foreign := inUse("unseen"), inUse("foreign")
+	foreign.ProvisionedBy = "other"
+	cache["unseen"], cache["foreign"] = &unseen, &foreign
+	cache["given"].ProvisionedBy = "other" // to another driver
+	for name, want := range map[string]bool{"a": true, "unseen": false, "foreign": false, "given": false,
+		"nobody": false} {
+		if _, found := e.Facts(Item{Name: name}, Moment{Now: now()}); found != want {
+			t.Errorf("PV %s: found %t", name, found)
+		}
+	}
+	if _, found := e.Facts(Item{Name: "a", Gone: "a"}, Moment{Now: now()}); found {
+		t.Error("a PV that exists has an end")
+	}
+}
+
+// An attachment of any PV of the volume counts.
+func TestAttachmentsOfSiblingsCount(t *testing.T) {
+	other := inUse("b")
+	other.Handle = "vol-a"
+	e, cache := engineOf(inUse("a"), other)
+	e.AttachmentAdded("b")
+	if f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now()}); f.Attachments != 1 {
+		t.Errorf("%d attachments, want that of b", f.Attachments)
+	}
+	last := *cache["a"]
+	delete(cache, "a")
+	e.PVDeleted(&last, true, now())
+	f, found := e.Facts(Item{Name: "a", Gone: "a"}, Moment{Now: now()})
+	if !found || f.Attachments != 1 || len(f.Siblings) != 1 {
+		t.Errorf("after the end of a: found %t, %d attachments, siblings %v", found, f.Attachments, f.Siblings)
+	}
+	again := inUse("a")
+	again.UID = "again"
+	cache["a"] = &again
+	e.PVAdded(&again, now())
+	e.AttachmentAdded("a")
+	if f, _ = e.Facts(Item{Name: "a", Gone: "a"}, Moment{Now: now()}); f.Attachments != 2 || len(f.Siblings) != 2 {
+		t.Errorf("another PV has its name and volume: %d attachments, siblings %v", f.Attachments, f.Siblings)
+	}
+	delete(cache, "b") // its event is still to come
+	if f, _ = e.Facts(Item{Name: "a"}, Moment{Now: now()}); len(f.Siblings) > 0 {
+		t.Errorf("b is gone: siblings %v", f.Siblings)
+	}
+}
+
+// Ends that an earlier leader saw are not those of a later one.
+func TestATermEndsWhatIsRememberedOfTheGone(t *testing.T) {
+	e, cache := engineOf(inUse("a"))
+	last := *cache["a"]
+	delete(cache, "a")
+	e.PVDeleted(&last, true, now())
+	if e.Lead(true); len(e.Items("a")) != 2 || !slices.Contains(e.Names(), "a") {
+		t.Error("forgotten while it leads")
+	}
+	if e.Lead(false); len(e.Items("a")) != 1 || e.Tracker.Tracks("a") {
+		t.Error("remembered after the term")
+	}
+}

@@ -1,0 +1,256 @@
+package reclaim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Each operand of a condition counts by itself.
+
+func TestEachOperandOfADecision(t *testing.T) {
+	adopting := func(change func(*Facts)) Facts {
+		return with(func(s *Facts) {
+			s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Phase = false, true, volume.PhaseBound
+			change(s)
+		})
+	}
+	kept := func(change func(*Facts)) Facts {
+		return with(func(s *Facts) {
+			s.PV.Policy, s.PV.Phase, s.Rules.Scope = volume.PolicyRetain, volume.PhaseBound, ScopeBoundAny
+			change(s)
+		})
+	}
+	observed := func(change func(*Facts)) Facts {
+		return with(func(s *Facts) {
+			s.Rules.Role, s.PV.Terminating, s.PV.HasFinalizer = volume.RoleObserver, true, false
+			change(s)
+		})
+	}
+	unclear := func(change func(*Facts)) Facts {
+		return onNode(func(s *Facts) { s.PV.Reach = volume.ReachUnclear; change(s) })
+	}
+	gone := func(s *Facts) { s.End = End{Gone: true, Final: true} }
+	check(t, decisions{
+		"a volume of another driver: never deleted, though ours provisioned the PV": {
+			with(func(s *Facts) { s.PV.Driver = "other" }), waiting(ReasonHandleUnknown)},
+		"not ours and gone: settled": {with(func(s *Facts) { s.PV.ProvisionedBy = "other"; gone(s) }),
+			ended(ReasonNotOurs)},
+
+		"bound with a companion's finalizer: adopted": {adopting(func(*Facts) {}), do(AdoptPV, ReasonAdopt)},
+		"adopted, and the cache lags: not a second time": {adopting(func(s *Facts) { s.Done.Protected = true }),
+			waiting(ReasonBound)},
+		"contested: not adopted": {adopting(func(s *Facts) { s.Contested = true }), waiting(ReasonBound)},
+
+		"not clear whose, gone without another sign: reported": {
+			unclear(func(s *Facts) { s.PV.Phase = volume.PhaseBound; gone(s) }), ended(ReasonNodeUnclear)},
+		"not clear whose, not claimed: not reported": {unclear(func(s *Facts) { s.PV.Claim = volume.ClaimRef{} }),
+			waiting(ReasonOtherNode)},
+		"not clear whose, to be kept: not reported": {
+			unclear(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), waiting(ReasonOtherNode)},
+		"another node's, gone: settled": {
+			onNode(func(s *Facts) { s.PV.Reach = volume.ReachElsewhere; gone(s) }), ended(ReasonOtherNode)},
+
+		"others removed the finalizer of a PV that is terminating: abandoned": {
+			with(func(s *Facts) { s.PV.Terminating, s.PV.HasFinalizer, s.History.Stripped = true, false, true }),
+			waiting(ReasonReclaimAbandoned)},
+		"its volume is deleted, no finalizer of ours: nothing to remove": {
+			with(func(s *Facts) {
+				s.PV.Terminating, s.PV.HasFinalizer, s.Done = true, false, done(s.PV, true, false)
+			}), waiting(ReasonVolumeGone)},
+
+		"in flight: keeps the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogOpen }),
+			waiting(ReasonInFlight)},
+		"the log was not read: keeps the volume": {with(func(s *Facts) { s.Rules.Logged = true }),
+			waiting(ReasonLogNotRead)},
+		"the log cannot be read: keeps the volume": {
+			with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogUnreadable }), looking(ReasonLogUnreadable)},
+		"not in flight: deletes the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogSettled }),
+			do(DeleteVolume, ReasonReclaim)},
+		"in flight, unprotected: protects": {
+			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
+			do(AddFinalizer, ReasonProtect)},
+		"no claim of the name, whatever else the read found: deletes the volume": {
+			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
+		"a claim that keeps a sibling: waits, whoever the siblings are": {
+			with(func(s *Facts) { s.SiblingNeeded = "other" }), looking(ReasonSharedHandle)},
+		"its volume is deleted, and a claim is bound to the PV: reported": {
+			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),
+			do(DeletePV, ReasonTooLateToKeep)},
+
+		"observed, terminating without a finalizer: reported": {observed(func(*Facts) {}),
+			waiting(ReasonDeletionUnprotected)},
+		"observed, not terminating: the peer's": {observed(func(s *Facts) { s.PV.Terminating = false }),
+			waiting(ReasonLeftToPeer)},
+		"observed, to be kept: the peer's": {observed(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
+			waiting(ReasonLeftToPeer)},
+		"observed, not claimed: the peer's": {observed(func(s *Facts) { s.PV.Claim = volume.ClaimRef{} }),
+			waiting(ReasonLeftToPeer)},
+		"observed, a companion's finalizer, not terminating: the peer's": {
+			observed(func(s *Facts) { s.PV.HasCompanionFinalizer, s.PV.Terminating = true, false }),
+			waiting(ReasonLeftToPeer)},
+
+		"kept and in scope, unprotected: protected": {kept(func(s *Facts) { s.PV.HasFinalizer = false }),
+			do(AddFinalizer, ReasonProtect)},
+		"kept and in scope, protected, and the cache lags: not a second time": {
+			kept(func(s *Facts) { s.PV.HasFinalizer, s.Done.Protected = false, true }), waiting(ReasonPolicyKeepsVolume)},
+		"kept and in scope, contested: not protected": {
+			kept(func(s *Facts) { s.PV.HasFinalizer, s.Contested = false, true }), waiting(ReasonPolicyKeepsVolume)},
+		"kept, not yet bound: out of scope": {
+			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.Phase = false, volume.PhasePending }),
+			waiting(ReasonPolicyKeepsVolume)},
+		"kept, a companion's finalizer: adopted": {
+			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }),
+			do(AdoptPV, ReasonAdopt)},
+		"kept, adopted, and the cache lags: not a second time": {
+			kept(func(s *Facts) {
+				s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.Done.Protected = false, true, true
+			}), waiting(ReasonPolicyKeepsVolume)},
+		"kept, a companion's finalizer, contested: not adopted": {
+			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.Contested = false, true, true }),
+			waiting(ReasonPolicyKeepsVolume)},
+		"kept, a companion's own finalizer: not adopted by it": {
+			kept(func(s *Facts) { s.Rules.Role, s.PV.HasCompanionFinalizer = volume.RoleCompanion, true }),
+			waiting(ReasonPolicyKeepsVolume)},
+		"kept and out of scope, a companion's finalizer: removed, not adopted": {
+			kept(func(s *Facts) {
+				s.Rules.Scope, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = ScopeBoundDelete, false, true
+			}), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+	})
+}
+
+// A step that writes no finalizer expects none: whoever removes one meanwhile is somebody else, and a write of the
+// other loop is still under way.
+func TestAStepWithoutAFinalizerExpectsNone(t *testing.T) {
+	pv := released().PV
+	tracker := NewTracker(owner())
+	tracker.see(&pv)
+	tracker.expect(Ask{Decision: do(ReadClaim, ReasonReclaim), PV: pv})
+	if a := tracker.Records[pv.UID].read(); a.Adding != nil || a.Removing != nil {
+		t.Errorf("expected: %+v", a)
+	}
+	tracker.expect(Ask{Decision: do(FinalizePV, ReasonVolumeDeleted), PV: pv, Remove: []string{volume.Finalizer}})
+	tracker.Answered(Ask{Decision: do(ReadClaim, ReasonReclaim), PV: pv}, Reply{Outcome: Changed})
+	if a := tracker.Records[pv.UID].read(); a.Removing == nil {
+		t.Error("the answer to a read ends a write")
+	}
+}
+
+// A new leader deletes nothing before it has read the brake's Lease, whatever the brake was in an earlier term.
+func TestTheBrakeIsUnknownToANewLeader(t *testing.T) {
+	b := NewBreaker(1, time.Minute)
+	b.Lead(true)
+	if b.Learn(false, now()); b.State != BrakeOff {
+		t.Fatalf("the Lease says that it is off: %v", b.State)
+	}
+	b.Lead(false)
+	b.Lead(true)
+	if b.State != BrakeUnknown {
+		t.Errorf("a new term begins with %v", b.State)
+	}
+}
+
+// A replica that does not lead counts, and stops nothing; one that leads reports once that it does.
+func TestTheBrakeTripsOnceAndForTheLeaderAlone(t *testing.T) {
+	for _, leading := range []bool{false, true} {
+		b := NewBreaker(1, time.Minute)
+		b.Lead(true)
+		b.Lead(leading)
+		b.Learn(false, now())
+		if b.Count("a", now()) {
+			t.Error("one volume is as many as are allowed")
+		}
+		if tripped := b.Count("b", now()); tripped != leading {
+			t.Errorf("leading %t: tripped %t", leading, tripped)
+		}
+		if b.Count("c", now()) {
+			t.Errorf("leading %t: trips again", leading)
+		}
+	}
+}
+
+// A write that adds the finalizer and is refused changed nothing: the event of somebody else's finalizer ends a
+// contest. One whose answer is lost may have been ours.
+func TestWhatAWriteThatFailedLeavesExpected(t *testing.T) {
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		pv := released().PV
+		tracker := NewTracker(owner())
+		tracker.see(&pv)
+		ask := Ask{Decision: do(AddFinalizer, ReasonProtect), PV: pv, Add: []string{volume.Finalizer}}
+		tracker.expect(ask)
+		tracker.Answered(ask, Reply{Outcome: outcome, Version: "11"})
+		refused := outcome == Changed || outcome == Gone || outcome == Restored
+		if expected := tracker.Records[pv.UID].read().Adding != nil; expected == refused {
+			t.Errorf("outcome %d: still expected: %t", outcome, expected)
+		}
+	}
+}
+
+// A removal that is not known to have happened does not count as ours: whoever removes the finalizer next is somebody
+// else. Neither loop's answer changes what the other expects.
+func TestAnAnswerEndsItsOwnWriteAlone(t *testing.T) {
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		for _, adds := range []bool{true, false} {
+			pv := released().PV
+			tracker := NewTracker(owner())
+			add := Ask{Decision: do(AddFinalizer, ReasonProtect), PV: pv, Add: []string{volume.Finalizer}}
+			remove := Ask{Decision: do(RemoveFinalizer, ReasonFinalizersRemoved), PV: pv, Remove: []string{volume.Finalizer}}
+			for _, a := range []Ask{add, remove} {
+				tracker.expect(a)
+				if tracker.Answered(a, Reply{Outcome: outcome}); len(tracker.Records) > 0 {
+					t.Fatalf("outcome %d: a PV that is not known is recorded", outcome)
+				}
+			}
+			tracker.see(&pv)
+			if tracker.Answered(remove, Reply{Outcome: outcome}); tracker.Records[pv.UID].Activity != nil {
+				t.Errorf("outcome %d: a write that was not expected leaves %+v", outcome, tracker.Records[pv.UID].Activity)
+			}
+			tracker.expect(add)
+			tracker.expect(remove)
+			ask := remove
+			if adds {
+				ask = add
+			}
+			tracker.Answered(ask, Reply{Outcome: outcome, Version: "11"})
+			adding, removing := tracker.Records[pv.UID].read().Adding, tracker.Records[pv.UID].read().Removing
+			switch {
+			case adds && (removing == nil || removing.Version != ""):
+				t.Errorf("outcome %d: the answer to the addition makes of the removal %+v", outcome, removing)
+			case !adds && (adding == nil || adding.Version != ""):
+				t.Errorf("outcome %d: the answer to the removal makes of the addition %+v", outcome, adding)
+			case !adds && (removing != nil) != (outcome == OK):
+				t.Errorf("outcome %d: of the removal is left %+v", outcome, removing)
+			}
+		}
+	}
+}
+
+// A program that works on volumes waits for those that are to be deleted, up to the end of the PV.
+func TestWhichVolumesAreUnderWay(t *testing.T) {
+	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }
+	gone := func(s *Facts) { s.End.Gone = true }
+	both := func(f, g func(*Facts)) func(*Facts) { return func(s *Facts) { f(s); g(s) } }
+	deleted := func(pvDeleted, finalized bool) func(*Facts) {
+		return func(s *Facts) { s.Done = done(s.PV, pvDeleted, finalized) }
+	}
+	observed := func(s *Facts) { s.Rules.Role = volume.RoleObserver }
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   bool
+	}{
+		"released":                              {func(*Facts) {}, true},
+		"in use":                                {bound, false},
+		"another program's":                     {observed, false},
+		"another program's, gone":               {both(observed, gone), true},
+		"in use when it went":                   {both(bound, gone), false},
+		"deleted, the PV is not":                {deleted(false, false), true},
+		"deleted, the PV has our finalizer":     {deleted(true, false), true},
+		"deleted, the PV's end is not seen yet": {deleted(true, true), false},
+		"deleted, the PV is gone":               {both(deleted(false, false), gone), false},
+	} {
+		if got := with(c.change).Underway(); got != c.want {
+			t.Errorf("%s: under way: %t", name, got)
+		}
+	}
+}

@@ -1,0 +1,421 @@
+package reclaim
+
+import (
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// pvs is a cache that a test fills by hand.
+type pvs map[string]*volume.PV
+
+func (c pvs) Get(name string) (*volume.PV, bool) { pv, found := c[name]; return pv, found }
+func (c pvs) Each(visit func(*volume.PV)) {
+	for _, pv := range c {
+		visit(pv)
+	}
+}
+
+// TestASessionWithoutTheLeaseReportsNothing: whatever the answer is, another replica may have changed what this one
+// knows.
+func TestASessionWithoutTheLeaseReportsNothing(t *testing.T) {
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		for _, leading := range []bool{true, false} {
+			pv := released().PV
+			cache := pvs{pv.Name: &pv}
+			e := New(owner(), NewBreaker(0, 0), cache)
+			e.Lead(true)
+			e.PVAdded(&pv, now())
+			at := Moment{Now: now(), Leading: true}
+			facts, found := e.Facts(Item{Name: pv.Name}, at)
+			if !found {
+				t.Fatal("the PV is not known")
+			}
+			s, step := e.Begin(facts, at)
+			if step.Result != Asks {
+				t.Fatalf("asks nothing: %+v", step)
+			}
+			at.Leading = leading
+			step = e.Answer(s, Reply{Outcome: outcome, Missing: "the Secret"}, at)
+			if reported := step.Report.Kind != None || step.Besides.Kind != None; reported && !leading {
+				t.Errorf("outcome %d: reports %+v", outcome, step)
+			} else if leading && !reported && (outcome == Unanswered || outcome == OK || outcome == Refused) {
+				t.Errorf("outcome %d: reports nothing", outcome)
+			}
+			if !leading && step.Result == Asks {
+				t.Errorf("outcome %d: asks %v without the lease", outcome, s.Ask.Action)
+			}
+		}
+	}
+}
+
+func TestWhatEndsByItselfIsTriedSoonWithoutAnEvent(t *testing.T) {
+	for _, outcome := range []Outcome{InProgress, Changed} {
+		step := failed(Decision{Action: DeleteVolume, Reason: ReasonReclaim}, ReasonVolumeFailedDelete, outcome)
+		if step.Result != Soon || step.Report.Kind != None {
+			t.Errorf("outcome %d: %+v", outcome, step)
+		}
+	}
+	if step := failed(Decision{Action: DeleteVolume}, ReasonVolumeFailedDelete, Unanswered); step.Report.Kind != Failed {
+		t.Errorf("a call without an answer is not reported: %+v", step)
+	}
+}
+
+// TestALogThatClosesKeepsWhatItShowed: a program that stops closes the log, and ends the deletions in progress.
+func TestALogThatClosesKeepsWhatItShowed(t *testing.T) {
+	pv := released().PV
+	e := New(owner(), NewBreaker(0, 0), pvs{pv.Name: &pv})
+	e.Lead(true)
+	e.PVAdded(&pv, now())
+	for name, c := range map[string]struct{ before, read, want LogState }{
+		"closed":            {LogSettled, LogUnknown, LogSettled},
+		"a new entry":       {LogSettled, LogOpen, LogOpen},
+		"the entry is gone": {LogOpen, LogSettled, LogSettled},
+		"not read yet":      {LogUnknown, LogUnknown, LogUnknown},
+		"not to be read":    {LogSettled, LogUnreadable, LogUnreadable},
+		"read again":        {LogUnreadable, LogSettled, LogSettled},
+	} {
+		facts, found := e.Facts(Item{Name: pv.Name}, Moment{Now: now(), Leading: true, Log: c.before})
+		if !found {
+			t.Fatal("the PV is not known")
+		}
+		s := &Session{Facts: facts}
+		if e.observe(s, Moment{Now: now(), Leading: true, Log: c.read}); s.Facts.Log != c.want {
+			t.Errorf("%s: log state %d, want %d", name, s.Facts.Log, c.want)
+		}
+	}
+}
+
+// beginOn begins a session on what the engine knows of a PV, or of the end of one.
+func beginOn(t *testing.T, e *Engine, item Item) (*Session, Step) {
+	t.Helper()
+	at := Moment{Now: now(), Leading: true}
+	f, found := e.Facts(item, at)
+	if !found {
+		t.Fatalf("%+v is not known", item)
+	}
+	return e.Begin(f, at)
+}
+
+// answerReads answers the reads of a session, of which each finds that nothing keeps the volume, up to DeleteVolume.
+func answerReads(t *testing.T, e *Engine, s *Session) Step {
+	t.Helper()
+	for range MaxSteps {
+		if s.Ask.Action == DeleteVolume {
+			return Step{Decision: s.Ask.Decision}
+		}
+		step := e.Answer(s, Reply{Outcome: OK, PV: s.Facts.PV, Found: true}, Moment{Now: now(), Leading: true})
+		if step.Result != Asks {
+			return step
+		}
+	}
+	t.Fatal("DeleteVolume is never reached")
+	return Step{}
+}
+
+// What the watches show of a PV, or of the end of one, while a session reads counts for its next decision.
+func TestWhatBecomesKnownDuringASession(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	existing := func() (*Engine, *Session) {
+		e, _ := engineOf(released().PV)
+		s, _ := beginOn(t, e, Item{Name: "pv"})
+		return e, s
+	}
+	gone := func() (*Engine, *Session) { e, _, s := afterItsEnd(t); return e, s }
+	for name, begin := range map[string]func() (*Engine, *Session){"a PV": existing, "an end": gone} {
+		for what, c := range map[string]struct {
+			change func(*Engine, *Record)
+			known  func(Facts) bool
+		}{
+			"nothing": {func(*Engine, *Record) {}, func(f Facts) bool {
+				return f.Done == (Done{}) && !f.History.Stripped && !f.Contested && !f.DriverContested
+			}},
+			"its finalizer is removed": {func(_ *Engine, r *Record) { r.History.Stripped = true },
+				func(f Facts) bool { return f.History.Stripped }},
+			"its volume is deleted": {func(_ *Engine, r *Record) { r.edit().Done.VolumeDeleted = true },
+				func(f Facts) bool { return f.Done.VolumeDeleted }},
+			"it is contested": {func(_ *Engine, r *Record) { r.edit().ContestedAt = now() },
+				func(f Facts) bool { return f.Contested && !f.DriverContested }},
+			"the driver is contested": {func(e *Engine, _ *Record) { e.Tracker.Contested = true },
+				func(f Facts) bool { return f.Contested && f.DriverContested }},
+		} {
+			e, s := begin()
+			c.change(e, e.Tracker.Records[s.Facts.PV.UID])
+			if e.observe(s, at); !c.known(s.Facts) {
+				t.Errorf("%s, %s: %+v", name, what, s.Facts)
+			}
+		}
+	}
+	e, s := existing()
+	e.Attached["pv"] = 1
+	if e.observe(s, at); s.Facts.Attachments != 1 {
+		t.Errorf("an attachment is shown: %d", s.Facts.Attachments)
+	}
+}
+
+// Siblings are those of the watch until they are read, and again when the watch shows one that was not read.
+func TestSiblingsDuringASession(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	e, cache := engineOf(released().PV, sibling())
+	s, _ := beginOn(t, e, Item{Name: "pv"})
+	other := cache["other"]
+	if len(s.Facts.Siblings) != 1 {
+		t.Fatalf("siblings %v", s.Facts.Siblings)
+	}
+	delete(cache, "other") // its event is still to come
+	if e.observe(s, at); len(s.Facts.Siblings) > 0 {
+		t.Errorf("the sibling is gone: %v", s.Facts.Siblings)
+	}
+	cache["other"] = other
+	s.Listed = map[string]int{"other": 2}
+	if e.observe(s, at); len(s.Facts.Siblings) != 1 || s.Facts.Attachments != 2 {
+		t.Errorf("the sibling is there, and attached as a list shows: %v, %d attachments", s.Facts.Siblings,
+			s.Facts.Attachments)
+	}
+	third := sibling()
+	third.UID = "third"
+	for name, c := range map[string]struct {
+		cached, read []volume.PV
+		unread       bool
+	}{
+		"all read":                    {[]volume.PV{third, sibling()}, []volume.PV{sibling(), third}, false},
+		"one is not read":             {[]volume.PV{third, sibling()}, []volume.PV{sibling()}, true},
+		"one of the name is not read": {[]volume.PV{third}, []volume.PV{sibling()}, true},
+		"nothing is cached":           {nil, []volume.PV{sibling()}, false},
+	} {
+		if got := hasUnread(c.cached, c.read); got != c.unread {
+			t.Errorf("%s: unread: %t", name, got)
+		}
+	}
+}
+
+// Of one volume, DeleteVolume is called once at a time; other steps do not wait for that.
+func TestAVolumeIsDeletedOnceAtATime(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	e, cache := engineOf(released().PV, sibling())
+	e.Breaker = NewBreaker(0, 0)
+	e.Lead(true)
+	reply := func(s *Session) Reply {
+		r := Reply{Outcome: OK, PV: s.Facts.PV, Found: true, Claims: map[types.UID]ClaimFacts{}}
+		for _, other := range s.Ask.Siblings {
+			r.PVs = append(r.PVs, *cache[other.Name])
+			r.Claims[other.UID] = ClaimFacts{Of: other.Claim}
+		}
+		return r
+	}
+	drive := func(name string) (s *Session, step Step) {
+		for s, step = beginOn(t, e, Item{Name: name}); step.Result == Asks && s.Ask.Action != DeleteVolume; {
+			step = e.Answer(s, reply(s), at)
+		}
+		return s, step
+	}
+	first, step := drive("pv")
+	if step.Result != Asks {
+		t.Fatalf("asks nothing: %+v", step)
+	}
+	second, step := drive("other")
+	if step.Result != Soon || step.Report.Reason != ReasonVolumeBusy || second.Steps == 0 {
+		t.Errorf("while the volume is being deleted, after %d steps: %+v", second.Steps, step)
+	}
+	e.Abandon(second)
+	if !e.isDeleting("vol-1") {
+		t.Fatal("a session that called nothing ends the call of another")
+	}
+	if step := e.Answer(first, Reply{Outcome: Refused}, at); step.Report.Kind != FailedByCause {
+		t.Errorf("refused: %+v", step)
+	}
+	if second, step = drive("other"); step.Result != Asks {
+		t.Errorf("after the answer: %+v", step)
+	}
+	e.Abandon(first)
+	if !e.isDeleting("vol-1") {
+		t.Error("a session that has its answer ends the call of another")
+	}
+	e.Abandon(second)
+	if e.isDeleting("vol-1") {
+		t.Error("a session that was abandoned keeps the volume busy")
+	}
+}
+
+// A dry run reads what it needs, and ends before the step that writes. An end is settled by that.
+func TestADryRunReadsAndDoesNotWrite(t *testing.T) {
+	e, _ := engineOf(released().PV)
+	e.DryRun = true
+	s, _ := beginOn(t, e, Item{Name: "pv"})
+	if step := answerReads(t, e, s); step.Result != Idle || step.Report.Kind != Would || step.Settled ||
+		step.Decision.Action != DeleteVolume || s.Reads == 0 {
+		t.Errorf("a PV, after %d reads: %+v", s.Reads, step)
+	}
+	e, _, s = afterItsEnd(t)
+	e.DryRun = true
+	if step := answerReads(t, e, s); step.Report.Kind != Would || !step.Settled || len(e.Items("a")) != 1 {
+		t.Errorf("an end: %+v", step)
+	}
+}
+
+// What people are to know besides is reported with the answer that shows it.
+func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
+	at, tooLate := Moment{Now: now(), Leading: true}, Report{Besides, ReasonTooLateToKeep, ""}
+	ok := Reply{Outcome: OK, Found: true}
+	for name, c := range map[string]struct {
+		reply     Reply
+		meanwhile func(*volume.PV)
+		want      Report
+	}{
+		"a PV":                        {ok, func(*volume.PV) {}, Report{}},
+		"it was bound meanwhile":      {ok, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+		"another claim is named":      {ok, func(pv *volume.PV) { pv.Claim.UID = "newer" }, tooLate},
+		"it is to be kept by now":     {ok, func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, tooLate},
+		"the answer does not show it": {Reply{Outcome: OK}, func(pv *volume.PV) { *pv = volume.PV{} }, Report{}},
+		"the write is refused": {Reply{Outcome: Restored, Found: true},
+			func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, Report{}},
+	} {
+		e, _ := engineOf(released().PV)
+		s, _ := beginOn(t, e, Item{Name: "pv"})
+		answerReads(t, e, s)
+		for _, want := range []Action{DeletePV, FinalizePV} {
+			if step := e.Answer(s, Reply{Outcome: OK}, at); step.Decision.Action != want || step.Besides != (Report{}) {
+				t.Fatalf("%s: %+v", name, step)
+			}
+		}
+		c.reply.PV = s.Facts.PV
+		c.meanwhile(&c.reply.PV)
+		if step := e.Answer(s, c.reply, at); step.Besides != c.want {
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
+	for name, c := range map[string]struct {
+		meanwhile func(*volume.PV)
+		want      Report
+	}{
+		"its end is seen before the answer":      {func(*volume.PV) {}, Report{}},
+		"its end is seen, and that it was bound": {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+	} {
+		e, cache := engineOf(released().PV)
+		s, _ := beginOn(t, e, Item{Name: "pv"})
+		answerReads(t, e, s)
+		for range 2 {
+			e.Answer(s, ok, at)
+		}
+		last := s.Facts.PV
+		c.meanwhile(&last)
+		e.PVDeleted(cache["pv"], true, now())
+		if step := e.Answer(s, Reply{Outcome: OK, Found: true, PV: last}, at); step.Besides != c.want {
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
+	for name, meanwhile := range map[string]func(*Engine){
+		"a PV that is gone":                 func(*Engine) {},
+		"a PV that is gone, as is its term": func(e *Engine) { e.Lead(false); e.Lead(true) },
+	} {
+		e, _, s := afterItsEnd(t)
+		answerReads(t, e, s)
+		meanwhile(e)
+		step := e.Answer(s, Reply{Outcome: OK}, at)
+		if want := (Report{Besides, ReasonUnprotectedReclaim, `Volume "vol-a".`}); step.Besides != want || !step.Settled ||
+			step.Decision.Reason != ReasonGone {
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
+}
+
+// An event ends a wait, where one is sure to come; only other waits are timed.
+func TestWhenAWaitingPVIsDecidedOnAgain(t *testing.T) {
+	held, attached := released().PV, inUse("a")
+	held.Held = true
+	e, _ := engineOf(held, attached)
+	if _, step := beginOn(t, e, Item{Name: "pv"}); step.Result != Idle || step.Report != (Report{Waits, ReasonHeld, ""}) {
+		t.Errorf("held: %+v", step)
+	}
+	f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now()})
+	if _, step := e.Begin(f, Moment{Now: now(), Leading: true}); step.Result != Retry || step.Report.Kind != None {
+		t.Errorf("the lease came back after the facts were read: %+v", step)
+	}
+}
+
+// The finalizer of a PV that was gone before it was removed is removed.
+func TestAFinalizerThatIsGoneIsRemoved(t *testing.T) {
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		pv := released().PV
+		pv.Terminating = true
+		e, _ := engineOf(pv)
+		e.Tracker.done(pv.UID, func(d *Done) { *d = done(pv, true, false) })
+		s, _ := beginOn(t, e, Item{Name: "pv"})
+		e.Answer(s, Reply{Outcome: outcome}, Moment{Now: now(), Leading: true})
+		if got := e.Tracker.Records[pv.UID].Activity.Done.Finalized; got != (outcome == OK || outcome == Gone) {
+			t.Errorf("outcome %d: finalized: %t", outcome, got)
+		}
+	}
+}
+
+// The loop of first-time protection reports what fails.
+func TestWhatFollowsFromProtection(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	for outcome, want := range map[Outcome]Step{
+		OK:      {Result: Idle},
+		Refused: {Result: Slow, Report: Report{FailedByCause, ReasonAPIWriteFailed, ""}},
+	} {
+		pv := inUse("a")
+		pv.HasFinalizer = false
+		e, _ := engineOf(pv)
+		if _, needed := e.BeginProtect("nobody", at); needed {
+			t.Error("a PV that is not known needs protection")
+		}
+		a, needed := e.BeginProtect("a", at)
+		if want.Decision = a.Decision; !needed {
+			t.Fatal("an unprotected PV needs no protection")
+		}
+		if got := e.AnswerProtect(a, Reply{Outcome: outcome}, at); got != want {
+			t.Errorf("outcome %d: %+v, want %+v", outcome, got, want)
+		}
+	}
+}
+
+// A peer has most likely asked for the deletion of what was released before it was terminating.
+func TestWhichDeletionsAPeerHasAskedFor(t *testing.T) {
+	for role, want := range map[volume.Role]bool{volume.RoleOwner: false, volume.RoleCompanion: true} {
+		for _, released := range []bool{false, true} {
+			s := &Session{Facts: as(role, func(s *Facts) { s.History.SeenReleased = released })}
+			if got := s.Repeated(); got != (want && released) {
+				t.Errorf("role %s, released before %t: repeated %t", role, released, got)
+			}
+		}
+	}
+}
+
+// TestTheEngineIsPure lists all that it imports, and what package session does, which it imports.
+func TestTheEngineIsPure(t *testing.T) {
+	const own = "github.com/csi-reclaimer/csi-reclaimer/"
+	allowed := []string{
+		"cmp", "fmt", "slices", "strings", "time", "k8s.io/apimachinery/pkg/types",
+		"k8s.io/apimachinery/pkg/util/resourceversion",
+		own + "internal/engine/session", own + "internal/reasons", own + "pkg/volume",
+	}
+	files, err := filepath.Glob("*.go")
+	shared, sharedErr := filepath.Glob("../session/*.go")
+	if err != nil || sharedErr != nil || len(files) == 0 || len(shared) == 0 {
+		t.Fatal(files, shared, err, sharedErr)
+	}
+	for _, name := range append(files, shared...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			if path, err := strconv.Unquote(spec.Path.Value); err != nil || !slices.Contains(allowed, path) {
+				t.Errorf("%s imports %s", name, spec.Path.Value)
+			}
+		}
+	}
+}

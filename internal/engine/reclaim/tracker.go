@@ -1,0 +1,305 @@
+package reclaim
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+const (
+	// ContestAfter times within ContestWithin somebody removes the finalizer from a PV that is not terminating: then it
+	// is a loop and no mistake, and the PV is contested.
+	ContestAfter  = 3
+	ContestWithin = 10 * time.Minute
+	// ContestedPVs are how many PVs become contested within ContestWithin until the driver is contested: a loop on one
+	// PV concerns that PV, and a program that works on all PVs meets several at once. Single removals do not count here,
+	// however many PVs they hit.
+	ContestedPVs = 3
+)
+
+// Tracker is what a process records about PVs beyond what their objects show. The event handlers keep it, also on
+// replicas that do not lead. It tracks a PV from its first sight to its end, and longer if its volume may be left
+// (tombstone.go), so that no lag of the cache drops a record too early. It records nothing for a PV that it does not
+// track.
+type Tracker struct {
+	Rules   Rules
+	Records map[types.UID]*Record
+	// Tombstones are the tracked PVs that are gone, by the names they had.
+	Tombstones map[string][]types.UID
+	// Contested: the driver is contested, so that none of its PVs gets a finalizer.
+	Contested bool
+}
+
+// Record is what a process has recorded about one PV.
+type Record struct {
+	History History
+	// Activity is nil for most PVs, which were seen and no more.
+	Activity *Activity
+}
+
+// Activity is what happened to a PV besides being seen.
+type Activity struct {
+	Done Done
+	// Adding and Removing are the last writes of this process that add and remove a finalizer, so that their events
+	// do not count as somebody else's. Two loops write, so one of each kind may be under way. Nil: there is none, or
+	// Adding's event was seen.
+	Adding, Removing *Expectation
+	// Removals are the times at which others removed the finalizer. ContestedAt is when they became too many, zero if
+	// they did not.
+	Removals    []time.Time
+	ContestedAt time.Time
+	// ClaimEnded is the UID of a claim of the PV whose end the watch of claims has shown, empty for none, or if it has
+	// shown a claim since that names the PV. ClaimEndedAt is when it has.
+	ClaimEnded   types.UID
+	ClaimEndedAt time.Time
+	// Tombstone is the PV's end, nil while it exists.
+	Tombstone *Tombstone
+}
+
+// Expectation is a write of this process to a PV's finalizers.
+type Expectation struct {
+	// Version is the resourceVersion that the write produced, empty until it is known.
+	Version string
+	// ProtectedAt is the version of the last event that showed the PV protected before that.
+	ProtectedAt string
+}
+
+// Memory is the part of a Tracker that concerns one PV.
+type Memory struct {
+	Done    Done
+	History History
+	// Contested: the PV is, or the driver. DriverContested: the driver is.
+	Contested, DriverContested bool
+	// ClaimEndedAt is when the watch of claims has shown the end of the claim that the PV names, zero if it has not.
+	ClaimEndedAt time.Time
+}
+
+// NewTracker returns a Tracker that tracks nothing yet.
+func NewTracker(rules Rules) Tracker {
+	return Tracker{Rules: rules, Records: map[types.UID]*Record{}, Tombstones: map[string][]types.UID{}}
+}
+
+// newer reports whether the first of two resourceVersions of one object is the later one. Versions that cannot be
+// compared count as newer, so that nothing is taken from an old read.
+func newer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order > 0
+}
+
+// read returns the activity to read.
+func (r *Record) read() Activity {
+	if r.Activity == nil {
+		return Activity{}
+	}
+	return *r.Activity
+}
+
+// edit returns the activity to change.
+func (r *Record) edit() *Activity {
+	if r.Activity == nil {
+		r.Activity = &Activity{}
+	}
+	return r.Activity
+}
+
+// endContest: somebody else adds the finalizer to the PV.
+func (r *Record) endContest() {
+	if r.Activity != nil {
+		r.Activity.Removals, r.Activity.ContestedAt = nil, time.Time{}
+	}
+}
+
+// after reports whether the write is known to have changed the PV since it had this version.
+func (x *Expectation) after(version string) bool {
+	return x != nil && x.Version != "" && newer(x.Version, version)
+}
+
+// Of returns what is remembered about a PV that exists, as it was read. known is false before its first sight and
+// after its end.
+func (t *Tracker) Of(pv volume.PV) (_ Memory, known bool) {
+	r, known := t.Records[pv.UID]
+	if !known || r.read().Tombstone != nil {
+		return Memory{Contested: t.Contested, DriverContested: t.Contested}, false
+	}
+	activity := r.read()
+	done := activity.Done
+	done.Protected = activity.Adding.after(pv.ResourceVersion)
+	done.Removed = activity.Removing.after(pv.ResourceVersion)
+	if done.Protected && done.Removed {
+		done.Protected = activity.Adding.after(activity.Removing.Version)
+		done.Removed = !done.Protected
+	}
+	m := t.memory(r.History, activity, done)
+	if pv.Claimed() && activity.ClaimEnded == pv.Claim.UID {
+		m.ClaimEndedAt = activity.ClaimEndedAt
+	}
+	return m, true
+}
+
+func (t *Tracker) memory(history History, activity Activity, done Done) Memory {
+	return Memory{
+		Done: done, History: history, Contested: t.Contested || !activity.ContestedAt.IsZero(), DriverContested: t.Contested,
+	}
+}
+
+// claimShown records that the watch of claims shows a claim that names a PV.
+func (t *Tracker) claimShown(pv types.UID) {
+	if r, known := t.Records[pv]; known && r.Activity != nil {
+		r.Activity.ClaimEnded, r.Activity.ClaimEndedAt = "", time.Time{}
+	}
+}
+
+// claimEnded records that it has shown the end of the PV's claim.
+func (t *Tracker) claimEnded(pv, claim types.UID, now time.Time) {
+	if r, known := t.Records[pv]; known {
+		activity := r.edit()
+		activity.ClaimEnded, activity.ClaimEndedAt = claim, now
+	}
+}
+
+// Tracks reports whether a PV was seen and its end, if there was one, is not settled.
+func (t *Tracker) Tracks(uid types.UID) bool {
+	_, known := t.Records[uid]
+	return known
+}
+
+// done changes what was done for a PV, if it is tracked, and returns all that was done.
+func (t *Tracker) done(uid types.UID, change func(*Done)) Done {
+	r, known := t.Records[uid]
+	if !known {
+		r = &Record{}
+	}
+	change(&r.edit().Done)
+	return r.Activity.Done
+}
+
+// see records that an event shows a PV.
+func (t *Tracker) see(pv *volume.PV) *Record {
+	r, known := t.Records[pv.UID]
+	if !known {
+		r = &Record{}
+		t.Records[pv.UID] = r
+	}
+	h := &r.History
+	h.SeenAlive = h.SeenAlive || !pv.Terminating
+	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.Deletable())
+	if !t.Rules.Protects(*pv) {
+		return r
+	}
+	switch removing := r.read().Removing; {
+	case removing == nil:
+		h.SeenProtected = true
+	case removing.Version == "":
+		// Our write that removes it is under way: its answer shows which came first.
+		removing.ProtectedAt = pv.ResourceVersion
+	default:
+		h.SeenProtected = h.SeenProtected || newer(pv.ResourceVersion, removing.Version)
+	}
+	return r
+}
+
+// changed records a PV's change. turned reports that the driver became contested, or ceased to be, which concerns all
+// PVs.
+func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
+	r := t.see(pv)
+	was, is := t.Rules.Protects(*before), t.Rules.Protects(*pv)
+	switch {
+	case !was && is:
+		return t.gained(r)
+	case was && !is:
+		return t.lost(r, before, pv, now)
+	}
+	return false
+}
+
+// gained: the finalizer was added. If somebody else added it, the PV's contest ends, or that of all PVs where the
+// driver is contested.
+func (t *Tracker) gained(r *Record) (turned bool) {
+	switch {
+	case r.read().Adding != nil:
+		r.Activity.Adding = nil
+		return false
+	case !t.Contested:
+		r.endContest()
+		return false
+	}
+	t.Contested = false
+	for _, other := range t.Records {
+		other.endContest()
+	}
+	return true
+}
+
+// lost: the finalizer was removed.
+func (t *Tracker) lost(r *Record, before, pv *volume.PV, now time.Time) (turned bool) {
+	activity := r.read()
+	removing := activity.Removing
+	byUs := removing != nil && (removing.Version == "" || !newer(before.ResourceVersion, removing.Version))
+	switch {
+	case !t.Rules.guards(*pv) || activity.Done.VolumeDeleted || byUs || t.Contested || !activity.ContestedAt.IsZero():
+		return false
+	case pv.Terminating:
+		r.History.Stripped = true
+		return false
+	}
+	recent := slices.DeleteFunc(activity.Removals, func(at time.Time) bool { return now.Sub(at) > ContestWithin })
+	r.edit().Removals = append(recent, now)
+	if len(r.Activity.Removals) < ContestAfter {
+		return false
+	}
+	r.Activity.ContestedAt = now
+	t.Contested = t.contestedSince(now.Add(-ContestWithin)) >= ContestedPVs
+	return t.Contested
+}
+
+// contestedSince counts the PVs that became contested after a time.
+func (t *Tracker) contestedSince(since time.Time) (pvs int) {
+	for _, r := range t.Records {
+		if r.read().ContestedAt.After(since) {
+			pvs++
+		}
+	}
+	return pvs
+}
+
+// expect records that a write to a PV's finalizers is about to be sent.
+func (t *Tracker) expect(a Ask) {
+	r, known := t.Records[a.PV.UID]
+	switch {
+	case !known || !a.writesFinalizers():
+	case a.protects():
+		r.edit().Adding = &Expectation{}
+	default:
+		r.edit().Removing = &Expectation{}
+	}
+}
+
+// Answered records the outcome of the write: the version it produced, or that it was refused. A write whose answer is
+// lost may have happened: one that protects still counts as ours; one that removes protection does not, because it
+// would permit a deletion.
+func (t *Tracker) Answered(a Ask, reply Reply) {
+	r, known := t.Records[a.PV.UID]
+	if !known || !a.writesFinalizers() {
+		return
+	}
+	adding, removing := r.read().Adding, r.read().Removing
+	ok := reply.Outcome == OK
+	switch {
+	case a.protects() && adding == nil: // its event was seen
+	case a.protects() && ok:
+		adding.Version = reply.Version
+	case a.protects() && reply.Outcome.refused():
+		r.Activity.Adding = nil
+	case a.protects():
+	case removing == nil: // the record was dropped meanwhile, and there is another
+	case ok:
+		r.History.SeenProtected = removing.ProtectedAt != "" && newer(removing.ProtectedAt, reply.Version)
+		removing.Version = reply.Version
+	default:
+		r.Activity.Removing = nil
+	}
+}

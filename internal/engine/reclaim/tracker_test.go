@@ -1,0 +1,304 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// A role removes its own finalizers: to an owner those are both, to a companion its own.
+func TestWhichFinalizersARoleRemoves(t *testing.T) {
+	both := released().PV
+	both.HasCompanionFinalizer = true
+	for role, want := range map[volume.Role][]string{
+		volume.RoleOwner:     {volume.Finalizer, volume.CompanionFinalizer},
+		volume.RoleCompanion: {volume.CompanionFinalizer},
+		volume.RoleObserver:  nil,
+		volume.RoleUnknown:   nil,
+	} {
+		if got := (Rules{Role: role}).Finalizers(both); !slices.Equal(got, want) {
+			t.Errorf("role %s removes %v, want %v", role, got, want)
+		}
+	}
+}
+
+// The brake counts the volumes that this process is to delete.
+func TestWhichVolumesAreDue(t *testing.T) {
+	terminating := func(pv *volume.PV) { pv.Terminating = true }
+	static := func(pv *volume.PV) { pv.ProvisionedBy = "" }
+	same := func(*volume.PV) {}
+	for name, c := range map[string]struct {
+		rules  Rules
+		change func(*volume.PV)
+		due    bool
+	}{
+		"an owner's":                         {Rules{Role: volume.RoleOwner}, same, true},
+		"one that is held":                   {Rules{Role: volume.RoleOwner}, func(pv *volume.PV) { pv.Held = true }, false},
+		"in mode release":                    {Rules{Role: volume.RoleOwner, Mode: ModeRelease}, same, false},
+		"a static one that is ignored":       {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, static, false},
+		"a static one":                       {Rules{Role: volume.RoleOwner}, static, true},
+		"a companion's before the PV is":     {Rules{Role: volume.RoleCompanion}, same, false},
+		"a companion's when the PV is":       {Rules{Role: volume.RoleCompanion}, terminating, true},
+		"an observer's, of a terminating PV": {Rules{Role: volume.RoleObserver}, terminating, false},
+		"an observer's":                      {Rules{Role: volume.RoleObserver}, same, false},
+	} {
+		pv := released().PV
+		c.change(&pv)
+		if got := c.rules.due(pv); got != c.due {
+			t.Errorf("%s: due %t", name, got)
+		}
+	}
+}
+
+// Of two writes that the cache does not show yet, the later one counts.
+func TestTheLaterOfTwoWritesCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		added, removed string
+		want           Done
+	}{
+		"added last":        {"13", "12", Done{Protected: true}},
+		"removed last":      {"12", "13", Done{Removed: true}},
+		"added alone":       {"12", "", Done{Protected: true}},
+		"the cache has it":  {"10", "9", Done{}},
+		"removed alone":     {"9", "11", Done{Removed: true}},
+		"neither is stored": {"", "", Done{}},
+		"added before, removed in a version that cannot be compared": {"9", "no number", Done{Removed: true}},
+	} {
+		pv := released().PV // of version 10
+		tracker := NewTracker(owner())
+		a := tracker.see(&pv).edit()
+		a.Adding, a.Removing = &Expectation{Version: c.added}, &Expectation{Version: c.removed}
+		if memory, known := tracker.Of(pv); !known || memory.Done != c.want {
+			t.Errorf("%s: %+v, want %+v", name, memory.Done, c.want)
+		}
+	}
+}
+
+// What was seen of a PV counts as it was seen: released before it was terminating, protected after our removal.
+func TestWhatIsSeenOfAPV(t *testing.T) {
+	see := func(change func(*volume.PV), removing *Expectation) History {
+		pv := released().PV
+		change(&pv)
+		tracker := NewTracker(owner())
+		tracker.Records[pv.UID] = &Record{Activity: &Activity{Removing: removing}}
+		return tracker.see(&pv).History
+	}
+	if h := see(func(*volume.PV) {}, nil); !h.SeenAlive || !h.SeenReleased || !h.SeenProtected {
+		t.Errorf("released and protected: %+v", h)
+	}
+	if h := see(func(pv *volume.PV) { pv.Terminating = true }, nil); h.SeenAlive || h.SeenReleased {
+		t.Errorf("terminating: %+v", h)
+	}
+	if h := see(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, nil); h.SeenReleased {
+		t.Errorf("in use: %+v", h)
+	}
+	if h := see(func(*volume.PV) {}, &Expectation{Version: "11"}); h.SeenProtected {
+		t.Errorf("protected before our removal: %+v", h)
+	}
+	if h := see(func(*volume.PV) {}, &Expectation{Version: "9"}); !h.SeenProtected {
+		t.Errorf("protected after our removal: %+v", h)
+	}
+	pv := released().PV
+	tracker := NewTracker(owner())
+	tracker.Records[pv.UID] = &Record{History: History{SeenProtected: true},
+		Activity: &Activity{Removing: &Expectation{Version: "11"}}}
+	if h := tracker.see(&pv).History; !h.SeenProtected {
+		t.Errorf("protected after our removal, as an event showed before: %+v", h)
+	}
+	if !newer("no number", "1") {
+		t.Error("a version that cannot be compared is an old one")
+	}
+}
+
+// afterItsEnd is a session on a PV that vanished unprotected, which waits for its first answer.
+func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
+	t.Helper()
+	pv := inUse("a")
+	pv.HasFinalizer = false
+	e, cache := engineOf(pv)
+	last := pv
+	last.Phase, last.Terminating = volume.PhaseReleased, true
+	delete(cache, "a")
+	e.PVDeleted(&last, true, now())
+	at := Moment{Now: now(), Leading: true}
+	f, found := e.Facts(Item{Name: "a", Gone: pv.UID}, at)
+	if !found {
+		t.Fatal("the end is not known")
+	}
+	s, step := e.Begin(f, at)
+	if step.Result != Asks {
+		t.Fatalf("asks nothing: %+v", step)
+	}
+	return e, cache, s
+}
+
+// Whoever takes the volume of a vanished PV over while its deletion is prepared keeps it, and so does the end of the
+// term.
+func TestAVolumeThatIsTakenOverInASessionIsKept(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	for name, meanwhile := range map[string]func(*Engine, pvs){
+		"a PV that stays": func(e *Engine, cache pvs) {
+			taker := inUse("taker")
+			taker.Handle, cache["taker"] = "vol-a", &taker
+			e.PVAdded(&taker, now())
+		},
+		"a PV that came and went": func(e *Engine, _ pvs) {
+			taker := inUse("taker")
+			taker.Handle = "vol-a"
+			e.PVAdded(&taker, now())
+			e.PVDeleted(&taker, true, now())
+		},
+		"a PV that names another volume now": func(e *Engine, cache pvs) {
+			taker := inUse("taker")
+			cache["taker"] = &taker
+			e.PVAdded(&taker, now())
+			update(e, cache, "taker", func(pv *volume.PV) { pv.Handle = "vol-a" })
+		},
+		"the end was forgotten": func(e *Engine, _ pvs) { e.Lead(false); e.Lead(true) },
+	} {
+		e, cache, s := afterItsEnd(t)
+		meanwhile(e, cache)
+		if step := e.Answer(s, Reply{Outcome: OK}, at); step.Decision.Reason != ReasonLeftToSibling || !step.Settled {
+			t.Errorf("%s: %s because %s, settled %t", name, step.Decision.Action, step.Decision.Reason, step.Settled)
+		}
+	}
+	e, _, s := afterItsEnd(t)
+	if step := e.Answer(s, Reply{Outcome: OK}, at); step.Result != Asks {
+		t.Errorf("nobody takes it over: %s because %s", step.Decision.Action, step.Decision.Reason)
+	}
+}
+
+// After the volume is deleted the finalizers are removed by UID alone; while it is kept, only from what was read.
+func TestWhatAFinalizerPatchIsBoundTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.PV)
+		done   bool
+		bound  bool
+	}{
+		"kept":    {func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyRetain, true }, false, true},
+		"deleted": {func(pv *volume.PV) { pv.Terminating = true }, true, false},
+	} {
+		pv := released().PV
+		c.change(&pv)
+		e, _ := engineOf(pv)
+		if c.done {
+			e.Tracker.done(pv.UID, func(d *Done) { *d = done(pv, true, false) })
+		}
+		at := Moment{Now: now(), Leading: true}
+		f, _ := e.Facts(Item{Name: pv.Name}, at)
+		s, _ := e.Begin(f, at)
+		if !slices.Equal(s.Ask.Remove, []string{volume.Finalizer}) || s.Ask.Bound != c.bound {
+			t.Errorf("%s: removes %v, bound %t", name, s.Ask.Remove, s.Ask.Bound)
+		}
+	}
+}
+
+// A finalizer that somebody else removes from a PV that is to have it is a loss; nothing else is.
+func TestWhichRemovalsAreSomebodyElses(t *testing.T) {
+	long := now().Add(-ContestWithin - 1)
+	for name, c := range map[string]struct {
+		activity Activity
+		change   func(*volume.PV)
+		stripped bool
+		removals int
+		// contested: the PV is, after the event.
+		contested bool
+	}{
+		"somebody's":                    {removals: 1},
+		"ours":                          {activity: Activity{Removing: &Expectation{Version: "12"}}},
+		"ours, not answered yet":        {activity: Activity{Removing: &Expectation{}}},
+		"after ours and an adding":      {activity: Activity{Removing: &Expectation{Version: "10"}}, removals: 1},
+		"of a PV that is kept":          {change: func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }},
+		"of a volume that is gone":      {activity: Activity{Done: Done{VolumeDeleted: true}}},
+		"from a PV that is terminating": {change: func(pv *volume.PV) { pv.Terminating = true }, stripped: true},
+		"ours, from a PV that is terminating": {activity: Activity{Removing: &Expectation{Version: "12"}},
+			change: func(pv *volume.PV) { pv.Terminating = true }},
+		"the second in a while":    {activity: Activity{Removals: []time.Time{now()}}, removals: 2},
+		"the third in a while":     {activity: Activity{Removals: []time.Time{now(), now()}}, removals: 3, contested: true},
+		"the third in a long time": {activity: Activity{Removals: []time.Time{long, long}}, removals: 1},
+		"from a PV that is contested": {activity: Activity{Removals: []time.Time{now(), now()}, ContestedAt: long},
+			removals: 2, contested: true},
+		"none: it was not there before": {change: func(pv *volume.PV) { pv.HasFinalizer = true }},
+	} {
+		before := inUse("a")
+		before.ResourceVersion = "11"
+		pv := before
+		pv.ResourceVersion, pv.HasFinalizer = "13", false
+		if c.change != nil {
+			c.change(&pv)
+		}
+		before.HasFinalizer = !pv.HasFinalizer
+		tracker := NewTracker(owner())
+		tracker.Records[pv.UID] = &Record{Activity: &c.activity}
+		turned := tracker.changed(&before, &pv, now())
+		r := tracker.Records[pv.UID]
+		if r.History.Stripped != c.stripped || len(r.Activity.Removals) != c.removals ||
+			r.Activity.ContestedAt.IsZero() == c.contested || turned {
+			t.Errorf("%s: stripped %t, removals %v, contested since %v, of all PVs: %t", name, r.History.Stripped,
+				r.Activity.Removals, r.Activity.ContestedAt, turned)
+		}
+	}
+}
+
+// A change that neither adds nor removes the finalizer leaves what is known of additions and removals.
+func TestAnotherChangeIsNoRemoval(t *testing.T) {
+	pv := inUse("a")
+	pv.HasFinalizer = false
+	tracker := NewTracker(owner())
+	tracker.see(&pv).edit().Adding = &Expectation{}
+	tracker.Records[pv.UID].Activity.ContestedAt = now()
+	tracker.changed(&pv, &pv, now())
+	if a := tracker.Records[pv.UID].Activity; a.Adding == nil || a.ContestedAt.IsZero() || len(a.Removals) > 0 {
+		t.Errorf("without the finalizer: %+v", a)
+	}
+	tracker.Records[pv.UID].Activity.ContestedAt = time.Time{}
+	if tracker.changed(&pv, &pv, now()); len(tracker.Records[pv.UID].Activity.Removals) > 0 {
+		t.Error("what was not there was removed")
+	}
+}
+
+// The answer to our removal shows whether the PV was protected after it.
+func TestAnEventBeforeTheAnswerShowsWhatCameFirst(t *testing.T) {
+	for version, protected := range map[string]bool{"11": false, "13": true} {
+		pv := released().PV
+		tracker := NewTracker(owner())
+		tracker.see(&pv)
+		ask := Ask{Decision: do(RemoveFinalizer, ReasonPolicyKeepsVolume), PV: pv, Remove: []string{volume.Finalizer}}
+		tracker.expect(ask)
+		pv.ResourceVersion = version
+		tracker.see(&pv)
+		tracker.Answered(ask, Reply{Outcome: OK, Version: "12"})
+		if h := tracker.Records[pv.UID].History; h.SeenProtected != protected {
+			t.Errorf("protected in version %s, removed in version 12: %+v", version, h)
+		}
+	}
+}
+
+// Of several PVs that had one name, each end is settled by itself, and counts once.
+func TestEachEndUnderANameIsItsOwn(t *testing.T) {
+	e, _ := engineOf()
+	var gone []volume.PV
+	for _, uid := range []types.UID{"first", "second"} {
+		pv := inUse("a")
+		pv.UID, pv.Handle = uid, "vol-"+string(uid)
+		e.PVDeleted(&pv, true, now())
+		e.PVDeleted(&pv, true, now())
+		gone = append(gone, pv)
+	}
+	if got, want := e.Items("a"), []Item{{"a", "first"}, {"a", "second"}, {Name: "a"}}; !slices.Equal(got, want) {
+		t.Errorf("under the name: %v, want %v", got, want)
+	}
+	taker := inUse("taker")
+	taker.Handle = "vol-first"
+	if fx := e.PVAdded(&taker, now()); !slices.Contains(fx.Keys, "a") {
+		t.Errorf("another PV takes a volume over: to decide on %v", fx.Keys)
+	}
+	e.Tracker.Forget(&gone[0])
+	if got, want := e.Items("a"), []Item{{"a", "second"}, {Name: "a"}}; !slices.Equal(got, want) {
+		t.Errorf("the first is settled: %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,195 @@
+package singlenode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+// watched is another pod that has the lock of the claim, as the watch shows it.
+func watched(alter ...func(*User)) func(*Facts) {
+	return func(f *Facts) {
+		lock(other(), session.Read{})(f)
+		f.Claims[0].Holder = user(alter...)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts  Facts
+		action Action
+		reason Reason
+		waits  bool
+		text   string
+	}{
+		"no gate":         {facts(pod(gateless)), Wait, ReasonNotGated, false, "does not have the scheduling gate"},
+		"nothing asks":    {facts(ofClaim(unasked)), RemoveGate, ReasonNotAsked, false, "about to be removed"},
+		"the mode is off": {facts(mode(ModeOff)), RemoveGate, ReasonNotAsked, false, "volume-guard does not run"},
+		"a claim is free": {facts(), RemoveGate, ReasonAcquired, false, "Its scheduling gate is about to be removed."},
+		"it has the lock": {facts(lock(own(), session.Read{})), RemoveGate, ReasonAcquired, false, "about to be removed"},
+		"free, and used":  {facts(withUser(user())), Wait, ReasonUsedWithoutLock, true, "Pod web-0, on node a, uses it."},
+		"in use":          {facts(watched()), Wait, ReasonClaimInUse, true, "Pod web-0, on node a, has the lock."},
+		"a fence is in force": {facts(withUser(user(ofUser(deleted), inForce))), RemoveGate,
+			ReasonAcquired, false, "about to be removed"},
+		"missing": {facts(func(f *Facts) { f.Claims = nil }), Wait, ReasonClaimMissing, true, "Claim data."},
+	} {
+		before := c.facts.Claims
+		e := Explain(c.facts, now())
+		if e.Decision.Action != c.action || e.Decision.Reason != c.reason || e.Waits != c.waits ||
+			e.Gated != c.facts.Pod.Gated {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if !strings.HasPrefix(e.Text, c.reason.Sentence()) || !strings.Contains(e.Text, c.text) {
+			t.Errorf("%s: %q, want %q in it", name, e.Text, c.text)
+		}
+		if len(before) > 0 && before[0].Read.Order != 0 {
+			t.Errorf("%s: the facts of the caller are changed", name)
+		}
+	}
+}
+
+func withUser(u User) func(*Facts) { return func(f *Facts) { f.Users = []User{u} } }
+
+func TestExplainNamesTheClaims(t *testing.T) {
+	f := facts(lock(own(), session.Read{}), second(ClaimFacts{Claim: with(lockedBy(claim("assets"), other()), unasked)}),
+		second(ClaimFacts{Claim: claim("logs")}))
+	e := Explain(f, now())
+	want := []ClaimExplanation{
+		{Name: "data", Asked: true, Lock: own(), Own: true}, {Name: "assets", Lock: other()}, {Name: "logs", Asked: true},
+	}
+	if len(e.Claims) != len(want) {
+		t.Fatalf("%+v", e.Claims)
+	}
+	for i := range want {
+		if e.Claims[i] != want[i] {
+			t.Errorf("%+v, want %+v", e.Claims[i], want[i])
+		}
+	}
+}
+
+func TestExplainLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts  LockFacts
+		action Action
+		reason Reason
+		node   string
+		text   string
+	}{
+		"none":     {LockFacts{Claim: claim("data")}, Wait, ReasonFree, "", "No pod has the lock"},
+		"held":     {lockFacts(), Wait, ReasonHolderRuns, "a", "Pod web-0, on node a, has the lock. It has not ended"},
+		"gone":     {lockFacts(noHolder), FreeLock, ReasonHolderGone, "", "Pod web-0. The lock is about to be freed."},
+		"replaced": {lockFacts(holder(ofUser(newUID))), FreeLock, ReasonHolderGone, "", "Pod web-0."},
+		"damaged":  {lockFacts(lockIs(Lock{UID: "x"})), FreeLock, ReasonLockDamaged, "", "about to be freed"},
+		"completed": {lockFacts(holder(ofUser(succeeded), endedFor(grace))), FreeLock, ReasonHolderCompleted, "a",
+			"ended. Pod web-0, on node a. The lock is about to be freed."},
+		"fenced": {lockFacts(holder(ofUser(deleted), inForce)), FreeLock, ReasonVolumeFenced, "a",
+			"about to be freed"},
+	} {
+		e := ExplainLock(c.facts, now())
+		if e.Decision.Action != c.action || e.Decision.Reason != c.reason || e.Node != c.node ||
+			e.Lock != c.facts.Claim.Lock || e.Locked != c.facts.Claim.Locked {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if !strings.HasPrefix(e.Text, c.reason.Sentence()) || !strings.Contains(e.Text, c.text) {
+			t.Errorf("%s: %q, want %q in it", name, e.Text, c.text)
+		}
+	}
+}
+
+// What the Event on a pod that waits says: the claim, the pod that has it, where that is, what is missing, and what to
+// do.
+func TestWhatTheEventOnAPodThatWaitsSays(t *testing.T) {
+	away := nodeSeen(podsafety.NodeNotReady)
+	for name, c := range map[string]struct {
+		facts Facts
+		want  []string
+	}{
+		"in use, and runs": {facts(watched()), []string{"Claim data.", "Pod web-0, on node a, has the lock.",
+			"nobody has deleted it", "such as that of a backup"}},
+		"by the earlier pod of a Deployment": {facts(watched(), pod(func(p *Pod) { p.OwnerKind = "ReplicaSet" })),
+			[]string{"nobody has deleted it", "strategy Recreate", "maxSurge: 0"}},
+		"its own other gates": {facts(pod(queued)), []string{"queue.example.com/x."}},
+		"by one without a node": {facts(watched(ofUser(unbound))), []string{"Pod web-0, without a node,",
+			"waits to be scheduled", "kubectl reclaim explain pod/web-0 -n ns"}},
+		"by one that terminates": {facts(watched(ofUser(deleted))), []string{"It is terminating:",
+			"kubectl reclaim explain pod/web-0 -n ns"}},
+		"by one that is cut off": {facts(watched(away)), []string{"node is not Ready",
+			"kubectl delete pod web-0 -n ns"}},
+		"by one that is cut off and terminates": {facts(watched(ofUser(deleted), away)), []string{
+			"It is terminating, and its node is not Ready", "kubectl reclaim explain pod/web-0 -n ns"}},
+		"by one that has completed": {facts(watched(ofUser(succeeded))), []string{"It has ended", "--unmount-grace"}},
+		"by one that was refused": {facts(watched(ofUser(failed), ofUser(unreported))), []string{"has ended by its phase",
+			"kubectl delete pod web-0 -n ns"}},
+		"by one that is gone": {facts(watched(ofUser(newUID))), []string{"Claim data.", "does not exist"}},
+		"by nobody that is known": {facts(lock(Lock{UID: "x"}, session.Read{})), []string{"Claim data.",
+			"does not exist"}},
+		"used without lock": {facts(locked, users(user())), []string{"Claim data.", "Pod web-0, on node a, uses it.",
+			"nobody has deleted it"}},
+		"missing":       {facts(func(f *Facts) { f.Claims = nil }), []string{"Claim data."}},
+		"of another":    {facts(pod(ephemeral)), []string{"Claim data."}},
+		"being deleted": {facts(ofClaim(terminating)), []string{"Claim data."}},
+		"being deleted, with the lock": {facts(locked, ofClaim(terminating)), []string{"kept for this pod",
+			"kubectl delete pod web-1 -n ns"}},
+		"being deleted, with the lock of another": {facts(watched(), ofClaim(terminating)), []string{
+			"Pod web-0 has its lock"}},
+	} {
+		d := Decide(c.facts, now())
+		got := c.facts.Detail(d)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q, want %q in it", name, got, want)
+			}
+		}
+		if strings.HasSuffix(got, " ") || strings.Contains(got, "  ") || !strings.HasSuffix(got, ".") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := facts(locked, users()).Detail(Decision{Action: RemoveGate, Reason: ReasonAcquired}); got != "" {
+		t.Errorf("of a pod that can be scheduled: %q", got)
+	}
+	for _, d := range []Decision{{Reason: ReasonClaimInUse, Claim: "x"}, {Reason: ReasonUsedWithoutLock, Claim: "x"}} {
+		if got := facts().Detail(d); got != "" {
+			t.Errorf("of what is not known: %q", got)
+		}
+	}
+}
+
+func TestEveryReasonSaysWhatItMeans(t *testing.T) {
+	for _, r := range Reasons() {
+		s := r.Sentence()
+		if s == "" || !strings.HasSuffix(s, ".") || strings.Contains(s, "  ") {
+			t.Errorf("%s: %q", r, s)
+		}
+		if typ := r.EventType(); typ != "" && !r.Waits() {
+			t.Errorf("%s: Events of type %s, and no wait", r, typ)
+		}
+	}
+	if Reason("None").Sentence() != "" || Reason("None").Waits() || len(Reasons()) < 25 {
+		t.Error("reasons that there are none of, or too few")
+	}
+	if ReasonClaimInUse.EventType() != "Normal" || ReasonHolderUnreachable.EventType() != "Warning" {
+		t.Error("the types of Events")
+	}
+}
+
+func TestWhatActionsAreCalled(t *testing.T) {
+	seen := map[string]bool{}
+	for a := Wait; a <= RemoveGate; a++ {
+		if a.String() == "" || a.String() == "Unknown" || seen[a.String()] {
+			t.Errorf("action %d: %q", a, a)
+		}
+		seen[a.String()] = true
+	}
+	if (RemoveGate+1).String() != "Unknown" || (RemoveGate+1).Kind() != session.Writes {
+		t.Error("an action that there is none of")
+	}
+	for a, want := range map[Action]session.Kind{Wait: session.Waits, ReadNamespace: session.Reads,
+		ReadClaim: session.Reads, ReadHolder: session.Reads, ReadFence: session.Reads, ListPods: session.Reads,
+		TakeLock: session.Writes, FreeLock: session.Writes, RemoveGate: session.Writes} {
+		if a.Kind() != want {
+			t.Errorf("%v: %d", a, a.Kind())
+		}
+	}
+}

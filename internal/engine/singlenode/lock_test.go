@@ -1,0 +1,175 @@
+package singlenode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+// lockFacts are those of a claim that runningPod has locked, as the watch shows them.
+func lockFacts(alter ...func(*LockFacts)) LockFacts {
+	f := LockFacts{Claim: lockedBy(claim("data"), other()), Holder: user()}
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+func lockClaim(alter func(*Claim)) func(*LockFacts) { return func(f *LockFacts) { alter(&f.Claim) } }
+
+func holder(alter ...func(*User)) func(*LockFacts) {
+	return func(f *LockFacts) { f.Holder = user(alter...) }
+}
+
+func noHolder(f *LockFacts) { f.Holder = User{} }
+
+func holderRead(r session.Read) func(*LockFacts) { return func(f *LockFacts) { f.HolderRead = r } }
+
+func lockRemoving(f *LockFacts) { f.Rules.Removing = true }
+
+func newUID(p *Pod) { p.UID = "uid-9" }
+
+func TestDecideLock(t *testing.T) {
+	live := holderRead(read(2))
+	for name, c := range map[string]struct {
+		facts  LockFacts
+		action Action
+		reason Reason
+		after  time.Duration
+	}{
+		"nothing is known":        {LockFacts{}, Wait, ReasonFree, 0},
+		"a claim without a lock":  {LockFacts{Claim: claim("data")}, Wait, ReasonFree, 0},
+		"even when uninstalled":   {LockFacts{Claim: claim("data"), Rules: Rules{Removing: true}}, Wait, ReasonFree, 0},
+		"a lock when uninstalled": {lockFacts(lockRemoving), FreeLock, ReasonUninstalled, 0},
+		"a finalizer when uninstalled": {lockFacts(lockRemoving, lockClaim(unlocked)), FreeLock,
+			ReasonUninstalled, 0},
+		"a finalizer alone":        {lockFacts(lockClaim(unlocked)), FreeLock, ReasonLockDamaged, 0},
+		"an annotation alone":      {lockFacts(lockClaim(unkept), live), Wait, ReasonHolderRuns, recheckAfter},
+		"a lock that names nobody": {lockFacts(lockIs(Lock{UID: "uid-0"})), FreeLock, ReasonLockDamaged, 0},
+		"a holder that runs":       {lockFacts(), Wait, ReasonHolderRuns, 0},
+		"by a live read":           {lockFacts(live), Wait, ReasonHolderRuns, recheckAfter},
+		"of a claim being deleted": {lockFacts(lockClaim(terminating), live), Wait, ReasonHolderRuns, recheckAfter},
+		"a holder that is gated": {lockFacts(holder(ofUser(unbound), ofUser(gate)), live), Wait, ReasonHolderWaits,
+			recheckAfter},
+		"being deleted, gated": {lockFacts(lockClaim(terminating), holder(ofUser(unbound), ofUser(gate)), live), Wait,
+			ReasonHolderWaits, recheckAfter},
+		"a gated one that failed": {lockFacts(holder(ofUser(unbound), ofUser(gate), ofUser(failed)), live), Wait,
+			ReasonHolderFailed, recheckAfter},
+		"one that fits no node": {lockFacts(holder(ofUser(unbound), ofUser(func(p *Pod) { p.Unschedulable = true })), live),
+			Wait, ReasonHolderUnschedulable, recheckAfter},
+		"one that fits a node by now": {lockFacts(holder(ofUser(func(p *Pod) { p.Unschedulable = true })), live), Wait,
+			ReasonHolderRuns, recheckAfter},
+		"one without a node": {lockFacts(holder(ofUser(unbound)), live), Wait, ReasonHolderWaits, recheckAfter},
+		"whatever is seen of no node": {lockFacts(holder(ofUser(unbound), nodeSeen(podsafety.NodeAbsent)), live), Wait,
+			ReasonHolderWaits, recheckAfter},
+		"one that terminates": {lockFacts(holder(ofUser(deleted)), live), Wait, ReasonHolderTerminating, recheckAfter},
+		"even if it has ended": {lockFacts(holder(ofUser(deleted), ofUser(succeeded), endedFor(grace)), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"one whose node is away": {lockFacts(holder(nodeSeen(podsafety.NodeNotReady)), live), Wait,
+			ReasonHolderUnreachable, recheckAfter},
+		"one whose node is unseen": {lockFacts(holder(nodeSeen(podsafety.NodeUnseen)), live), Wait, ReasonHolderRuns,
+			recheckAfter},
+		"one whose node is gone": {lockFacts(holder(ofUser(deleted), nodeSeen(podsafety.NodeAbsent)), live), Wait,
+			ReasonHolderUnreachable, recheckAfter},
+		"one that its node refused": {lockFacts(holder(ofUser(failed), ofUser(unreported), endedFor(grace)), live),
+			Wait, ReasonHolderFailed, recheckAfter},
+		"one that somebody failed": {lockFacts(holder(ofUser(failed), endedFor(grace)), live), Wait, ReasonHolderFailed,
+			recheckAfter},
+
+		"no pod of the name, as the watch shows": {lockFacts(noHolder), ReadHolder, ReasonHolderGone, 0},
+		"no pod of the name, long ago":           {lockFacts(noHolder, holderRead(old(1))), ReadHolder, ReasonHolderGone, 0},
+		"no pod of the name":                     {lockFacts(noHolder, live), FreeLock, ReasonHolderGone, 0},
+		"even of a claim being deleted": {lockFacts(noHolder, live, lockClaim(terminating)), FreeLock, ReasonHolderGone,
+			0},
+		"another of the name, as the watch shows": {lockFacts(holder(ofUser(newUID))), ReadHolder, ReasonHolderGone, 0},
+		"another of the name":                     {lockFacts(holder(ofUser(newUID)), live), FreeLock, ReasonHolderGone, 0},
+
+		"it does not use the claim, as the watch shows": {lockFacts(holder(ofUser(otherClaim))), ReadHolder,
+			ReasonLockDamaged, 0},
+		"it does not use the claim": {lockFacts(holder(ofUser(otherClaim)), live), FreeLock, ReasonLockDamaged,
+			0},
+
+		"completed, as the watch shows": {lockFacts(holder(ofUser(succeeded), endedFor(grace))), ReadHolder,
+			ReasonHolderCompleted, 0},
+		"completed, long ago": {lockFacts(holder(ofUser(succeeded), endedFor(grace)), holderRead(old(1))), ReadHolder,
+			ReasonHolderCompleted, 0},
+		"completed": {lockFacts(holder(ofUser(succeeded), endedFor(grace)), live), FreeLock, ReasonHolderCompleted,
+			0},
+		"evicted by its kubelet": {lockFacts(holder(ofUser(failed), ofUser(byKubelet), endedFor(grace)), live),
+			FreeLock, ReasonHolderCompleted, 0},
+		"completed just now": {lockFacts(holder(ofUser(succeeded), endedFor(time.Second)), live), Wait,
+			ReasonWaitsForUnmount, grace - time.Second},
+		"completed, and a fence keeps its node from volumes": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			storage(podsafety.Storage{Fenced: true})), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and that has ended": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			storage(podsafety.Storage{Since: ago(time.Second)})), live), Wait, ReasonWaitsForUnmount, grace - time.Second},
+		"completed, and that ended before": {lockFacts(holder(ofUser(succeeded), endedFor(grace),
+			storage(podsafety.Storage{Since: ago(time.Hour)})), live), FreeLock, ReasonHolderCompleted, 0},
+		"completed, and never seen so": {lockFacts(holder(ofUser(succeeded)), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and a container runs": {lockFacts(holder(ofUser(succeeded), ofUser(running), endedFor(grace)),
+			live), Wait,
+			ReasonHolderFailed, recheckAfter},
+
+		"a fence is seen": {lockFacts(holder(ofUser(deleted), fenceSeen), live), ReadFence, ReasonHolderTerminating,
+			0},
+		"of a holder not deleted": {lockFacts(holder(inForce), live), Wait, ReasonHolderRuns, recheckAfter},
+		"of a claim without a driver": {lockFacts(lockClaim(noDriver), holder(ofUser(deleted), inForce, fenced("", read(3))),
+			live), Wait, ReasonHolderTerminating, recheckAfter},
+		"of a holder without a node": {lockFacts(holder(ofUser(deleted), ofUser(unbound), inForce),
+			live), Wait, ReasonHolderTerminating, recheckAfter},
+		"read before the holder": {lockFacts(holder(ofUser(deleted), fenced(driver, read(1))), live), ReadFence,
+			ReasonHolderTerminating, 0},
+		"read long ago": {lockFacts(holder(ofUser(deleted), fenced(driver, old(3))), live), ReadFence,
+			ReasonHolderTerminating, 0},
+		"in force": {lockFacts(holder(ofUser(deleted), inForce), live), FreeLock, ReasonVolumeFenced, 0},
+		"in force, and the node was not read": {lockFacts(holder(ofUser(deleted), fenced(driver, read(3))), live), ReadNode,
+			ReasonHolderTerminating, 0},
+		"read before the holder, too": {lockFacts(holder(ofUser(deleted), fenced(driver, read(3)),
+			nodeIs("boot-1", read(1))), live), ReadNode, ReasonHolderTerminating, 0},
+		"and long ago": {lockFacts(holder(ofUser(deleted), fenced(driver, read(3)), nodeIs("boot-1", old(4))), live),
+			ReadNode, ReasonHolderTerminating, 0},
+		"of an earlier run of the node": {lockFacts(holder(ofUser(deleted), inForce, nodeIs("boot-2", read(7))), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"of a node that is gone": {lockFacts(holder(ofUser(deleted), inForce, nodeIs("", read(7))), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"of a run that is not known": {lockFacts(holder(ofUser(deleted), inForce, nodeIs("", read(7)), noBoot), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"of an earlier run, when the holder was terminating": {lockFacts(holder(ofUser(deleted), inForce, since,
+			nodeIs("boot-2", read(7))), live), FreeLock, ReasonVolumeFenced, 0},
+		"of a holder that is not held": {lockFacts(holder(ofUser(deleted), ofUser(unheld), inForce, since), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"of another storage system": {lockFacts(holder(ofUser(deleted), inForce, func(u *User) {
+			u.Fence.Volumes = ofCluster(driver, "two")
+		}), live), Wait, ReasonHolderTerminating, recheckAfter},
+		"of another driver": {lockFacts(holder(ofUser(deleted), inForce, fenced("other", read(3))), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"released": {lockFacts(holder(ofUser(deleted), inForce, released), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"not seen any more": {lockFacts(holder(ofUser(deleted), inForce, unseen), live), Wait,
+			ReasonHolderTerminating, recheckAfter},
+		"the holder read long ago": {lockFacts(holder(ofUser(deleted), inForce), holderRead(old(2))),
+			ReadHolder, ReasonVolumeFenced, 0},
+		"none of both was read": {lockFacts(holder(ofUser(deleted), fenceSeen)), ReadHolder, ReasonHolderTerminating,
+			0},
+	} {
+		d := DecideLock(c.facts, now())
+		if d.Action != c.action || d.Reason != c.reason || d.After != c.after {
+			t.Errorf("%s: %v (%s) %s, want %v (%s) %s", name, d.Action, d.Reason, d.After, c.action, c.reason, c.after)
+		}
+		if d.Claim != c.facts.Claim.Name || d.User != c.facts.Claim.Lock.UID {
+			t.Errorf("%s: about %q and %q", name, d.Claim, d.User)
+		}
+	}
+}
+
+func lockIs(l Lock) func(*LockFacts) { return lockClaim(func(c *Claim) { c.Lock = l }) }
+
+func unreported(p *Pod) { p.Reported, p.PhaseByKubelet = false, true }
+func byKubelet(p *Pod)  { p.PhaseByKubelet = true }
+func running(p *Pod)    { p.Running = true }
+func noDriver(c *Claim) { c.Volume.Driver = "" }
+func released(u *User)  { u.Fence.InForce = false }
+func unseen(u *User)    { u.FenceSeen = false }
+func noBoot(u *User)    { u.Fence.BootID = "" }

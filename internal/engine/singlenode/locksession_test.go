@@ -1,0 +1,132 @@
+package singlenode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+func TestALockOfAPodThatIsGoneIsFreed(t *testing.T) {
+	s, asked := playLock(t, lockFacts(noHolder), answer{GetPod, done(), 0}, answer{PatchClaim, done(), 0})
+	for i, want := range []Ask{
+		{Call: GetPod, Action: ReadHolder, Namespace: "ns", Name: "web-0"},
+		{Call: PatchClaim, Action: FreeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5"},
+	} {
+		if !same(asked[i], want) {
+			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
+		}
+	}
+	if s.End != session.Written || s.Reason() != ReasonHolderGone || s.Requeue() != session.RequeueNever {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+}
+
+// Other versions of volume-guard may have changed the claim since: none of ours stays.
+func TestALockIsRemovedByUIDForGood(t *testing.T) {
+	_, asked := playLock(t, lockFacts(lockRemoving), answer{PatchClaim, done(), 0})
+	if want := (Ask{Call: PatchClaim, Action: FreeLock, Namespace: "ns", Name: "data",
+		UID: "uid-of-data"}); !same(asked[0], want) {
+		t.Errorf("%+v", asked[0])
+	}
+}
+
+func TestTheHolderIsReadLive(t *testing.T) {
+	for name, c := range map[string]struct {
+		found  Reply
+		reason Reason
+	}{
+		"it is there after all": {usersAre(user()), ReasonHolderRuns},
+		"it is terminating":     {usersAre(user(ofUser(deleted))), ReasonHolderTerminating},
+	} {
+		s, _ := playLock(t, lockFacts(noHolder), answer{GetPod, c.found, 0})
+		if s.End != session.Waiting || s.Reason() != c.reason {
+			t.Errorf("%s: end %d, %s", name, s.End, s.Reason())
+		}
+	}
+	s, _ := playLock(t, lockFacts(holder(ofUser(succeeded), endedFor(grace))), answer{GetPod, done(), 0},
+		answer{PatchClaim, done(), 0})
+	if s.Reason() != ReasonHolderGone {
+		t.Errorf("it is gone by now: %s", s.Reason())
+	}
+}
+
+// fenceIs is a fence of volumes of a node in its run boot-1, and nodeBooted a Node in a run.
+func fenceIs() Reply {
+	u := user(fenced(driver, session.Read{}))
+	return Reply{Outcome: session.Succeeded, Fence: u.Fence}
+}
+
+func nodeBooted(boot string) Reply {
+	return Reply{Outcome: session.Succeeded, Node: podsafety.NodeFacts{Found: true, BootID: boot}}
+}
+
+func TestTheFenceOfTheHolderIsReadLive(t *testing.T) {
+	f := lockFacts(holder(ofUser(deleted), fenceSeen))
+	s, asked := playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, fenceIs(), 0},
+		answer{GetNode, nodeBooted("boot-1"), 0}, answer{PatchClaim, done(), 0})
+	for i, want := range map[int]Ask{
+		1: {Call: GetFence, Action: ReadFence, Namespace: "ns", Name: "a", UID: "uid-0"},
+		2: {Call: GetNode, Action: ReadNode, Namespace: "ns", Name: "a"},
+	} {
+		if !same(asked[i], want) {
+			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
+		}
+	}
+	if s.Reason() != ReasonVolumeFenced {
+		t.Errorf("%s", s.Reason())
+	}
+	s, _ = playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, fenceIs(), 0},
+		answer{GetNode, nodeBooted("boot-2"), 0})
+	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating || s.Requeue() != session.RequeueAfter {
+		t.Errorf("rebooted by now: end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+	s, _ = playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, done(), 0})
+	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating {
+		t.Errorf("released by now: end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestHowALocksSessionEnds(t *testing.T) {
+	gone := answer{GetPod, done(), 0}
+	for name, c := range map[string]struct {
+		answers []answer
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"the claim has changed": {[]answer{gone, {PatchClaim, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
+		"the claim is gone": {[]answer{gone, {PatchClaim, Reply{Outcome: session.Gone}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the write fails": {[]answer{gone, {PatchClaim, Reply{}, 0}},
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		"the read fails": {[]answer{{GetPod, Reply{}, 0}},
+			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"a read that cannot end so": {[]answer{{GetPod, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
+		"the holder has just ended": {[]answer{{GetPod, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
+			session.Waiting, ReasonWaitsForUnmount, session.RequeueAfter},
+	} {
+		s, _ := playLock(t, lockFacts(noHolder), c.answers...)
+		if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+			t.Errorf("%s: end %d, %q, requeue %d", name, s.End, s.Reason(), s.Requeue())
+		}
+	}
+}
+
+func TestALocksSessionHasAnEnd(t *testing.T) {
+	var answers []answer
+	for range maxLockSteps {
+		answers = append(answers, answer{GetPod, done(), session.LiveFor + time.Second})
+	}
+	s, _ := playLock(t, lockFacts(noHolder), answers...)
+	if s.End != session.TooSlow || s.Requeue() != session.RequeueRetry {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+	answers[maxLockSteps-1].reply = Reply{}
+	if s, _ = playLock(t, lockFacts(noHolder), answers...); s.End != session.CallFailed {
+		t.Errorf("the last read fails: end %d", s.End)
+	}
+}

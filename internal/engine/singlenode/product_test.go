@@ -1,0 +1,360 @@
+package singlenode
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// The facts are visited in every combination of the values that matter, and each decision is judged by rules that are
+// written apart from the code that keeps them.
+
+func fresh(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+
+func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Order }
+
+// ended reports whether a pod that a live read has shown cannot write to a volume any more.
+func ended(u User, shown session.Read, of objects.Volume) bool {
+	p := u.Pod
+	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
+		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced &&
+		now().Sub(u.Storage.Since) >= 30*time.Second
+	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
+		u.Fence.Coverage == podsafety.CoversVolumes && named(u.Fence, of) &&
+		after(u.Node.Read, shown)
+	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
+	return byItself || cutOff && sameRun
+}
+
+// named reports whether a fence is about a volume, and not only about others of its driver.
+func named(f podsafety.FenceFacts, of objects.Volume) bool {
+	return of.Driver != "" && slices.ContainsFunc(f.Volumes, func(v v1alpha1.CoveredVolumes) bool {
+		return v.Driver == of.Driver && string(v.VolumeAttributes["clusterID"]) == of.Attributes["clusterID"]
+	})
+}
+
+// everyUser visits what can be known of the end of a pod that uses a claim: of each that there can be with a fence of
+// its node and without, and of some with each that can be known of the fence.
+func everyUser(visit func(User)) {
+	everyPod(func(u User) {
+		visit(u)
+		for _, u.Storage = range []podsafety.Storage{{}, {Fenced: true}, {Since: now()}} {
+			inForce(&u)
+			visit(u)
+		}
+	})
+	for _, alter := range []func(*Pod){
+		func(*Pod) {}, deleted, succeeded, func(p *Pod) { deleted(p); unbound(p) }, func(p *Pod) { deleted(p); unheld(p) },
+	} {
+		everyFence(user(ofUser(alter)), func(u User) { everyNode(u, visit) })
+	}
+}
+
+// everyUsers are how many everyUser visits.
+const everyUsers = 256*3*4 + 5*(8*4*4)*(2*2*3*4)
+
+// everyPod visits each state of a pod that uses a claim.
+func everyPod(visit func(User)) {
+	for bits := range 1 << 8 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		p := runningPod()
+		p.Terminating, p.Final, p.Running, p.Reported = bit(0), bit(1), bit(2), bit(3)
+		p.Succeeded, p.PhaseByKubelet, p.Gated = bit(4) && bit(1), bit(5) && bit(1), bit(6)
+		if bit(7) {
+			p.Node = ""
+		}
+		for _, since := range []time.Time{{}, now(), ago(grace)} {
+			visit(User{Pod: p, EndedSince: since})
+		}
+	}
+}
+
+// everyFence visits what can be known of the fence of a pod's node.
+func everyFence(u User, visit func(User)) {
+	for bits := range 1 << 3 {
+		u.FenceSeen, u.Fence.InForce = bits&1 != 0, bits&2 != 0
+		u.Fence.Coverage = podsafety.CoversReboot
+		if bits&4 != 0 {
+			u.Fence.Coverage = podsafety.CoversVolumes
+		}
+		for _, u.Fence.Volumes = range [][]v1alpha1.CoveredVolumes{nil, ofCluster(driver, "one"), ofCluster(driver, "two"),
+			ofCluster("other", "one")} {
+			for _, u.Fence.Read = range []session.Read{{}, old(6), read(4), read(6)} {
+				visit(u)
+			}
+		}
+	}
+}
+
+// everyNode visits what can be known of the run of a pod's node that its fence is about.
+func everyNode(u User, visit func(User)) {
+	for _, u.Fence.SinceTerminating = range []bool{false, true} {
+		for _, u.Fence.BootID = range []string{"", "boot-1"} {
+			for _, boot := range []string{"", "boot-1", "boot-2"} {
+				for _, r := range []session.Read{{}, old(7), read(4), read(7)} {
+					nodeIs(boot, r)(&u)
+					visit(u)
+				}
+			}
+		}
+	}
+}
+
+// mayFree reports whether the lock of a claim may be freed.
+func mayFree(f LockFacts) bool {
+	c := f.Claim
+	switch {
+	case !c.Locked && !c.Kept:
+		return false
+	case f.Rules.Removing, !c.Locked, c.Lock.Name == "":
+		return true
+	}
+	others := f.Holder.Pod.UID != c.Lock.UID || !slices.Contains(f.Holder.Pod.Claims, c.Name)
+	return fresh(f.HolderRead) && (others || ended(f.Holder, f.HolderRead, c.Volume))
+}
+
+func judgeLock(t *testing.T, f LockFacts) {
+	t.Helper()
+	d := DecideLock(f, now())
+	switch {
+	case (d.Action == FreeLock) != mayFree(f):
+		t.Fatalf("%v (%s), and the lock may be freed: %t\n%+v", d.Action, d.Reason, mayFree(f), f)
+	case d.Action != Wait && !f.Claim.Locked && !f.Claim.Kept:
+		t.Fatalf("%v (%s) of a claim without a lock\n%+v", d.Action, d.Reason, f)
+	case d.Action == ReadHolder && fresh(f.HolderRead), d.Action == ReadFence && after(f.Holder.Fence.Read, f.HolderRead),
+		d.Action == ReadNode && after(f.Holder.Node.Read, f.HolderRead):
+		t.Fatalf("%v (%s) once more\n%+v", d.Action, d.Reason, f)
+	case slices.Contains([]Action{ReadFence, ReadNode}, d.Action) && f.Holder.Pod.Node == "",
+		d.Action != Wait && d.After != 0, d.After < 0, d.After > recheckAfter:
+		t.Fatalf("%v (%s) for %s\n%+v", d.Action, d.Reason, d.After, f)
+	case !slices.Contains([]Action{Wait, ReadHolder, ReadFence, ReadNode, FreeLock}, d.Action):
+		t.Fatalf("%v (%s) of a lock\n%+v", d.Action, d.Reason, f)
+	}
+}
+
+func TestNoCombinationFreesALockThatIsNeeded(t *testing.T) {
+	t.Parallel()
+	locks := []func(*Claim){func(*Claim) {}, unlocked, unkept, func(c *Claim) { unlocked(c); unkept(c) },
+		func(c *Claim) { c.Lock = Lock{UID: "uid-0"} }, func(c *Claim) { c.Lock.UID = "uid-9" },
+		noDriver, func(c *Claim) { c.Name = "logs" }, terminating}
+	visited := 0
+	everyUser(func(u User) {
+		for _, alter := range locks {
+			for _, holderRead := range []session.Read{{}, old(5), read(5)} {
+				f := LockFacts{Claim: with(lockedBy(claim("data"), other()), alter), Holder: u, HolderRead: holderRead}
+				judgeLock(t, f)
+				f.Rules.Removing = true
+				judgeLock(t, f)
+				visited += 2
+			}
+		}
+	})
+	if want := everyUsers * len(locks) * 3 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+// blocked reports whether something that the pod has no influence on keeps it from its claims.
+func blocked(f Facts) bool {
+	for i, c := range f.Claims {
+		switch claim := c.Claim; {
+		case claim.UID == "", claim.Terminating, slices.Contains(f.Pod.Ephemeral, claim.Name) && claim.Owner != f.Pod.UID:
+			return true
+		case !claim.Unasked && (!f.Pod.Held || claim.Locked && claim.Lock != own()):
+			return true
+		case f.Pod.Claims[i] != claim.Name:
+			panic("not a claim of the pod")
+		}
+	}
+	return false
+}
+
+// usedByOther reports whether the last list shows a pod that may write to a claim that has to be locked.
+func usedByOther(f Facts) bool {
+	return slices.ContainsFunc(f.Users, func(u User) bool {
+		return u.Pod.UID != f.Pod.UID && !u.Pod.Gated && slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool {
+			return !c.Claim.Unasked && slices.Contains(u.Pod.Claims, c.Claim.Name) &&
+				!ended(u, f.UsersRead, c.Claim.Volume)
+		})
+	})
+}
+
+// mayRun reports whether the gate of the pod may be removed.
+func mayRun(f Facts) bool {
+	switch {
+	case !f.Pod.Gated:
+		return false
+	case f.Rules.Removing:
+		return true
+	case f.Pod.Terminating, f.Pod.Final, f.Mode == ModeUnknown:
+		return false
+	case f.Mode == ModeOff:
+		return fresh(f.ModeRead)
+	}
+	for _, c := range f.Claims {
+		switch {
+		case c.Claim.Unasked && (!fresh(f.ModeRead) || !after(c.Read, f.ModeRead)):
+			return false
+		case c.Claim.Unasked:
+		case !c.Claim.Locked, !c.Claim.Kept, c.Read.Order == 0, !after(f.UsersRead, c.Read):
+			return false
+		}
+	}
+	return !blocked(f) && !queuedElsewhere(f) && !usedByOther(f)
+}
+
+// queuedElsewhere: another program keeps the pod from being scheduled, perhaps for ever. Then it keeps no claim from
+// others.
+func queuedElsewhere(f Facts) bool {
+	return len(f.Pod.OtherGates) > 0 &&
+		slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool { return !c.Claim.Unasked })
+}
+
+// wrongWrite returns what a write breaks, empty for nothing.
+func wrongWrite(f Facts, d Decision) string {
+	if d.Action != TakeLock {
+		return ""
+	}
+	for _, c := range f.Claims {
+		switch {
+		case c.Claim.Name < d.Claim && !c.Claim.Unasked && (!c.Claim.Locked || !c.Claim.Kept):
+			return "the locks are not taken in order"
+		case c.Claim.Name == d.Claim && (c.Claim.Unasked || c.Claim.Locked && c.Claim.Kept):
+			return "a lock is taken that is not needed"
+		}
+	}
+	if blocked(f) || queuedElsewhere(f) {
+		return "a lock is taken by a pod that waits"
+	}
+	return ""
+}
+
+func judgePod(t *testing.T, f Facts) {
+	t.Helper()
+	d := Decide(f, now())
+	waits := !f.Pod.Gated || f.Pod.Terminating || f.Pod.Final || blocked(f) || queuedElsewhere(f) ||
+		usedByOther(f)
+	switch {
+	case (d.Action == RemoveGate) != mayRun(f):
+		t.Fatalf("%v (%s), and it may run: %t\n%+v", d.Action, d.Reason, mayRun(f), f)
+	case wrongWrite(f, d) != "":
+		t.Fatalf("%v (%s): %s\n%+v", d.Action, d.Reason, wrongWrite(f, d), f)
+	case d.Action == Wait && !waits:
+		t.Fatalf("%v (%s) though nothing keeps it\n%+v", d.Action, d.Reason, f)
+	case d.Action != Wait && d.After != 0, d.After < 0, d.After > recheckAfter:
+		t.Fatalf("%v (%s) for %s\n%+v", d.Action, d.Reason, d.After, f)
+	case d.Action == ReadHolder, d.Action == FreeLock:
+		t.Fatalf("%v (%s) of a pod\n%+v", d.Action, d.Reason, f)
+	}
+}
+
+// everyClaim visits what can be known of a claim.
+func everyClaim(name string, visit func(ClaimFacts)) {
+	for _, alter := range []func(*Claim){
+		func(*Claim) {}, unasked, terminating, func(c *Claim) { c.UID = "" }, ownedBy("uid-1"), noDriver,
+	} {
+		for _, l := range []Lock{{}, own(), other(), {UID: "uid-1", Name: "web"}} {
+			for bits := range 1 << 2 {
+				for _, r := range []session.Read{{}, old(2), read(2), read(6)} {
+					c := with(lockedBy(claim(name), l), alter)
+					c.Locked, c.Kept = bits&1 != 0 || l != (Lock{}), bits&2 != 0
+					visit(ClaimFacts{Claim: c, Read: r})
+				}
+			}
+		}
+	}
+}
+
+// someClaims visits what matters most of a claim beside another.
+func someClaims(name string, visit func(ClaimFacts)) {
+	free := claim(name)
+	for _, c := range []Claim{
+		free, with(free, unasked), with(free, terminating), lockedBy(free, own()), lockedBy(free, other()),
+		with(lockedBy(free, own()), unasked),
+	} {
+		for _, r := range []session.Read{{}, read(2), read(6)} {
+			visit(ClaimFacts{Claim: c, Read: r})
+		}
+	}
+}
+
+func TestNoCombinationOfClaimsLetsAPodRun(t *testing.T) {
+	t.Parallel()
+	pods := []func(*Pod){func(*Pod) {}, unheld, deleted, failed, gateless, ephemeral}
+	visited := 0
+	everyClaim("data", func(first ClaimFacts) {
+		someClaims("assets", func(c ClaimFacts) {
+			for _, alter := range pods {
+				for _, list := range []session.Read{{}, old(5), read(5)} {
+					for _, modeRead := range []session.Read{{}, old(1), read(1), read(4)} {
+						f := facts(second(c), pod(alter), listed(list))
+						f.Claims[0], f.ModeRead = first, modeRead
+						judgePod(t, f)
+						visited++
+					}
+				}
+			}
+		})
+	})
+	if want := 384 * 18 * len(pods) * 3 * 4; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoCombinationOfUsersLetsAPodRun(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	logs := ClaimFacts{Claim: lockedBy(claim("logs"), own()), Read: read(3)}
+	logs.Claim.Volume.Driver = "other"
+	everyUser(func(u User) {
+		for _, alter := range []func(*Pod){func(*Pod) {}, otherClaim, func(p *Pod) { p.UID = "uid-1" }} {
+			for _, list := range []session.Read{{}, old(5), read(5)} {
+				one := u
+				alter(&one.Pod)
+				f := facts(locked, second(logs), users(one))
+				f.UsersRead = list
+				judgePod(t, f)
+				f.Users = append(f.Users, User{Pod: otherPod()})
+				judgePod(t, f)
+				visited += 2
+			}
+		}
+	})
+	if want := everyUsers * 3 * 3 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoCombinationOfTheNamespaceLetsAPodRun(t *testing.T) {
+	t.Parallel()
+	for bits := range 1 << 6 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		for m := ModeUnknown; m <= ModeAll; m++ {
+			for _, modeRead := range []session.Read{{}, old(1), read(1)} {
+				everyClaim("data", func(c ClaimFacts) {
+					f := facts(mode(m), users())
+					f.Claims[0], f.ModeRead, f.Rules.Removing = c, modeRead, bit(0)
+					f.Pod.Gated, f.Pod.Held, f.Pod.Terminating, f.Pod.Final = bit(1), bit(2), bit(3), bit(4)
+					if bit(5) {
+						queued(&f.Pod)
+					}
+					judgePod(t, f)
+				})
+			}
+		}
+	}
+}
+
+func gateless(p *Pod) { p.Gated = false }
+
+// otherPod is a pod that uses none of the claims.
+func otherPod() Pod {
+	p := runningPod()
+	p.UID, p.Claims = "uid-7", []string{"assets"}
+	return p
+}

@@ -1,0 +1,234 @@
+package statefulset
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+// Change is what somebody may do to a set. The zero value is to delete it.
+type Change struct {
+	Kind ChangeKind
+	// Replicas is the new number of Scale.
+	Replicas int
+}
+
+// ChangeKind is a kind of Change.
+type ChangeKind uint8
+
+const (
+	// DeleteSet deletes the set, and its pods with it.
+	DeleteSet ChangeKind = iota
+	// OrphanSet deletes the set alone (kubectl delete --cascade=orphan).
+	OrphanSet
+	// Scale sets the number of replicas.
+	Scale
+)
+
+// Fate is what becomes of a claim. The zero value: it is not known.
+type Fate uint8
+
+const (
+	// FateUnknown: the claim was not judged.
+	FateUnknown Fate = iota
+	// Kept: the claim stays.
+	Kept
+	// Deleted: the claim is deleted.
+	Deleted
+)
+
+// String returns the fate as shown to people.
+func (f Fate) String() string {
+	switch f {
+	case FateUnknown:
+		return "unknown"
+	case Kept:
+		return "kept"
+	case Deleted:
+		return "deleted"
+	}
+	return "unknown"
+}
+
+// Forecast is what a Change does to a claim, and why.
+type Forecast struct {
+	Fate   Fate
+	Reason Reason
+	// Text is for people: the reason's sentence and what is known of this claim.
+	Text string
+	// Grace is how long a claim without a pod is kept before it is deleted.
+	Grace time.Duration
+	// Unattended is the fate if volume-guard does not run, or not with this controller.
+	Unattended Fate
+}
+
+// Foresee returns what a change of its set does to a claim, as its facts are now. It is a pure function.
+func Foresee(f Facts, c Change) Forecast {
+	unchanged := f
+	fate, why := foresee(&f, c)
+	forecast := Forecast{Fate: fate, Reason: why, Text: why.Sentence(), Unattended: unchanged.unattended(c, fate)}
+	if more := f.Detail(why); more != "" {
+		forecast.Text += " " + more
+	}
+	if fate == Deleted && c.Kind == Scale && !f.hasPod() {
+		forecast.Grace = f.grace()
+	}
+	return forecast
+}
+
+func foresee(f *Facts, c Change) (Fate, Reason) {
+	switch {
+	case f.Claim.UID == "":
+		return FateUnknown, ReasonNoClaim
+	case f.Claim.Terminating:
+		return Deleted, ReasonClaimTerminating
+	case f.SetSeen == Unknown:
+		return FateUnknown, ReasonNotManaged
+	case !f.given():
+		return Kept, ReasonNotManaged
+	case f.doomed():
+		return Deleted, ReasonOwnerGone
+	case f.Shared && f.Set.Source != SourceField:
+		return Kept, ReasonNamesCollide
+	}
+	switch c.Kind {
+	case Scale:
+		f.Set.Replicas = c.Replicas
+		return f.scaled()
+	case OrphanSet:
+		return f.setOrphaned()
+	case DeleteSet:
+	}
+	return f.setDeleted()
+}
+
+// scaled returns what becomes of the claim by the number of replicas that the set has in f.
+func (f Facts) scaled() (Fate, Reason) {
+	switch {
+	case f.Set.Terminating:
+		return Kept, ReasonSetTerminating
+	case !f.scaledAway():
+		return Kept, ReasonInRange
+	case f.Set.Policy.WhenScaled == Retain:
+		return Kept, ReasonRetained
+	case !f.hasPod():
+		return f.decided()
+	}
+	if f.Set.Source == SourceField {
+		f = f.asKubernetes()
+	}
+	f.OtherPod = "" // its pod owns the claim, which is terminating while another one uses it
+	if why := f.keeper(); why != "" {
+		return Kept, why
+	}
+	return Deleted, ReasonScaledDown
+}
+
+// asKubernetes returns the facts without those that the StatefulSet controller does not know.
+func (f Facts) asKubernetes() Facts {
+	f.Claim.Hold, f.Set.Invalid, f.Shared = false, "", false
+	return f
+}
+
+// decided returns what Decide comes to once the grace period has passed, if reads show what the facts say.
+func (f Facts) decided() (Fate, Reason) {
+	now := time.Time{}.Add(time.Hour)
+	f.Rules, f.Set.GraceGiven = Rules{Grace: time.Nanosecond}, false
+	f.ClaimRead, f.PodRead = session.Read{Sent: now, Order: 1}, session.Read{Sent: now, Order: 2}
+	f.SetRead = session.Read{Sent: now, Order: 3}
+	f.Sight = Sight{CondemnedSince: now.Add(-time.Minute)}
+	for range maxSteps {
+		switch d := Decide(f, now); {
+		case d.Action == PatchClaim:
+			f.Claim = f.Claim.with(f.wanted())
+		case d.Action == DeleteClaim, d.Reason == ReasonUsedByOtherPod:
+			return Deleted, d.Reason
+		default:
+			return Kept, d.Reason
+		}
+	}
+	return FateUnknown, ReasonNotManaged
+}
+
+// setDeleted returns what becomes of the claim when its set is deleted.
+func (f Facts) setDeleted() (Fate, Reason) {
+	refs := f.ownersAtDeletion()
+	others := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+		return ref.UID == f.Set.UID || f.hasPod() && ref.UID == f.Pod.UID || f.gone(ref)
+	})
+	switch {
+	case len(others) == len(refs):
+		return Kept, f.notOwned()
+	case len(others) > 0:
+		return Kept, ReasonOtherOwner
+	}
+	return Deleted, ReasonSetDeleted
+}
+
+// ownersAtDeletion returns the owner references that the claim has when its set is deleted. Where Kubernetes has the
+// policy, its controller maintains those of claims that have a pod.
+func (f Facts) ownersAtDeletion() []metav1.OwnerReference {
+	if f.Set.Source == SourceField && f.hasPod() && !f.stale() {
+		return f.asKubernetes().policyRefs()
+	}
+	return f.wanted().Owners
+}
+
+// notOwned returns why the set does not own the claim.
+func (f Facts) notOwned() Reason {
+	switch {
+	case f.Set.Policy.WhenDeleted == Retain:
+		return ReasonRetainedWhenDeleted
+	case f.Set.Invalid != "":
+		return ReasonInvalidPolicy
+	case f.Claim.Hold:
+		return ReasonClaimHeld
+	case f.otherController():
+		return ReasonConflictingController
+	}
+	return ReasonNotOwned
+}
+
+// setOrphaned returns what becomes of the claim when its set is deleted alone. It goes with a pod that was condemned
+// before, unless this project can still remove the reference.
+func (f Facts) setOrphaned() (Fate, Reason) {
+	if !f.hasPod() || !f.owns(f.Pod.UID) || f.otherOwner() || f.addedPod() == f.Pod.UID && !f.Pod.Terminating {
+		return Kept, ReasonOrphaned
+	}
+	return Deleted, ReasonScaledDown
+}
+
+// unattended returns what a change of the set does to the claim if volume-guard does nothing. Kubernetes maintains the
+// owner references of claims that have a pod, where it has the policy. Of all others, it deletes those whose owners are
+// all gone.
+func (f Facts) unattended(c Change, attended Fate) Fate {
+	if f.Claim.Terminating || !f.given() || f.Set.Source == SourceField && f.hasPod() {
+		return attended
+	}
+	f.Set.Replicas = c.Replicas // counts for Scale alone
+	goes := func(ref metav1.OwnerReference) bool {
+		switch {
+		case ref.UID == f.Set.UID:
+			return c.Kind == DeleteSet
+		case f.hasPod() && ref.UID == f.Pod.UID:
+			return f.podGoes(c)
+		}
+		return f.gone(ref)
+	}
+	stays := func(ref metav1.OwnerReference) bool {
+		removed := ref.UID == f.Set.UID && c.Kind == OrphanSet // from the dependents of the set
+		return !goes(ref) && !removed
+	}
+	if !slices.ContainsFunc(f.Claim.Owners, goes) || slices.ContainsFunc(f.Claim.Owners, stays) {
+		return Kept
+	}
+	return Deleted
+}
+
+// podGoes reports whether the pod of the claim is deleted by a change that gives the set the replicas in f.
+func (f Facts) podGoes(c Change) bool {
+	return f.Pod.Terminating || c.Kind == DeleteSet || c.Kind == Scale && f.scaledAway()
+}

@@ -1,0 +1,154 @@
+package statefulset
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+// Ask is a call to the API server that a Session waits for. The zero value: it waits for none.
+type Ask struct {
+	// Action is the call.
+	Action Action
+	// Namespace and Name are those of the object that it is about.
+	Namespace, Name string
+	// UID and ResourceVersion are what a write is bound to; without ResourceVersion it is bound to the UID alone.
+	UID             types.UID
+	ResourceVersion string
+	// Mark and Owners are what PatchClaim sets; no mark removes the annotation.
+	Mark   Mark
+	Owners []metav1.OwnerReference
+}
+
+// Reply is the answer to an Ask. Only the fields of its call are set.
+type Reply struct {
+	Outcome session.Outcome
+	// Found: a read found an object of the name, which is in Claim, Pod or Set.
+	Found bool
+	Claim Claim
+	Pod   Pod
+	Set   Set
+}
+
+// maxSteps bounds the steps of one session: at most four reads and a write.
+const maxSteps = 12
+
+// Session is the work on one claim, from its key to the next wait. It returns one Ask after the other.
+type Session struct {
+	session.Progress
+	Facts Facts
+	// Decision is the step that is carried out, or after End the last one.
+	Decision Decision
+}
+
+// Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the claim is recorded
+// in t.
+func Begin(t *Tracker, f Facts, now time.Time) Session {
+	f.Sight = t.saw(f, now)
+	s := Session{Facts: f}
+	s.decide(now)
+	return s
+}
+
+// decide begins the next step.
+func (s *Session) decide(now time.Time) {
+	s.Decision = Decide(s.Facts, now)
+	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+}
+
+// Ask returns the call that the session waits for, the zero Ask after its End.
+func (s *Session) Ask() Ask {
+	if s.End != session.NotEnded {
+		return Ask{}
+	}
+	f := s.Facts
+	ask := Ask{Action: s.Decision.Action, Namespace: f.Claim.Namespace, Name: f.Claim.Name, UID: f.Claim.UID}
+	switch s.Decision.Action {
+	case ReadSet:
+		ask.Name, ask.UID = f.SetName, ""
+	case ReadPod:
+		ask.Name, ask.UID = Set{Name: f.SetName}.PodName(f.Ordinal), ""
+	case DeletePod:
+		ask.Name, ask.UID = f.Pod.Name, f.Pod.UID
+	case DeleteClaim:
+		ask.ResourceVersion = f.Claim.ResourceVersion
+	case PatchClaim:
+		ask.ResourceVersion = f.Claim.ResourceVersion
+		w := f.wanted()
+		ask.Mark, ask.Owners = w.Mark, w.Owners
+	case ReadClaim, Wait:
+	}
+	return ask
+}
+
+// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
+// End. What it shows of the claim is recorded in t.
+func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
+	if s.Took(r.Outcome) {
+		s.succeeded(t, r, sent)
+	}
+	s.Facts.Sight = t.saw(s.Facts, now)
+	if s.End == session.NotEnded {
+		s.decide(now)
+	}
+}
+
+func (s *Session) succeeded(t *Tracker, r Reply, sent time.Time) {
+	f := &s.Facts
+	switch s.Decision.Action {
+	case ReadClaim:
+		if !r.Found || r.Claim.UID != f.Claim.UID {
+			s.End = session.ObjectGone
+			return
+		}
+		f.Claim, f.ClaimRead = r.Claim, s.Live(sent)
+	case ReadPod:
+		f.Pod, f.PodSeen, f.PodRead = r.Pod, seen(r.Found), s.Live(sent)
+	case ReadSet:
+		f.Set, f.SetSeen, f.SetRead = r.Set, seen(r.Found), s.Live(sent)
+	case PatchClaim:
+		t.patched(f.Claim.UID, f.wanted().String())
+		s.End = session.Written
+	default:
+		s.End = session.Written
+	}
+}
+
+func seen(found bool) Seen {
+	if found {
+		return Found
+	}
+	return Absent
+}
+
+// Next returns the step that the session waits for.
+func (s *Session) Next() (kind session.Kind, action, reason string) {
+	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
+}
+
+// Requeue returns when another session begins after this one has ended.
+func (s *Session) Requeue() session.Requeue {
+	r := s.Progress.Requeue(s.Decision.After)
+	if r == session.RequeueNever && s.End == session.Waiting && s.ReadCount > 0 {
+		return session.RequeueRetry // the watch does not show yet what was read, and may skip it
+	}
+	return r
+}
+
+// Reason returns the reason to report after the session has ended, empty for none.
+func (s *Session) Reason() Reason {
+	switch {
+	case s.End == session.Skipped:
+		return ReasonDryRun
+	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
+		return ReasonAPIReadFailed
+	case s.End == session.CallFailed:
+		return ReasonAPIWriteFailed
+	case s.End == session.Waiting, s.End == session.Written:
+		return s.Decision.Reason
+	}
+	return ""
+}

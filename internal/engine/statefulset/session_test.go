@@ -1,0 +1,413 @@
+package statefulset
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
+
+// answer is one reply of a server, and how long it takes.
+type answer struct {
+	action Action
+	reply  Reply
+	takes  time.Duration
+}
+
+// play answers a session, checks what it asks, and returns the session and what it asked.
+func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask) {
+	t.Helper()
+	at := now()
+	s = Begin(tracker, f, at)
+	for i := 0; s.End == session.NotEnded; i++ {
+		ask := s.Ask()
+		asked = append(asked, ask)
+		if i == len(answers) {
+			t.Fatalf("asks %+v", ask)
+		}
+		if ask.Action != answers[i].action {
+			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
+		}
+		sent := at
+		at = at.Add(answers[i].takes)
+		s.Answer(tracker, answers[i].reply, sent, at)
+	}
+	if len(asked) != len(answers) {
+		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
+	}
+	steps := len(asked)
+	if s.End == session.Waiting || s.End == session.Skipped || s.End == session.TooSlow {
+		steps++
+	}
+	if s.Steps != steps {
+		t.Errorf("%d steps, want %d", s.Steps, steps)
+	}
+	if ask := s.Ask(); ask.Action != Wait || ask.Name != "" || ask.UID != "" {
+		t.Errorf("asks %+v after its end", ask)
+	}
+	return s, asked
+}
+
+func alter[T any](o T, alter ...func(*T)) T {
+	for _, a := range alter {
+		a(&o)
+	}
+	return o
+}
+
+func claimIs(a ...func(*Claim)) Reply {
+	return Reply{Outcome: session.Succeeded, Found: true, Claim: alter(facts().Claim, a...)}
+}
+
+func podIs(a ...func(*Pod)) Reply {
+	return Reply{Outcome: session.Succeeded, Found: true, Pod: alter(facts().Pod, a...)}
+}
+
+func setIs(a ...func(*Set)) Reply {
+	return Reply{Outcome: session.Succeeded, Found: true, Set: alter(facts().Set, a...)}
+}
+
+func absent() Reply       { return Reply{Outcome: session.Succeeded} }
+func done() Reply         { return Reply{Outcome: session.Succeeded} }
+func away(s *Set)         { s.Replicas = 1 }
+func byAnnotation(s *Set) { s.Source = SourceAnnotation }
+func newer(c *Claim)      { c.ResourceVersion = "11" }
+
+// abandoned is a claim whose grace period has passed, with the tracker that has seen that.
+func abandoned(alter ...func(*Facts)) (*Tracker, Facts) {
+	f := facts(append([]func(*Facts){scaledDown, podAbsent}, alter...)...)
+	tracker := NewTracker()
+	Begin(tracker, f, ago(DefaultGrace))
+	return tracker, f
+}
+
+func TestACondemnedClaimIsDeletedAfterItsGrace(t *testing.T) {
+	tracker := NewTracker()
+	f := facts(scaledDown, podAbsent)
+	s, _ := play(t, tracker, f)
+	if s.End != session.Waiting || s.Reason() != ReasonScaleDownGrace || s.Requeue() != session.RequeueAfter ||
+		s.Decision.After != DefaultGrace {
+		t.Fatalf("end %d, %s after %s", s.End, s.Reason(), s.Decision.After)
+	}
+	tracker, f = abandoned()
+	s, asked := play(t, tracker, f, answer{ReadClaim, claimIs(newer), 0}, answer{ReadPod, absent(), 0},
+		answer{ReadSet, setIs(away), 0}, answer{DeleteClaim, done(), 0})
+	for i, want := range []Ask{
+		{Action: ReadClaim, Name: "data-db-1", UID: "claim"}, {Action: ReadPod, Name: "db-1"}, {Action: ReadSet, Name: "db"},
+		{Action: DeleteClaim, Name: "data-db-1", UID: "claim", ResourceVersion: "11"},
+	} {
+		got := asked[i]
+		if got.Action != want.Action || got.Namespace != "ns" || got.Name != want.Name || got.UID != want.UID ||
+			got.ResourceVersion != want.ResourceVersion || got.Mark != want.Mark || got.Owners != nil {
+			t.Errorf("asks %+v, want %+v", got, want)
+		}
+	}
+	if s.End != session.Written || s.Reason() != ReasonScaledDown || s.Requeue() != session.RequeueNever ||
+		s.ReadCount != 3 {
+		t.Errorf("end %d, %s, requeue %d, %d reads", s.End, s.Reason(), s.Requeue(), s.ReadCount)
+	}
+}
+
+// A watch that is broken off may skip what a live read has shown, so that no event brings the claim back.
+func TestWhatTheWatchHasNotShownIsWorkedOnAgain(t *testing.T) {
+	tracker, f := abandoned()
+	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
+		answer{ReadSet, setIs(), 0})
+	if s.End != session.Waiting || s.Reason() != ReasonInRange || s.Requeue() != session.RequeueRetry {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+	if s, _ := play(t, tracker, facts(podAbsent)); s.Reason() != ReasonInRange || s.Requeue() != session.RequeueNever {
+		t.Errorf("%s, requeue %d, although the watch shows it", s.Reason(), s.Requeue())
+	}
+}
+
+// What a person changes while the claim is about to be deleted keeps it.
+func TestWhatIsReadLiveKeepsTheClaim(t *testing.T) {
+	gone, scaled := answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
+	same := answer{ReadClaim, claimIs(), 0}
+	for name, c := range map[string]struct {
+		answers []answer
+		reason  Reason
+	}{
+		"it is held": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Hold = true }), 0}}, ReasonClaimHeld},
+		"it got another owner": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Owners = []metav1.OwnerReference{foreignRef()} }), 0}},
+			ReasonOtherOwner},
+		"it is terminating": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Terminating = true }), 0}}, ReasonClaimTerminating},
+		"it has no mark": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark, c.Marked = Mark{}, false }), 0}}, ReasonNeverUsed},
+		"its mark is a copy": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark.Claim = "claim0" }), 0}, {ReadSet, setIs(away), 0},
+				{PatchClaim, done(), 0}}, ReasonPolicyRemoved},
+		"its pod is back":       {[]answer{same, {ReadPod, podIs(), 0}}, ReasonPodRemains},
+		"the set was scaled up": {[]answer{same, gone, {ReadSet, setIs(), 0}}, ReasonInRange},
+		"the set is going": {
+			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Terminating = true }), 0}}, ReasonSetTerminating},
+		"the grace was changed": {
+			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Grace, s.GraceGiven = time.Hour, true }), 0}},
+			ReasonScaleDownGrace},
+		"an annotation is wrong": {
+			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Invalid = "wrong" }), 0}}, ReasonInvalidPolicy},
+		"the policy retains": {
+			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Policy = Policy{} }), 0}, {PatchClaim, done(), 0}},
+			ReasonPolicyRemoved},
+		"the set is another": {
+			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.UID = "set2" }), 0}, {PatchClaim, done(), 0}},
+			ReasonPolicyRemoved},
+		"the set is gone": {
+			[]answer{same, gone, {ReadSet, absent(), 0}, {PatchClaim, done(), 0}}, ReasonSetGone},
+		"nothing has changed": {[]answer{same, gone, scaled, {DeleteClaim, done(), 0}}, ReasonScaledDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker, f := abandoned()
+			if s, _ := play(t, tracker, f, c.answers...); s.Reason() != c.reason {
+				t.Errorf("%s, want %s", s.Reason(), c.reason)
+			}
+		})
+	}
+}
+
+func TestHowASessionEnds(t *testing.T) {
+	same, gone, scaled := answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
+	for name, c := range map[string]struct {
+		answers []answer
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"the claim is gone": {[]answer{{ReadClaim, absent(), 0}}, session.ObjectGone, "", session.RequeueNever},
+		"the claim is not found": {
+			[]answer{{ReadClaim, Reply{Outcome: session.Succeeded, Claim: facts().Claim}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"it was made again": {
+			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.UID = "claim2" }), 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"a read fails": {
+			[]answer{same, {ReadPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"the claim changed": {
+			[]answer{same, gone, scaled, {DeleteClaim, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
+		"the claim went": {
+			[]answer{same, gone, scaled, {DeleteClaim, Reply{Outcome: session.Gone}, 0}},
+			session.ObjectGone, "", session.RequeueNever},
+		"the deletion fails": {
+			[]answer{same, gone, scaled, {DeleteClaim, Reply{}, 0}},
+			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker, f := abandoned()
+			s, _ := play(t, tracker, f, c.answers...)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
+			}
+		})
+	}
+}
+
+func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+	tracker, f := abandoned()
+	var answers []answer
+	for range maxSteps {
+		answers = append(answers, answer{ReadClaim, claimIs(), session.LiveFor + time.Second})
+	}
+	s, _ := play(t, tracker, f, answers...)
+	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
+		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	tracker, f := abandoned(func(f *Facts) { f.Rules.DryRun = true })
+	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
+		answer{ReadSet, setIs(away), 0})
+	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever ||
+		s.Decision.Action != DeleteClaim {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+func TestAClaimGetsItsMark(t *testing.T) {
+	s, asked := play(t, NewTracker(), facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, done(), 0})
+	want := Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"}
+	if a := asked[1]; a.Mark != want || a.UID != "claim" || a.ResourceVersion != "10" || len(a.Owners) != 0 ||
+		a.Name != "data-db-1" {
+		t.Errorf("asks %+v", a)
+	}
+	if s.End != session.Written || s.Reason() != ReasonPolicyApplied {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// A pod that the watch shows too late does not mark a claim that an earlier policy has retained.
+func TestAClaimThatWasRetainedGetsNoMarkFromAPodThatIsGone(t *testing.T) {
+	s, _ := play(t, NewTracker(), facts(unmarked, scaledDown), answer{ReadPod, absent(), 0})
+	if s.End != session.Waiting || s.Reason() != ReasonNeverUsed {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// The references that a change is for are those after the set was read.
+func TestOwnersAreThoseOfThePolicyThatWasRead(t *testing.T) {
+	uids := func(refs []metav1.OwnerReference) (uids []string) {
+		for _, ref := range refs {
+			uids = append(uids, string(ref.UID))
+		}
+		return uids
+	}
+	for name, c := range map[string]struct {
+		facts   Facts
+		answers []answer
+		want    []string
+	}{
+		"the set": {
+			facts(annotated, deleteBoth),
+			[]answer{{ReadSet, setIs(byAnnotation, func(s *Set) { s.Policy = Policy{Delete, Delete} }), 0}},
+			[]string{"set"}},
+		"the pod": {
+			facts(annotated, deleteBoth, scaledDown, owned(setRef("set"), foreignRef())),
+			[]answer{{ReadPod, podIs(), 0},
+				{ReadSet, setIs(byAnnotation, away, func(s *Set) { s.Policy = Policy{Delete, Delete} }), 0}},
+			[]string{"foreign", "pod"}},
+		"the pod, which is scaled away by now": {
+			facts(annotated, deleteBoth),
+			[]answer{
+				{ReadSet, setIs(byAnnotation, away), 0}, {ReadPod, podIs(), 0}, {ReadSet, setIs(byAnnotation, away), 0}},
+			[]string{"pod"}},
+		"nobody: it was uninstalled": {
+			facts(uninstalled, owned(setRef("set"), podRef("pod"), foreignRef(), controlling(podRef("pod")))), nil,
+			[]string{"foreign", "pod"}},
+		"nobody: the set was orphaned": {
+			facts(setAbsent, owned(podRef("pod"), foreignRef())),
+			[]answer{{ReadPod, podIs(func(p *Pod) { p.Controller = "" }), 0}, {ReadSet, absent(), 0}},
+			[]string{"foreign"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, asked := play(t, NewTracker(), c.facts, append(c.answers, answer{PatchClaim, done(), 0})...)
+			if got := uids(asked[len(asked)-1].Owners); !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAPodThatUsesTheOldClaimIsDeleted(t *testing.T) {
+	f := facts(annotated, terminatingClaim, owned(podRef("pod0")))
+	going := claimIs(func(c *Claim) { c.Terminating, c.Owners = true, []metav1.OwnerReference{podRef("pod0")} })
+	s, asked := play(t, NewTracker(), f, answer{ReadClaim, going, 0},
+		answer{ReadPod, podIs(func(p *Pod) { p.UID = "pod7" }), 0}, answer{ReadSet, setIs(byAnnotation), 0},
+		answer{DeletePod, done(), 0})
+	if a := asked[3]; a.Namespace != "ns" || a.Name != "db-1" || a.UID != "pod7" || a.ResourceVersion != "" {
+		t.Errorf("asks %+v", a)
+	}
+	if s.End != session.Written || s.Reason() != ReasonPodUsesOldClaim {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+}
+
+// What others remove each time is added three times. Calls that did nothing do not count, and nor does what this
+// process has removed meanwhile.
+func TestHowOftenSomethingIsAdded(t *testing.T) {
+	tracker := NewTracker()
+	add := func(outcome session.Outcome) {
+		t.Helper()
+		play(t, tracker, facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, Reply{Outcome: outcome}, 0})
+	}
+	remove := func() {
+		t.Helper()
+		keeps := func(s *Set) { s.Policy = Policy{} }
+		play(t, tracker, facts(retain), answer{ReadSet, setIs(keeps), 0}, answer{PatchClaim, done(), 0})
+	}
+	for range maxAdditions + 1 {
+		add(session.Conflict)
+		add(session.Unanswered)
+	}
+	for range maxAdditions + 1 {
+		add(session.Succeeded)
+		remove()
+	}
+	for range maxAdditions {
+		add(session.Succeeded)
+	}
+	s, _ := play(t, tracker, facts(unmarked))
+	if s.End != session.Waiting || s.Reason() != ReasonContested || s.Requeue() != session.RequeueNever {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+	other := facts(unmarked, annotated, deleteBoth)
+	s, _ = play(t, tracker, other, answer{ReadSet, Reply{Outcome: session.Succeeded, Found: true, Set: other.Set}, 0},
+		answer{PatchClaim, done(), 0})
+	if s.End != session.Written || tracker.Claims["claim"].Additions != 1 {
+		t.Errorf("end %d, %+v", s.End, tracker.Claims["claim"])
+	}
+}
+
+func TestSinceWhenAClaimIsCondemned(t *testing.T) {
+	for name, sign := range map[string]func(*Facts){
+		"scaled up":          func(f *Facts) { f.Set.Replicas = 2 },
+		"the policy turned":  retain,
+		"the pod is back":    func(f *Facts) { *f = facts(scaledDown) },
+		"the pod is unknown": podUnknown,
+		"held":               held,
+		"another pod":        otherPod,
+		"another owner":      owned(foreignRef()),
+		"wrong annotation":   invalid,
+		"the set is going":   setTerminating,
+		"the claim is going": terminatingClaim,
+		"the set is gone":    setAbsent,
+	} {
+		tracker, f := abandoned()
+		if since := tracker.Claims["claim"].CondemnedSince; !since.Equal(ago(DefaultGrace)) {
+			t.Fatalf("%s: since %s", name, since)
+		}
+		if s := tracker.saw(f, now()); !s.CondemnedSince.Equal(ago(DefaultGrace)) {
+			t.Errorf("%s: begins again without a sign of the contrary", name)
+		}
+		kept := f
+		sign(&kept)
+		if s := tracker.saw(kept, now()); s != (Sight{}) || len(tracker.Claims) != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if s := tracker.saw(f, now()); !s.CondemnedSince.Equal(now()) {
+			t.Errorf("%s: after it: since %s", name, s.CondemnedSince)
+		}
+		tracker.ForgetClaim("claim")
+		if len(tracker.Claims) != 0 {
+			t.Errorf("%s: is remembered", name)
+		}
+	}
+	tracker := NewTracker()
+	if Begin(tracker, facts(scaledDown, podAbsent, func(f *Facts) { f.Claim.UID = "" }), now()); len(tracker.Claims) != 0 {
+		t.Error("a claim without UID is remembered")
+	}
+}
+
+func TestSinceWhenAClaimIsLeftBehind(t *testing.T) {
+	tracker := NewTracker()
+	s := Begin(tracker, facts(left), ago(Settling))
+	if s.Requeue() != session.RequeueAfter || s.Decision.After != Settling {
+		t.Errorf("%+v, due again %v", s.Decision, s.Requeue())
+	}
+	if s := Begin(tracker, facts(left), now()); s.Reason() != ReasonOwnerReferenceMissing ||
+		s.Requeue() != session.RequeueNever {
+		t.Errorf("%s, due again %v", s.Reason(), s.Requeue())
+	}
+	if s := tracker.saw(facts(left, owned(setRef("set"))), now()); s != (Sight{}) || len(tracker.Claims) != 0 {
+		t.Errorf("it got its owner: %+v", s)
+	}
+	if s := tracker.saw(facts(left), now()); !s.LeftSince.Equal(now()) || !s.CondemnedSince.IsZero() {
+		t.Errorf("after it: %+v", s)
+	}
+}
+
+// A session that shows something else than the watch ends the grace that was counted.
+func TestALiveReadEndsTheGrace(t *testing.T) {
+	tracker, f := abandoned()
+	play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, podIs(), 0})
+	if len(tracker.Claims) != 0 {
+		t.Errorf("%+v", tracker.Claims)
+	}
+}

@@ -1,0 +1,148 @@
+package events
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
+)
+
+// MaxMessage bounds the message of an Event, in bytes: the limit that events.k8s.io sets for a note.
+// Volume handles and the words of a driver may be megabytes long.
+const MaxMessage = 1024
+
+// shortest is the fewest bytes to which a text is cut.
+const shortest = len("…")
+
+// Config holds the settings of a Recorder. The zero value is usable.
+type Config[R reasons.Reason] struct {
+	// Events records the Events. Default none.
+	Events record.EventRecorder
+	// Counter counts the reports that have an Event, by their reason; see NewCounter. Default none.
+	Counter *prometheus.CounterVec
+	// Leads reports whether this replica may still report: another one may have changed what it knows.
+	// Default always.
+	Leads func() bool
+	// Pace is how soon a report of one object follows another. Default: each change at once, and nothing is repeated.
+	Pace Pace
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.PassiveClock
+	// Observe is called with each reason that is news, also a silent one. Default nothing.
+	Observe func(ctx context.Context, reason R)
+}
+
+// Recorder reports the reasons of objects, each once until it changes. It is safe for concurrent use.
+type Recorder[R reasons.Reason] struct {
+	cfg     Config[R]
+	reports lastReports[R]
+}
+
+// NewRecorder returns a Recorder that has reported nothing yet.
+func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
+	if cfg.Events == nil {
+		cfg.Events = Discard{}
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	return &Recorder[R]{cfg: cfg, reports: lastReports[R]{pace: cfg.Pace, clock: cfg.Clock}}
+}
+
+func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() }
+
+// Report says that this is the reason why nothing is done about the object. The same reason is
+// reported once, with the detail of that time; a silent one ends what was reported before.
+func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail string) {
+	r.report(ctx, o, reason, detail, "")
+}
+
+// ReportEach does the same, and the same reason is reported again with each new detail.
+func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
+	detail = text.Truncate(detail, MaxMessage)
+	r.report(ctx, o, reason, detail, detail)
+}
+
+// ReportFailure reports that a step failed with err and is tried again. each: every new message is
+// reported, as for what a person has to change first; otherwise only a new reason is, as messages
+// differ from try to try.
+func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err error, each bool) {
+	message := text.Truncate(err.Error(), MaxMessage)
+	klog.FromContext(ctx).V(2).Info("A step failed; retrying", append(o.logged(), "reason", reason, "err",
+		message)...)
+	if each {
+		r.ReportEach(ctx, o, reason, message)
+		return
+	}
+	r.Report(ctx, o, reason, message)
+}
+
+// ReportAside reports what is true besides the reason, once until Forget.
+func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detail string) {
+	if r.leads() && r.reports.Aside(o.key(), reason) {
+		r.Event(ctx, o, reason, detail)
+	}
+}
+
+func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
+	if r.leads() && r.reports.Now(o.key(), reason, same, reason.About().Severity.Waits()) {
+		r.Event(ctx, o, reason, detail)
+	}
+}
+
+// Event reports a reason regardless of what was reported before.
+func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
+	about := reason.About()
+	message := text.Truncate(o.Prefix+messageOf(about, detail, MaxMessage-len(o.Prefix)), MaxMessage)
+	if r.cfg.Observe != nil {
+		r.cfg.Observe(ctx, reason)
+	}
+	logger, keys := klog.FromContext(ctx), append(o.logged(), "reason", reason)
+	kind := about.Severity.EventType()
+	if kind == "" {
+		logger.V(4).Info("Nothing to do", keys...)
+		return
+	}
+	logger.Info(message, keys...)
+	if r.cfg.Counter != nil {
+		r.cfg.Counter.WithLabelValues(string(reason)).Inc()
+	}
+	r.cfg.Events.Event(&o.ObjectReference, kind, string(reason), message)
+	if about.OnClaim && o.Claim.Name != "" {
+		r.cfg.Events.Event(&o.Claim, kind, string(reason), message)
+	}
+	if o.Node.Name != "" {
+		r.cfg.Events.Event(&o.Node, kind, string(reason), message)
+	}
+	if about.OnSet && o.Set.Name != "" {
+		r.cfg.Events.Event(&o.Set, kind, string(reason), text.Truncate("Claim "+o.Name+": "+message, MaxMessage))
+	}
+}
+
+// messageOf returns the message of an Event, of so many bytes at most. A detail that comes first leaves room for the
+// sentence.
+func messageOf(about reasons.About, detail string, most int) string {
+	switch {
+	case detail == "" || detail == about.Sentence:
+		return about.Sentence
+	case about.DetailFirst:
+		return text.Truncate(detail, max(shortest, most-len(about.Sentence)-len(". "))) + ". " + about.Sentence
+	}
+	return text.Truncate(about.Sentence+" "+detail, max(shortest, most))
+}
+
+// Forget ends what is known of an object that is gone.
+func (r *Recorder[R]) Forget(uid types.UID) { r.reports.Forget(uid) }
+
+// Waiting counts the objects that wait, by reason: none while this replica may not report.
+func (r *Recorder[R]) Waiting() map[R]int {
+	if !r.leads() {
+		return nil
+	}
+	return r.reports.Waiting()
+}

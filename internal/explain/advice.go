@@ -1,0 +1,202 @@
+package explain
+
+import (
+	"fmt"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// addWaits adds what has to happen before the PV goes.
+func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
+	s.addReasonWaits(f, pv, d)
+	if pv.Terminating {
+		s.addFinalizerWaits(f)
+	}
+}
+
+// addReasonWaits adds what the decision waits for.
+func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
+	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
+	switch reclaim.Reason(d.Reason) {
+	case engine.ReasonTerminatingBound, engine.ReasonRetainBound, engine.ReasonClaimStillExists:
+		s.AddWait("claim %s to be deleted", claim)
+	case engine.ReasonClaimNamesPV:
+		s.AddWait("claim %s, which names the PV, to be deleted or to be bound to it", claim)
+	case engine.ReasonAttached:
+		for _, name := range append([]PV{pv}, f.siblingsOf(pv)...) {
+			for _, a := range f.attachmentsOf(name.Name) {
+				s.AddWait("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
+			}
+		}
+	case engine.ReasonHeld:
+		s.AddWait("the annotation %s to be removed", volume.HoldAnnotation)
+	case engine.ReasonDeletionsPaused:
+		s.AddWait("the brake to be released")
+	case engine.ReasonInFlight:
+		s.AddWait("the entry of its volume in the in-flight log to be settled")
+	case engine.ReasonLogUnreadable:
+		s.AddWait("the in-flight log to be readable where it is for its volume")
+	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
+		for _, other := range f.siblingsOf(pv) {
+			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
+		}
+	case engine.ReasonNotYetBound:
+		s.AddWait("the PV controller to bind claim %s", claim)
+	default:
+	}
+}
+
+// addFinalizerWaits adds what the finalizers of a terminating PV wait for.
+func (s *Explanation) addFinalizerWaits(f PVFacts) {
+	for _, finalizer := range s.Finalizers {
+		switch {
+		case finalizer.Stuck != "":
+			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
+		case finalizer.Name == protectpv.Finalizer:
+			s.waitsForProtection(f)
+		case finalizer.Owner == "":
+			s.AddWait("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
+		}
+	}
+}
+
+// waitsForProtection adds what the protection of PVs in use waits for, by volume-guard's own function.
+func (s *Explanation) waitsForProtection(f PVFacts) {
+	d := protectpv.Decide(protectpv.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
+		PV: protectpv.PVOf(f.PV)})
+	if d.Reason == inuse.ReasonBound {
+		s.AddWait("finalizer %s: %s", protectpv.Finalizer, withoutPeriod(d.Reason.Sentence()))
+	}
+}
+
+func addedByNote(f Finalizer) string {
+	if f.AddedBy == "" {
+		return ""
+	}
+	return " (added by " + f.AddedBy + ")"
+}
+
+// addAdvice adds what a person can do. It does not repeat the reason's sentence.
+func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
+	name := pv.Name
+	switch reclaim.Reason(d.Reason) {
+	case engine.ReasonHeld:
+		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
+	case engine.ReasonDeletionsPaused:
+		s.Advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
+	case engine.ReasonLogUnreadable:
+		s.adviseOnLog(f.InFlight.Value.Of(pv.Owner()).unreadable(name))
+	case engine.ReasonAttached:
+		for _, a := range f.attachmentsOf(name) {
+			s.adviseDetach(f, a)
+		}
+	case engine.ReasonPolicyKeepsVolume:
+		s.adviseOnKeptVolume(f.PV)
+	case engine.ReasonTerminatingBound:
+		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
+			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
+		s.adviseOnClaim(f)
+	case engine.ReasonRetainBound, engine.ReasonClaimStillExists:
+		s.adviseOnClaim(f)
+	case engine.ReasonClaimNamesPV:
+		s.adviseRebind(f)
+	case engine.ReasonReclaim:
+		s.Advise("To keep the volume, before the driver deletes it: %s", setPolicyCommand(name,
+			v1.PersistentVolumeReclaimRetain))
+	default:
+	}
+	if pv.Terminating {
+		for _, finalizer := range s.Finalizers {
+			s.adviseOnFinalizer(pv, finalizer)
+		}
+	}
+}
+
+// adviseOnKeptVolume adds what can be done with a volume that outlives its claim.
+func (s *Explanation) adviseOnKeptVolume(o *v1.PersistentVolume) {
+	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
+		return
+	}
+	s.Advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
+	s.Advise("To delete the PV and keep the volume in the storage system: kubectl delete pv %s", o.Name)
+	s.Advise(`To use the volume again: kubectl patch pv %s --type=json -p '[{"op":"remove","path":"/spec/claimRef"}]'`,
+		o.Name)
+}
+
+func (s *Explanation) adviseOnClaim(f PVFacts) {
+	ref := f.PV.Spec.ClaimRef
+	if ref == nil {
+		return
+	}
+	if claim := f.Claim.Value; claim != nil && claim.DeletionTimestamp != nil {
+		s.Advise("The claim is terminating and waits, too: kubectl reclaim explain pvc/%s -n %s", ref.Name, ref.Namespace)
+		return
+	}
+	s.Advise("If the claim is not needed: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
+}
+
+// adviseRebind adds what can be done where another claim of the name names the PV. A claim's spec.volumeName cannot
+// be changed once it is set.
+func (s *Explanation) adviseRebind(f PVFacts) {
+	claim := f.Claim.Value
+	if claim == nil {
+		return
+	}
+	if claim.DeletionTimestamp == nil {
+		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(f.PV.Name, claim.UID))
+	}
+	s.adviseOnClaim(f)
+}
+
+func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
+	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to)
+}
+
+// adviseDetach adds what can be done about an attachment that stays.
+func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
+	node := a.Spec.NodeName
+	state, _ := nodeState(f.Nodes[node])
+	switch {
+	case f.presenceOf(a.Spec.Attacher) == presenceGone:
+		s.Advise("No program removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+
+			"volume is not in use on node %s, delete the attachment: kubectl patch volumeattachment %s --type=merge -p "+
+			"'{\"metadata\":{\"finalizers\":null}}' && kubectl delete volumeattachment %s",
+			a.Name, a.Spec.Attacher, node, a.Name, a.Name)
+	case state == nodeNotReady:
+		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
+			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s "+
+			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and remove the taint when the node is back",
+			node, node)
+	case state == nodeGone && a.DeletionTimestamp == nil:
+		s.Advise("Node %s is gone. kube-controller-manager detaches its volumes after some minutes; if it does not: "+
+			"kubectl delete volumeattachment %s", node, a.Name)
+	case a.DeletionTimestamp == nil:
+		s.Advise("Find the pod on node %s that uses the volume. The volume is detached when that pod is gone", node)
+	default:
+		s.Advise("If it takes long, check the log of the external-attacher of %s, which detaches the volume from node %s",
+			a.Spec.Attacher, node)
+	}
+}
+
+// adviseOnFinalizer adds what can be done about a finalizer of a PV that is terminating.
+func (s *Explanation) adviseOnFinalizer(pv PV, f Finalizer) {
+	keeps := "its volume stays in the storage system"
+	switch {
+	case f.Stuck != "" && pv.Tree == nil:
+		s.Advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand; %s: %s", keeps,
+			removeCommand("pv", pv.Name, f.Name))
+	case f.Stuck != "":
+		s.Advise("Remove the finalizer by hand; %s: %s", keeps, removeCommand("pv", pv.Name, f.Name))
+	case f.Owner == "":
+		s.Advise("Ask the owner of finalizer %s%s. Remove it by hand only if that program is gone: %s", f.Name,
+			addedByNote(f), removeCommand("pv", pv.Name, f.Name))
+	}
+}

@@ -1,0 +1,301 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// ClaimFacts is what was read of one claim.
+type ClaimFacts struct {
+	ClusterFacts
+	Claim *v1.PersistentVolumeClaim
+	// Class is nil for one that is gone. None is read for a claim without one.
+	Class Read[*storagev1.StorageClass]
+	// Pods are those of the claim's namespace.
+	Pods Read[[]pvc.Pod]
+	// PV is what was read of the PV to which the claim is bound. Its Value is nil for one that is gone.
+	PV Read[*PVFacts]
+	// Events are those about the claim, the latest last.
+	Events Read[[]v1.Event]
+}
+
+// Annotations of a claim that are read.
+const (
+	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	annSelectedNode    = "volume.kubernetes.io/selected-node"
+	// noProvisioner is the provisioner of a StorageClass whose PVs people create.
+	noProvisioner = "kubernetes.io/no-provisioner"
+)
+
+// ExplainClaim explains a claim, and the PV to which it is bound. It is a pure function.
+func ExplainClaim(f ClaimFacts) Explanation {
+	s, _, _ := f.explain()
+	s.AddEvents(f.Events, f.Now)
+	if f.PV.Value != nil {
+		its := ExplainPV(*f.PV.Value)
+		s.PV = &its
+	}
+	return s
+}
+
+// explain is ExplainClaim without the PV and the Events. known is as that of decide.
+func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
+	f.ClusterFacts = f.indexed()
+	s = Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
+	driver := f.provisioner()
+	s.addClaim(f, driver)
+	s.addInFlight(f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
+	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
+	if d, known = f.decide(driver); known {
+		s.Decision = &d
+	}
+	s.addClaimWaits(f)
+	s.Headline = f.headline(s, d)
+	return s, d, known
+}
+
+// provisioner returns which provisioner creates the claim's volume, empty if that is not known.
+func (f ClaimFacts) provisioner() string {
+	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
+		if name, found := f.Claim.Annotations[annotation]; found {
+			return name
+		}
+	}
+	if f.Class.Value != nil {
+		return f.Class.Value.Provisioner
+	}
+	if f.PV.Value != nil {
+		return PVOf(f.PV.Value.PV).Owner()
+	}
+	return ""
+}
+
+func className(claim *v1.PersistentVolumeClaim) string {
+	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
+		return class
+	}
+	if claim.Spec.StorageClassName != nil {
+		return *claim.Spec.StorageClassName
+	}
+	return ""
+}
+
+// addClaim reports what the claim itself says.
+func (s *Explanation) addClaim(f ClaimFacts, driver string) {
+	o := f.Claim
+	state := string(o.Status.Phase)
+	if o.DeletionTimestamp != nil {
+		state += ", terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
+	}
+	s.AddFact("Phase", "%s", state)
+	class := className(o)
+	NoteUnread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
+	switch {
+	case class == "":
+		s.AddFact("Class", "none")
+	case f.Class.OK() && f.Class.Value == nil:
+		s.AddFact("Class", "%s, gone", class)
+	default:
+		s.AddFact("Class", "%s", class)
+	}
+	if driver != "" {
+		s.AddFact("Driver", "%s", driver)
+	}
+	if node := o.Annotations[annSelectedNode]; node != "" {
+		s.AddFact("Node", "%s, selected by the scheduler", node)
+	}
+	switch name := o.Spec.VolumeName; {
+	case name == "":
+		s.AddFact("PV", "none yet")
+	case f.PV.OK() && f.PV.Value == nil:
+		s.AddFact("PV", "%s, gone", name)
+	default:
+		NoteUnread(s, f.PV, "PV "+name, "what happens to the volume")
+		s.AddFact("PV", "%s", name)
+	}
+	NoteUnread(s, f.Pods, "Pods", "which pods use the claim")
+	if by := f.usage(); by.By != "" {
+		s.AddFact("Used by", "pod %s", by.By)
+	} else if by.ByEnded != "" {
+		s.AddFact("Used by", "pod %s, which has terminated", by.ByEnded)
+	}
+}
+
+func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim), f.Pods.Value) }
+
+// decide returns what is decided on the claim. known is false for one at rest, and where the in-flight log
+// could not be read.
+func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
+	o := f.Claim
+	entry, inFlight := f.entry()
+	switch {
+	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
+		return f.protection(), true
+	case inFlight:
+		return f.finishProvisioning(entry, claimFacts(o, entry.Claim)), true
+	case driver == "" || strings.HasPrefix(driver, inTreePrefix):
+	case o.Spec.VolumeName == "" && f.InFlight.OK():
+		return f.provisioning(driver), true
+	}
+	return Decision{}, false
+}
+
+// entry returns the entry of the in-flight log for this very claim.
+func (f ClaimFacts) entry() (e inflight.Located, found bool) {
+	for _, e := range f.entriesOf(f.Claim.Namespace, f.Claim.Name) {
+		if e.Claim.UID == f.Claim.UID {
+			return e, true
+		}
+	}
+	return inflight.Located{}, false
+}
+
+// protection decides whether use keeps a claim that is terminating, as kube-controller-manager does.
+func (f ClaimFacts) protection() Decision {
+	d := pvc.Decide(pvc.Facts{
+		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
+		Ended: pvc.HoldTerminated, Claim: pvc.ClaimOf(f.Claim),
+		Read: pvc.Reading{Made: true, Err: f.Pods.Err, Usage: f.usage()},
+	})
+	text := d.Reason.Sentence()
+	if d.Detail != "" {
+		text += " " + d.Detail
+	}
+	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(),
+		Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
+}
+
+// provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. It does not know
+// what a running sidecar remembers of its own calls.
+func (f ClaimFacts) provisioning(driver string) Decision {
+	claim := claimFacts(f.Claim, inflight.Claim{})
+	facts := provision.Facts{
+		MayAct: true, Claim: claim, PV: f.provisionedPV(claim.PVName, claim, driver),
+		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.waitsForConsumer() || claim.SelectedNode != ""),
+	}
+	switch logs := f.InFlight.Value; {
+	case !f.InFlight.OK():
+	case len(logs.Of(driver).unreadable(claim.PVName)) > 0:
+		facts.Log = provision.LogUnreadable
+	default:
+		facts.Log = provision.LogAbsent
+	}
+	return provisioningDecision(provision.Decide(facts, f.Now, 0), driver)
+}
+
+// addClaimWaits adds what the claim waits for, and what a person can do.
+func (s *Explanation) addClaimWaits(f ClaimFacts) {
+	o := f.Claim
+	switch {
+	case o.DeletionTimestamp != nil:
+		s.waitsForFinalizers(f)
+	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
+		s.Advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
+			"claim again", o.Name, o.Namespace)
+	case o.Spec.VolumeName == "":
+		s.addProvisioningWaits(f)
+	}
+}
+
+// addProvisioningWaits adds what a claim without a PV waits for.
+func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
+	o := f.Claim
+	driver := f.provisioner()
+	switch {
+	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
+		s.AddWait("StorageClass %s, which does not exist", className(o))
+		s.Advise("Create the StorageClass, or delete the claim and create it with another class")
+	case className(o) == "" || driver == noProvisioner:
+		s.AddWait("a PV that fits, which a person has to create")
+	case f.waitsForConsumer() && o.Annotations[annSelectedNode] == "":
+		s.AddWait("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
+	case driver != "" && f.presenceOf(driver) == presenceGone:
+		s.AddWait("driver %s, which is not installed", driver)
+		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
+	default:
+		s.addInFlightWaits(f, driver)
+	}
+}
+
+// addInFlightWaits adds what a claim waits for whose driver is there.
+func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
+	uid := string(f.Claim.UID)
+	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == uid
+	unreadable := f.InFlight.Value.Of(driver).unreadable("pvc-" + uid)
+	switch {
+	case f.InFlight.OK() && len(s.InFlight) == 0 && len(unreadable) > 0:
+		s.AddWait("the in-flight log to be readable where it is for its volume")
+		s.adviseOnLog(unreadable)
+	case inFlight && wasRefused(f.Events):
+		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
+	case inFlight:
+		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
+			Age(f.Now, s.InFlight[0].Since.Time))
+	case driver != "":
+		s.AddWait("driver %s to create the volume", driver)
+	}
+}
+
+// waitsForFinalizers adds what keeps a claim that is terminating.
+func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
+	use := f.usage()
+	for _, finalizer := range s.Finalizers {
+		pod := use.By
+		if pod == "" {
+			pod = use.ByEnded
+		}
+		switch {
+		case finalizer.Stuck != "":
+			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
+			s.Advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
+				removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
+		case finalizer.Name == pvc.Finalizer && pod != "":
+			s.AddWait("pod %s to end", pod)
+			s.Advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
+		case finalizer.Owner == "":
+			s.AddWait("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
+		default:
+			s.AddWait("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
+		}
+	}
+}
+
+func (f ClaimFacts) waitsForConsumer() bool {
+	class := f.Class.Value
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// headline is the explanation in one sentence.
+func (f ClaimFacts) headline(s Explanation, d Decision) string {
+	o := f.Claim
+	what := "Claim " + o.Namespace + "/" + o.Name
+	if o.DeletionTimestamp != nil {
+		what += " has been terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
+		if left := stuck(s.Finalizers); len(left) > 0 {
+			return fmt.Sprintf("%s and is stuck: no program removes %s, because %s.", what, left[0].Name, left[0].Stuck)
+		}
+		if d.Reason != "" {
+			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, withoutPeriod(d.Text))
+		}
+		return what + "."
+	}
+	what += " is " + strings.ToLower(string(o.Status.Phase))
+	switch {
+	case len(s.WaitsFor) > 0:
+		return fmt.Sprintf("%s and waits for %s.", what, s.WaitsFor[0])
+	case o.Spec.VolumeName != "":
+		return fmt.Sprintf("%s, with PV %s.", what, o.Spec.VolumeName)
+	}
+	return what + "."
+}

@@ -1,0 +1,111 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+)
+
+// pending is a claim for which a driver that is installed is to make a volume.
+func pending() ClaimFacts {
+	its := released()
+	its.PVs = Found[[]PV](nil)
+	return ClaimFacts{
+		ClusterFacts: its.ClusterFacts,
+		Claim: &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c", ResourceVersion: "7",
+				Annotations: map[string]string{annProvisioner: driver}},
+			Spec:   v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+		},
+		Class: Found(&storagev1.StorageClass{Provisioner: driver}), Pods: Found[[]pvc.Pod](nil),
+		Events: Found[[]v1.Event](nil),
+	}
+}
+
+// terminate has the claim be deleted while these finalizers hold it.
+func (f *ClaimFacts) terminate(finalizers ...string) {
+	f.Claim.DeletionTimestamp, f.Claim.Finalizers = ptr.To(ago(time.Hour)), finalizers
+}
+
+func TestExplainClaim(t *testing.T) {
+	user := pvc.Pod{Namespace: "ns", Name: "app", UID: "p", Scheduled: true, Claims: []string{"data"}}
+	cases := map[string]struct {
+		change func(*ClaimFacts)
+		want   []string
+	}{
+		"a volume is to be made": {func(*ClaimFacts) {},
+			[]string{"Claim ns/data is pending and waits for driver " + driver + " to create the volume.",
+				"BuildRequest, Provision (by csi-reclaimer beside " + driver, "!You can", "!In flight"}},
+		"a pod has to come first": {func(f *ClaimFacts) {
+			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+		},
+			[]string{"waits for a pod that uses the claim to be scheduled"}},
+		"a pod has come": {func(f *ClaimFacts) {
+			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+			f.Claim.Annotations[annSelectedNode] = "n1"
+		}, []string{"waits for driver", "n1, selected by the scheduler"}},
+		"the class is gone": {func(f *ClaimFacts) { f.Class = Found[*storagev1.StorageClass](nil) },
+			[]string{"waits for StorageClass fast, which does not exist", "Create the StorageClass"}},
+		"the class may not be read": {func(f *ClaimFacts) { f.Class = Failed[*storagev1.StorageClass](errForbidden) },
+			[]string{"!which does not exist", "StorageClass fast: forbidden"}},
+		"the driver is gone": {func(f *ClaimFacts) { f.uninstall() },
+			[]string{"waits for driver " + driver + ", which is not installed", "Install driver"}},
+		"a person has to make the volume": {func(f *ClaimFacts) {
+			f.Claim.Spec.StorageClassName, f.Claim.Annotations = nil,
+				nil
+		}, []string{"waits for a PV that fits"}},
+		"its PV's name belongs to another": {func(f *ClaimFacts) {
+			other := released().PV
+			other.Name = "pvc-c"
+			other.Spec.ClaimRef.UID = "x"
+			f.PVs = Found([]PV{PVOf(other)})
+		}, []string{"(by csi-reclaimer beside", string(provision.ReasonNameTaken)}},
+		"bound": {func(f *ClaimFacts) {
+			its := released()
+			its.Claim = Found(f.Claim)
+			its.PV.Status.Phase = v1.VolumeBound
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
+		}, []string{"Claim ns/data is bound, with PV pv.", "PV pv is bound (Bound)", "!Waits for"}},
+		"its PV is lost": {func(f *ClaimFacts) {
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, Found[*PVFacts](nil)
+		}, []string{"pv, gone", "no other PV can replace it"}},
+		"being deleted while a pod uses it": {
+			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Found([]pvc.Pod{user}) },
+			[]string{"has been terminating for 60m (InUse)", "Pod app.", "pod app to end", "kubectl delete pod app -n ns"},
+		},
+		"being deleted while a pod that has ended names it": {func(f *ClaimFacts) {
+			ended := user
+			ended.Ended = true
+			f.terminate(pvc.Finalizer)
+			f.Pods = Found([]pvc.Pod{ended})
+		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has terminated"}},
+		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
+			[]string{"(Unused)", "!kubectl delete pod"}},
+		"being deleted, and pods may not be read": {
+			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
+			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known which pods use the claim."},
+		},
+		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
+			[]string{"Waits for    finalizer " + singlenode.Finalizer +
+				", which volume-guard (single-node) removes when the pod"}},
+		"being deleted, held by somebody": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
+			[]string{"the owner of finalizer example.com/keep to remove it"}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := pending()
+			c.change(&f)
+			expect(t, ExplainClaim(f).Text(false), c.want...)
+		})
+	}
+}

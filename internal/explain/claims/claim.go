@@ -1,0 +1,158 @@
+package claims
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// ClaimFacts is what was read of one claim, and of the sets and pods of its namespace.
+type ClaimFacts struct {
+	explain.ClaimFacts
+	Sets explain.Read[[]Set]
+	Pods explain.Read[[]statefulset.Pod]
+}
+
+// outcomes returns the facts on which the end of its volume depends.
+func (f ClaimFacts) outcomes() explain.ClusterFacts {
+	if f.PV.Value != nil {
+		return f.PV.Value.ClusterFacts // with the claims of its siblings
+	}
+	return f.ClusterFacts
+}
+
+// Explain explains a claim and the PV to which it is bound. Where a StatefulSet has the claim, it also explains what
+// becomes of the claim by the set's retention policy. It is a pure function.
+func Explain(f ClaimFacts) explain.Explanation {
+	s := explain.ExplainClaim(f.ClaimFacts)
+	c := ClaimOf(f.Claim)
+	i := Facts{ClusterFacts: f.outcomes(), Sets: f.Sets, Pods: f.Pods}.index()
+	facts, _ := i.of(c)
+	e := statefulset.Explain(facts, f.Now)
+	explain.NoteUnread(&s, f.Sets, "StatefulSets", "whether one has the claim, and what its retention policy is")
+	if e.Set == "" {
+		explainWithoutSet(&s, c, facts)
+		return s
+	}
+	s.AddFact("StatefulSet", "%s, %s", e.Set, replicaWords(facts))
+	s.AddFact("Retention", "%s", policyOf(e.Policy, e.Source))
+	addMark(&s, c)
+	if c.Hold {
+		s.AddFact("Held", "by the annotation %s", volume.HoldAnnotation)
+	}
+	if f.Pods.OK() {
+		addForecast(&s, i, c, "Scaled away", e.Scaled, facts)
+		addForecast(&s, i, c, "Set deleted", e.Deleted, facts)
+	}
+	d := decision(i, e)
+	if s.Decision == nil && d.Reason != string(statefulset.ReasonInUse) && d.Reason != string(statefulset.ReasonInRange) {
+		s.Decision = &d
+		s.Headline = strings.TrimSuffix(s.Headline, ".") + fmt.Sprintf(" (%s): %s", d.Reason, d.Text)
+	}
+	advise(&s, c, facts, e)
+	return s
+}
+
+// explainWithoutSet explains what is left on a claim whose set is gone.
+func explainWithoutSet(s *explain.Explanation, c Claim, f statefulset.Facts) {
+	if c.Mark == (statefulset.Mark{}) {
+		return
+	}
+	gone := "which is gone"
+	switch f.SetSeen {
+	case statefulset.Unknown:
+		gone = "which could not be read"
+	case statefulset.Found:
+		gone = "whose templates do not give the claim its name"
+	case statefulset.Absent:
+	}
+	s.AddFact("StatefulSet", "%s, %s", c.Mark.Set, gone)
+	addMark(s, c)
+}
+
+func replicaWords(f statefulset.Facts) string {
+	state := "in range"
+	switch {
+	case f.Set.Terminating:
+		state = "the set is being deleted"
+	case !f.Set.InRange(f.Ordinal):
+		state = "scaled away"
+	}
+	replicas := plural.Count(f.Set.Replicas, "replica")
+	if f.Set.Start > 0 {
+		replicas += fmt.Sprintf(" from ordinal %d", f.Set.Start)
+	}
+	return fmt.Sprintf("ordinal %d, %s (the set has %s)", f.Ordinal, state, replicas)
+}
+
+// addMark reports what volume-guard has noted on the claim.
+func addMark(s *explain.Explanation, c Claim) {
+	switch m := c.Mark; {
+	case c.OwnMark():
+		s.AddFact("Mark", "it had pod %s of the set with UID %s, and whenScaled was %s then",
+			statefulset.Set{Name: m.Set}.PodName(m.Ordinal), m.UID, m.WhenScaled)
+	case m != statefulset.Mark{}:
+		s.AddFact("Mark", "the annotation %s is a copy of that of another claim, with UID %s: the claim counts as one that "+
+			"had no pod", statefulset.MarkAnnotation, m.Claim)
+	case c.Marked:
+		s.AddFact("Mark", "the annotation %s is not valid: the claim counts as one that had no pod",
+			statefulset.MarkAnnotation)
+	}
+}
+
+// addForecast reports what becomes of the claim and its volume.
+func addForecast(
+	s *explain.Explanation, i *index, c Claim, name string, f statefulset.Forecast, facts statefulset.Facts,
+) {
+	text := f.Fate.String() + " (" + string(f.Reason) + ")"
+	if f.Fate == statefulset.Deleted && f.Grace > 0 {
+		text += ", after a grace period of " + shortDuration(f.Grace)
+		if !facts.Set.GraceGiven {
+			text += " (the default of volume-guard)"
+		}
+	}
+	if f.Fate != f.Unattended {
+		text += "; " + f.Unattended.String() + " if volume-guard does not run"
+	}
+	if (f.Fate == statefulset.Deleted || f.Unattended == statefulset.Deleted) && c.Volume != "" {
+		text += ". Its volume then: " + string(i.facts.AfterClaim(c.Volume, c.UID).Fate)
+	}
+	s.AddFact(name, "%s", text)
+}
+
+// decision returns what the engine decides next. What a running volume-guard remembers is not known here.
+func decision(i *index, e statefulset.Explanation) explain.Decision {
+	d := explain.Decision{By: "volume-guard, controller statefulset-claims", Action: e.Decision.Action.String(),
+		Reason: string(e.Decision.Reason), Text: e.Text}
+	if e.Decision.Reason == statefulset.ReasonScaleDownGrace {
+		d.Text += fmt.Sprintf(" The grace period is %s from when volume-guard has seen that; how much of it is left is not "+
+			"visible from outside.", shortDuration(e.Decision.After))
+	}
+	runs, known := i.facts.GuardRuns()
+	if waits := e.Decision.Action == statefulset.Wait && e.Decision.After == 0; !waits && known && !runs {
+		d.Text += " This needs volume-guard to run: no replica holds its Lease."
+	}
+	return d
+}
+
+// advise adds what a person can do about a claim that is scaled away.
+func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.Explanation) {
+	of := c.Name + " -n " + c.Namespace
+	switch e.Decision.Reason {
+	case statefulset.ReasonScaleDownGrace:
+		s.Advise("To keep the claim: kubectl annotate pvc %s %s=keep", of, statefulset.HoldAnnotation)
+	case statefulset.ReasonClaimHeld:
+		s.Advise("To have it deleted: kubectl annotate pvc %s %s-", of, statefulset.HoldAnnotation)
+	case statefulset.ReasonRetained, statefulset.ReasonNeverUsed:
+		s.Advise("If nobody needs the data: kubectl delete pvc %s", of)
+	default:
+	}
+	if !c.Terminating && f.Set.InRange(f.Ordinal) {
+		s.Advise("To see what a scale-down does to all claims of the set: kubectl reclaim preview statefulset/%s -n %s "+
+			"--replicas=%d", f.Set.Name, c.Namespace, max(0, f.Ordinal-f.Set.Start))
+	}
+}

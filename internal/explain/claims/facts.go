@@ -1,0 +1,201 @@
+package claims
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+// Set is what is kept of each StatefulSet.
+type Set struct {
+	statefulset.Set
+	// Labels are those that the StatefulSet controller gives to the claims that it creates.
+	Labels map[string]string
+	// Scaled is when the number of replicas was last written, zero if that is not known.
+	Scaled time.Time
+}
+
+// SetOf reads what is needed of a StatefulSet, without keeping a reference to it.
+func SetOf(o *appsv1.StatefulSet) Set {
+	s := Set{Set: statefulset.SetOf(o)}
+	if o.Spec.Selector != nil {
+		s.Labels = maps.Clone(o.Spec.Selector.MatchLabels)
+	}
+	for _, entry := range o.ManagedFields {
+		if entry.Time != nil && entry.Time.After(s.Scaled) && statefulset.Wrote(entry, "f:spec", "f:replicas") {
+			s.Scaled = entry.Time.Time
+		}
+	}
+	return s
+}
+
+// Claim is what is kept of each claim.
+type Claim struct {
+	statefulset.Claim
+	// Size is the capacity of a bound claim, and what another one asks for.
+	Size    resource.Quantity
+	Class   string
+	Labels  map[string]string
+	Created time.Time
+	// UnusedSince is since when no pod uses the claim, by its condition Unused; zero where the API server has none.
+	UnusedSince time.Time
+}
+
+// ClaimOf reads what is needed of a claim, without keeping a reference to it.
+func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
+	c := Claim{
+		Claim: statefulset.ClaimOf(o), Size: o.Spec.Resources.Requests[v1.ResourceStorage], Labels: maps.Clone(o.Labels),
+		Created: o.CreationTimestamp.Time, Class: o.Annotations[v1.BetaStorageClassAnnotation],
+	}
+	if size, bound := o.Status.Capacity[v1.ResourceStorage]; bound {
+		c.Size = size
+	}
+	if o.Spec.StorageClassName != nil && c.Class == "" {
+		c.Class = *o.Spec.StorageClassName
+	}
+	for _, condition := range o.Status.Conditions {
+		if condition.Type == v1.PersistentVolumeClaimUnused && condition.Status == v1.ConditionTrue {
+			c.UnusedSince = condition.LastTransitionTime.Time
+		}
+	}
+	return c
+}
+
+// Facts is what was read of the claims of a namespace, or of all. The zero value of each field is not known.
+type Facts struct {
+	// ClusterFacts are those of the volumes, and the Leases of volume-guard.
+	explain.ClusterFacts
+	Sets   explain.Read[[]Set]
+	Claims explain.Read[[]Claim]
+	Pods   explain.Read[[]statefulset.Pod]
+	// Classes are the provisioners by StorageClass.
+	Classes explain.Read[map[string]string]
+}
+
+// baseKey is what the claims of a template have in common.
+type baseKey struct{ namespace, base string }
+
+// objectKey names an object of a namespace.
+type objectKey struct{ namespace, name string }
+
+// index looks up what belongs to a claim.
+type index struct {
+	facts Facts
+	// given are the sets by the base of the claims of their templates, named by their names.
+	given map[baseKey][]Set
+	named map[objectKey]Set
+	pods  map[objectKey]statefulset.Pod
+	// users are the names of the pods that use a claim.
+	users map[objectKey][]string
+	// preferred is the set that is judged where several give a claim its name, empty for any.
+	preferred types.UID
+}
+
+func (f Facts) index() *index {
+	f.ClusterFacts = f.Indexed()
+	i := &index{facts: f, given: map[baseKey][]Set{}, named: map[objectKey]Set{},
+		pods: map[objectKey]statefulset.Pod{}, users: map[objectKey][]string{}}
+	for _, s := range f.Sets.Value {
+		i.named[objectKey{s.Namespace, s.Name}] = s
+		for _, template := range s.Templates {
+			key := baseKey{s.Namespace, s.ClaimBase(template)}
+			i.given[key] = append(i.given[key], s)
+		}
+	}
+	for _, pod := range f.Pods.Value {
+		i.pods[objectKey{pod.Namespace, pod.Name}] = pod
+		for _, claim := range pod.Claims {
+			key := objectKey{pod.Namespace, claim}
+			i.users[key] = append(i.users[key], pod.Name)
+		}
+	}
+	return i
+}
+
+// of returns what the engine decides from about a claim, and the set whose template or mark names it.
+func (i *index) of(c Claim) (f statefulset.Facts, set Set) {
+	f.Claim = c.Claim
+	base, ordinal, numbered := statefulset.SplitClaimName(c.Name)
+	f.Ordinal = ordinal
+	if !i.facts.Sets.OK() {
+		return f, set
+	}
+	f.SetSeen, f.SetName = statefulset.Absent, c.Mark.Set
+	var giving []Set
+	if numbered {
+		giving = i.given[baseKey{c.Namespace, base}]
+	}
+	marked, found := i.named[objectKey{c.Namespace, c.Mark.Set}]
+	switch {
+	case len(giving) > 0:
+		set, f.Shared = giving[0], len(giving) > 1
+		if at := slices.IndexFunc(giving, func(s Set) bool { return s.UID == i.preferred }); at > 0 {
+			set = giving[at]
+		}
+		f.SetSeen, f.SetName, f.Set = statefulset.Found, set.Name, set.Set
+	case found:
+		set = marked
+		f.SetSeen, f.SetName, f.Set = statefulset.Found, set.Name, set.Set
+	}
+	if !i.facts.Pods.OK() {
+		return f, set
+	}
+	name := f.Set.PodName(ordinal)
+	if f.SetSeen != statefulset.Found {
+		name = statefulset.Set{Name: f.SetName}.PodName(ordinal)
+	}
+	f.PodSeen = statefulset.Absent
+	if pod, found := i.pods[objectKey{c.Namespace, name}]; found {
+		f.PodSeen, f.Pod = statefulset.Found, pod
+	}
+	for _, user := range i.users[objectKey{c.Namespace, c.Name}] {
+		if user != name {
+			f.OtherPod = user
+		}
+	}
+	return f, set
+}
+
+// template returns the name of the template that gives the claim its name.
+func template(s statefulset.Set, c Claim, ordinal int) string {
+	for _, template := range s.Templates {
+		if s.ClaimName(template, ordinal) == c.Name {
+			return template
+		}
+	}
+	return ""
+}
+
+// driver returns who provisions the volume of a claim, empty if that is not known.
+func (i *index) driver(c Claim) string {
+	if pv, known := i.facts.FindPV(c.Volume); known {
+		return pv.Owner()
+	}
+	return i.facts.Classes.Value[c.Class]
+}
+
+// unread notes what could not be read.
+func (f Facts) unread() []string {
+	var s explain.Explanation
+	explain.NoteUnread(&s, f.Sets, "StatefulSets", "which sets the claims belong to")
+	explain.NoteUnread(&s, f.Claims, "Claims", "which there are")
+	explain.NoteUnread(&s, f.Pods, "Pods", "which claims have a pod")
+	explain.NoteUnread(&s, f.PVs, "PVs", "what becomes of the volumes")
+	explain.NoteUnread(&s, f.Classes, "StorageClasses", "who provisions claims without a volume")
+	explain.NoteUnread(&s, f.Leases, "Leases", "whether volume-guard runs, and whether a brake is on (it counts as off)")
+	explain.NoteUnread(&s, f.Installed, "CSIDrivers", "whether a driver is installed")
+	explain.NoteUnread(&s, f.OnNodes, "CSINodes", "whether a node runs a driver")
+	return s.Unread
+}
+
+// fullName is how an object of a namespace is named to people.
+func fullName(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }

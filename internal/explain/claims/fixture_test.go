@@ -1,0 +1,201 @@
+package claims
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+const (
+	// controllerManager is the field manager of kube-controller-manager.
+	controllerManager = "kube-controller-manager"
+
+	driver  = "disk.csi.example.com"
+	deletes = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	retains = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+)
+
+var errForbidden = errors.New("forbidden")
+
+// now is when all is read in these tests.
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// environment is StatefulSet db with 3 replicas and claims of 10Gi of its template data, as plain objects.
+type environment struct {
+	set    *appsv1.StatefulSet
+	others []*appsv1.StatefulSet
+	claims []*v1.PersistentVolumeClaim
+	pvs    []*v1.PersistentVolume
+	pods   []*v1.Pod
+	facts  Facts
+}
+
+func newEnvironment() *environment {
+	env := &environment{set: setOf("db", "set", "data")}
+	for n := range 3 {
+		env.addClaim("data", n)
+		env.addPod(n)
+	}
+	env.facts.ClusterFacts = explain.ClusterFacts{
+		Now: now(), Attachments: explain.Found[[]storagev1.VolumeAttachment](nil), Installed: explain.Found([]string{driver}),
+		OnNodes: explain.Found[[]string](nil), Leases: explain.Found[[]coordinationv1.Lease](nil),
+		InFlight: explain.Found(explain.InFlightLogs{}),
+	}
+	return env
+}
+
+func setOf(name string, uid types.UID, templates ...string) *appsv1.StatefulSet {
+	labels := map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: uid},
+		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: retains, WhenScaled: retains}},
+	}
+	for _, template := range templates {
+		set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates,
+			v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: template}})
+	}
+	return set
+}
+
+// policy sets the field.
+func (env *environment) policy(deleted, scaled appsv1.PersistentVolumeClaimRetentionPolicyType) {
+	env.set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: deleted, WhenScaled: scaled}
+}
+
+// annotate has the API server drop the field, and sets the annotation.
+func (env *environment) annotate(value string) {
+	env.set.Spec.PersistentVolumeClaimRetentionPolicy = nil
+	env.set.Annotations = map[string]string{statefulset.PolicyAnnotation: value}
+}
+
+// addClaim adds a bound claim that kube-controller-manager created, and its PV.
+func (env *environment) addClaim(template string, ordinal int) {
+	name := fmt.Sprintf("%s-db-%d", template, ordinal)
+	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")}
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
+			Labels: map[string]string{"app": "db"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
+			Annotations: map[string]string{}, CreationTimestamp: ago(24 * time.Hour)},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name, StorageClassName: ptr.To("fast"),
+			Resources: v1.VolumeResourceRequirements{Requests: size}},
+		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: size},
+	}
+	createdBy(claim, controllerManager)
+	env.claims = append(env.claims, claim)
+	env.pvs = append(env.pvs, &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name, UID: types.UID("uid-pv-" + name),
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver}},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &v1.ObjectReference{Namespace: "shop", Name: name, UID: claim.UID},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+				VolumeHandle: "vol-" + name}},
+		},
+		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
+	})
+}
+
+func createdBy(claim *v1.PersistentVolumeClaim, manager string) {
+	claim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(
+			`{"f:metadata":{"f:labels":{".":{}}},"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{}}}}`)}}
+}
+
+// addPod adds the pod of an ordinal, with its claim of template data.
+func (env *environment) addPod(ordinal int) {
+	env.pods = append(env.pods, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%d", ordinal),
+			UID: types.UID(fmt.Sprintf("pod-%d", ordinal)), OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set", Controller: ptr.To(true)}}},
+		Spec: v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("data-db-%d", ordinal)}}}}},
+	})
+}
+
+// removePod removes the pod of the last ordinal.
+func (env *environment) removePod() { env.pods = env.pods[:len(env.pods)-1] }
+
+// scaled has the set be scaled down to so many replicas, whose pods alone are left.
+func (env *environment) scaled(replicas int) {
+	env.set.Spec.Replicas = ptr.To(int32(replicas))
+	env.pods = env.pods[:replicas]
+}
+
+// mark marks a claim as volume-guard does.
+func mark(claim *v1.PersistentVolumeClaim, set types.UID, ordinal int, when statefulset.Retention) {
+	claim.Annotations[statefulset.MarkAnnotation] = statefulset.Mark{Set: "db", UID: set, Ordinal: ordinal,
+		WhenScaled: when, Claim: claim.UID}.String()
+}
+
+// guard has a replica of volume-guard hold its Lease.
+func (env *environment) guard() {
+	env.facts.Leases.Value = append(env.facts.Leases.Value, coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "csi-reclaimer", Name: "volume-guard"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("volume-guard-a"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(now()))}})
+}
+
+// read returns what a Reader finds.
+func (env *environment) read() Facts {
+	f := env.facts
+	sets := append([]*appsv1.StatefulSet{}, env.others...)
+	if env.set != nil {
+		sets = append(sets, env.set)
+	}
+	f.Sets, f.Claims = explain.Found[[]Set](nil), explain.Found[[]Claim](nil)
+	f.Pods = explain.Found[[]statefulset.Pod](nil)
+	for _, set := range sets {
+		f.Sets.Value = append(f.Sets.Value, SetOf(set))
+	}
+	for _, claim := range env.claims {
+		f.Claims.Value = append(f.Claims.Value, ClaimOf(claim))
+	}
+	for _, pod := range env.pods {
+		f.Pods.Value = append(f.Pods.Value, statefulset.PodOf(pod))
+	}
+	if f.PVs.Err == nil {
+		f.PVs = explain.Found[[]explain.PV](nil)
+		for _, pv := range env.pvs {
+			f.PVs.Value = append(f.PVs.Value, explain.PVOf(pv))
+		}
+	}
+	return f
+}
+
+func (env *environment) preview(c Change) Preview {
+	return PreviewOf(PreviewFacts{Facts: env.read(), Set: SetOf(env.set)}, c)
+}
+
+// expect checks what a text says, and by words that begin with "!" what it does not say.
+func expect(t *testing.T, sentence, text string, want ...string) {
+	t.Helper()
+	for _, words := range want {
+		words, not := strings.CutPrefix(words, "!")
+		if strings.Contains(text, words) == not {
+			t.Errorf("%s: %q is said: %v, in\n%s", sentence, words, !not, text)
+		}
+	}
+}
+
+func setStart(start int32) *appsv1.StatefulSetOrdinals {
+	return &appsv1.StatefulSetOrdinals{Start: start}
+}

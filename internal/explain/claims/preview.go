@@ -1,0 +1,340 @@
+package claims
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PreviewFacts is what was read of one StatefulSet and its claims.
+type PreviewFacts struct {
+	Facts
+	Set Set
+}
+
+// gives reports whether a template of the set gives the claim its name, or the claim's mark names the set and its
+// ordinal.
+func (f PreviewFacts) gives(c Claim) bool {
+	_, ordinal, numbered := statefulset.SplitClaimName(c.Name)
+	return numbered && f.Set.Gives(c.Name, ordinal)
+}
+
+// Change is what may be done to a set.
+type Change struct{ statefulset.Change }
+
+// ScaleTo, Delete and Orphan are the changes that can be previewed: another number of replicas; the deletion of the
+// set and its pods; and its deletion alone (kubectl delete --cascade=orphan).
+func ScaleTo(replicas int) Change {
+	return Change{statefulset.Change{Kind: statefulset.Scale, Replicas: replicas}}
+}
+func Delete() Change { return Change{statefulset.Change{Kind: statefulset.DeleteSet}} }
+func Orphan() Change { return Change{statefulset.Change{Kind: statefulset.OrphanSet}} }
+
+// words is the change of a set, for people.
+func (c Change) words(s Set) string {
+	switch c.Kind {
+	case statefulset.Scale:
+		return fmt.Sprintf("scale from %d to %s", s.Replicas, plural.Count(c.Replicas, "replica"))
+	case statefulset.OrphanSet:
+		return "delete the set alone (--cascade=orphan)"
+	case statefulset.DeleteSet:
+	}
+	return "delete the set and its pods"
+}
+
+// Preview is what a change of a StatefulSet does to its claims and their volumes.
+type Preview struct {
+	// StatefulSet is its namespace and name.
+	StatefulSet string `json:"statefulSet"`
+	Change      string `json:"change"`
+	Policy      Policy `json:"policy"`
+	// Claims are those that exist, by template and ordinal.
+	Claims []Row  `json:"claims"`
+	Totals Totals `json:"totals"`
+	// Reasons are what the reasons of the rows mean.
+	Reasons []Reason `json:"reasons,omitempty"`
+	// Assumed is what cannot be seen from outside.
+	Assumed []string `json:"assumed,omitempty"`
+	// Warnings want a person's attention.
+	Warnings []string `json:"warnings,omitempty"`
+	// Unread is what could not be read, and so is missing from the rest.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Policy is the retention policy of a set, in the words of the Kubernetes API.
+type Policy struct {
+	WhenDeleted string `json:"whenDeleted"`
+	WhenScaled  string `json:"whenScaled"`
+	// Source is where the policy is written.
+	Source string `json:"source"`
+}
+
+func policyOf(p statefulset.Policy, from statefulset.Source) Policy {
+	return Policy{p.WhenDeleted.String(), p.WhenScaled.String(), from.String()}
+}
+
+// String returns the policy for people.
+func (p Policy) String() string {
+	text := "whenDeleted " + p.WhenDeleted + ", whenScaled " + p.WhenScaled
+	if p.Source != statefulset.SourceNone.String() {
+		text += " (" + p.Source + ")"
+	}
+	return text
+}
+
+// Row is one claim of a Preview.
+type Row struct {
+	Claim    string `json:"claim"`
+	Template string `json:"template"`
+	Ordinal  int    `json:"ordinal"`
+	// Pod is the name of the claim's pod, empty for none.
+	Pod  string `json:"pod,omitempty"`
+	Size string `json:"size"`
+	// PV, ReclaimPolicy, StorageClass and Driver are empty where there is none, or it is not known.
+	PV            string `json:"pv,omitempty"`
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
+	StorageClass  string `json:"storageClass,omitempty"`
+	Driver        string `json:"driver,omitempty"`
+	// Fate is what becomes of the claim: kept, deleted or unknown. When is the time of its deletion, empty for one that
+	// is kept.
+	Fate   string `json:"fate"`
+	Reason string `json:"reason"`
+	When   string `json:"when,omitempty"`
+	Text   string `json:"text"`
+	// Volume is what becomes of the volume.
+	Volume explain.VolumeOutcome `json:"volume"`
+
+	size resource.Quantity
+}
+
+// Reason is a reason of rows, and what it means.
+type Reason struct {
+	Reason   string `json:"reason"`
+	Sentence string `json:"sentence"`
+}
+
+// Totals counts claims and their volumes.
+type Totals struct {
+	Claims        int    `json:"claims"`
+	Size          string `json:"size"`
+	ClaimsDeleted int    `json:"claimsDeleted"`
+	// VolumesDeleted, VolumesKept, VolumesWaiting and VolumesUnknown add up to the claims with a volume. SizeDeleted is
+	// that of the first.
+	VolumesDeleted int    `json:"volumesDeleted"`
+	SizeDeleted    string `json:"sizeDeleted"`
+	VolumesKept    int    `json:"volumesKept"`
+	VolumesWaiting int    `json:"volumesWaiting"`
+	VolumesUnknown int    `json:"volumesUnknown"`
+}
+
+// String returns the totals in one line.
+func (t Totals) String() string {
+	words := []string{fmt.Sprintf("%s deleted (%s)", plural.Count(t.VolumesDeleted, "volume"), t.SizeDeleted)}
+	for _, n := range []struct {
+		count int
+		words string
+	}{{t.VolumesKept, "kept"}, {t.VolumesWaiting, "to be deleted, and held up"}, {t.VolumesUnknown, "unknown"}} {
+		if n.count > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n.count, n.words))
+		}
+	}
+	return fmt.Sprintf("%s, %s: %s deleted; %s", plural.Count(t.Claims, "claim"), t.Size,
+		plural.Count(t.ClaimsDeleted, "claim"), strings.Join(words, ", "))
+}
+
+// PreviewOf returns what a change of a set does to its claims, as all is now. It is a pure function.
+func PreviewOf(f PreviewFacts, change Change) Preview {
+	p := Preview{StatefulSet: fullName(f.Set.Namespace, f.Set.Name), Claims: []Row{}, Unread: f.unread()}
+	switch at := slices.IndexFunc(f.Sets.Value, func(s Set) bool { return s.UID == f.Set.UID }); {
+	case !f.Sets.OK():
+		f.Sets = explain.Found([]Set{f.Set}) // names that collide are not seen
+	case at < 0:
+		p.Warnings = append(p.Warnings, "The StatefulSet was deleted while the preview was made: run it again.")
+		f.Sets.Value = append(slices.Clone(f.Sets.Value), f.Set)
+	default:
+		f.Set = f.Sets.Value[at]
+	}
+	p.Change, p.Policy = change.words(f.Set), policyOf(f.Set.Policy, f.Set.Source)
+	w := &previewer{index: f.index(), change: change}
+	w.preferred = f.Set.UID
+	for _, c := range f.Claims.Value {
+		if f.gives(c) {
+			p.Claims = append(p.Claims, w.row(c))
+		}
+	}
+	slices.SortFunc(p.Claims, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Template, b.Template), cmp.Compare(a.Ordinal, b.Ordinal))
+	})
+	p.Reasons = w.reasons
+	p.Assumed = w.assumed()
+	p.Totals = totalsOf(p.Claims)
+	p.warn(f.Set, change)
+	return p
+}
+
+// warn adds what is wrong with the set or its policy.
+func (p *Preview) warn(s Set, change Change) {
+	switch {
+	case s.Terminating:
+		p.Warnings = append(p.Warnings, "The StatefulSet is being deleted already.")
+	case s.Invalid != "":
+		p.Warnings = append(p.Warnings, statefulset.ReasonInvalidPolicy.Sentence()+" "+s.Invalid)
+	case s.Ignored:
+		p.Warnings = append(p.Warnings, statefulset.ReasonAnnotationIgnored.Sentence())
+	}
+	if change.Kind == statefulset.Scale && change.Replicas == s.Replicas {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("The StatefulSet has %s already.",
+			plural.Count(s.Replicas, "replica")))
+	}
+}
+
+// reasonNoGuard is the reason of claims that only volume-guard keeps, where it does not run. ifGuard is when those are
+// deleted that only volume-guard deletes, where it does not run: it may be back before that is noticed.
+const (
+	reasonNoGuard = "VolumeGuardNotRunning"
+	ifGuard       = "if volume-guard runs"
+)
+
+// previewer makes the rows of a Preview, and collects what they have in common.
+type previewer struct {
+	*index
+	change  Change
+	reasons []Reason
+	// guarded, defaultGrace and held: a row depends on volume-guard, on the default of --scale-down-grace, or on the hold
+	// of a PV.
+	guarded, defaultGrace, held bool
+}
+
+func (w *previewer) row(c Claim) Row {
+	f, set := w.of(c)
+	forecast := statefulset.Foresee(f, w.change.Change)
+	r := Row{
+		Claim: c.Name, Template: template(set.Set, c, f.Ordinal), Ordinal: f.Ordinal, Size: c.Size.String(), PV: c.Volume,
+		StorageClass: c.Class, Driver: w.driver(c), Fate: forecast.Fate.String(), Reason: string(forecast.Reason),
+		Text: forecast.Text, size: c.Size,
+	}
+	if f.PodSeen == statefulset.Found {
+		r.Pod = f.Pod.Name
+	}
+	if pv, known := w.facts.FindPV(c.Volume); known {
+		r.ReclaimPolicy = pv.PolicyName()
+	}
+	sentence := forecast.Reason.Sentence()
+	runs, known := w.facts.GuardRuns()
+	w.guarded = w.guarded || forecast.Unattended != forecast.Fate
+	pending := forecast.Fate == statefulset.Deleted && forecast.Unattended == statefulset.Kept && known && !runs
+	if forecast.Fate == statefulset.Kept && forecast.Unattended == statefulset.Deleted && !runs {
+		r.Fate, r.Reason = forecast.Unattended.String(), reasonNoGuard
+		sentence = "volume-guard, which would keep the claim, does not run, or may not."
+		r.Text = fmt.Sprintf("%s It would keep it by %s.", sentence, forecast.Reason)
+	}
+	r.Volume = w.volume(c, r.Fate, pending)
+	if r.When = w.when(r, f, forecast); pending {
+		r.When = ifGuard
+	}
+	w.explain(r.Reason, sentence)
+	return r
+}
+
+// volume returns what becomes of the volume of a claim. pending: the claim is deleted only if volume-guard runs.
+func (w *previewer) volume(c Claim, fate string, pending bool) explain.VolumeOutcome {
+	switch {
+	case c.Volume == "":
+		return w.facts.AfterClaim("", c.UID)
+	case pending:
+		return explain.VolumeOutcome{Fate: explain.VolumeWaits, Text: "It stays with its claim, until volume-guard runs."}
+	case fate == statefulset.Deleted.String():
+		pv, _ := w.facts.FindPV(c.Volume)
+		w.held = w.held || pv.Held
+		return w.facts.AfterClaim(c.Volume, c.UID)
+	case fate == statefulset.Kept.String():
+		return explain.VolumeOutcome{Fate: explain.VolumeKept, Text: "It stays with its claim."}
+	}
+	return explain.VolumeOutcome{Fate: explain.VolumeUnknown, Text: "What becomes of the claim is not known."}
+}
+
+// when returns when a claim is deleted, empty for one that is kept.
+func (w *previewer) when(r Row, f statefulset.Facts, forecast statefulset.Forecast) string {
+	switch {
+	case r.Fate != statefulset.Deleted.String():
+		return ""
+	case f.Claim.Terminating:
+		return "already being deleted"
+	case forecast.Reason == statefulset.ReasonOwnerGone:
+		return "at once"
+	case forecast.Grace > 0:
+		w.defaultGrace = w.defaultGrace || !f.Set.GraceGiven
+		return "after a grace period of " + shortDuration(forecast.Grace)
+	case r.Pod != "":
+		return "with pod " + r.Pod
+	case w.change.Kind == statefulset.Scale:
+		return "at once"
+	}
+	return "with the set"
+}
+
+// explain adds what a reason means, once.
+func (w *previewer) explain(reason, sentence string) {
+	if !slices.ContainsFunc(w.reasons, func(r Reason) bool { return r.Reason == reason }) {
+		w.reasons = append(w.reasons, Reason{reason, sentence})
+		slices.SortFunc(w.reasons, func(a, b Reason) int { return cmp.Compare(a.Reason, b.Reason) })
+	}
+}
+
+// assumed returns what the rows depend on and cannot be seen from outside.
+func (w *previewer) assumed() (all []string) {
+	if w.guarded {
+		switch runs, known := w.facts.GuardRuns(); {
+		case runs:
+			all = append(all, "volume-guard runs its controller statefulset-claims. That it runs is seen from its Lease, which "+
+				"controllers it runs is not.")
+		case known:
+			all = append(all, "volume-guard does not run: no replica holds its Lease (none does with --leader-election=false). "+
+				"Claims that only its controller statefulset-claims deletes are kept as long as that is so.")
+		default:
+			all = append(all, "volume-guard runs with its controller statefulset-claims: whether it does could not be read.")
+		}
+	}
+	if w.defaultGrace {
+		all = append(all, "volume-guard runs with the default of --scale-down-grace. The annotation "+
+			statefulset.GraceAnnotation+" on the set overrides it.")
+	}
+	if w.held {
+		all = append(all, "csi-reclaimer runs beside the driver, and honors the annotation "+volume.HoldAnnotation+
+			" on the PV. An external-provisioner alone does not know it.")
+	}
+	return all
+}
+
+func totalsOf(rows []Row) Totals {
+	t := Totals{Claims: len(rows)}
+	var all, deleted resource.Quantity
+	for _, r := range rows {
+		all.Add(r.size)
+		if r.Fate == statefulset.Deleted.String() {
+			t.ClaimsDeleted++
+		}
+		switch r.Volume.Fate {
+		case explain.VolumeDeleted:
+			t.VolumesDeleted++
+			deleted.Add(r.size)
+		case explain.VolumeKept:
+			t.VolumesKept++
+		case explain.VolumeWaits:
+			t.VolumesWaiting++
+		case explain.VolumeUnknown:
+			t.VolumesUnknown++
+		case explain.VolumeNone:
+		}
+	}
+	t.Size, t.SizeDeleted = all.String(), deleted.String()
+	return t
+}

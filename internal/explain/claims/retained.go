@@ -1,0 +1,208 @@
+package claims
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+// Retained is the claims of StatefulSets that are gone, and of replicas that were scaled away.
+type Retained struct {
+	// Claims are sorted by namespace, set and ordinal.
+	Claims []RetainedClaim `json:"claims"`
+	Totals RetainedTotals  `json:"totals"`
+	// Unread is what could not be read, and so is missing from the rest.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// RetainedTotals counts the claims.
+type RetainedTotals struct {
+	Claims int    `json:"claims"`
+	Size   string `json:"size"`
+	// Likely counts those of Claims for which there is no proof.
+	Likely int `json:"likely"`
+}
+
+// RetainedClaim is a claim that no pod uses, and that its StatefulSet does not need.
+type RetainedClaim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// StatefulSet is the name of its set, empty for one that is gone and whose name is not known.
+	StatefulSet string `json:"statefulSet,omitempty"`
+	// SetGone: there is no such set. The claim is that of a replica which was scaled away otherwise.
+	SetGone bool   `json:"setGone"`
+	Ordinal int    `json:"ordinal"`
+	Size    string `json:"size"`
+	// Created is the time of the claim. Since is since when it has been retained at the latest, nil where nothing shows
+	// it, and SinceEvidence what does.
+	Created       metav1.Time  `json:"created"`
+	Since         *metav1.Time `json:"since,omitempty"`
+	SinceEvidence string       `json:"sinceEvidence,omitempty"`
+	PV            string       `json:"pv,omitempty"`
+	ReclaimPolicy string       `json:"reclaimPolicy,omitempty"`
+	StorageClass  string       `json:"storageClass,omitempty"`
+	Driver        string       `json:"driver,omitempty"`
+	// Likely: there is no proof that a StatefulSet created the claim. Evidence is what there is.
+	Likely   bool   `json:"likely"`
+	Evidence string `json:"evidence"`
+	// Reason is why the claim is kept, the word of Events and metrics, and Text is for people.
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+	// DeleteCommand deletes the claim, and Volume is what becomes of its volume then.
+	DeleteCommand string                `json:"deleteCommand"`
+	Volume        explain.VolumeOutcome `json:"volume"`
+
+	size resource.Quantity
+}
+
+// RetainedOf lists the claims of StatefulSets that are gone, and of replicas that were scaled away. A claim that a pod
+// uses, that is being deleted, or that garbage collection is about to delete, is none of them. It is a pure function.
+func RetainedOf(f Facts) Retained {
+	l := Retained{Claims: []RetainedClaim{}, Unread: f.unread()}
+	by := f.index()
+	var all resource.Quantity
+	for _, c := range f.Claims.Value {
+		row, is := by.retained(c)
+		if !is {
+			continue
+		}
+		l.Claims = append(l.Claims, row)
+		all.Add(row.size)
+		if row.Likely {
+			l.Totals.Likely++
+		}
+	}
+	slices.SortFunc(l.Claims, func(a, b RetainedClaim) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.StatefulSet, b.StatefulSet),
+			cmp.Compare(a.Ordinal, b.Ordinal), cmp.Compare(a.Name, b.Name))
+	})
+	l.Totals.Claims, l.Totals.Size = len(l.Claims), all.String()
+	return l
+}
+
+// retained returns what is known of a claim if it is retained.
+func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
+	f, set := i.of(c)
+	if !i.facts.Sets.OK() || !i.facts.Pods.OK() || c.Terminating || len(i.users[objectKey{c.Namespace, c.Name}]) > 0 {
+		return row, false
+	}
+	if f.Shared {
+		return row, false // another set may need it
+	}
+	e := statefulset.Explain(f, i.facts.Now)
+	switch e.Decision.Reason {
+	case statefulset.ReasonOwnerGone, statefulset.ReasonSetDeleted, statefulset.ReasonSetTerminating:
+		return row, false // Kubernetes decides about it
+	default:
+	}
+	row = RetainedClaim{
+		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), StatefulSet: e.Set, SetGone: e.Set == "",
+		Ordinal: f.Ordinal, Size: c.Size.String(), Created: metav1.NewTime(c.Created), PV: c.Volume, StorageClass: c.Class,
+		Driver: i.driver(c), Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size,
+		DeleteCommand: fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace),
+		Volume:        i.facts.AfterClaim(c.Volume, c.UID),
+	}
+	if row.SetGone {
+		row.StatefulSet = c.Mark.Set
+		row.Reason, row.Text = reasonSetGone, "The StatefulSet is gone, and nothing deletes the claim."
+		row.Evidence = evidenceOfGone(c)
+	} else if f.Set.InRange(f.Ordinal) {
+		return row, false
+	} else {
+		row.Evidence, row.Likely = evidenceOf(c, f, set)
+	}
+	if row.Evidence == "" {
+		return row, false
+	}
+	if pv, known := i.facts.FindPV(c.Volume); known {
+		row.ReclaimPolicy = pv.PolicyName()
+	}
+	row.since(c, set, f)
+	return row, true
+}
+
+// reasonSetGone is the reason of claims whose set is gone.
+const reasonSetGone = string(statefulset.ReasonSetGone)
+
+// evidenceOf returns what shows that a set of which it has the name created the claim. likely: it is no proof.
+func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely bool) {
+	created := !c.ByController.IsZero() && !ownedByPod(c)
+	switch {
+	case c.OwnMark() && c.Mark.Set == set.Name && c.Mark.UID == set.UID && c.Mark.Ordinal == f.Ordinal:
+		return "its annotation " + statefulset.MarkAnnotation + " names the set", false
+	case slices.ContainsFunc(c.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == set.UID }):
+		return "the set owns it", false
+	case created:
+		return "it has the name of a claim of the set, and kube-controller-manager created it", false
+	case len(set.Labels) > 0 && contains(c.Labels, set.Labels):
+		return "it has the name and the labels of a claim of the set, but nothing shows who created it", true
+	}
+	return "it has the name of a claim of the set, but neither its labels nor anything else shows who created it", true
+}
+
+// evidenceOfGone returns what shows that a set which is gone created the claim, empty for nothing: names and labels
+// alone show too little where there is no set to compare them with.
+func evidenceOfGone(c Claim) string {
+	_, _, numbered := statefulset.SplitClaimName(c.Name)
+	switch {
+	case c.OwnMark():
+		return fmt.Sprintf("its annotation %s names StatefulSet %s, UID %s", statefulset.MarkAnnotation, c.Mark.Set,
+			c.Mark.UID)
+	case !c.ByController.IsZero() && !ownedByPod(c) && numbered:
+		return "kube-controller-manager created it, as it does for StatefulSets, and none has a template with its name"
+	}
+	return ""
+}
+
+// ownedByPod reports whether the claim is that of an ephemeral volume.
+func ownedByPod(c Claim) bool {
+	return slices.ContainsFunc(c.Owners, func(ref metav1.OwnerReference) bool { return ref.Kind == "Pod" })
+}
+
+func contains(labels, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// since reports since when the claim has been retained at the latest.
+func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
+	switch {
+	case !c.UnusedSince.IsZero():
+		r.Since, r.SinceEvidence = &metav1.Time{Time: c.UnusedSince}, "condition Unused of the claim"
+	case f.SetSeen == statefulset.Found && !r.SetGone && set.Scaled.After(c.Created):
+		r.Since, r.SinceEvidence = &metav1.Time{Time: set.Scaled}, "the last change of spec.replicas of the set"
+	}
+}
+
+// DeleteCommands returns a command for each namespace that deletes its claims for which there is proof.
+func (l Retained) DeleteCommands() (commands []string) {
+	by := map[string][]string{}
+	for _, c := range l.Claims {
+		if !c.Likely {
+			by[c.Namespace] = append(by[c.Namespace], c.Name)
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(by)) {
+		commands = append(commands, fmt.Sprintf("kubectl delete pvc -n %s %s", namespace,
+			strings.Join(by[namespace], " ")))
+	}
+	return commands
+}
+
+// shortDuration is a time span as kubectl writes it.
+func shortDuration(d time.Duration) string { return duration.HumanDuration(d) }

@@ -1,0 +1,269 @@
+package claims
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+// asText is a value as -o json has it.
+func asText(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRetained(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(*environment)
+		// want are the claims, with ? for likely and the set, and said is said of them.
+		want, said []string
+	}{
+		"in use": {func(*environment) {}, nil, nil},
+		"scaled away": {func(env *environment) { env.scaled(1) }, []string{"data-db-1 db",
+			"data-db-2 db"}, []string{`"20Gi"`, "kube-controller-manager created it", "Retained"}},
+		"in range, and its pod is gone": {func(env *environment) { env.removePod() }, nil, nil},
+		"scaled away, and its pod is not gone": {func(env *environment) { env.set.Spec.Replicas = ptr.To[int32](2) }, nil,
+			nil},
+		"scaled away, and another pod uses it": {func(env *environment) {
+			env.addPod(2)
+			env.pods[3].Name = "backup"
+			env.scaled(2)
+			env.addPod(2)
+			env.pods[2].Name = "backup"
+		}, nil, nil},
+		"scaled away, and terminating": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].DeletionTimestamp = ptr.To(ago(0))
+		}, nil, nil},
+		"scaled away, by its mark": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			mark(env.claims[2], "set", 2, statefulset.Retain)
+		}, []string{"data-db-2 db"}, []string{statefulset.MarkAnnotation + " names the set"}},
+		"scaled away, by its owner": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
+				UID: "set"}}
+		}, []string{"data-db-2 db"}, []string{"the set owns it"}},
+		"scaled away, by name and labels": {func(env *environment) {
+			env.scaled(2)
+			createdBy(env.claims[2], "velero")
+		}, []string{"data-db-2? db"}, []string{"labels of a claim of the set, but nothing shows who created it"}},
+		"scaled away, by name": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields, env.claims[2].Labels = nil, nil
+		}, []string{"data-db-2? db"}, []string{"neither its labels nor anything else"}},
+		"made for an ordinal to come": {func(env *environment) {
+			env.addClaim("data", 3)
+			createdBy(env.claims[3],
+				"kubectl")
+		},
+			[]string{"data-db-3? db"}, nil},
+		"condemned, and volume-guard does not run": {func(env *environment) {
+			env.policy(retains, deletes)
+			env.scaled(2)
+			mark(env.claims[2], "set", 2, statefulset.Delete)
+		}, []string{"data-db-2 db"}, []string{"ScaleDownGrace"}},
+		"its pod was its owner, and is gone": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-2", UID: "p"}}
+		}, nil, nil},
+		"scaled away, and the set is being deleted": {func(env *environment) {
+			env.scaled(2)
+			env.set.DeletionTimestamp = ptr.To(ago(0))
+		}, nil, nil},
+		"scaled away, owned by another pod": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "job", UID: "p"}}
+		}, []string{"data-db-2? db"}, nil},
+		"scaled away, with the mark of another ordinal": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			mark(env.claims[2], "set", 1, statefulset.Retain)
+		}, []string{"data-db-2? db"}, nil},
+		"scaled away, with the mark of an earlier set": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			mark(env.claims[2], "gone", 2, statefulset.Retain)
+		}, []string{"data-db-2? db"}, nil},
+		"scaled away, with the mark of another name": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			env.claims[2].Annotations[statefulset.MarkAnnotation] = "other/set/2/Retain/" + string(env.claims[2].UID)
+		}, []string{"data-db-2? db"}, nil},
+		"scaled away, with the mark of another claim": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].ManagedFields = nil
+			env.claims[2].Annotations[statefulset.MarkAnnotation] = "db/set/2/Retain/before"
+		}, []string{"data-db-2? db"}, nil},
+		"an ephemeral claim": {func(env *environment) {
+			env.scaled(2)
+			env.set.Name = "other"
+			for _, claim := range env.claims {
+				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "data-db", UID: "p"}}
+			}
+		}, nil, nil},
+		"the set is gone": {func(env *environment) { env.set, env.pods = nil, nil },
+			[]string{"data-db-0  gone", "data-db-1  gone", "data-db-2  gone"},
+			[]string{`"reason":"SetGone"`, "none has a template with its name"}},
+		"the set was deleted before it owned the claim, of which there is nothing but its name": {func(env *environment) {
+			env.policy(deletes, retains)
+			env.set, env.pods, env.pvs = nil, nil, nil
+			env.claims = env.claims[:1]
+			c := env.claims[0]
+			c.Labels, c.Annotations, c.Finalizers, c.CreationTimestamp = nil, nil, nil, ago(time.Second)
+			c.Spec.VolumeName, c.Status = "", v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
+		}, []string{"data-db-0  gone"}, []string{`"reason":"SetGone"`, "kubectl delete pvc data-db-0 -n shop",
+			"kube-controller-manager created it, as it does for StatefulSets", `"likely":0`}},
+		"the set is gone, its pods are not": {func(env *environment) { env.set = nil }, nil, nil},
+		"the set is gone, by marks": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for n, claim := range env.claims {
+				claim.ManagedFields = nil
+				mark(claim, "gone", n, statefulset.Retain)
+			}
+		}, []string{"data-db-0 db gone", "data-db-1 db gone", "data-db-2 db gone"}, []string{"UID gone"}},
+		"the set is gone, and nothing shows who created the claims": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for _, claim := range env.claims {
+				createdBy(claim, "velero")
+			}
+		}, nil, nil},
+		"a name without an ordinal, created by kube-controller-manager": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			env.claims = env.claims[:1]
+			env.claims[0].Name = "prime-1a"
+		}, nil, nil},
+		"the set is gone, and garbage collection deletes the claims": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for n, claim := range env.claims {
+				mark(claim, "gone", n, statefulset.Retain)
+				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
+					UID: "gone"}}
+			}
+		}, nil, nil},
+		"of an earlier set of the name": {func(env *environment) {
+			env.scaled(2)
+			mark(env.claims[2], "gone", 2, statefulset.Retain)
+		}, []string{"data-db-2 db"}, nil},
+		"in another namespace": {func(env *environment) {
+			env.set.Namespace = "elsewhere"
+			for _, pod := range env.pods {
+				pod.Namespace = "elsewhere"
+			}
+		}, []string{"data-db-0  gone", "data-db-1  gone", "data-db-2  gone"}, nil},
+		"with ordinals that do not begin at 0": {func(env *environment) {
+			env.set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1}
+			env.set.Spec.Replicas = ptr.To[int32](2)
+			env.pods = env.pods[1:]
+		}, []string{"data-db-0 db"}, nil},
+		"another set may need it": {func(env *environment) {
+			other := setOf("b", "other", "data-d")
+			other.Spec.Replicas = ptr.To[int32](0)
+			env.set.Name, env.pods = "d-b", nil
+			env.others = []*appsv1.StatefulSet{other}
+			env.claims = env.claims[:1]
+			env.claims[0].Name = "data-d-b-0"
+		}, nil, nil},
+		"its PV stays": {func(env *environment) {
+			env.scaled(2)
+			env.pvs[2].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}, []string{"data-db-2 db"}, []string{`"volume":{"fate":"kept"`, `"reclaimPolicy":"Retain"`,
+			"kubectl delete pvc data-db-2 -n shop"}},
+		"PVs cannot be read": {func(env *environment) {
+			env.scaled(2)
+			env.facts.PVs = explain.Failed[[]explain.PV](errForbidden)
+		}, []string{"data-db-2 db"}, []string{`"volume":{"fate":"unknown"`, "!reclaimPolicy", "PVs: forbidden"}},
+	} {
+		env := newEnvironment()
+		c.change(env)
+		l := RetainedOf(env.read())
+		var got []string
+		for _, r := range l.Claims {
+			line := r.Name
+			if r.Likely {
+				line += "?"
+			}
+			line += " " + r.StatefulSet
+			if r.SetGone {
+				line += " gone"
+			}
+			got = append(got, line)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+		expect(t, sentence, asText(t, l), c.said...)
+	}
+}
+
+// TestNothingIsRetainedWhereReadsFailed: a claim that is in use may look retained then.
+func TestNothingIsRetainedWhereReadsFailed(t *testing.T) {
+	env := newEnvironment()
+	env.scaled(0)
+	f := env.read()
+	f.Pods = explain.Failed[[]statefulset.Pod](errForbidden)
+	if l := RetainedOf(f); len(l.Claims) != 0 || len(l.Unread) == 0 {
+		t.Errorf("pods are not read: %+v", l)
+	}
+	f = env.read()
+	f.Sets = explain.Failed[[]Set](errForbidden)
+	if l := RetainedOf(f); len(l.Claims) != 0 || len(l.Unread) == 0 {
+		t.Errorf("sets are not read: %+v", l)
+	}
+}
+
+// TestSinceWhenRetained takes the condition Unused, and else the last change of spec.replicas.
+func TestSinceWhenRetained(t *testing.T) {
+	env := newEnvironment()
+	env.scaled(0)
+	env.claims[1].Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimUnused,
+		Status: v1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}
+	env.claims[2].CreationTimestamp = ago(time.Minute)
+	env.claims[2].Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimUnused,
+		Status: v1.ConditionFalse, LastTransitionTime: ago(time.Second)}}
+	replicas := func(at time.Duration, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: "kubectl", Time: ptr.To(ago(at)), FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	env.set.ManagedFields = []metav1.ManagedFieldsEntry{replicas(9*time.Hour, `{"f:spec":{"f:replicas":{}}}`),
+		replicas(2*time.Hour, `{"f:spec":{"f:replicas":{}}}`), replicas(0, `{"f:spec":{"f:template":{}}}`),
+		replicas(0, `{"f:status":{"f:replicas":{}}}`), replicas(0, `no JSON`)}
+	var got []string
+	for _, c := range RetainedOf(env.read()).Claims {
+		if c.Since == nil {
+			got = append(got, "-")
+			continue
+		}
+		got = append(got, fmt.Sprintf("%v %s", now().Sub(c.Since.Time), c.SinceEvidence))
+	}
+	want := []string{"2h0m0s the last change of spec.replicas of the set", "1h0m0s condition Unused of the claim", "-"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDeleteCommands leave out what is only likely.
+func TestDeleteCommands(t *testing.T) {
+	l := Retained{Claims: []RetainedClaim{{Namespace: "b", Name: "x"}, {Namespace: "a", Name: "y"},
+		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}}}
+	want := "kubectl delete pvc -n a y w\nkubectl delete pvc -n b x"
+	if got := strings.Join(l.DeleteCommands(), "\n"); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

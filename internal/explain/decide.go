@@ -1,0 +1,209 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Decision is what is decided on a PV or a claim, and by whom.
+type Decision struct {
+	// By is the program that decides, with its role.
+	By string `json:"by"`
+	// Action is the next step, Wait for none. Empty where it is not known.
+	Action string `json:"action,omitempty"`
+	// Reason is the word for it in Events, metrics and the log.
+	Reason string `json:"reason"`
+	// Text is what the reason means, and what is known of this object.
+	Text string `json:"text"`
+
+	// protected: a finalizer that counts is on the PV. waits: it is to be deleted, and cannot be
+	// yet. needsClaim: the decision depends on the claim, which has to be read first.
+	protected, waits, needsClaim bool
+}
+
+// inTreePrefix begins the name of every plugin of kube-controller-manager.
+const inTreePrefix = "kubernetes.io/"
+
+// decide returns what is decided on a PV. claim is what a read of its claim brought, nil for one that is
+// gone. A wait or a step that only an unread fact asks for has no Action.
+func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
+	owner := pv.Owner()
+	switch {
+	case pv.TwinOf != "":
+		return Decision{By: volumeGuard, Action: "Wait", Reason: "Twin",
+			Text: "The PV is a second name of another PV's volume, which volume-guard created to have that volume deleted. " +
+				"volume-guard deletes it."}
+	case strings.HasPrefix(owner, inTreePrefix):
+		return w.decideInTree(pv, claim)
+	case owner == "":
+		return Decision{By: "kube-controller-manager", Reason: string(engine.ReasonNotOurs),
+			Text: engine.ReasonNotOurs.Sentence()}
+	}
+	e := engine.Explain(w.reclaimFacts(pv, owner, claim), w.Now)
+	role, _ := w.RoleOf(owner)
+	d := Decision{
+		By: fmt.Sprintf("csi-reclaimer beside %s, role %s", owner, role), Action: e.Decision.Action.String(),
+		Reason: string(e.Decision.Reason), Text: e.Text, protected: e.Protected, waits: e.Waits,
+	}
+	if e.Decision.Reason == engine.ReasonLogNotRead {
+		return d.undecided(false)
+	}
+	switch e.Decision.Action {
+	case engine.ReadClaim, engine.ReadSiblings, engine.ListPVs, engine.ReadPV, engine.ListAttachments,
+		engine.ReadSecrets:
+		return d.undecided(e.Decision.Action == engine.ReadClaim)
+	case engine.DeleteVolume:
+		if !w.PVs.OK() {
+			return d.undecided(false) // another PV may name the volume
+		}
+	default:
+	}
+	return d
+}
+
+// undecided is the decision where a fact that it depends on was not read; needsClaim: that fact is the claim.
+func (d Decision) undecided(needsClaim bool) Decision {
+	d.Action, d.Reason, d.needsClaim = "", string(engine.ReasonAPIReadFailed), needsClaim
+	d.Text = "A fact that a deletion depends on could not be read here, so whether the volume is deleted now is not known."
+	return d
+}
+
+// reclaimFacts is what the sidecar would know, as far as live reads show it. What a sidecar remembers
+// (reclaim.History, reclaim.Done) is not in it. Secrets are not read here: the
+// decision is the one after they were.
+func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) engine.Facts {
+	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
+	role, _ := w.RoleOf(driver)
+	s := engine.Facts{
+		Leading: true, // what the leader does
+		Rules:   engine.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != volume.RoleObserver, Logged: true},
+		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: engine.BrakeOff,
+		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
+	}
+	// It counts only where the attachments cannot be read: any volume may have been attached.
+	s.PV.WasAttached = true
+	if w.releaseBrakeCommand(driver) != "" {
+		s.Brake = engine.BrakeOn
+	}
+	s.Log, s.LogProblem = w.logState(driver, pv.Name)
+	if claim.OK() {
+		s.Claim = readClaim(pv.Claim, claim.Value)
+		s.Claim.Read = read(1)
+	}
+	for _, other := range w.siblingsOf(pv) {
+		s.Siblings = append(s.Siblings, other.PV)
+		switch its := w.SiblingClaims[other.Claim]; {
+		case !its.OK():
+			s.SiblingsRead = session.Read{}
+		case engine.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value)):
+			s.SiblingNeeded = other.Name
+		}
+		s.Attachments += len(w.attachmentsOf(other.Name))
+	}
+	return s
+}
+
+// logState returns what a driver's in-flight log has for the volume of a PV, and what of it cannot be read.
+func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, problem string) {
+	if !w.InFlight.OK() {
+		return engine.LogUnknown, ""
+	}
+	return w.InFlight.Value.Of(driver).InFlight(pv)
+}
+
+// readClaim is what a read of a claim shows; nil is one that is gone.
+func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) engine.ClaimFacts {
+	if claim == nil {
+		return engine.ClaimFacts{Of: of}
+	}
+	return engine.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+}
+
+// wantsDeletion reports whether a PV asks for the end of its volume, as far as it shows.
+func wantsDeletion(pv volume.PV) bool {
+	return pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
+		pv.Claim.UID != ""
+}
+
+// releaseBrakeCommand returns the command that releases the brake of a driver, empty where none is known to be on.
+func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
+	for _, lease := range w.leasesOf(driver) {
+		if _, on := lease.Annotations[reclaim.BrakeAnnotation]; on {
+			return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", lease.Namespace, lease.Name, reclaim.BrakeAnnotation)
+		}
+	}
+	return ""
+}
+
+const volumeGuard = "volume-guard"
+
+// inTreeClaim returns what a read of the claim of a PV of an in-tree plugin found, nil for none.
+func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) intree.ClaimFacts {
+	if claim == nil {
+		return intree.ClaimFacts{Read: read, Of: of}
+	}
+	return intree.ClaimFacts{Read: read, Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+}
+
+// inTreeFacts is what volume-guard would know of a volume of an in-tree plugin, as far as live reads show it.
+func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) intree.Facts {
+	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
+	s := intree.Facts{Other: intree.OtherAbsent, PV: *pv.Tree, PVRead: read(4), SiblingsRead: read(3)}
+	if pv.Tree.Writer == intree.WriterOther {
+		s.Other = intree.OtherPresent
+	}
+	if w.Attachments.OK() {
+		s.Attachments = intree.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
+	}
+	if claim.OK() {
+		s.Claim = inTreeClaim(pv.Claim, claim.Value, read(1))
+	}
+	for _, other := range w.siblingsOf(pv) {
+		s.Siblings = append(s.Siblings, *other.Tree)
+		switch its := w.SiblingClaims[other.Claim]; {
+		case !its.OK():
+			s.SiblingsRead = session.Read{}
+		case intree.Needed(*other.Tree, inTreeClaim(other.Claim, its.Value, read(3))):
+			s.SiblingNeeded = other.Name
+		}
+		s.Attachments.Count += len(w.attachmentsOf(other.Name))
+		if other.Name == volume.TwinName(pv.Name) {
+			s.Twin, s.TwinFound = *other.Tree, true
+		}
+	}
+	return s
+}
+
+// decideInTree returns what is decided on a volume of an in-tree plugin.
+func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
+	by := volumeGuard
+	if pv.Tree.Writer == intree.WriterOther {
+		by = pv.Tree.Manager
+	}
+	d := intree.Decide(w.inTreeFacts(pv, claim), w.Now)
+	out := Decision{
+		By: by, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(),
+		protected: pv.Tree.Writer != intree.WriterNone, waits: d.Action == intree.Wait && pv.Terminating,
+	}
+	switch d.Action {
+	case intree.ReadClaim, intree.ReadAttachments, intree.ReadSiblings, intree.ReadPV, intree.ReadOriginal:
+		return out.undecided(d.Action == intree.ReadClaim)
+	case intree.CreateTwin, intree.SetTwinDelete:
+		if !w.PVs.OK() {
+			return out.undecided(false)
+		}
+	default:
+	}
+	if by == volumeGuard && !w.leads(volumeGuard) && w.Leases.OK() && out.Action != "Wait" {
+		out.Text += " This needs volume-guard to run: no replica holds its Lease."
+	}
+	return out
+}

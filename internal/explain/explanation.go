@@ -1,0 +1,207 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
+)
+
+// Explanation says what happens to one PV, claim, pod or namespace, and why.
+type Explanation struct {
+	// Object is what is explained: "PV name", "claim namespace/name", "pod namespace/name" or "namespace name".
+	Object string `json:"object"`
+	// Headline is the explanation in one sentence.
+	Headline string `json:"headline"`
+	// Facts are what is known of the object, in the order in which they are printed.
+	Facts      []Fact      `json:"facts,omitempty"`
+	Finalizers []Finalizer `json:"finalizers,omitempty"`
+	Decision   *Decision   `json:"decision,omitempty"`
+	// InFlight are the entries of the in-flight log for the claim, or for the PV's volume.
+	InFlight []InFlight `json:"inFlight,omitempty"`
+	// WaitsFor is what has to happen first.
+	WaitsFor []string `json:"waitsFor,omitempty"`
+	// Missing is, for a pod that is terminating and held, what each kind of evidence of the end of its processes lacks.
+	Missing []Missing `json:"missing,omitempty"`
+	// Risks are what a force deletion of the pod would risk.
+	Risks []string `json:"risks,omitempty"`
+	// Advice is what a person can do.
+	Advice []string `json:"advice,omitempty"`
+	// Events are the latest Events about the object, the latest first.
+	Events []string `json:"events,omitempty"`
+	// Unread is what could not be read, and so is missing from the explanation.
+	Unread []string `json:"unread,omitempty"`
+	// PV explains the claim's PV, nil for none.
+	PV *Explanation `json:"pv,omitempty"`
+	// Holder explains the pod that a claim, or a pod that is not scheduled, waits for, where that pod is terminating; nil
+	// for none.
+	Holder *Explanation `json:"holder,omitempty"`
+}
+
+// Missing is one kind of evidence, and why it does not count.
+type Missing struct {
+	Evidence string `json:"evidence"`
+	Text     string `json:"text"`
+}
+
+// Fact is one thing that is known of an object.
+type Fact struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// AddFact, AddWait and Advise add a line to the Facts, to WaitsFor and to the Advice.
+func (s *Explanation) AddFact(name, format string, args ...any) {
+	s.Facts = append(s.Facts, Fact{name, fmt.Sprintf(format, args...)})
+}
+
+func (s *Explanation) AddWait(format string, args ...any) {
+	s.WaitsFor = append(s.WaitsFor, fmt.Sprintf(format, args...))
+}
+
+func (s *Explanation) Advise(format string, args ...any) {
+	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
+}
+
+// NoteUnread notes what a read that failed leaves open.
+func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
+	if r.Made && r.Err != nil {
+		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
+	}
+}
+
+// maxEvents bounds how many Events are shown, and maxMessage each one's text, in bytes.
+const (
+	maxEvents  = 3
+	maxMessage = 512
+)
+
+// AddEvents adds the latest Events, which are sorted by SortEvents.
+func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
+	NoteUnread(s, events, "Events", "what programs reported about it")
+	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
+		e := events.Value[i]
+		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", Age(now, lastSeen(e)), reporter(e), e.Reason,
+			text.Truncate(strings.ReplaceAll(e.Message, "\n", " "), maxMessage)))
+	}
+}
+
+// SortEvents sorts Events as AddEvents takes them, the latest last.
+func SortEvents(all []v1.Event) {
+	slices.SortStableFunc(all, func(a, b v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
+}
+
+// lastSeen returns when an Event was last recorded.
+func lastSeen(e v1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.CreationTimestamp.Time
+}
+
+func reporter(e v1.Event) string {
+	if e.ReportingController != "" {
+		return e.ReportingController
+	}
+	return e.Source.Component
+}
+
+// Age is the time span since then as kubectl writes it.
+func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
+
+// stuck returns the finalizers that no program removes.
+func stuck(all []Finalizer) (left []Finalizer) {
+	for _, f := range all {
+		if f.Stuck != "" {
+			left = append(left, f)
+		}
+	}
+	return left
+}
+
+// removeCommand is the command by which a person removes a finalizer.
+func removeCommand(kind, name, finalizer string) string {
+	return fmt.Sprintf(`kubectl patch %s %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, kind,
+		name, finalizer)
+}
+
+// withoutPeriod is a sentence without its period, for a longer sentence to contain.
+func withoutPeriod(sentence string) string { return strings.TrimSuffix(sentence, ".") }
+
+// labelWidth is how wide the names of facts are written.
+const labelWidth = 12
+
+// Text is the explanation for a terminal. Wide also says who added each finalizer.
+func (s Explanation) Text(wide bool) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, s.Headline)
+	fmt.Fprintln(&b)
+	line := func(name, text string) { fmt.Fprintf(&b, "%-*s %s\n", labelWidth, name, text) }
+	for _, f := range s.Facts {
+		line(f.Name, f.Text)
+	}
+	lines := func(name string, all []string) {
+		for _, text := range all {
+			line(name, text)
+			name = ""
+		}
+	}
+	var finalizers []string
+	for _, f := range s.Finalizers {
+		finalizers = append(finalizers, f.text(wide))
+	}
+	lines("Finalizers", finalizers)
+	if d := s.Decision; d != nil {
+		what := d.Reason
+		if d.Action != "" {
+			what = d.Action + ", " + d.Reason
+		}
+		line("Decision", what+" (by "+d.By+")")
+		if !strings.Contains(s.Headline, withoutPeriod(d.Text)) {
+			line("", d.Text)
+		}
+	}
+	lines("Waits for", s.WaitsFor)
+	var missing []string
+	for _, m := range s.Missing {
+		missing = append(missing, m.Evidence+": "+m.Text)
+	}
+	lines("No evidence", missing)
+	lines("Force risks", s.Risks)
+	lines("You can", s.Advice)
+	lines("Events", s.Events)
+	lines("Not read", s.Unread)
+	for _, other := range []*Explanation{s.PV, s.Holder} {
+		if other != nil {
+			fmt.Fprintln(&b)
+			fmt.Fprint(&b, other.Text(wide))
+		}
+	}
+	return b.String()
+}
+
+func (f Finalizer) text(wide bool) string {
+	text := f.Name + ": "
+	switch {
+	case f.Stuck != "":
+		text += "no program removes it: " + f.Stuck
+	case f.Owner == "":
+		text += "its owner is unknown"
+	default:
+		text += f.Owner + " removes it " + f.When
+	}
+	if wide && f.AddedBy != "" {
+		text += " (added by " + f.AddedBy + ")"
+	}
+	return text
+}

@@ -1,0 +1,289 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// InFlightLogs is what the in-flight logs of a cluster hold. It is a [reclaim.InFlight] of the moment of the read.
+type InFlightLogs struct {
+	Entries []inflight.Located
+	// Problems are what cannot be read of them.
+	Problems []inflight.LocatedProblem
+}
+
+// Object returns the log of one driver. A shard that does not name its driver may be any driver's.
+func (l InFlightLogs) Of(driver string) InFlightLogs {
+	return InFlightLogs{
+		Entries: slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
+		Problems: slices.DeleteFunc(slices.Clone(l.Problems),
+			func(p inflight.LocatedProblem) bool { return p.Driver != driver && p.Driver != "" }),
+	}
+}
+
+// InFlight returns whether an entry is about the volume of a PV, and what cannot be read that may be about it.
+func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string) {
+	if unreadable := l.unreadable(pv); len(unreadable) > 0 {
+		return volume.InFlightUnreadable, unreadable[0].String()
+	}
+	if len(l.matching(func(e inflight.Located) bool { return e.Of(pv) })) > 0 {
+		return volume.InFlightOpen, ""
+	}
+	return volume.InFlightSettled, ""
+}
+
+// Follow does nothing: the logs are of one moment.
+func (InFlightLogs) Follow(func(volume string)) {}
+
+// unreadable returns what cannot be read that may be about the volume of a PV.
+func (l InFlightLogs) unreadable(pv string) (all []inflight.LocatedProblem) {
+	for _, p := range l.Problems {
+		if p.Of(pv) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (l InFlightLogs) matching(fits func(inflight.Located) bool) (all []inflight.Located) {
+	for _, e := range l.Entries {
+		if fits(e) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// InFlight is an entry of the in-flight log: a volume whose CreateVolume may have been called and whose outcome
+// is not settled.
+type InFlight struct {
+	Volume string `json:"volume"`
+	Driver string `json:"driver"`
+	// Claim is the namespace and name of the claim that the volume is for, and ClaimUID its UID.
+	Claim    string      `json:"claim"`
+	ClaimUID string      `json:"claimUID"`
+	Since    metav1.Time `json:"since"`
+	// Lease is the namespace and name of the Lease that holds the entry, and Annotation its key.
+	Lease      string `json:"lease"`
+	Annotation string `json:"annotation"`
+	// Requests are those that csi-reclaimer repeats until the outcome is known.
+	Requests []InFlightRequest `json:"requests"`
+}
+
+// InFlightRequest is what is shown of a CreateVolume request: no secrets, and of parameters the names alone.
+type InFlightRequest struct {
+	// Bytes is the required size.
+	Bytes      int64    `json:"bytes"`
+	Parameters []string `json:"parameters,omitempty"`
+	// Node is the node that was selected for the claim, empty for none.
+	Node string `json:"node,omitempty"`
+	// Source is the snapshot or volume that the data comes from, empty for none.
+	Source string `json:"source,omitempty"`
+	// Secret is the namespace and name of the Secret that goes with the request, empty for none.
+	Secret string `json:"secret,omitempty"`
+	Class  string `json:"class,omitempty"`
+}
+
+func inFlightOf(e inflight.Located) InFlight {
+	shown := InFlight{
+		Volume: e.Volume, Driver: e.Driver, Claim: e.Claim.Namespace + "/" + e.Claim.Name, ClaimUID: string(e.Claim.UID),
+		Since: metav1.NewTime(e.Begun), Lease: e.Lease.String(), Annotation: e.Annotation,
+	}
+	for _, r := range e.Requests {
+		q := InFlightRequest{
+			Bytes:      r.Create.GetCapacityRange().GetRequiredBytes(),
+			Parameters: slices.Sorted(maps.Keys(r.Create.GetParameters())),
+			Node:       r.Node, Class: r.PV.Spec.StorageClassName,
+		}
+		if source := r.Create.GetVolumeContentSource(); source.GetSnapshot() != nil {
+			q.Source = "snapshot " + source.GetSnapshot().GetSnapshotId()
+		} else if source.GetVolume() != nil {
+			q.Source = "volume " + source.GetVolume().GetVolumeId()
+		}
+		if r.Secret != nil {
+			q.Secret = r.Secret.Namespace + "/" + r.Secret.Name
+		}
+		shown.Requests = append(shown.Requests, q)
+	}
+	return shown
+}
+
+// text is the request in one line.
+func (q InFlightRequest) text() string {
+	words := []string{resource.NewQuantity(q.Bytes, resource.BinarySI).String()}
+	add := func(what, value string) {
+		if value != "" {
+			words = append(words, what+" "+value)
+		}
+	}
+	add("class", q.Class)
+	add("node", q.Node)
+	add("from", q.Source)
+	add("parameters", strings.Join(q.Parameters, ", "))
+	add("with Secret", q.Secret)
+	return strings.Join(words, "; ")
+}
+
+// addInFlight adds what is in flight, and what a person can do.
+func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
+	NoteUnread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
+	for _, e := range entries {
+		shown := inFlightOf(e)
+		s.InFlight = append(s.InFlight, shown)
+		s.AddFact("In flight", "volume %s of driver %s, for %s, for claim %s (UID %s)", e.Volume, e.Driver,
+			Age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
+		for _, q := range shown.Requests {
+			s.AddFact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
+		}
+		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
+		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
+			"none, or after you delete it there: kubectl reclaim settle %s", e.Volume, e.Volume)
+	}
+}
+
+// adviseOnLog adds what a person can do about parts of an in-flight log that cannot be read.
+func (s *Explanation) adviseOnLog(problems []inflight.LocatedProblem) {
+	for _, p := range problems {
+		namespace, name, _ := strings.Cut(p.Lease, "/")
+		switch {
+		case errors.Is(p.Err, inflight.ErrVersion):
+			s.Advise("Lease %s was written by a version that is not known here. Install the later version of csi-reclaimer "+
+				"again, and let it finish its volumes", p.Lease)
+		case p.Annotation != "":
+			s.Advise("Look in the storage system for the volume of annotation %s of Lease %s. If there is none, or after you "+
+				"delete it there: kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, namespace, name, p.Annotation)
+		default:
+			s.Advise("If Lease %s was restored from a backup, applied again, or belongs to no in-flight log: "+
+				"kubectl delete lease -n %s %s", p.Lease, namespace, name)
+		}
+	}
+}
+
+// finishProvisioning is what csi-reclaimer would do next for an entry. It is what a sidecar that has just started
+// decides.
+func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provision.Claim) Decision {
+	var requests []provision.Request
+	for _, r := range e.Requests {
+		requests = append(requests, provision.Request{Node: r.Node, MayReschedule: r.MayReschedule})
+	}
+	f := provision.Facts{
+		MayAct: true, Claim: claim, Log: provision.LogOpen, VersionNoted: true,
+		PV:     w.provisionedPV(e.Volume, claim, e.Driver),
+		Record: provision.Inherited(e.Claim.UID, requests, w.Now),
+	}
+	return provisioningDecision(provision.Decide(f, w.Now, 0), e.Driver)
+}
+
+func provisioningDecision(d provision.Decision, driver string) Decision {
+	return Decision{
+		By: "csi-reclaimer beside " + driver, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(),
+		waits: d.Action == provision.Wait,
+	}
+}
+
+// provisionedPV is what the list of PVs has under a volume's name.
+func (w ClusterFacts) provisionedPV(name string, claim provision.Claim, driver string) provision.PV {
+	if !w.PVs.OK() {
+		return provision.PV{}
+	}
+	found := provision.PV{Known: true, Read: w.Now}
+	if pv, exists := w.indexed().FindPV(name); exists {
+		found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim.UID, pv.Driver == "" || pv.Driver == driver
+		found.Handle, found.Terminating = pv.Handle, pv.Terminating
+	}
+	return found
+}
+
+// claimFacts is what the engine needs of a claim; nil is one that is gone.
+func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provision.Claim {
+	if o == nil {
+		return provision.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
+			PVName: "pvc-" + string(gone.UID)}
+	}
+	return provision.Claim{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
+		SelectedNode: o.Annotations[annSelectedNode],
+		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
+	}
+}
+
+// DeletedClaimFacts is what was read of a claim that does not exist.
+type DeletedClaimFacts struct {
+	ClusterFacts
+	// Events are those about the claim of the first entry, and LeaseEvents those about the Lease of that entry, the latest
+	// last.
+	Events, LeaseEvents Read[[]v1.Event]
+}
+
+// ExplainDeletedClaim explains a claim that does not exist, while the in-flight log has entries for it: at least one.
+// It is a pure function.
+func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanation {
+	what := fmt.Sprintf("Claim %s/%s", namespace, name)
+	s := Explanation{Object: "claim " + namespace + "/" + name}
+	s.AddFact("Phase", "the claim does not exist")
+	entries := w.entriesOf(namespace, name)
+	s.addInFlight(w.ClusterFacts, entries)
+	if len(entries) == 0 {
+		s.AddEvents(w.Events, w.Now)
+		s.Headline = what + " does not exist."
+		return s
+	}
+	s.AddEvents(w.eventsOf(entries[0].Volume), w.Now)
+	NoteUnread(&s, w.LeaseEvents, "Events of the Lease", "what csi-reclaimer reported since the claim is gone")
+	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
+	s.Decision = &d
+	why, text := d.Reason, d.Text
+	if wasRefused(w.eventsOf(entries[0].Volume)) {
+		why, text = string(provision.ReasonPVRefused), provision.ReasonPVRefused.Sentence()
+		s.AddWait("the API server to accept the PV of volume %s, which is then reclaimed by its policy", entries[0].Volume)
+	} else {
+		s.AddWait("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
+			entries[0].Driver, entries[0].Volume)
+	}
+	s.Headline = fmt.Sprintf("%s does not exist, and volume %s has been in flight for it for %s (%s): %s.",
+		what, entries[0].Volume, Age(w.Now, entries[0].Begun), why, withoutPeriod(text))
+	return s
+}
+
+// eventsOf returns the Events of a claim that is gone, on whichever object they are, the latest last.
+func (w DeletedClaimFacts) eventsOf(volume string) Read[[]v1.Event] {
+	all := w.Events
+	all.Value = slices.Clone(all.Value)
+	for _, e := range w.LeaseEvents.Value {
+		if strings.Contains(e.Message, " volume "+volume+": ") {
+			all.Value = append(all.Value, e)
+		}
+	}
+	SortEvents(all.Value)
+	return all
+}
+
+// wasRefused reports whether csi-reclaimer's last Event about a volume in flight is that the API server refuses its PV:
+// then the driver has answered. Other programs' Events, such as the PV controller's, do not count.
+func wasRefused(sorted Read[[]v1.Event]) bool {
+	for _, e := range slices.Backward(sorted.Value) {
+		if reason := provision.Reason(e.Reason); reason.Sentence() != "" {
+			return reason == provision.ReasonPVRefused
+		}
+	}
+	return false
+}
+
+// entriesOf returns the entries for claims of this namespace and name, with any UID.
+func (w ClusterFacts) entriesOf(namespace, name string) []inflight.Located {
+	return w.InFlight.Value.matching(func(e inflight.Located) bool {
+		return e.Claim.Namespace == namespace &&
+			e.Claim.Name == name
+	})
+}

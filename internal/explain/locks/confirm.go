@@ -1,0 +1,50 @@
+package locks
+
+import (
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+)
+
+// RefusalError is why nothing is to be confirmed about the pod that has a lock, and the next step.
+type RefusalError struct{ Cause, Next string }
+
+// Error implements error.
+func (r *RefusalError) Error() string { return r.Cause }
+
+// NextStep returns what a person can do.
+func (r *RefusalError) NextStep() string { return r.Next }
+
+// Confirmable returns the pod that keeps the lock of a claim although it was deleted, so that a person's word on the
+// end of its processes frees the lock. The error is a [RefusalError] where there is none. It is a pure function.
+func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
+	what, of := "claim "+namespace+"/"+claim, " -n "+namespace
+	refuse := func(cause, next string) (pods.Pod, error) {
+		return pods.Pod{}, &RefusalError{Cause: what + ": " + cause, Next: next}
+	}
+	i := f.index()
+	c, found := i.claims[key{namespace, claim}]
+	if !found {
+		return refuse("there is no claim of that name", "find its name: kubectl reclaim locks"+of)
+	}
+	v := i.ofLock(c)
+	holder, exists := i.holderOf(c)
+	of = holder.Name + of
+	switch {
+	case v.Reason == singlenode.ReasonFree:
+		return refuse("no pod has its lock, so there is nothing to confirm",
+			"see which pods use it: kubectl reclaim explain pvc/"+claim+" -n "+namespace)
+	case v.Action == singlenode.FreeLock, !exists:
+		return refuse("volume-guard frees its lock by itself: "+v.text, "see whether it has: kubectl reclaim locks -n "+
+			namespace)
+	case holder.Terminating:
+		return holder, nil
+	case holder.Node == "":
+		return refuse("pod "+holder.Name+" has its lock, and waits to be scheduled: it has no processes that could run on",
+			fmt.Sprintf("see what it waits for: kubectl reclaim explain pod/%s; or delete it: kubectl delete pod %s", of, of))
+	}
+	return refuse(fmt.Sprintf("pod %s has its lock, and nobody has deleted it: %s", holder.Name, v.text),
+		fmt.Sprintf("delete the pod, which waits for the end of its processes: kubectl delete pod %s; then, if it stays and "+
+			"you know that they cannot run, run the same command again", of))
+}

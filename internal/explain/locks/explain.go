@@ -1,0 +1,162 @@
+package locks
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+)
+
+// PodFacts is what was read of one pod, and of the locks that it waits for.
+type PodFacts struct {
+	pods.Facts
+	// Locks are those of the pod's namespace. They are read for a pod with the gate.
+	Locks explain.Read[Facts]
+	// Holder is the pod that it waits for, where that is terminating; nil for one that is gone.
+	Holder explain.Read[*pods.Facts]
+}
+
+// waitsForPod returns the pod that the pod waits for.
+func (f PodFacts) waitsForPod() (pods.Pod, bool) {
+	i := f.Locks.Value.index()
+	p := pods.PodOf(f.Pod)
+	return i.waitsForPod(p, i.ofGate(p))
+}
+
+// ExplainPod explains a pod, and for one that has the gate why it is not scheduled. Where the pod that it waits for is
+// terminating, that is explained, too, and what it waits for itself is not. It is a pure function.
+func ExplainPod(f PodFacts) explain.Explanation {
+	s := pods.Explain(f.Facts)
+	p := pods.PodOf(f.Pod)
+	if !p.Gated || p.Terminating {
+		return s
+	}
+	age := explain.Age(f.Now, p.Created)
+	s.AddFact("Gate", "%s, for %s", singlenode.Gate, age)
+	explain.NoteUnread(&s, f.Locks, "Locks", "which pod the pod waits for")
+	if !f.Locks.OK() {
+		return s
+	}
+	i := f.Locks.Value.index()
+	v := i.ofGate(p)
+	d := v.decision()
+	s.Decision = &d
+	s.Unread = append(s.Unread, i.unread()...)
+	if v.waitsFor != "" {
+		s.AddWait("%s", v.waitsFor)
+	}
+	i.adviseGuard(&s)
+	if other, found := i.waitsForPod(p, v); found && other.Terminating {
+		if v.Reason == singlenode.ReasonClaimInUse {
+			adviseConfirm(&s, p.Namespace, v.Claim)
+		}
+	} else if v.Reason == singlenode.ReasonClaimInUse {
+		s.Advise("See the lock, and who else waits for it: kubectl reclaim explain pvc/%s -n %s", v.Claim, p.Namespace)
+	}
+	addHolder(&s, f.Holder)
+	s.Headline = fmt.Sprintf("Pod %s/%s has been waiting to be scheduled for %s (%s): %s", p.Namespace, p.Name, age,
+		v.Reason, v.text)
+	return s
+}
+
+// ClaimFacts is what was read of the lock of one claim.
+type ClaimFacts struct {
+	Claim Claim
+	// Locks are those of the claim's namespace. They are read for a claim that has a lock, or may get one.
+	Locks explain.Read[Facts]
+	// Holder is the pod that has the lock, where that is terminating; nil for one that is gone.
+	Holder explain.Read[*pods.Facts]
+}
+
+// has reports whether the claim has a lock, or what remains of one.
+func (c Claim) has() bool { return c.Locked || c.Kept }
+
+// holder returns the pod that has the lock.
+func (f ClaimFacts) holder() (pods.Pod, bool) { return f.Locks.Value.index().holderOf(f.Claim) }
+
+// AddLock adds to the explanation of a claim which pod has its lock, which pods wait for that, and what it takes until
+// the lock is freed. It is a pure function.
+func AddLock(s *explain.Explanation, f ClaimFacts) {
+	explain.NoteUnread(s, f.Locks, "Locks", "which pod has the lock of the claim, and which wait for it")
+	if !f.Locks.OK() {
+		return
+	}
+	i, now := f.Locks.Value.index(), f.Locks.Value.Now
+	if !f.Claim.has() {
+		s.AddFact("Lock", "%s", i.withoutLock(f.Claim))
+		return
+	}
+	v := i.ofLock(f.Claim)
+	waits := waitingOf(ListOf(f.Locks.Value).GatedPods)
+	row := i.lockRow(f.Claim, waits[key{f.Claim.Namespace, f.Claim.Name}])
+	s.AddFact("Lock", "%s", row.words(now))
+	var waiting []string
+	for _, w := range row.Waiting {
+		waiting = append(waiting, fmt.Sprintf("pod %s for %s", w.Pod, explain.Age(now, w.Since.Time)))
+	}
+	if len(waiting) > 0 {
+		s.AddFact("Waiting", "%s", strings.Join(waiting, ", "))
+	}
+	s.Unread = append(s.Unread, i.unread()...)
+	d := v.decision()
+	if s.Decision == nil {
+		s.Decision = &d
+		if len(waiting) > 0 || v.Reason.Waits() {
+			s.Headline = strings.TrimSuffix(s.Headline, ".") + fmt.Sprintf(" (%s): %s", v.Reason, v.text)
+		}
+	}
+	if row.WaitsFor != "" && len(waiting) > 0 {
+		s.AddWait("%s, before another pod can use the claim", row.WaitsFor)
+	}
+	i.adviseGuard(s)
+	if holder, found := f.holder(); found && holder.Terminating && v.Action == singlenode.Wait {
+		adviseConfirm(s, f.Claim.Namespace, f.Claim.Name)
+	}
+	addHolder(s, f.Holder)
+}
+
+// withoutLock is why a claim has no lock, in a namespace that asks for them.
+func (i *index) withoutLock(c Claim) string {
+	if i.claim(c).Unasked {
+		return "none: nothing asks for one"
+	}
+	return "none: no pod has it"
+}
+
+// words is who has the lock, where, since when, and why it stays.
+func (l Lock) words(now time.Time) string {
+	text := "names no pod"
+	if l.Holder != "" {
+		text = "pod " + l.Holder
+	}
+	if l.Node != "" {
+		text += ", node " + l.Node
+	}
+	if l.Since != nil {
+		text += ", for " + explain.Age(now, l.Since.Time)
+	}
+	return text + " (" + l.Reason + ")"
+}
+
+func (i *index) adviseGuard(s *explain.Explanation) {
+	if i.Guards.OK() && !i.led() {
+		s.Advise("Start volume-guard with the controller single-node: without it no lock is freed, and no pod with the " +
+			"gate is scheduled")
+	}
+}
+
+func adviseConfirm(s *explain.Explanation, namespace, claim string) {
+	s.Advise("Only if you know that the processes of the pod that has the lock cannot run, and nothing else helps: "+
+		"kubectl reclaim confirm pvc/%s -n %s", claim, namespace)
+}
+
+func addHolder(s *explain.Explanation, holder explain.Read[*pods.Facts]) {
+	explain.NoteUnread(s, holder, "The pod that is waited for", "what it waits for")
+	if holder.Value != nil {
+		its := pods.Explain(*holder.Value)
+		s.Holder = &its
+	}
+}

@@ -1,0 +1,167 @@
+package locks
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+var errForbidden = errors.New("forbidden")
+
+// now is when all is read in these tests.
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// environment is a namespace in which all claims are locked. Pod old has the lock of claim data, and runs on node n1;
+// pod new waits for it.
+type environment struct {
+	claim    *v1.PersistentVolumeClaim
+	old, new *v1.Pod
+	// more are other pods, and claims other claims.
+	more   []*v1.Pod
+	claims []*v1.PersistentVolumeClaim
+	node   *v1.Node
+	facts  Facts
+}
+
+func newEnvironment() *environment {
+	env := &environment{claim: claim("data", "old"), old: pod("old", "data"), new: pod("new", "data"),
+		node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
+			Type: v1.NodeReady, Status: v1.ConditionTrue}}}}}
+	env.run(env.old)
+	env.gate(env.new)
+	env.facts.Modes = explain.Found(map[string]singlenode.Mode{"shop": singlenode.ModeAll})
+	env.facts.Guards = explain.Found([]coordinationv1.Lease{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "volume-guard"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("guard-0"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(now()))}}})
+	return env
+}
+
+// claim is a bound claim with a lock of the pod, and without a lock for an empty name.
+func claim(name, holder string) *v1.PersistentVolumeClaim {
+	o := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("claim-" + name), ResourceVersion: "1"},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name, StorageClassName: ptr.To("nfs"),
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}}}
+	if holder != "" {
+		lock(o, "pod-"+holder+" "+holder)
+	}
+	return o
+}
+
+// lock has volume-guard lock a claim an hour ago.
+func lock(o *v1.PersistentVolumeClaim, value string) {
+	o.Annotations = map[string]string{singlenode.LockAnnotation: value}
+	o.Finalizers = []string{singlenode.Finalizer}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other", Time: ptr.To(ago(time.Minute)),
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{}}}`)}, {
+		Manager: "volume-guard", Time: ptr.To(ago(time.Hour)),
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:csi-reclaimer.io/used-by":{}}}}`)}}
+}
+
+// pod is a held pod with claims, created two hours ago.
+func pod(name string, claims ...string) *v1.Pod {
+	o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("pod-" + name),
+		CreationTimestamp: ago(2 * time.Hour), Finalizers: []string{objects.RunningFinalizer}, Generation: 1},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}, Status: v1.PodStatus{Phase: v1.PodPending}}
+	for _, claim := range claims {
+		o.Spec.Volumes = append(o.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	}
+	return o
+}
+
+// run has a pod run on node n1.
+func (env *environment) run(o *v1.Pod) {
+	o.Spec.NodeName, o.Status.Phase = "n1", v1.PodRunning
+	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+}
+
+// gate has a pod be gated since 5 minutes ago.
+func (env *environment) gate(o *v1.Pod) {
+	o.CreationTimestamp = ago(5 * time.Minute)
+	o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenode.Gate}}
+}
+
+// add adds a gated pod.
+func (env *environment) add(name string, claims ...string) *v1.Pod {
+	o := pod(name, claims...)
+	env.gate(o)
+	env.more = append(env.more, o)
+	return o
+}
+
+// terminate has a pod be deleted 10 minutes ago.
+func terminate(o *v1.Pod) {
+	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = ptr.To(ago(10*time.Minute)), ptr.To[int64](30)
+	o.Generation++
+}
+
+// complete has a kubelet report the end of the pod.
+func complete(o *v1.Pod) {
+	o.Status.Phase = v1.PodSucceeded
+	o.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+}
+
+// down has the node be cut off.
+func (env *environment) down() { env.node.Status.Conditions[0].Status = v1.ConditionUnknown }
+
+// away has volume-guard not run.
+func (env *environment) away() { env.facts.Guards = explain.Found[[]coordinationv1.Lease](nil) }
+
+// read returns what a Reader would find.
+func (env *environment) read() Facts {
+	f := env.facts
+	f.Now = now()
+	f.Claims, f.Pods = explain.Found[[]Claim](nil), explain.Found[[]pods.Pod](nil)
+	for _, o := range append(env.claims, env.claim) {
+		if o != nil {
+			f.Claims.Value = append(f.Claims.Value, ClaimOf(o))
+		}
+	}
+	for _, o := range append(env.more, env.old, env.new) {
+		if o != nil {
+			f.Pods.Value = append(f.Pods.Value, pods.PodOf(o))
+		}
+	}
+	if !f.Nodes.Made {
+		f.Nodes = explain.Found(map[string]*v1.Node{"n1": env.node})
+	}
+	return f
+}
+
+// podFacts are those of a pod as a Reader would find them.
+func (env *environment) podFacts(o *v1.Pod) pods.Facts {
+	return pods.Facts{Now: now(), Pod: o, Guards: env.facts.Guards, Node: explain.Found(env.node),
+		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data": explain.Found(env.claim)},
+		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),
+		Pods: explain.Found(env.read().Pods.Value), Events: explain.Found[[]v1.Event](nil)}
+}
+
+// expect checks what a text says, and by words that begin with "!" what it does not say.
+func expect(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, words := range want {
+		words, not := strings.CutPrefix(words, "!")
+		if strings.Contains(text, words) == not {
+			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
+		}
+	}
+}

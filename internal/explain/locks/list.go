@@ -1,0 +1,219 @@
+package locks
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+)
+
+// List is the claims that have a lock, and the pods that have the gate. What wants a person's attention comes first.
+type List struct {
+	Locks []Lock `json:"locks"`
+	// GatedPods are all pods that have the gate and are not being deleted.
+	GatedPods []GatedPod `json:"gatedPods"`
+	// Warnings want a person's attention.
+	Warnings []string `json:"warnings,omitempty"`
+	// Unread is what could not be read, and so is missing from the rest.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Lock is a claim that has a lock.
+type Lock struct {
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	ClaimUID  string `json:"claimUID"`
+	// Holder and HolderUID are the pod that the lock names, empty for one that names none.
+	Holder    string `json:"holder,omitempty"`
+	HolderUID string `json:"holderUID,omitempty"`
+	// Node is that of the holder, empty for one that was not scheduled, or is gone.
+	Node string `json:"node,omitempty"`
+	// Reason is why the lock stays or is freed, the word of Events and metrics. Text says it for people, and WaitsFor what
+	// has to happen before it is freed.
+	Reason   string `json:"reason"`
+	Text     string `json:"text"`
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// Since is since when the holder has the lock, nil where that is not known.
+	Since *metav1.Time `json:"since,omitempty"`
+	// Waiting are the pods that wait for the lock, the longest first.
+	Waiting []Waiting `json:"waiting,omitempty"`
+
+	severity reasons.Severity
+}
+
+// Waiting is a pod that waits for a lock.
+type Waiting struct {
+	Pod string `json:"pod"`
+	UID string `json:"uid"`
+	// Since is when it was created.
+	Since metav1.Time `json:"since"`
+}
+
+// GatedPod is a pod that has the gate.
+type GatedPod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// Since is when it was created.
+	Since metav1.Time `json:"since"`
+	// Reason is why it keeps the gate or loses it, the word of Events and metrics. Text says it for people, and WaitsFor
+	// what has to happen first.
+	Reason   string `json:"reason"`
+	Text     string `json:"text"`
+	WaitsFor string `json:"waitsFor,omitempty"`
+	// Claim is the one that it waits for, and Pod the pod that uses that claim or has its lock; empty for none.
+	Claim string `json:"claim,omitempty"`
+	Pod   string `json:"pod,omitempty"`
+
+	severity reasons.Severity
+}
+
+// WaitsForLock reports whether the pod waits for the lock of a claim, among whose Waiting it is then.
+func (g GatedPod) WaitsForLock() bool { return g.Reason == string(singlenode.ReasonClaimInUse) }
+
+// ListOf lists the locks and the gated pods. It is a pure function.
+func ListOf(f Facts) List {
+	i := f.index()
+	l := List{Locks: []Lock{}, GatedPods: []GatedPod{}, Unread: f.unread()}
+	for _, p := range f.Pods.Value {
+		if p.Gated && !p.Terminating {
+			l.GatedPods = append(l.GatedPods, i.gatedRow(p))
+		}
+	}
+	waiting := waitingOf(l.GatedPods)
+	for _, c := range f.Claims.Value {
+		if c.Locked || c.Kept {
+			l.Locks = append(l.Locks, i.lockRow(c, waiting[key{c.Namespace, c.Name}]))
+		}
+	}
+	slices.SortFunc(l.Locks, compareLocks)
+	slices.SortFunc(l.GatedPods, compareGated)
+	if f.Guards.OK() && !f.led() && len(l.Locks)+len(l.GatedPods) > 0 {
+		l.Warnings = append(l.Warnings, "No replica of volume-guard holds its Lease: no lock is freed, and no pod with the "+
+			"gate is scheduled.")
+	}
+	return l
+}
+
+// compareLocks has those first that want attention, then those that pods wait for, the longest wait first.
+func compareLocks(a, b Lock) int {
+	return cmp.Or(compareSeverity(a.severity, b.severity), compareWaiting(a.Waiting, b.Waiting),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
+}
+
+// compareSeverity has warnings first.
+func compareSeverity(a, b reasons.Severity) int {
+	switch {
+	case a == b:
+		return 0
+	case a == reasons.Warning:
+		return -1
+	case b == reasons.Warning:
+		return 1
+	}
+	return 0
+}
+
+// compareWaiting has the longest wait first, and none last.
+func compareWaiting(a, b []Waiting) int {
+	if len(a) == 0 || len(b) == 0 {
+		return min(len(b), 1) - min(len(a), 1)
+	}
+	return a[0].Since.Compare(b[0].Since.Time)
+}
+
+// compareGated has those first that want attention, then those that have waited for the longest time.
+func compareGated(a, b GatedPod) int {
+	return cmp.Or(compareSeverity(a.severity, b.severity), a.Since.Compare(b.Since.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func (i *index) gatedRow(p pods.Pod) GatedPod {
+	v := i.ofGate(p)
+	g := GatedPod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Since: metav1.NewTime(p.Created),
+		Reason: string(v.Reason), Text: v.text, WaitsFor: v.waitsFor, Claim: v.Claim, severity: v.severity}
+	if other, found := i.waitsForPod(p, v); found {
+		g.Pod = other.Name
+	}
+	return g
+}
+
+// waitsForPod returns the pod that a gated pod waits for.
+func (i *index) waitsForPod(p pods.Pod, v verdict) (other pods.Pod, found bool) {
+	if v.Reason == singlenode.ReasonClaimInUse {
+		return i.holderOf(i.claims[key{p.Namespace, v.Claim}])
+	}
+	other = i.user(p.Namespace, v.Decision)
+	return other, other.UID != ""
+}
+
+// waitingOf returns the pods that wait for the lock of each claim.
+func waitingOf(all []GatedPod) map[key][]Waiting {
+	waiting := map[key][]Waiting{}
+	for _, g := range all {
+		if at := (key{g.Namespace, g.Claim}); g.WaitsForLock() {
+			waiting[at] = append(waiting[at], Waiting{Pod: g.Name, UID: g.UID, Since: g.Since})
+		}
+	}
+	return waiting
+}
+
+func (i *index) lockRow(c Claim, waiting []Waiting) Lock {
+	v := i.ofLock(c)
+	slices.SortFunc(waiting, func(a, b Waiting) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), strings.Compare(a.Pod, b.Pod))
+	})
+	l := Lock{Namespace: c.Namespace, Claim: c.Name, ClaimUID: string(c.UID), Holder: c.Lock.Name,
+		Reason: string(v.Reason), Text: v.text, WaitsFor: v.waitsFor, Since: i.since(c), Waiting: waiting,
+		severity: v.severity}
+	if l.Holder == "" {
+		return l
+	}
+	l.HolderUID = string(c.Lock.UID)
+	if holder, found := i.holderOf(c); found {
+		l.Node = holder.Node
+	}
+	return l
+}
+
+// holderOf returns the pod that has the lock of a claim. found is false for one that is gone.
+func (i *index) holderOf(c Claim) (holder pods.Pod, found bool) {
+	if holder, found = i.pods[key{c.Namespace, c.Lock.Name}]; holder.UID != c.Lock.UID {
+		return pods.Pod{}, false
+	}
+	return holder, found
+}
+
+// since returns since when the lock was taken, nil where that is not known. The manager of the lock may have written to
+// the claim after that, but the pod was scheduled after that, too.
+func (i *index) since(c Claim) *metav1.Time {
+	at := c.Written
+	holder, _ := i.holderOf(c)
+	if bound := holder.Scheduled; !bound.IsZero() && (at.IsZero() || bound.Before(at)) {
+		at = bound
+	}
+	if at.IsZero() {
+		return nil
+	}
+	since := metav1.NewTime(at)
+	return &since
+}
+
+func (f Facts) unread() []string {
+	var s explain.Explanation
+	explain.NoteUnread(&s, f.Modes, "Namespaces", "which of them ask for locks")
+	explain.NoteUnread(&s, f.Classes, "StorageClasses", "which of them ask for locks")
+	explain.NoteUnread(&s, f.PVs, "PVs", "which of them ask for locks, and which drivers they have")
+	explain.NoteUnread(&s, f.Nodes, "Nodes", "which pods are on a node that is not Ready")
+	if !explain.NoFencing(f.Fences) {
+		explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are kept from their volumes")
+	}
+	explain.NoteUnread(&s, f.Guards, "Leases", "whether volume-guard runs")
+	return s.Unread
+}

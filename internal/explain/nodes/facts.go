@@ -1,0 +1,199 @@
+package nodes
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+)
+
+// Pod is what is kept of each pod.
+type Pod struct {
+	pods.Pod
+	// Waiting is what a policy counts, nil for a pod that does not wait for its node.
+	Waiting     *controller.Waiting
+	Tolerations []v1.Toleration
+}
+
+// PodOf reads what is needed of a Pod, without keeping a reference to its managedFields.
+func PodOf(o *v1.Pod) Pod {
+	p := Pod{Pod: pods.PodOf(o), Tolerations: slices.Clone(o.Spec.Tolerations)}
+	if waiting, waits := controller.WaitingOf(o); waits {
+		p.Waiting = &waiting
+	}
+	return p
+}
+
+// waits reports whether the pod has a claim that nobody else gets while it is there.
+func (p Pod) waits() bool { return len(p.Claims) > 0 && !p.Mirror && (!p.Final || p.Held) }
+
+// held reports whether the pod is terminating, and held.
+func (p Pod) held() bool { return p.Held && p.Terminating }
+
+// Facts is what was read of one node. The zero value of each field is not known.
+type Facts struct {
+	// Now is when the reads were made.
+	Now  time.Time
+	Name string
+	// Pods are those that are bound to the node. What follows was read after them.
+	Pods explain.Read[[]Pod]
+	// OnNode are Node, Lease and NodeFence, nil for one that does not exist.
+	pods.OnNode
+	// Attachments are the VolumeAttachments to the node.
+	Attachments explain.Read[[]storagev1.VolumeAttachment]
+	// Policies are all FencePolicies, sorted by name.
+	Policies explain.Read[[]*v1alpha1.FencePolicy]
+	// Cluster is read only where there is a policy, and the node is not Ready.
+	Cluster ClusterFacts
+	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	Guards explain.Read[[]coordinationv1.Lease]
+	// Events are those about the NodeFence and the Node, the latest last.
+	Events explain.Read[[]v1.Event]
+}
+
+// ClusterFacts is what policies depend on, beside the node that is explained.
+type ClusterFacts struct {
+	Nodes explain.Read[[]*v1.Node]
+	// Leases are those of the kubelets, by node.
+	Leases explain.Read[map[string]*coordinationv1.Lease]
+	// Fences are all NodeFences, by node.
+	Fences explain.Read[map[string]*v1alpha1.NodeFence]
+	// Namespaces are the labels of all namespaces, by name.
+	Namespaces explain.Read[map[string]map[string]string]
+	// Pods are those of all nodes.
+	Pods    explain.Read[[]Pod]
+	Budgets explain.Read[[]policyv1.PodDisruptionBudget]
+}
+
+// node returns the Node, nil if it does not exist or was not read.
+func (f Facts) node() *v1.Node {
+	if !f.Node.OK() {
+		return nil
+	}
+	return f.Node.Value
+}
+
+// fence returns the NodeFence, nil if there is none or it was not read.
+func (f Facts) fence() *v1alpha1.NodeFence {
+	if !f.Fence.OK() {
+		return nil
+	}
+	return f.Fence.Value
+}
+
+// active returns the NodeFence unless it has ended, nil for none.
+func (f Facts) active() *v1alpha1.NodeFence {
+	if fence := f.fence(); fence != nil && !explain.FenceEnded(fence) {
+		return fence
+	}
+	return nil
+}
+
+// readyOf returns the condition Ready of a node, nil where it has none.
+func readyOf(node *v1.Node) *v1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// ready reports whether the condition Ready of a node is True.
+func ready(node *v1.Node) bool {
+	c := readyOf(node)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+// controlPlaneLabel is on the nodes of the control plane (kubeadm).
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+func controlPlane(node *v1.Node) bool {
+	_, has := node.Labels[controlPlaneLabel]
+	return has
+}
+
+// renewed returns when a Lease was renewed by the clock of its holder, the zero time for never.
+func renewed(lease *coordinationv1.Lease) time.Time {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return lease.Spec.RenewTime.Time
+}
+
+// fenceFacts is what volume-guard would know of a fence after reads of the NodeFence, the Node, its Lease and what
+// remains on it, in that order. The object by which an agent works is not read.
+func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Read[fencing.RemainingFacts],
+	now time.Time) fencing.Facts {
+	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
+	f := fencing.Facts{Fence: fencing.FenceOf(fence), FenceRead: read(1)}
+	if on.Node.OK() {
+		if on.Node.Value != nil {
+			f.Node = nodeFacts(on.Node.Value)
+		}
+		f.Node.Read, f.TaintSeen = read(2), f.Node.Tainted
+	}
+	if on.Lease.OK() {
+		if on.Lease.Value != nil {
+			f.Lease.Version = on.Lease.Value.ResourceVersion
+		}
+		f.Lease.Read = read(3)
+		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Version, renewed(on.Lease.Value)
+	}
+	if remaining.OK() {
+		f.Remaining = remaining.Value
+		f.Remaining.Read = read(4)
+	}
+	return f
+}
+
+func nodeFacts(o *v1.Node) fencing.NodeFacts {
+	hold := podsafety.NodeOf(o)
+	info := &o.Status.NodeInfo
+	return fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, Ready: hold.Ready == podsafety.ReadyTrue,
+		NotReady: hold.Ready == podsafety.ReadyFalse || hold.Ready == podsafety.ReadyUnknown, BootID: info.BootID,
+		Machine: fencing.Machine{MachineID: info.MachineID, SystemUUID: info.SystemUUID}, Tainted: hold.OwnTaint,
+		ControlPlane: controlPlane(o)}
+}
+
+// remainingOf is what remains on a node of what ran there before. It is not known unless all was read.
+func remainingOf(all explain.Read[[]Pod],
+	attachments explain.Read[[]storagev1.VolumeAttachment]) explain.Read[fencing.RemainingFacts] {
+	switch {
+	case !all.OK():
+		return explain.Read[fencing.RemainingFacts]{Made: all.Made, Err: all.Err}
+	case !attachments.OK():
+		return explain.Read[fencing.RemainingFacts]{Made: attachments.Made, Err: attachments.Err}
+	}
+	var r fencing.RemainingFacts
+	for _, pod := range all.Value {
+		if pod.Terminating {
+			r.Terminating = append(r.Terminating, pod.UID)
+		}
+		if pod.held() {
+			r.Held = append(r.Held, pod.UID)
+			r.Leaving.Pods++
+		}
+		if (len(pod.Claims) > 0 || pod.Held) && !pod.Final {
+			r.All.Pods++
+		}
+	}
+	r.All.VolumeAttachments = len(attachments.Value)
+	for i := range attachments.Value {
+		if attachments.Value[i].DeletionTimestamp != nil {
+			r.Leaving.VolumeAttachments++
+		}
+	}
+	return explain.Found(r)
+}

@@ -1,0 +1,205 @@
+package nodes
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+var errForbidden = errors.New("forbidden")
+
+// now is when all is read in these tests.
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// node is one of zone a that has been in this state for 10 minutes.
+func node(name string, ready v1.ConditionStatus) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1",
+			Labels: map[string]string{v1.LabelTopologyZone: "a", "pool": "data"}},
+		Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "boot-1"}, Conditions: []v1.NodeCondition{{
+			Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute),
+			Message: "Kubelet stopped posting node status."}}}}
+}
+
+// lease was renewed so long ago.
+func lease(name string, since time.Duration) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
+		ResourceVersion: "1"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-since)))}}
+}
+
+// pod is one of node n1 with a claim.
+func pod(name string, change func(*Pod)) Pod {
+	p := PodOf(&v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
+			Labels: map[string]string{"app": "db"}},
+		Spec: v1.PodSpec{NodeName: "n1", Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning},
+	})
+	change(&p)
+	return p
+}
+
+// deleted has a pod be held, and deleted 5 minutes ago.
+func deleted(p *Pod) {
+	p.Held, p.Terminating, p.GraceZero, p.TerminatingSince = true, true, true, now().Add(-5*time.Minute)
+	p.GraceEnds = p.TerminatingSince
+}
+
+// down is a node that has been cut off for 10 minutes, with a held pod, one that nobody has deleted, and one without
+// claims. There are four other nodes, no fences and no policies.
+func down() Facts {
+	others := pod("web", func(p *Pod) { p.Claims = nil })
+	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]Pod{pod("b", func(*Pod) {}), pod("a", deleted), others}),
+		OnNode: pods.OnNode{Node: explain.Found(node("n1", v1.ConditionUnknown)),
+			Lease: explain.Found(lease("n1", 11*time.Minute)), Fence: explain.Found[*v1alpha1.NodeFence](nil)},
+		Attachments: explain.Found([]storagev1.VolumeAttachment{attachment("csi-1")}),
+		Policies:    explain.Found[[]*v1alpha1.FencePolicy](nil),
+		Guards:      explain.Found([]coordinationv1.Lease{*lease(volumeGuard, time.Second)}),
+		Events:      explain.Found[[]v1.Event](nil),
+	}
+	leases := map[string]*coordinationv1.Lease{"n1": f.Lease.Value}
+	all := []*v1.Node{f.Node.Value}
+	for _, name := range []string{"n2", "n3", "n4", "n5"} {
+		all = append(all, node(name, v1.ConditionTrue))
+		leases[name] = lease(name, 5*time.Second)
+	}
+	f.Cluster = ClusterFacts{Nodes: explain.Found(all), Leases: explain.Found(leases), Pods: f.Pods,
+		Fences:     explain.Found(map[string]*v1alpha1.NodeFence{}),
+		Namespaces: explain.Found(map[string]map[string]string{"shop": {"tier": "gold"}}),
+		Budgets:    explain.Found[[]policyv1.PodDisruptionBudget](nil)}
+	return f
+}
+
+func attachment(name string) storagev1.VolumeAttachment {
+	return storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: "disk.csi", NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-1")},
+	}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+}
+
+// ready has the node be well, and nobody wait.
+func (f *Facts) ready() {
+	f.Node.Value.Status.Conditions[0].Status = v1.ConditionTrue
+	f.Lease = explain.Found(lease("n1", 5*time.Second))
+	f.Pods.Value = f.Pods.Value[:1]
+}
+
+// Agents of each kind.
+func jobAgent() v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "ipmi", Covers: v1alpha1.CoversUntilUnfenced,
+		Timeout: metav1.Duration{Duration: 5 * time.Minute},
+		Job:     &v1alpha1.JobAgent{Namespace: "ops", PodTemplateName: "power-off", Undo: true}}
+}
+
+func rebootAgent() v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "sbr", Covers: v1alpha1.CoversReboot, Remediation: &v1alpha1.RemediationAgent{
+		APIVersion: "x.io/v1", Kind: "SelfNodeRemediationTemplate", Namespace: "ops", Name: "reboot"}}
+}
+
+func volumesAgent() v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "net", Covers: v1alpha1.CoversVolumes, NetworkFence: &v1alpha1.NetworkFenceAgent{
+		Driver: "disk.csi", NetworkFenceClassName: "fast"}}
+}
+
+// policy is one that fences after 5 minutes.
+func policy(name string, change func(*v1alpha1.FencePolicySpec)) *v1alpha1.FencePolicy {
+	p := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FencePolicySpec{
+		UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, Agents: []v1alpha1.Agent{jobAgent()},
+		MaxFences: intstr.FromInt32(1), MaxFencesPerZone: 1, HaltAbove: 40},
+		Status: v1alpha1.FencePolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionActive}}}}
+	change(&p.Spec)
+	return p
+}
+
+// fenced gives the node a fence that somebody asked for a minute ago, and returns it.
+func (f *Facts) fenced(agents ...v1alpha1.Agent) *v1alpha1.NodeFence {
+	fence := &v1alpha1.NodeFence{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f", CreationTimestamp: ago(time.Minute), ResourceVersion: "3",
+			Finalizers:    []string{fencing.Finalizer},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-reclaim"}}},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "kernel\nhangs", Agents: agents, Unfence: v1alpha1.UnfenceWhenReturned},
+	}
+	f.Fence = explain.Found(fence)
+	return fence
+}
+
+// attempt adds an attempt that began 50 seconds ago, and took 20 seconds unless the result is empty.
+func attempt(fence *v1alpha1.NodeFence, agent string, result v1alpha1.Result, message string) *v1alpha1.Attempt {
+	a := v1alpha1.Attempt{Number: int32(len(fence.Status.Attempts) + 1), Agent: agent, StartedAt: ago(50 * time.Second),
+		Result: result, Message: message, BootID: "boot-1"}
+	fence.Status.Phase = v1alpha1.PhaseFencing
+	if result != "" {
+		a.EndedAt = ptr.To(ago(30 * time.Second))
+		fence.Status.Phase = v1alpha1.PhaseFailed
+	}
+	fence.Status.Attempts = append(fence.Status.Attempts, a)
+	return &fence.Status.Attempts[len(fence.Status.Attempts)-1]
+}
+
+// prove has the agent have a proof.
+func prove(fence *v1alpha1.NodeFence, agent v1alpha1.Agent) {
+	a := attempt(fence, agent.Name, v1alpha1.ResultProven, "off")
+	fence.Status.Proof = &v1alpha1.Proof{Attempt: a.Number, Agent: agent.Name, Covers: agent.Covers, BootID: "boot-1",
+		LeaseVersion: "1", ProvenAt: *a.EndedAt}
+	if agent.NetworkFence != nil {
+		fence.Status.Proof.Volumes = []v1alpha1.CoveredVolumes{{Agent: agent.Name, Driver: agent.NetworkFence.Driver,
+			Volumes: v1alpha1.VolumesMatching, VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": "one"}}}
+	}
+	condition(fence, v1alpha1.ConditionFenced)
+	fence.Status.Phase = v1alpha1.PhaseFenced
+}
+
+// condition adds one that is True.
+func condition(fence *v1alpha1.NodeFence, of string) {
+	fence.Status.Conditions = append(fence.Status.Conditions, metav1.Condition{Type: of, Status: metav1.ConditionTrue,
+		Reason: "Test", LastTransitionTime: ago(30 * time.Second)})
+}
+
+// released has the node have the taint of a fence in force.
+func (f *Facts) released(agent v1alpha1.Agent) *v1alpha1.NodeFence {
+	fence := f.fenced(agent)
+	prove(fence, agent)
+	condition(fence, v1alpha1.ConditionReleased)
+	fence.Status.Phase = v1alpha1.PhaseReleased
+	f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: podsafety.OwnTaintValue,
+		Effect: v1.TaintEffectNoExecute}}
+	return fence
+}
+
+// ended has the node have a fence that has ended.
+func (f *Facts) ended() {
+	fence := f.fenced(jobAgent())
+	condition(fence, v1alpha1.ConditionReturned)
+	fence.Status.Phase = v1alpha1.PhaseReturned
+}
+
+// expect checks what a text says, and by words that begin with "!" what it does not say.
+func expect(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, words := range want {
+		words, not := strings.CutPrefix(words, "!")
+		if strings.Contains(text, words) == not {
+			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
+		}
+	}
+}

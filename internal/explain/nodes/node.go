@@ -1,0 +1,308 @@
+package nodes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Explain explains a node: what stands still because of it, its fence, and what a person can do. It is a pure function.
+func Explain(f Facts) explain.Explanation {
+	s := explain.Explanation{Object: "node " + f.Name}
+	addNode(&s, f)
+	addPods(&s, f)
+	addVolumes(&s, f)
+	d := addFence(&s, f)
+	addPolicies(&s, f)
+	pods.AddGuards(&s, f.Guards, f.Now)
+	f.addMissing(&s)
+	addAdvice(&s, f, d)
+	s.AddEvents(f.Events, f.Now)
+	s.Headline = f.headline(s.Decision)
+	return s
+}
+
+// headline is the explanation in one sentence or two.
+func (f Facts) headline(d *explain.Decision) string {
+	text := "Node " + f.Name + " " + f.state()
+	if waits := f.standing(); waits != "" {
+		text += ", and " + waits
+	}
+	text += "."
+	switch fence := f.fence(); {
+	case explain.NoFencing(f.Fence):
+		return text + " No node is fenced in this cluster."
+	case !f.Fence.OK():
+		return text + " Whether it has a fence is not known."
+	case fence == nil:
+		return text + " It has no fence."
+	default:
+		return text + fmt.Sprintf(" Its fence is %s (%s): %s", phaseOf(fence), d.Reason, d.Text)
+	}
+}
+
+// state is how the node is, to be read after its name.
+func (f Facts) state() string {
+	node := f.Node.Value
+	switch {
+	case !f.Node.OK():
+		return "could not be read"
+	case node == nil:
+		return "does not exist"
+	case ready(node):
+		return "is Ready"
+	}
+	c := readyOf(node)
+	if c == nil || c.LastTransitionTime.IsZero() {
+		return "is NotReady"
+	}
+	return "has been NotReady for " + explain.Age(f.Now, c.LastTransitionTime.Time)
+}
+
+// standing is what stands still because of the node, empty for nothing.
+func (f Facts) standing() string {
+	if !f.Pods.OK() {
+		return "which pods are on it could not be read"
+	}
+	held, waiting := 0, 0
+	for _, pod := range f.Pods.Value {
+		switch {
+		case pod.held():
+			held++
+		case pod.waits():
+			waiting++
+		}
+	}
+	down := !f.Node.OK() || f.Node.Value == nil || !ready(f.Node.Value)
+	more := fmt.Sprintf("%s with claims %s on it", plural.Count(waiting, "pod"), plural.Verb(waiting, "is", "are"))
+	switch {
+	case held > 0 && (!down || waiting == 0):
+		return plural.Count(held, "held pod") + " " + plural.Verb(held, "waits", "wait") + " for it"
+	case held > 0:
+		return plural.Count(held, "held pod") + " " + plural.Verb(held, "waits", "wait") + " for it; " + more
+	case down && waiting > 0:
+		return more
+	}
+	return "nothing waits for it"
+}
+
+func phaseOf(o *v1alpha1.NodeFence) v1alpha1.Phase {
+	if o.Status.Phase == "" {
+		return v1alpha1.PhaseRequested
+	}
+	return o.Status.Phase
+}
+
+// addNode reports how the node is.
+func addNode(s *explain.Explanation, f Facts) {
+	pods.AddNode(s, f.Name, f.Node, f.Lease, f.Now)
+	node := f.node()
+	if node == nil {
+		return
+	}
+	if zone := node.Labels[v1.LabelTopologyZone]; zone != "" {
+		s.AddFact("Zone", "%s", zone)
+	}
+	if controlPlane(node) {
+		s.AddFact("Role", "control plane")
+	}
+	if boot := node.Status.NodeInfo.BootID; boot != "" {
+		s.AddFact("Boot ID", "%s", boot)
+	}
+}
+
+// maxRows bounds how many pods, and how many volumes, are listed one by one.
+const maxRows = 20
+
+// addPods reports the pods that stand still, or would if the node were lost.
+func addPods(s *explain.Explanation, f Facts) {
+	explain.NoteUnread(s, f.Pods, "Pods", "which are on the node, and what waits for it")
+	if !f.Pods.OK() {
+		return
+	}
+	rows := f.rows()
+	for i, row := range rows {
+		if i == maxRows {
+			s.AddFact("Pod", "and %d more with claims", len(rows)-i)
+			break
+		}
+		s.AddFact("Pod", "%s", rowWords(f, row))
+	}
+	others := 0
+	for _, pod := range f.Pods.Value {
+		if !pod.Final && !pod.held() && !pod.waits() {
+			others++
+		}
+	}
+	if others > 0 {
+		s.AddFact("Other pods", "%d without claims", others)
+	}
+}
+
+// rows are the pods with claims and those that are held, the held ones first.
+func (f Facts) rows() (rows []pods.Row) {
+	list := pods.ListFacts{Now: f.Now, Nodes: explain.Read[map[string]*v1.Node]{Made: f.Node.Made, Err: f.Node.Err,
+		Value: map[string]*v1.Node{}}}
+	if f.Node.Value != nil {
+		list.Nodes.Value[f.Name] = f.Node.Value
+	}
+	list.Leases = pods.Leases{f.Name: f.Lease}
+	list.Fences = pods.Fences{Made: f.Fence.Made, Err: f.Fence.Err, Value: map[string]*v1alpha1.NodeFence{
+		f.Name: f.Fence.Value}}
+	for _, pod := range f.Pods.Value {
+		if pod.held() || pod.waits() {
+			rows = append(rows, list.RowOf(pod.Pod))
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b pods.Row) int {
+		waitA, waitB := a.Held && a.TerminatingSince != nil, b.Held && b.TerminatingSince != nil
+		switch {
+		case waitA != waitB && waitA:
+			return -1
+		case waitA != waitB:
+			return 1
+		}
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	return rows
+}
+
+func rowWords(f Facts, row pods.Row) string {
+	text := row.Namespace + "/" + row.Name + ", " + row.Status
+	if row.TerminatingSince != nil {
+		text += " for " + explain.Age(f.Now, row.TerminatingSince.Time)
+	}
+	if row.Held {
+		text += ", held by volume-guard (" + row.Reason + ")"
+	}
+	if len(row.Claims) > 0 {
+		text += ", claim " + strings.Join(row.Claims, ", ")
+	}
+	return text
+}
+
+// addVolumes reports the volumes that are attached to the node.
+func addVolumes(s *explain.Explanation, f Facts) {
+	explain.NoteUnread(s, f.Attachments, "VolumeAttachments", "which volumes are attached to the node")
+	for i := range f.Attachments.Value {
+		if i == maxRows {
+			s.AddFact("Volume", "and %d more", len(f.Attachments.Value)-i)
+			return
+		}
+		s.AddFact("Volume", "%s", attachmentWords(f, &f.Attachments.Value[i]))
+	}
+}
+
+func attachmentWords(f Facts, a *storagev1.VolumeAttachment) string {
+	what := "an inline volume"
+	if pv := a.Spec.Source.PersistentVolumeName; pv != nil {
+		what = "PV " + *pv
+	}
+	state := "not attached yet"
+	switch {
+	case a.DeletionTimestamp != nil:
+		state = "detaching for " + explain.Age(f.Now, a.DeletionTimestamp.Time)
+	case a.Status.Attached:
+		state = "attached"
+	}
+	return fmt.Sprintf("%s, driver %s, %s (VolumeAttachment %s)", what, a.Spec.Attacher, state, a.Name)
+}
+
+// addFence reports the fence of the node, and what volume-guard does next about it.
+func addFence(s *explain.Explanation, f Facts) fencing.Decision {
+	if explain.NoFencing(f.Fence) {
+		s.AddFact("Fence", "none: %v", f.Fence.Err)
+		return fencing.Decision{}
+	}
+	explain.NoteUnread(s, f.Fence, "NodeFence "+f.Name, "whether the node is fenced")
+	fence := f.fence()
+	if fence == nil {
+		if f.Fence.OK() {
+			s.AddFact("Fence", "none")
+		}
+		return fencing.Decision{}
+	}
+	s.AddFact("Fence", "%s", explain.FenceWords(fence, f.Now))
+	s.AddFact("Asked for", "%s ago by %s: %q", explain.Age(f.Now, fence.CreationTimestamp.Time), askedBy(fence),
+		oneLine(fence.Spec.Reason))
+	switch {
+	case fence.Spec.Confirmation == "":
+	case fencing.FenceOf(fence).OwnWord():
+		s.AddFact("Confirmed", "%q", oneLine(fence.Spec.Confirmation))
+	default:
+		s.AddFact("Confirmed", "no: %q is a copy of what was said of another NodeFence, with UID %s",
+			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
+	}
+	s.AddFact("Ends", "%s", endsWords(fence))
+	for i := range fence.Spec.Agents {
+		if agent := &fence.Spec.Agents[i]; !tried(fence, agent.Name) {
+			s.AddFact("Agent", "%s (%s), not tried yet", agent.Name, agentWords(agent))
+		}
+	}
+	for _, attempt := range fence.Status.Attempts {
+		s.AddFact("Attempt", "%s", attemptWords(fence.Spec, attempt, f.Now))
+	}
+	facts := f.fenceFacts(fence)
+	d := fencing.Decide(facts, f.Now)
+	decision := decisionOf(d)
+	s.Decision = &decision
+	if waits := waitsFor(facts, d, f.Now); waits != "" && decision.Reason == string(d.Reason) {
+		s.AddWait("%s", waits)
+	}
+	return d
+}
+
+// endsWords is when the fence ends.
+func endsWords(fence *v1alpha1.NodeFence) string {
+	switch {
+	case fence.Spec.Unfence == v1alpha1.UnfenceNow:
+		return "now: somebody asked for it"
+	case fence.Spec.Unfence == v1alpha1.UnfenceAbandon:
+		return "now, and the agents undo nothing: somebody asked for it"
+	case fencing.FenceOf(fence).Ending():
+		return "now: somebody deleted the NodeFence"
+	case fence.DeletionTimestamp != nil:
+		return "when the node has booted again, and nothing of before remains on it: somebody deleted the NodeFence"
+	case fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased:
+		return "the agents undo it when nothing of before remains on the node, and it ends when the node has booted again"
+	}
+	return "when the node has booted again, and nothing of before remains on it"
+}
+
+func tried(fence *v1alpha1.NodeFence, agent string) bool {
+	return slices.ContainsFunc(fence.Status.Attempts, func(a v1alpha1.Attempt) bool { return a.Agent == agent })
+}
+
+func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
+	return fenceFacts(fence, f.OnNode, remainingOf(f.Pods, f.Attachments), f.Now)
+}
+
+// addMissing adds what the evidence lacks by which the held pods would be released, as far as it is about the node.
+func (f Facts) addMissing(s *explain.Explanation) {
+	for _, pod := range f.Pods.Value {
+		if !pod.held() {
+			continue
+		}
+		for _, m := range pods.Judge(pod.Pod, f.OnNode, f.Now).Missing {
+			missing := explain.Missing{Evidence: string(m.Evidence), Text: m.Text}
+			ofNode := slices.Contains([]podsafety.Reason{podsafety.ReasonNodeGone, podsafety.ReasonOutOfService,
+				podsafety.ReasonNodeFenced}, m.Evidence)
+			if ofNode && !slices.Contains(s.Missing, missing) {
+				s.Missing = append(s.Missing, missing)
+			}
+		}
+	}
+}
+
+// oneLine is a text without line breaks.
+func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", " ") }

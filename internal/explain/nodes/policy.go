@@ -1,0 +1,181 @@
+package nodes
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+)
+
+// selects reports whether a policy is for a node. One with a selector that is not valid is for none.
+func selects(p *v1alpha1.FencePolicy, node *v1.Node) bool {
+	is, err := controller.Selects(p, node)
+	return err == nil && is
+}
+
+// snapshot is what was read, as the controller takes it.
+func (f ClusterFacts) snapshot() controller.Snapshot {
+	s := controller.Snapshot{Nodes: f.Nodes.Value, Namespaces: f.Namespaces.Value, Budgets: f.Budgets.Value,
+		Renewed: map[string]time.Time{}, Waiting: map[string][]controller.Waiting{}}
+	for name, lease := range f.Leases.Value {
+		s.Renewed[name] = renewed(lease)
+	}
+	for _, fence := range f.Fences.Value {
+		s.Fences = append(s.Fences, fence)
+	}
+	for _, pod := range f.Pods.Value {
+		if pod.Waiting != nil {
+			s.Waiting[pod.Node] = append(s.Waiting[pod.Node], *pod.Waiting)
+		}
+	}
+	return s
+}
+
+// unread notes what could not be read of what policies depend on, and reports whether all was.
+func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
+	const open = "what each FencePolicy does"
+	before := len(s.Unread)
+	explain.NoteUnread(s, f.Nodes, "Nodes", open)
+	explain.NoteUnread(s, f.Leases, "Leases in "+v1.NamespaceNodeLease, open)
+	explain.NoteUnread(s, f.Fences, "NodeFences", open)
+	explain.NoteUnread(s, f.Namespaces, "Namespaces", open)
+	explain.NoteUnread(s, f.Pods, "Pods", open)
+	explain.NoteUnread(s, f.Budgets, "PodDisruptionBudgets", open)
+	return len(s.Unread) == before
+}
+
+// addPolicies reports what each policy does about the node, and when.
+func addPolicies(s *explain.Explanation, f Facts) {
+	if explain.NoFencing(f.Policies) {
+		return
+	}
+	explain.NoteUnread(s, f.Policies, "FencePolicies", "whether the node is fenced without a person")
+	if f.Policies.OK() && len(f.Policies.Value) == 0 {
+		s.AddFact("Policy", "none: no node is fenced unless somebody asks for it")
+	}
+	node := f.node()
+	if len(f.Policies.Value) == 0 || node == nil {
+		return
+	}
+	down := !ready(node)
+	if down && !f.Cluster.unread(s) {
+		return
+	}
+	for _, p := range f.Policies.Value {
+		if text := f.policyWords(p, node); text != "" {
+			s.AddFact("Policy", "%s: %s", p.Name, text)
+		}
+	}
+}
+
+// policyWords is what a policy does about the node.
+func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
+	switch c := readyOf(node); {
+	case !selects(p, node) && controlPlane(node) && !p.Spec.AllowControlPlane:
+		return "does not select nodes of the control plane"
+	case !selects(p, node):
+		return "does not select this node"
+	case c == nil || c.Status != v1.ConditionUnknown:
+		text := fmt.Sprintf("fences the node once it has been unreachable for %s, and a pod with a claim waits for it.",
+			duration.HumanDuration(p.Spec.UnreachableAfter.Duration))
+		if c != nil && c.Status == v1.ConditionFalse {
+			text += " Its kubelet reports, and so it is reachable."
+		}
+		return text + dryRun(p) + f.reported(p, "")
+	}
+	facts, err := f.Cluster.snapshot().PolicyFacts(p, f.Now)
+	if err != nil {
+		return fmt.Sprintf("fences no node: %v", err)
+	}
+	d := fencing.DecidePolicy(facts, f.Now)
+	i := slices.IndexFunc(d.Nodes, func(j fencing.Judgement) bool { return j.Node == f.Name })
+	if i < 0 {
+		return ""
+	}
+	return f.judgementWords(p, d, d.Nodes[i])
+}
+
+func dryRun(p *v1alpha1.FencePolicy) string {
+	if p.Spec.DryRun {
+		return " It is a dry run, and only says so."
+	}
+	return ""
+}
+
+// judgementWords is a policy's judgement about the node, with the time where one is known.
+func (f Facts) judgementWords(p *v1alpha1.FencePolicy, d fencing.PolicyDecision, j fencing.Judgement) string {
+	text := fmt.Sprintf("%s: %s", j.Reason, j.Reason.Sentence())
+	switch j.Reason {
+	case fencing.ReasonPatience:
+		text += fmt.Sprintf(" It is fenced in about %s, if nothing changes.", duration.HumanDuration(j.After))
+	case fencing.ReasonTolerated:
+		text += " " + f.tolerationWords()
+	case fencing.ReasonUnreachable:
+		if d.Fence != f.Name {
+			text += " Node " + d.Fence + " comes first."
+		}
+	default:
+	}
+	return text + dryRun(p) + f.reported(p, j.Reason)
+}
+
+// reported is what volume-guard has reported on the policy, where that differs from what is decided here.
+func (f Facts) reported(p *v1alpha1.FencePolicy, here fencing.Reason) string {
+	if meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionActive) == nil {
+		return " But volume-guard has not reported on this policy: check that it runs with --controllers=*,node-fencing."
+	}
+	for _, j := range p.Status.Nodes {
+		if j.Name == f.Name && j.Reason != string(here) {
+			return fmt.Sprintf(" volume-guard has reported %s since %s ago.", j.Reason, explain.Age(f.Now, j.Since.Time))
+		}
+	}
+	return ""
+}
+
+// tolerationWords is until when the pods that wait tolerate the node.
+func (f Facts) tolerationWords() string {
+	var last time.Time
+	for _, pod := range f.Pods.Value {
+		if pod.Waiting == nil || pod.Terminating {
+			continue
+		}
+		if until := toleratesUntil(pod, f.node()); until.After(last) {
+			last = until
+		}
+	}
+	if left := last.Sub(f.Now); left > 0 {
+		return fmt.Sprintf("The last one is deleted in about %s.", duration.HumanDuration(left))
+	}
+	return ""
+}
+
+// toleratesUntil returns until when a pod tolerates that its node is unreachable: from the time of the taint on, as
+// kube-controller-manager counts it (pkg/controller/tainteviction). The zero time is not known.
+func toleratesUntil(pod Pod, node *v1.Node) (until time.Time) {
+	i := slices.IndexFunc(node.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeUnreachable && t.Effect == v1.TaintEffectNoExecute && t.TimeAdded != nil
+	})
+	if i < 0 {
+		return time.Time{}
+	}
+	taint := node.Spec.Taints[i]
+	for _, t := range pod.Tolerations {
+		if t.TolerationSeconds == nil || !t.ToleratesTaint(logr.Discard(), &taint, false) {
+			continue
+		}
+		ends := taint.TimeAdded.Add(time.Duration(max(*t.TolerationSeconds, 0)) * time.Second)
+		if until.IsZero() || ends.Before(until) {
+			until = ends
+		}
+	}
+	return until
+}

@@ -1,0 +1,266 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Why a request about a fence is not made.
+var (
+	// ErrNoNode: there is no Node of the name.
+	ErrNoNode = errors.New("there is no Node of this name")
+	// ErrReady: the node is Ready.
+	ErrReady = errors.New("the node is Ready, so its pods most likely run")
+	// ErrControlPlane: the node is one of the control plane.
+	ErrControlPlane = errors.New("the node is one of the control plane")
+	// ErrFenced: the node has a fence that has not ended.
+	ErrFenced = errors.New("the node has a fence")
+	// ErrNotFenced: the node has no fence, or one that has ended.
+	ErrNotFenced = errors.New("the node has no fence")
+	// ErrEnding: the fence is ended already.
+	ErrEnding = errors.New("the fence is ended already")
+	// ErrDone: the fence is as the request asks for.
+	ErrDone = errors.New("nothing is to be changed")
+)
+
+// Plan is a request that can be made, and what it means.
+type Plan struct {
+	// Replaces is the UID of a NodeFence that has ended and is deleted before, empty for none.
+	Replaces types.UID
+	// Effects are what the request does, and Costs what it may cost.
+	Effects, Costs []string
+}
+
+func (p *Plan) effect(format string, args ...any) {
+	p.Effects = append(p.Effects, fmt.Sprintf(format, args...))
+}
+
+func (p *Plan) cost(format string, args ...any) {
+	p.Costs = append(p.Costs, fmt.Sprintf(format, args...))
+}
+
+// known returns an error unless Node and NodeFence could be read: nothing is asked for that nobody has judged.
+func (f Facts) known() error {
+	switch {
+	case !f.Fence.OK():
+		return fmt.Errorf("read NodeFence %q: %w", f.Name, errOf(f.Fence))
+	case !f.Node.OK():
+		return fmt.Errorf("read node %q: %w", f.Name, errOf(f.Node))
+	}
+	return nil
+}
+
+func errOf[T any](r explain.Read[T]) error {
+	if r.Err == nil {
+		return errors.New("it was not read")
+	}
+	return r.Err
+}
+
+// Unknown returns an error if nothing is known of the node: neither Node nor NodeFence nor pods could be read, or all
+// show that there is no such node.
+func (f Facts) Unknown() error {
+	switch {
+	case !f.Node.OK() && !f.Fence.OK() && !f.Pods.OK():
+		return fmt.Errorf("read node %q: %w", f.Name, errOf(f.Node))
+	case f.Node.OK() && f.Node.Value == nil && f.fence() == nil && len(f.Pods.Value) == 0:
+		return fmt.Errorf("read node %q: %w", f.Name, ErrNoNode)
+	}
+	return nil
+}
+
+// FenceRequest asks for the fence of a node.
+type FenceRequest struct {
+	Agents []v1alpha1.Agent
+	// AllowControlPlane and EvenIfReady allow it for a node of the control plane, and for one that is Ready.
+	AllowControlPlane, EvenIfReady bool
+}
+
+// CheckFence returns what a fence of the node would do, or why it is not to be created. It is a pure function.
+func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
+	if err := f.known(); err != nil {
+		return p, err
+	}
+	switch fence, node := f.fence(), f.Node.Value; {
+	case f.active() != nil:
+		return p, fmt.Errorf("%w: %s", ErrFenced, explain.FenceWords(fence, f.Now))
+	case node == nil:
+		return p, ErrNoNode
+	case controlPlane(node) && !r.AllowControlPlane:
+		return p, ErrControlPlane
+	case ready(node) && !r.EvenIfReady:
+		return p, ErrReady
+	case fence != nil:
+		p.Replaces = fence.UID
+		p.effect("The NodeFence of before, which has ended, is deleted.")
+	}
+	for i := range r.Agents {
+		p.agentEffect(f, r.Agents[:i], &r.Agents[i])
+	}
+	if controlPlane(f.Node.Value) {
+		p.cost("The node is one of the control plane: without it, etcd may lose its quorum, and the API server with it.")
+	}
+	f.addRuns(&p)
+	f.addEnds(&p, r.Agents)
+	return p, nil
+}
+
+// agentEffect adds what an agent does, and what follows from its proof.
+func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Agent) {
+	when := "first"
+	switch n := len(before); {
+	case n > 0 && before[n-1].Covers == v1alpha1.CoversVolumes:
+		when = "as well"
+	case n > 0:
+		when = "if none before it has a proof"
+	}
+	text := fmt.Sprintf("Agent %s is tried %s (%s, for %s at most). ", agent.Name, when, how(agent), timeout(agent))
+	switch agent.Covers {
+	case v1alpha1.CoversUntilUnfenced:
+		text += "Its proof releases all pods of the node: it gets the taint node.kubernetes.io/out-of-service."
+	case v1alpha1.CoversReboot:
+		text += fmt.Sprintf("Its proof releases the pods that are terminating before it begins, of which there %s %d now.",
+			plural.Verb(f.heldNow(), "is", "are"), f.heldNow())
+	case v1alpha1.CoversVolumes:
+		driver := ""
+		if agent.NetworkFence != nil {
+			driver = " of driver " + agent.NetworkFence.Driver
+		}
+		text += "Its proof releases no pod: its volumes" + driver + " can be attached to other nodes."
+	}
+	p.effect("%s", text)
+}
+
+// defaultTimeout is that of an agent without one (pkg/apis/fencing/v1alpha1).
+const defaultTimeout = 5 * time.Minute
+
+func timeout(agent *v1alpha1.Agent) time.Duration {
+	if agent.Timeout.Duration == 0 {
+		return defaultTimeout
+	}
+	return agent.Timeout.Duration
+}
+
+// heldNow is how many held pods are terminating.
+func (f Facts) heldNow() (n int) {
+	for _, pod := range f.Pods.Value {
+		if pod.held() {
+			n++
+		}
+	}
+	return n
+}
+
+// addRuns adds what shows that the node runs.
+func (f Facts) addRuns(p *Plan) {
+	if node := f.Node.Value; node != nil && ready(node) {
+		p.cost("The node is Ready: its processes run.")
+	}
+	if lease := f.Lease.Value; lease != nil && f.Now.Sub(renewed(lease)) < fencing.SilentAfter {
+		p.cost("The kubelet has renewed its Lease in the last %s: the node runs, and it reaches the API server.",
+			fencing.SilentAfter)
+	}
+}
+
+// addEnds adds what the agents end.
+func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
+	kills := slices.ContainsFunc(agents, func(a v1alpha1.Agent) bool {
+		return a.Manual == nil && a.Covers != v1alpha1.CoversVolumes
+	})
+	if !f.Pods.OK() {
+		p.cost("Which pods run on the node could not be read.")
+		return
+	}
+	running := 0
+	for _, pod := range f.Pods.Value {
+		if !pod.Final && !pod.Terminating {
+			running++
+		}
+	}
+	if kills && running > 0 {
+		p.cost("The agents end all processes on the node, also those of %s that nobody has deleted.",
+			plural.Count(running, "pod"))
+	}
+	for _, agent := range agents {
+		if agent.Manual == nil {
+			p.cost("Nothing checks what an agent says: one that says that the node is fenced while it is not lets two " +
+				"writers at one volume, which destroys data.")
+			return
+		}
+	}
+}
+
+// CheckConfirm returns what a person's word would do that no process on the node writes, or why it is not to be given.
+// It is a pure function.
+func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error) {
+	if err := f.known(); err != nil {
+		return p, err
+	}
+	fence, node := f.active(), f.Node.Value
+	if fence == nil {
+		return p, ErrNotFenced
+	}
+	engine := fencing.FenceOf(fence)
+	switch {
+	case engine.Ending():
+		return p, fmt.Errorf("%w: it proves nothing any more", ErrEnding)
+	case fence.Spec.Confirmation != because, !engine.OwnWord():
+	case !engine.Confirmed():
+		return p, errors.New("this was confirmed before, and the node has shown since that it runs: find out why, and " +
+			"confirm with other words")
+	default:
+		return p, fmt.Errorf("%w: this was confirmed before", ErrDone)
+	}
+	switch {
+	case node != nil && ready(node) && !evenIfReady:
+		return p, ErrReady
+	}
+	p.effect("You say that no process on node %s writes any more, and none does until its fence ends.", f.Name)
+	if last := lastAttempt(fence.Status); last != nil && last.EndedAt == nil && !manual(fence, last) {
+		p.effect("Agent %s is stopped, because its proof is not needed any more.", last.Agent)
+	}
+	p.effect("The node gets the taint node.kubernetes.io/out-of-service once it is NotReady: its pods are deleted, and " +
+		"its volumes are detached.")
+	f.addRuns(&p)
+	f.addReleased(&p)
+	p.cost("Nothing checks what you say. If the processes run, they write beside those of replacements, which destroys " +
+		"data.")
+	return p, nil
+}
+
+func manual(fence *v1alpha1.NodeFence, a *v1alpha1.Attempt) bool {
+	agent := agentOf(fence.Spec, a.Agent)
+	return agent == nil || agent.Manual != nil
+}
+
+// addReleased adds which pods with claims are released, because of which replacements get their claims.
+func (f Facts) addReleased(p *Plan) {
+	if !f.Pods.OK() {
+		p.cost("Which pods with claims are on the node could not be read.")
+		return
+	}
+	n := 0
+	for _, row := range f.rows() {
+		if n++; n > maxRows {
+			continue
+		}
+		text := fmt.Sprintf("Pod %s/%s is deleted or released", row.Namespace, row.Name)
+		if len(row.Claims) > 0 {
+			text += ", and a replacement can write to its claims: " + strings.Join(row.Claims, ", ")
+		}
+		p.cost("%s.", text)
+	}
+	if n > maxRows {
+		p.cost("So are %d more pods with claims.", n-maxRows)
+	}
+}

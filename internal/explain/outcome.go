@@ -1,0 +1,163 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// VolumeFate is what becomes of a volume.
+type VolumeFate string
+
+const (
+	// VolumeUnknown: not all that it depends on was read, or no program is known that decides.
+	VolumeUnknown VolumeFate = "unknown"
+	// VolumeKept: the volume stays in the storage system.
+	VolumeKept VolumeFate = "kept"
+	// VolumeWaits: the volume is to be deleted, and something stops that which a person has to end.
+	VolumeWaits VolumeFate = "waits"
+	// VolumeDeleted: the volume is deleted.
+	VolumeDeleted VolumeFate = "deleted"
+	// VolumeNone: there is no volume.
+	VolumeNone VolumeFate = "none"
+)
+
+// VolumeOutcome is what becomes of a volume, and why.
+type VolumeOutcome struct {
+	Fate VolumeFate `json:"fate"`
+	// Reason is the word of Events and metrics for the decision on its PV, empty for none.
+	Reason string `json:"reason,omitempty"`
+	// Text is for people.
+	Text string `json:"text"`
+}
+
+// Volumes reads the facts on which the outcome of these PVs depends, and the Leases of volume-guard. Every read that
+// failed is part of the facts.
+func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
+	w := r.cluster(ctx, nil)
+	names := []string{volumeGuard}
+	var siblings []volume.ClaimRef
+	w = w.Indexed()
+	for _, name := range pvs {
+		pv, known := w.FindPV(name)
+		if !known {
+			continue
+		}
+		names = append(names, leasesFor(pv)...)
+		for _, other := range w.siblingsOf(pv) {
+			if wantsDeletion(other.PV) {
+				siblings = append(siblings, other.Claim)
+			}
+		}
+	}
+	w.Leases = r.source.Leases(ctx, names)
+	w.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
+	r.readClaims(ctx, siblings, w.SiblingClaims)
+	return w
+}
+
+// Indexed returns the facts with what AfterClaim and FindPV look up.
+func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
+
+// GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
+func (w ClusterFacts) GuardRuns() (runs, known bool) { return w.leads(volumeGuard), w.Leases.OK() }
+
+// FindPV returns a PV of the list. known is false if there is none, or the list was not read. The facts are indexed.
+func (w ClusterFacts) FindPV(name string) (pv PV, known bool) {
+	at, found := w.by.named[name]
+	if !w.PVs.OK() || !found {
+		return PV{}, false
+	}
+	return w.PVs.Value[at], true
+}
+
+// PolicyName returns the reclaim policy of a PV, in the word of the Kubernetes API.
+func (pv PV) PolicyName() string { return policy(pv.Policy) }
+
+// AfterClaim returns what becomes of the volume of a PV once its claim, and the pods that use that, are gone, as the
+// PV is now. It asks the engine about the PV as it will be: Released, detached, and with the finalizer of its role. The
+// facts are indexed. It is a pure function.
+func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
+	pv, known := w.FindPV(name)
+	switch {
+	case name == "":
+		return VolumeOutcome{Fate: VolumeNone, Text: "The claim has no volume yet."}
+	case !w.PVs.OK():
+		return VolumeOutcome{Fate: VolumeUnknown, Text: "PVs could not be read."}
+	case !known:
+		return VolumeOutcome{Fate: VolumeUnknown, Text: "PV " + name + " does not exist: the claim is lost."}
+	case pv.Claim.UID != claim:
+		return VolumeOutcome{Fate: VolumeUnknown, Text: "PV " + name + " is not bound to the claim."}
+	case strings.HasPrefix(pv.Owner(), inTreePrefix), pv.Owner() == "":
+		return w.afterInTree(pv)
+	}
+	pv.Phase = volume.PhaseReleased
+	w.Attachments = Found[[]storagev1.VolumeAttachment](nil)
+	w.by = w.by.detached()
+	if !w.InFlight.OK() {
+		w.InFlight = Found(InFlightLogs{}) // a volume that was bound is not being created
+	}
+	d := w.decide(pv, Found[*v1.PersistentVolumeClaim](nil))
+	switch role, _ := w.RoleOf(pv.Owner()); { // what protects the PV comes first
+	case d.Action == reclaim.AdoptPV.String():
+		pv.HasFinalizer, pv.HasCompanionFinalizer = true, false
+	case d.Action == reclaim.AddFinalizer.String() && role == volume.RoleCompanion:
+		pv.HasCompanionFinalizer = true
+	case d.Action == reclaim.AddFinalizer.String():
+		pv.HasFinalizer = true
+	}
+	d = w.decide(pv, Found[*v1.PersistentVolumeClaim](nil))
+	return w.outcome(pv, d)
+}
+
+// outcome translates the decision on a PV whose claim is gone.
+func (w ClusterFacts) outcome(pv PV, d Decision) VolumeOutcome {
+	out := VolumeOutcome{Fate: VolumeUnknown, Reason: d.Reason, Text: d.Text}
+	gone := w.presenceOf(pv.Owner()) == presenceGone
+	switch reason := reclaim.Reason(d.Reason); {
+	case reason == reclaim.ReasonPolicyKeepsVolume:
+		out.Fate, out.Text = VolumeKept, retained(pv)
+	case reason == reclaim.ReasonHeld:
+		out.Fate = VolumeKept
+	case gone && (reason == reclaim.ReasonReclaim || reason == reclaim.ReasonLeftToPeer):
+		out.Fate = VolumeWaits
+		out.Text = fmt.Sprintf("Driver %s, which deletes the volume, is not installed. The PV stays Released until it is.",
+			pv.Owner())
+	case d.Action == reclaim.DeleteVolume.String(), reason == reclaim.ReasonLeftToPeer:
+		out.Fate, out.Text = VolumeDeleted, "Driver "+pv.Owner()+" deletes the volume, and the PV is deleted."
+	case d.waits && reason != reclaim.ReasonPolicyUnknown:
+		out.Fate = VolumeWaits
+	}
+	return out
+}
+
+// afterInTree is AfterClaim for a volume of an in-tree plugin, or of none: kube-controller-manager goes by the policy
+// alone.
+func (w ClusterFacts) afterInTree(pv PV) VolumeOutcome {
+	switch {
+	case pv.Policy == volume.PolicyRetain:
+		return VolumeOutcome{Fate: VolumeKept, Reason: string(reclaim.ReasonPolicyKeepsVolume), Text: retained(pv)}
+	case pv.Policy == volume.PolicyRecycle:
+		return VolumeOutcome{Fate: VolumeDeleted,
+			Text: "kube-controller-manager deletes the files of the volume, and the PV is Available again."}
+	case pv.Policy == volume.PolicyUnknown, pv.Owner() == "":
+		return VolumeOutcome{Fate: VolumeUnknown, Text: "No program is known that deletes the volume of PV " + pv.Name + "."}
+	case pv.Tree != nil && pv.Tree.PluginGone:
+		return VolumeOutcome{Fate: VolumeWaits,
+			Text: "kube-controller-manager finds no plugin that deletes the volume. The PV stays."}
+	}
+	return VolumeOutcome{Fate: VolumeDeleted,
+		Text: "The in-tree plugin " + pv.Owner() + " deletes the volume, and the PV is deleted."}
+}
+
+func retained(pv PV) string {
+	return "The reclaim policy " + policy(pv.Policy) + " keeps the volume: PV " + pv.Name + " stays Released, until a " +
+		"person deletes it and its volume."
+}

@@ -1,0 +1,91 @@
+package pods
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// fenced is a fence of node n1 that was proven a minute ago. Pod u was terminating before.
+func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
+	return &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f"}, Status: v1alpha1.NodeFenceStatus{
+		Phase:    v1alpha1.PhaseFenced,
+		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "ipmi", TerminatingPods: []types.UID{"u"}}},
+		Proof: &v1alpha1.Proof{Attempt: 1, Agent: "ipmi", Covers: covers, ProvenAt: ago(time.Minute),
+			BootID: "boot"},
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}},
+	}}
+}
+
+func TestAFenceIsEvidence(t *testing.T) {
+	const see = "See what its fence waits for: kubectl reclaim explain node/n1"
+	for sentence, c := range map[string]struct {
+		fence  *v1alpha1.NodeFence
+		change func(*Facts)
+		want   []string
+	}{
+		"until it is unfenced": {fenced(v1alpha1.CoversUntilUnfenced), func(*Facts) {}, []string{"(NodeFenced)",
+			"Fence        Fenced, agent ipmi proved UntilUnfenced 60s ago (kubectl reclaim explain node/n1)",
+			"Waits for    volume-guard to release it", "!Force risks", "!No evidence"}},
+		"a reboot after the deletion": {fenced(v1alpha1.CoversReboot), func(*Facts) {}, []string{"(NodeFenced)"}},
+		"a reboot before the deletion": {fenced(v1alpha1.CoversReboot), func(f *Facts) {
+			f.Fence.Value.Status.Attempts[0].TerminatingPods = nil
+		}, []string{"(NodeUnreachable)", "NodeFenced: The node was rebooted before the pod was deleted", see}},
+		"volumes alone": {fenced(v1alpha1.CoversVolumes), func(*Facts) {}, []string{"(NodeUnreachable)",
+			"NodeFenced: The fence keeps the node from volumes", see}},
+		"it is to end": {fenced(v1alpha1.CoversUntilUnfenced), func(f *Facts) {
+			f.Fence.Value.Spec.Unfence = v1alpha1.UnfenceNow
+		}, []string{"(NodeUnreachable)", "NodeFenced: No fence of the node is in force."}},
+		"it has ended": {fenced(v1alpha1.CoversUntilUnfenced), func(f *Facts) {
+			s := &f.Fence.Value.Status
+			s.Conditions[0] = metav1.Condition{Type: v1alpha1.ConditionReturned, Status: metav1.ConditionTrue}
+		}, []string{"(NodeUnreachable)", "!Fence   ", "See who can fence it"}},
+		"it is not proven": {&v1alpha1.NodeFence{}, func(*Facts) {}, []string{"(NodeUnreachable)",
+			"Fence        Requested (kubectl", see}},
+		"there is none": {nil, func(*Facts) {}, []string{"(NodeUnreachable)", "See who can fence it", "!Fence   "}},
+		"it may not be read": {nil, func(f *Facts) {
+			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
+		}, []string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who"}},
+		"nobody fences here": {nil, func(f *Facts) {
+			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
+		}, []string{"!Not read", "!See who"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			f := held()
+			f.down()
+			f.Fence = explain.Found(c.fence)
+			c.change(&f)
+			expect(t, Explain(f).Text(false), c.want...)
+		})
+	}
+}
+
+// TestAFenceIsListed has a held pod on a node that is down and fenced, and one whose fences could not be read.
+func TestAFenceIsListed(t *testing.T) {
+	f := listed(pod("p", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
+	f.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n2": fenced(v1alpha1.CoversUntilUnfenced)})
+	if l := ListOf(f, false); l.Pods[0].Reason != "NodeFenced" || l.Pods[0].WaitsFor != "volume-guard to release it" {
+		t.Errorf("%+v", l)
+	}
+	f.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](errForbidden)
+	if l := ListOf(f, false); l.Pods[0].Reason != "NodeUnreachable" || len(l.Unread) != 1 ||
+		!strings.HasPrefix(l.Unread[0], "NodeFences: forbidden") {
+		t.Errorf("%+v", l)
+	}
+	f.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](explain.ErrNoFencing)
+	if l := ListOf(f, false); len(l.Unread) != 0 {
+		t.Errorf("%+v", l)
+	}
+	e := Judge(f.Pods.Value[0], OnNode{Node: explain.Found(node("n2", v1.ConditionUnknown)),
+		Fence: explain.Found(fenced(v1alpha1.CoversUntilUnfenced))}, now())
+	if e.Decision.Reason != "NodeFenced" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -1,0 +1,275 @@
+package pods
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// Explain explains a pod. It is a pure function.
+func Explain(f Facts) explain.Explanation {
+	pod, hold := PodOf(f.Pod), f.hold()
+	e := podsafety.Explain(hold, f.Now)
+	s := explain.Explanation{Object: "pod " + pod.Namespace + "/" + pod.Name}
+	d := f.decision(e)
+	s.Decision = &d
+	addPod(&s, f, pod)
+	addNode(&s, f, pod)
+	addClaims(&s, f, pod)
+	AddGuards(&s, f.Guards, f.Now)
+	s.Finalizers = f.finalizers()
+	for _, m := range e.Missing {
+		s.Missing = append(s.Missing, explain.Missing{Evidence: string(m.Evidence), Text: m.Text})
+	}
+	s.Risks = f.risks(pod, hold)
+	addWaits(&s, pod, hold, e)
+	addAdvice(&s, f, pod, e)
+	s.AddEvents(f.Events, f.Now)
+	s.Headline = f.headline(pod, e, d)
+	return s
+}
+
+// undecided is what is said where a read that the decision asks for failed.
+const undecided = "A fact that the release depends on could not be read here, so whether the pod is released now is " +
+	"not known."
+
+// decision returns what is decided on the pod.
+func (f Facts) decision(e podsafety.Explanation) explain.Decision {
+	d := explain.Decision{By: volumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
+		Text: e.Text}
+	switch {
+	case e.Decision.Action.Kind() == session.Reads:
+		d.Action, d.Reason, d.Text = "", string(podsafety.ReasonAPIReadFailed), undecided
+	case e.Decision.Action != podsafety.Wait && f.Guards.OK() && !Led(f.Guards.Value, f.Now):
+		d.Text += " This needs volume-guard to run: no replica holds its Lease."
+	}
+	return d
+}
+
+// headline is the explanation in one sentence.
+func (f Facts) headline(pod Pod, e podsafety.Explanation, d explain.Decision) string {
+	what := "Pod " + pod.Namespace + "/" + pod.Name
+	why := fmt.Sprintf("(%s): %s", d.Reason, d.Text)
+	switch {
+	case pod.Terminating && !pod.Held:
+		what += " has been terminating for " + explain.Age(f.Now, pod.TerminatingSince)
+		if words := unheldWaitsFor(pod, e.NodeDown); words != "" {
+			what += ", and waits for " + words
+		}
+		return what + ". volume-guard does not hold it."
+	case pod.Terminating && e.Waits:
+		return fmt.Sprintf("%s has been terminating for %s and waits %s", what, explain.Age(f.Now, pod.TerminatingSince), why)
+	case pod.Terminating:
+		return fmt.Sprintf("%s has been terminating for %s %s", what, explain.Age(f.Now, pod.TerminatingSince), why)
+	}
+	what += " is " + strings.ToLower(phase(pod))
+	if e.NodeDown {
+		what += ", and its node " + pod.Node + " is down"
+	}
+	return what + " " + why
+}
+
+func phase(pod Pod) string {
+	if pod.Phase == "" {
+		return string(v1.PodPending)
+	}
+	return string(pod.Phase)
+}
+
+// addPod reports what the pod itself says.
+func addPod(s *explain.Explanation, f Facts, pod Pod) {
+	state := phase(pod)
+	if pod.Terminating {
+		state += ", terminating for " + explain.Age(f.Now, pod.TerminatingSince)
+		switch {
+		case pod.GraceZero:
+			state += ", without a grace period"
+		case f.Now.Before(pod.GraceEnds):
+			state += fmt.Sprintf(", grace period ends in %s", explain.Age(pod.GraceEnds, f.Now))
+		default:
+			state += fmt.Sprintf(", grace period ended %s ago", explain.Age(f.Now, pod.GraceEnds))
+		}
+	}
+	s.AddFact("Phase", "%s", state)
+	if owner := metav1.GetControllerOf(f.Pod); owner != nil {
+		s.AddFact("Owner", "%s %s", owner.Kind, owner.Name)
+	}
+	switch running := runningContainers(f.Pod.Status); {
+	case len(running) > 0:
+		s.AddFact("Containers", "%s: running, as the kubelet reported last", strings.Join(running, ", "))
+	case len(f.Pod.Status.ContainerStatuses) == 0:
+		s.AddFact("Containers", "no kubelet has reported on them")
+	default:
+		s.AddFact("Containers", "none was running when the kubelet reported last")
+	}
+	if pod.Terminating && pod.ObservedGeneration != 0 {
+		text := "has seen the deletion"
+		if pod.ObservedGeneration < pod.Generation {
+			text = "has not reported since the deletion"
+		}
+		s.AddFact("Kubelet", "%s (generation %d of %d)", text, pod.ObservedGeneration, pod.Generation)
+	}
+	addMode(s, f, pod)
+}
+
+// addMode reports what the namespace asks for, and what a person has confirmed.
+func addMode(s *explain.Explanation, f Facts, pod Pod) {
+	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
+	if f.Namespace.OK() {
+		mode := map[podsafety.Mode]string{podsafety.ModeEnforce: "on: pods with a claim or of a StatefulSet are held",
+			podsafety.ModeWarn: "warnings only: no pod is held"}[f.mode()]
+		if mode == "" {
+			mode = "off in this namespace"
+		}
+		s.AddFact("Pod safety", "%s", mode)
+	}
+	switch pod.Confirmation {
+	case objects.ConfirmedThis:
+		s.AddFact("Confirmed", "by the annotation %s: its processes cannot run", objects.ConfirmAnnotation)
+	case objects.ConfirmedOther:
+		s.AddFact("Confirmed", "no: the annotation %s has the UID of another pod", objects.ConfirmAnnotation)
+	case objects.NotConfirmed:
+	}
+}
+
+// runningContainers returns the names of the containers that run, as the statuses show.
+func runningContainers(status v1.PodStatus) (running []string) {
+	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses,
+		status.EphemeralContainerStatuses) {
+		if c.State.Running != nil {
+			running = append(running, c.Name)
+		}
+	}
+	return running
+}
+
+// addNode reports how the pod's node is.
+func addNode(s *explain.Explanation, f Facts, pod Pod) {
+	if pod.Node == "" {
+		s.AddFact("Node", "none: the pod was never bound to a node")
+		return
+	}
+	AddNode(s, pod.Node, f.Node, f.Lease, f.Now)
+	addFence(s, f, pod)
+}
+
+// AddNode reports how a node is, its taints, and when its kubelet has renewed its Lease.
+func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
+	heartbeat explain.Read[*coordinationv1.Lease], now time.Time) {
+	explain.NoteUnread(s, read, "Node "+name, "whether it is Ready, tainted or gone")
+	explain.NoteUnread(s, heartbeat, "Lease "+v1.NamespaceNodeLease+"/"+name, "whether its kubelet is alive")
+	s.AddFact("Node", "%s, %s", name, nodeState(read, now))
+	if node := read.Value; node != nil {
+		var taints []string
+		for _, t := range node.Spec.Taints {
+			if strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+				taints = append(taints, t.ToString())
+			}
+		}
+		if len(taints) > 0 {
+			s.AddFact("Taints", "%s", strings.Join(taints, ", "))
+		}
+	}
+	switch lease := heartbeat.Value; {
+	case !heartbeat.OK():
+	case lease == nil:
+		s.AddFact("Heartbeat", "no Lease %s/%s", v1.NamespaceNodeLease, name)
+	case lease.Spec.RenewTime == nil:
+		s.AddFact("Heartbeat", "never (Lease %s/%s)", v1.NamespaceNodeLease, name)
+	default:
+		s.AddFact("Heartbeat", "%s ago by the node's clock (Lease %s/%s)",
+			explain.Age(now, lease.Spec.RenewTime.Time), v1.NamespaceNodeLease, name)
+	}
+}
+
+// addFence reports how far the fence of the node is, which is evidence while it is in force.
+func addFence(s *explain.Explanation, f Facts, pod Pod) {
+	if !explain.NoFencing(f.Fence) {
+		explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
+	}
+	if fence := f.Fence.Value; fence != nil && !explain.FenceEnded(fence) {
+		s.AddFact("Fence", "%s (kubectl reclaim explain node/%s)", explain.FenceWords(fence, f.Now), pod.Node)
+	}
+}
+
+// nodeState reports how a node is, and since when where it is down.
+func nodeState(read explain.Read[*v1.Node], now time.Time) string {
+	switch {
+	case !read.OK():
+		return "not readable here"
+	case read.Value == nil:
+		return "gone: there is no Node of that name"
+	}
+	ready := readyOf(read.Value)
+	switch {
+	case ready == nil:
+		return "NotReady: no kubelet has reported"
+	case ready.Status == v1.ConditionTrue:
+		return "Ready"
+	}
+	text := "NotReady"
+	if since := ready.LastTransitionTime; !since.IsZero() {
+		text += " for " + explain.Age(now, since.Time)
+	}
+	text += fmt.Sprintf(" (Ready is %s", ready.Status)
+	if ready.Message != "" {
+		text += ": " + strings.TrimSuffix(ready.Message, ".")
+	}
+	return text + ")"
+}
+
+// AddGuards reports whether a volume-guard runs. guards are the Leases of its name.
+func AddGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Lease], now time.Time) {
+	explain.NoteUnread(s, guards, "Leases", "whether volume-guard runs")
+	switch leader := leaderOf(guards.Value, now); {
+	case !guards.OK():
+	case leader == nil:
+		s.AddFact(volumeGuard, "no replica holds its Lease: nothing is released")
+	default:
+		s.AddFact(volumeGuard, "%s leads (Lease %s/%s)", explain.HolderOf(*leader), leader.Namespace, leader.Name)
+	}
+}
+
+// Led reports whether a replica of volume-guard leads. guards are the Leases of its name.
+func Led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
+
+func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
+	for i := range guards {
+		if explain.IsHeld(guards[i], now) {
+			return &guards[i]
+		}
+	}
+	return nil
+}
+
+// finalizers returns those of the pod, with their owners.
+func (f Facts) finalizers() []explain.Finalizer {
+	all := make([]explain.Finalizer, 0, len(f.Pod.Finalizers))
+	for _, name := range f.Pod.Finalizers {
+		own := explain.Finalizer{Name: name, AddedBy: explain.AddedBy(f.Pod, name)}
+		switch name {
+		case objects.RunningFinalizer:
+			own.Owner, own.When = volumeGuard, "when there is evidence that the processes of the pod have ended"
+		case jobTracking:
+			own.Owner, own.When = "kube-controller-manager (job controller)", "when it has counted the pod"
+		case metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents:
+			own.Owner = "kube-controller-manager (garbage collector)"
+			own.When = "when the objects that the pod owns are deleted or orphaned"
+		}
+		all = append(all, own)
+	}
+	return all
+}
+
+// jobTracking is the finalizer of the job controller (batch/v1, JobTrackingFinalizer).
+const jobTracking = "batch.kubernetes.io/job-tracking"

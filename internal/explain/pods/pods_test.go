@@ -1,0 +1,458 @@
+package pods
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+var errForbidden = errors.New("forbidden")
+
+// now is when all is read in these tests.
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// held is the pod of a StatefulSet that runs on a node that is Ready, with all that can be read.
+func held() Facts {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", Generation: 2,
+			Finalizers: []string{objects.RunningFinalizer}, OwnerReferences: []metav1.OwnerReference{{
+				Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}},
+		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "main"}}, Volumes: []v1.Volume{{Name: "data",
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-0"}}}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.ContainersReady,
+			ObservedGeneration: 2}}, ContainerStatuses: []v1.ContainerStatus{{
+			Name: "main", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}},
+	}
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-0"},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-0",
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+	}
+	f := Facts{
+		Now: now(), Pod: pod, Node: explain.Found(node("n1", v1.ConditionTrue)), Lease: explain.Found(lease("n1", 5)),
+		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),
+		Guards: explain.Found([]coordinationv1.Lease{*lease(volumeGuard, 1)}),
+		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data-0": explain.Found(claim)},
+		Pods:   explain.Found([]Pod{PodOf(pod)}), Events: explain.Found[[]v1.Event](nil),
+	}
+	f.attach("csi-1", "n1")
+	return f
+}
+
+func node(name string, ready v1.ConditionStatus) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
+		Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute),
+		Message: "Kubelet stopped posting node status."}}, NodeInfo: v1.NodeSystemInfo{BootID: "boot"}}}
+}
+
+// lease was renewed so many seconds ago.
+func lease(name string, seconds int) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, ResourceVersion: "1"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a_6f1c"), LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-time.Duration(seconds) * time.Second)))}}
+}
+
+// attach adds a VolumeAttachment of the claim's volume.
+func (f *Facts) attach(name, to string) {
+	f.Attachments = explain.Found(append(f.Attachments.Value, storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: to,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-0")}}}))
+}
+
+// lock sets the lock of the claim.
+func (f *Facts) lock(value string) {
+	f.Claims["data-0"].Value.Annotations = map[string]string{singlenode.LockAnnotation: value}
+}
+
+// terminate has the pod be deleted an hour ago, with a grace of 30 seconds.
+func (f *Facts) terminate() {
+	f.Pod.DeletionTimestamp, f.Pod.DeletionGracePeriodSeconds = ptr.To(ago(time.Hour-30*time.Second)), ptr.To[int64](30)
+	f.Pod.Generation = 3
+}
+
+// down has the pod be deleted, and its node be cut off.
+func (f *Facts) down() {
+	f.terminate()
+	f.Node = explain.Found(node("n1", v1.ConditionUnknown))
+}
+
+func (f *Facts) taint(value string) {
+	f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: value, Effect: v1.TaintEffectNoExecute}}
+}
+
+// finish has the kubelet report the end of the pod.
+func (f *Facts) finish() {
+	f.terminate()
+	f.Pod.Status.Phase, f.Pod.Status.Conditions[0].ObservedGeneration = v1.PodSucceeded, 3
+	f.Pod.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+}
+
+// other is another pod of the namespace with the claim.
+func other(change func(*Pod)) Pod {
+	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
+	change(&p)
+	return p
+}
+
+// expect checks what a text says, and by words that begin with "!" what it does not say.
+func expect(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, words := range want {
+		words, not := strings.CutPrefix(words, "!")
+		if strings.Contains(text, words) == not {
+			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
+		}
+	}
+}
+
+func TestExplainPod(t *testing.T) {
+	const force = "kubectl reclaim delete-pod db-0 -n shop --force"
+	for sentence, c := range map[string]struct {
+		change func(*Facts)
+		want   []string
+	}{
+		"it runs": {func(*Facts) {}, []string{"Pod shop/db-0 is running (NotTerminating): The pod is held",
+			"Owner        StatefulSet db", "Containers   main: running", "Pod safety   on", "Node         n1, Ready\n",
+			"Heartbeat    5s ago by the node's clock (Lease kube-node-lease/n1)",
+			"Claim        data-0 (ReadWriteOnce), PV pv-0, attached to node n1",
+			"volume-guard volume-guard-a leads (Lease kube-system/volume-guard)",
+			objects.RunningFinalizer + ": volume-guard removes it when there is evidence",
+			"Force risks  Node n1 is Ready: the processes most likely run", "StatefulSet db creates a pod of the same name",
+			"!No evidence", "!Waits for", "!You can"}},
+		"its kubelet ends it": {func(f *Facts) { f.terminate() }, []string{
+			"has been terminating for 60m and waits (EndOverdue)", "grace period ended 59m ago",
+			"Kubelet      has not reported since the deletion (generation 2 of 3)",
+			"Waits for    its kubelet on node n1 to end its processes",
+			"No evidence  Finished: The phase of the pod is neither", "NodeGone: The Node exists", "!--force"}},
+		"its grace has just begun": {func(f *Facts) {
+			f.terminate()
+			f.Pod.DeletionTimestamp = ptr.To(ago(-20 * time.Second))
+		}, []string{"has been terminating for 10s", "grace period ends in 20s", "(ProcessesMayRun)",
+			"Wait until the kubelet has ended", "!--force"}},
+		"its node is cut off": {func(f *Facts) { f.down() }, []string{"and waits (NodeUnreachable)",
+			"n1, NotReady for 10m (Ready is Unknown: Kubelet stopped posting node status)",
+			"Waits for    node n1 to return, or evidence", "nothing shows whether the processes run there",
+			"A replacement can write to the volumes while the processes do, which destroys data: data-0",
+			"Bring node n1 back",
+			"kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", "kubectl delete node n1", force}},
+		"it was not deleted, and its node is cut off": {func(f *Facts) {
+			f.Node = explain.Found(node("n1", v1.ConditionUnknown))
+		}, []string{"is running, and its node n1 is down (NotTerminating)", "Bring node n1 back", "!Waits for"}},
+		"its node is tainted and down": {func(f *Facts) { f.down(); f.taint("nodeshutdown") }, []string{
+			"(OutOfService)", "Taints       node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+			"Waits for    volume-guard to release it", "!Force risks", "!--force"}},
+		"its node is tainted and Ready": {func(f *Facts) { f.terminate(); f.taint("x") }, []string{
+			"(OutOfServiceNodeReady)", "kubectl taint nodes n1 node.kubernetes.io/out-of-service-", "shut it down",
+			"!delete-pod db-0 -n shop --force"}},
+		"its node was deleted": {func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) }, []string{
+			"(NodeRecentlyGone)", "n1, gone: there is no Node of that name", "Waits for    no sign of the kubelet of node n1",
+			"Wait: the pod is released when nothing", "!kubectl delete node"}},
+		"its node was deleted while it ended": {func(f *Facts) {
+			f.down()
+			f.Node, f.Pod.Status.Conditions[0].ObservedGeneration = explain.Found[*v1.Node](nil), 3
+		}, []string{"(NodeGoneDuringEnd)", "Waits for    its kubelet on node n1, which was deleted, to report its end",
+			"restart its kubelet", "was ending the pod", force, "!kubectl delete node"}},
+		"its node was cut off while it ended": {func(f *Facts) {
+			f.down()
+			f.Pod.Status.Conditions[0].ObservedGeneration = 3
+		}, []string{"(NodeUnreachable)", "Bring node n1 back", force, "!kubectl delete node"}},
+		"its node may not be read": {func(f *Facts) { f.down(); f.Node = explain.Failed[*v1.Node](errForbidden) }, []string{
+			"(APIReadFailed)", "Node n1: forbidden. So it is not known whether it is Ready", "not readable here",
+			"The state of node n1 is not known", "Waits for    not known"}},
+		"it has finished": {func(f *Facts) { f.finish(); f.Pod.DeletionGracePeriodSeconds = ptr.To[int64](0) }, []string{
+			"and waits (WaitsForUnmount)", "without a grace period", "Kubelet      has seen the deletion (generation 3 of 3)",
+			"none was running", "The processes have ended, but the volumes may still be mounted on node n1"}},
+		"its kubelet has reported nothing": {func(f *Facts) { f.down(); f.Pod.Status.ContainerStatuses = nil }, []string{
+			"Containers   no kubelet has reported on them"}},
+		"its end is not confirmed": {func(f *Facts) { f.terminate(); f.Pod.Status.Phase = v1.PodFailed }, []string{
+			"(EndNotReported)", "Waits for    its kubelet on node n1 to confirm the end", "the log of the kubelet on node n1"}},
+		"it was never bound": {func(f *Facts) { f.terminate(); f.Pod.Spec.NodeName = "" }, []string{
+			"(NeverBound)", "none: the pod was never bound", "!Force risks"}},
+		"it is confirmed": {func(f *Facts) {
+			f.down()
+			f.Pod.Annotations = map[string]string{ConfirmAnnotation: "u"}
+		}, []string{"(Confirmed)", "Confirmed    by the annotation", "Force risks  Node n1 is not Ready"}},
+		"it is confirmed, and its grace runs": {func(f *Facts) {
+			f.down()
+			f.Pod.DeletionTimestamp = ptr.To(ago(-20 * time.Second))
+			f.Pod.Annotations = map[string]string{ConfirmAnnotation: "u"}
+		}, []string{"(GracePeriodRunning)", "Waits for    the end of its grace period, 03:04:25Z",
+			"kubectl annotate pod db-0 -n shop " + ConfirmAnnotation + "-"}},
+		"another pod is confirmed": {func(f *Facts) {
+			f.terminate()
+			f.Pod.Annotations = map[string]string{ConfirmAnnotation: "x"}
+		}, []string{"(ConfirmationMismatch)", "no: the annotation", "evidence: the confirmation is for another pod"}},
+		"another pod writes to its claim": {func(f *Facts) {
+			f.down()
+			f.Pods.Value = append(f.Pods.Value, other(func(*Pod) {}),
+				other(func(p *Pod) { p.Name, p.Phase, p.Final = "ended", v1.PodSucceeded, true }),
+				other(func(p *Pod) { p.Name, p.Node = "waiting", "" }),
+				other(func(p *Pod) { p.Name, p.Node, p.Gated = "gated", "", true }),
+				other(func(p *Pod) { p.Name, p.Claims = "apart", []string{"x"} }))
+		}, []string{"Pod other uses claim data-0 too, and is on node n2.",
+			"Pod gated uses claim data-0 too, and may be scheduled once this pod is gone.",
+			"Pod waiting uses claim data-0 too, and waits for a node.", "!Pod ended", "!Pod apart", "!Pod db-0 uses"}},
+		"it has the lock of its claim": {func(f *Facts) { f.lock("u db-0") }, []string{", locked by this pod\n"}},
+		"another has the lock":         {func(f *Facts) { f.lock("x other") }, []string{", locked by pod other\n"}},
+		"the lock is damaged":          {func(f *Facts) { f.lock("x") }, []string{", with a lock that names no pod\n"}},
+		"its volume is attached elsewhere": {func(f *Facts) { f.down(); f.attach("csi-2", "n2") }, []string{
+			"attached to node n1, n2", "The volume of claim data-0 is attached to node n2 too (VolumeAttachment csi-2).",
+			"!attached to node n1 too"}},
+		"its volume is attached nowhere": {func(f *Facts) {
+			f.down()
+			f.Attachments = explain.Found[[]storagev1.VolumeAttachment](nil)
+		}, []string{"PV pv-0, no VolumeAttachment",
+			"No VolumeAttachment keeps another node from the volume of claim data-0"}},
+		"its volume is shared": {func(f *Facts) {
+			f.down()
+			f.Claims["data-0"].Value.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+			f.Attachments = explain.Found[[]storagev1.VolumeAttachment](nil)
+		}, []string{"data-0 (ReadWriteMany)", "!No VolumeAttachment keeps"}},
+		"its claim is gone": {func(f *Facts) {
+			f.Claims["data-0"] = explain.Found[*v1.PersistentVolumeClaim](nil)
+		}, []string{"Claim        data-0, gone"}},
+		"nothing but the pod may be read": {func(f *Facts) {
+			f.down()
+			*f = Facts{Now: f.Now, Pod: f.Pod, Node: explain.Failed[*v1.Node](errForbidden),
+				Lease:     explain.Failed[*coordinationv1.Lease](errForbidden),
+				Namespace: explain.Failed[*v1.Namespace](errForbidden), Pods: explain.Failed[[]Pod](errForbidden),
+				Guards:      explain.Failed[[]coordinationv1.Lease](errForbidden),
+				Attachments: explain.Failed[[]storagev1.VolumeAttachment](errForbidden),
+				Events:      explain.Failed[[]v1.Event](errForbidden),
+				Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{
+					"data-0": explain.Failed[*v1.PersistentVolumeClaim](errForbidden)}}
+		}, []string{"(APIReadFailed)", "data-0, not readable here", "Namespace shop: forbidden", "Leases: forbidden",
+			"VolumeAttachments: forbidden", "Pods: forbidden", "Claim data-0: forbidden", "Events: forbidden",
+			"!no replica", "!Pod safety"}},
+		"volume-guard is away": {func(f *Facts) {
+			f.down()
+			f.taint("nodeshutdown")
+			f.Guards = explain.Found([]coordinationv1.Lease{*lease(volumeGuard, 60)})
+		}, []string{"This needs volume-guard to run", "no replica holds its Lease: nothing is released",
+			"Start volume-guard"}},
+		"it is not held": {func(f *Facts) { f.down(); f.Pod.Finalizers = nil }, []string{
+			"has been terminating for 60m, and waits for node n1 to return. volume-guard does not hold it.",
+			"Force risks  Node n1 is not Ready", "!No evidence"}},
+		"another finalizer keeps it": {func(f *Facts) {
+			f.finish()
+			f.Pod.DeletionGracePeriodSeconds = ptr.To[int64](0)
+			f.Pod.Finalizers = []string{"example.com/keep", jobTracking}
+		}, []string{"and waits for finalizer example.com/keep, " + jobTracking, "example.com/keep: its owner is unknown",
+			"kube-controller-manager (job controller) removes it when it has counted the pod",
+			"Find out who removes finalizer example.com/keep", "!Find out who removes finalizer batch"}},
+		"the namespace does not ask": {func(f *Facts) { f.Namespace.Value.Labels = nil }, []string{
+			"Pod safety   off in this namespace"}},
+		"the namespace warns": {func(f *Facts) {
+			f.Namespace.Value.Labels[podsafety.NamespaceLabel] = podsafety.WarnValue
+		}, []string{"warnings only"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			f := held()
+			c.change(&f)
+			expect(t, Explain(f).Text(false), c.want...)
+		})
+	}
+}
+
+// TestExplainDecidesAsVolumeGuard expects the decision of the engine, whatever the facts are.
+func TestExplainDecidesAsVolumeGuard(t *testing.T) {
+	for name, change := range map[string]func(*Facts){
+		"running": func(*Facts) {}, "terminating": func(f *Facts) { f.terminate() }, "down": func(f *Facts) { f.down() },
+		"finished": func(f *Facts) { f.finish() }, "tainted": func(f *Facts) { f.down(); f.taint("x") },
+		"own taint": func(f *Facts) { f.down(); f.taint(podsafety.OwnTaintValue) },
+		"no node":   func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) },
+		"no lease": func(f *Facts) {
+			f.down()
+			f.Node, f.Lease = explain.Found[*v1.Node](nil), explain.Found[*coordinationv1.Lease](nil)
+		},
+	} {
+		f := held()
+		change(&f)
+		want := podsafety.Decide(f.hold(), f.Now)
+		if d := Explain(f).Decision; d.Action != want.Action.String() || d.Reason != string(want.Reason) {
+			t.Errorf("%s: %s because %s, want %s because %s", name, d.Action, d.Reason, want.Action, want.Reason)
+		}
+	}
+}
+
+func TestForceDeletionRefused(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		namespace explain.Read[*v1.Namespace]
+		want      bool
+	}{
+		"it asks for that":       {held().Namespace, true},
+		"it asks for nothing":    {explain.Found(&v1.Namespace{}), false},
+		"it could not be read":   {explain.Failed[*v1.Namespace](errForbidden), true},
+		"it was not read at all": {explain.Read[*v1.Namespace]{}, true},
+	} {
+		if got := (Facts{Namespace: c.namespace}).ForceDeletionRefused(); got != c.want {
+			t.Errorf("%s: %v", sentence, got)
+		}
+	}
+}
+
+// listed returns the facts about these pods, on nodes n1, which is Ready, and n2, which is not.
+func listed(pods ...Pod) ListFacts {
+	return ListFacts{Now: now(), Pods: explain.Found(pods), Nodes: explain.Found(map[string]*v1.Node{
+		"n1": node("n1", v1.ConditionTrue), "n2": node("n2", v1.ConditionUnknown)})}
+}
+
+func pod(name, node string, change func(*Pod)) Pod {
+	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
+		Phase: v1.PodRunning}
+	change(&p)
+	return p
+}
+
+func TestListOf(t *testing.T) {
+	isHeld := func(p *Pod) { p.Held = true }
+	terminating := func(p *Pod) { p.Terminating, p.TerminatingSince = true, now().Add(-time.Hour) }
+	both := func(p *Pod) { isHeld(p); terminating(p) }
+	nothing := func(*Pod) {}
+	for sentence, c := range map[string]struct {
+		pod     Pod
+		running bool
+		want    string // status, since, reason, what it waits for
+	}{
+		"runs":                    {pod("p", "n1", nothing), false, ""},
+		"runs, all are asked for": {pod("p", "n1", nothing), true, ""},
+		"held":                    {pod("p", "n1", isHeld), false, ""},
+		"held, all are asked for": {pod("p", "n1", isHeld), true, "Running|0001-01-01|NotTerminating|"},
+		"terminating":             {pod("p", "n1", terminating), false, ""},
+		"terminating and held": {pod("p", "n1", both), false,
+			"Terminating|02:04|ProcessesMayRun|its kubelet on node n1 to end its processes"},
+		"on a node that is down": {pod("p", "n2", nothing), false, "NodeDown|02:54||"},
+		"terminating on a node that is down": {pod("p", "n2", terminating), false,
+			"Terminating,NodeDown|02:54||node n2 to return"},
+		"terminating and held on a node that is down": {pod("p", "n2", both), false,
+			"Terminating,NodeDown|02:54|NodeUnreachable|node n2 to return, or evidence that its processes cannot run"},
+		"held on a node that is down": {pod("p", "n2", isHeld), false, "NodeDown|02:54|NotTerminating|"},
+		"ended, its node is down":     {pod("p", "n2", func(p *Pod) { p.Phase, p.Final = v1.PodSucceeded, true }), false, ""},
+		"on no node":                  {pod("p", "", nothing), false, ""},
+		"on a node that was deleted":  {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
+		"terminating, never bound": {pod("p", "", both), false,
+			"Terminating|02:04|NeverBound|volume-guard to release it"},
+	} {
+		var got string
+		l := ListOf(listed(c.pod), c.running)
+		for _, row := range l.Pods {
+			since := row.Since().Format("15:04")
+			if row.Since().IsZero() {
+				since = "0001-01-01"
+			}
+			got += strings.Join([]string{row.Status, since, row.Reason, row.WaitsFor}, "|")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func TestListIsSortedAndCounts(t *testing.T) {
+	f := listed(pod("b", "n2", func(*Pod) {}), pod("a", "n2", func(*Pod) {}),
+		pod("c", "n2", func(p *Pod) { p.Namespace = "a-shop" }), pod("d", "n1", func(p *Pod) { p.Held = true }))
+	l := ListOf(f, false)
+	var names []string
+	for _, row := range l.Pods {
+		names = append(names, row.Namespace+"/"+row.Name)
+	}
+	if !slices.Equal(names, []string{"a-shop/c", "shop/a", "shop/b"}) || l.HeldRunning != 1 ||
+		!slices.Equal(l.Pods[0].Claims, []string{"a", "b"}) {
+		t.Errorf("%q, %+v", names, l)
+	}
+	if l := ListOf(ListFacts{}, false); l.Pods == nil {
+		t.Error("no pods are null in JSON")
+	}
+}
+
+// TestWithoutNodesNoneIsDown expects that what is not known is not reported as NodeDown.
+func TestWithoutNodesNoneIsDown(t *testing.T) {
+	f := listed(pod("a", "n2", func(*Pod) {}), pod("b", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
+	f.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
+	l := ListOf(f, false)
+	if len(l.Pods) != 1 || l.Pods[0].Status != "Terminating" || l.Pods[0].Reason != "APIReadFailed" ||
+		!strings.HasPrefix(l.Pods[0].WaitsFor, "not known") || len(l.Unread) != 1 ||
+		!strings.HasPrefix(l.Unread[0], "Nodes: forbidden") {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestExplainNamespace(t *testing.T) {
+	both := func(p *Pod) { p.Held, p.Terminating, p.TerminatingSince = true, true, now().Add(-time.Hour) }
+	for sentence, c := range map[string]struct {
+		change func(*NamespaceFacts)
+		want   []string
+	}{
+		"a pod is held, and the conditions deny it": {func(*NamespaceFacts) {}, []string{
+			"Namespace shop has been terminating for 60m and waits for 1 pod, which volume-guard holds.",
+			`NamespaceContentRemaining is False: "All content successfully removed", but 1 pod is left`,
+			"!NamespaceDeletionDiscoveryFailure", "Phase        Terminating for 60m",
+			"Pod          db-0, Terminating,NodeDown, node n2, held by volume-guard (NodeUnreachable)",
+			"Waits for    pod db-0, which waits for node n2 to return", "Claim        a, in use by pod db-0",
+			"kubectl reclaim explain pod/db-0 -n shop"}},
+		"a condition says what is left": {func(f *NamespaceFacts) {
+			f.Namespace.Status.Conditions = []v1.NamespaceCondition{{Type: v1.NamespaceFinalizersRemaining,
+				Status: v1.ConditionTrue, Message: "Some content has finalizers"}}
+		}, []string{"NamespaceFinalizersRemaining is True: Some content has finalizers"}},
+		"another program keeps the pod": {func(f *NamespaceFacts) {
+			f.Pods.Value[0].Held, f.Pods.Value[0].Finalizers = false, []string{"example.com/keep"}
+		}, []string{"none of which volume-guard holds", "finalizer example.com/keep"}},
+		"no pods are left": {func(f *NamespaceFacts) { f.Pods.Value = nil }, []string{
+			"has no pods left. Its conditions say what else is.", "!but", "kubectl reclaim explain pvc/a -n shop"}},
+		"pods may not be read": {func(f *NamespaceFacts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, []string{
+			"Namespace shop is terminating, and its pods could not be read.", "Pods: forbidden", "!but"}},
+		"it is not terminating": {func(f *NamespaceFacts) {
+			f.Namespace.DeletionTimestamp, f.Namespace.Status.Phase = nil, v1.NamespaceActive
+		}, []string{"Namespace shop is not terminating. 1 pod wants attention.", "Pod          db-0", "!Waits for",
+			"!Claim"}},
+		"it is not terminating, and all is well": {func(f *NamespaceFacts) {
+			f.Namespace.DeletionTimestamp, f.Pods.Value = nil, nil
+		}, []string{"is not terminating, and none of its pods waits."}},
+		"there are many pods": {func(f *NamespaceFacts) {
+			for range 25 {
+				f.Pods.Value = append(f.Pods.Value, pod("db-1", "n1", both))
+			}
+		}, []string{"waits for 26 pods, 26 of which volume-guard holds", "Pod          and 6 more"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			f := NamespaceFacts{
+				ListFacts: listed(pod("db-0", "n2", both)), Claims: explain.Found([]string{"a"}),
+				Guards: explain.Found[[]coordinationv1.Lease](nil),
+				Namespace: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: ptr.To(ago(time.Hour))},
+					Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating, Conditions: []v1.NamespaceCondition{
+						{Type: v1.NamespaceContentRemaining, Status: v1.ConditionFalse, Message: "All content successfully removed"},
+						{Type: v1.NamespaceDeletionDiscoveryFailure, Status: v1.ConditionFalse, Message: "ok"}}}},
+			}
+			c.change(&f)
+			expect(t, ExplainNamespace(f).Text(false), c.want...)
+		})
+	}
+}
+
+func TestPodOf(t *testing.T) {
+	f := held()
+	f.terminate()
+	f.Pod.Finalizers = append(f.Pod.Finalizers, "x")
+	p := PodOf(f.Pod)
+	if !p.Held || !slices.Equal(p.Finalizers, []string{"x"}) || !p.TerminatingSince.Equal(now().Add(-time.Hour)) ||
+		p.Phase != v1.PodRunning || !slices.Equal(p.Claims, []string{"data-0"}) {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,261 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PVFacts is what was read of one PV.
+type PVFacts struct {
+	ClusterFacts
+	PV *v1.PersistentVolume
+	// Claim is nil for one that is gone. None is read for a PV that belongs to no claim.
+	Claim Read[*v1.PersistentVolumeClaim]
+	// Nodes are those to which the volume is attached, nil for one that is gone.
+	Nodes map[string]Read[*v1.Node]
+	// Events are those about the PV, the latest last.
+	Events Read[[]v1.Event]
+	// Minor is that of the API server's version 1.x, 0 for not known. Only in-tree volumes need it.
+	Minor int
+}
+
+// ExplainPV explains a PV. It is a pure function.
+func ExplainPV(f PVFacts) Explanation {
+	f.ClusterFacts = f.indexed()
+	pv := PVOf(f.PV)
+	s := Explanation{Object: "PV " + pv.Name}
+	d := f.decide(pv, f.Claim)
+	s.Decision = &d
+	s.addPV(f, pv)
+	s.addInFlight(f.ClusterFacts,
+		f.InFlight.Value.Of(pv.Owner()).matching(func(e inflight.Located) bool { return e.Of(pv.Name) }))
+	s.addClaimOfPV(f, pv)
+	s.addAttachments(f, pv)
+	s.addSiblings(f, pv)
+	s.Finalizers = f.finalizersOf(f.PV, pv.Owner(), pv.Driver, f.pluginGone(pv))
+	s.addDriver(f, pv)
+	s.addWaits(f, pv, d)
+	s.addAdvice(f, pv, d)
+	s.AddEvents(f.Events, f.Now)
+	s.Headline = headline(f, pv, d, s.Finalizers)
+	return s
+}
+
+// headline is the explanation in one sentence. That a PV is stuck comes before what is decided on it.
+func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
+	what := "PV " + pv.Name
+	left := stuck(finalizers)
+	switch {
+	case pv.Terminating && len(left) > 0:
+		return fmt.Sprintf("%s has been terminating for %s and is stuck: no program removes %s, because %s.", what,
+			f.since(pv), left[0].Name, left[0].Stuck)
+	case d.Action != "" && d.Action != reclaim.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
+		return fmt.Sprintf("%s is %s, and nothing happens to it: the next step is %s (%s), but driver %s is gone.", what,
+			strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
+	case pv.Terminating && d.waits:
+		return fmt.Sprintf("%s has been terminating for %s and waits (%s): %s.", what, f.since(pv), d.Reason,
+			withoutPeriod(d.Text))
+	case d.waits:
+		return fmt.Sprintf("%s waits (%s): %s.", what, d.Reason, withoutPeriod(d.Text))
+	case pv.Terminating:
+		return fmt.Sprintf("%s has been terminating for %s (%s): %s.", what, f.since(pv), d.Reason, withoutPeriod(d.Text))
+	}
+	return fmt.Sprintf("%s is %s (%s): %s.", what, strings.ToLower(phase(f.PV)), d.Reason, withoutPeriod(d.Text))
+}
+
+func (f PVFacts) since(pv PV) string { return Age(f.Now, time.Unix(pv.TerminatingSince, 0)) }
+
+func phase(o *v1.PersistentVolume) string {
+	if o.Status.Phase == "" {
+		return string(v1.VolumePending)
+	}
+	return string(o.Status.Phase)
+}
+
+// addPV reports what the PV itself says.
+func (s *Explanation) addPV(f PVFacts, pv PV) {
+	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
+	state := phase(f.PV)
+	if pv.Terminating {
+		state += ", terminating for " + f.since(pv)
+	}
+	if f.PV.Status.Message != "" {
+		state += ": " + f.PV.Status.Message
+	}
+	s.AddFact("Phase", "%s", state)
+	if pv.Held {
+		s.AddFact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
+	}
+	switch owner := pv.Owner(); {
+	case pv.Handle != "":
+		s.AddFact("Volume", "%q of driver %s", pv.Handle, pv.Driver)
+	case owner != "":
+		s.AddFact("Volume", "of %s", owner)
+	}
+	switch {
+	case pv.MigratedTo != "":
+		s.AddFact("Provisioner", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
+	case pv.ProvisionedBy != "":
+		s.AddFact("Provisioner", "%s", pv.ProvisionedBy)
+	default:
+		s.AddFact("Provisioner", "none: a person created the PV")
+	}
+	NoteUnread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
+	NoteUnread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
+	NoteUnread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
+	NoteUnread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
+	NoteUnread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
+}
+
+// addClaimOfPV reports what became of the PV's claim.
+func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
+	if pv.Claim.Name == "" {
+		s.AddFact("Claim", "none")
+		return
+	}
+	name := pv.Claim.Namespace + "/" + pv.Claim.Name
+	NoteUnread(s, f.Claim, "Claim "+name, "whether it is gone")
+	switch claim := f.Claim.Value; {
+	case pv.Claim.UID == "":
+		s.AddFact("Claim", "reserved for %s: never bound, or released for reuse", name)
+	case !f.Claim.OK():
+		s.AddFact("Claim", "%s, not readable here", name)
+	case claim == nil:
+		s.AddFact("Claim", "%s, gone", name)
+	case claim.UID != pv.Claim.UID && claim.Spec.VolumeName == pv.Name:
+		s.AddFact("Claim", "%s, gone; a new claim of that name names this PV (UID %s, %s)", name, claim.UID,
+			strings.ToLower(string(claim.Status.Phase)))
+	case claim.UID != pv.Claim.UID:
+		s.AddFact("Claim", "%s, gone; a new claim has its name", name)
+	case claim.DeletionTimestamp != nil:
+		s.AddFact("Claim", "%s, terminating for %s", name, Age(f.Now, claim.DeletionTimestamp.Time))
+	case claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name:
+		s.AddFact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
+	default:
+		s.AddFact("Claim", "%s, %s", name, strings.ToLower(string(claim.Status.Phase)))
+	}
+}
+
+// addAttachments reports where the volume is attached, and how that node is.
+func (s *Explanation) addAttachments(f PVFacts, pv PV) {
+	for _, a := range f.attachmentsOf(pv.Name) {
+		state := "attached"
+		switch {
+		case a.DeletionTimestamp != nil:
+			state = "detaching for " + Age(f.Now, a.DeletionTimestamp.Time)
+		case !a.Status.Attached:
+			state = "attaching"
+		}
+		if e := a.Status.DetachError; e != nil && a.DeletionTimestamp != nil {
+			state += fmt.Sprintf("; %s reports %q", a.Spec.Attacher, e.Message)
+		}
+		s.AddFact("Attachment", "%s to node %s (%s), %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
+	}
+	if f.Attachments.OK() && len(f.attachmentsOf(pv.Name)) == 0 {
+		s.AddFact("Attachment", "none")
+	}
+}
+
+// nodeOf reports how the node of an attachment is.
+func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
+	state, since := nodeState(f.Nodes[a.Spec.NodeName])
+	if since.IsZero() {
+		return state
+	}
+	return state + " for " + Age(f.Now, since)
+}
+
+// States of a node.
+const (
+	nodeReady    = "Ready"
+	nodeNotReady = "NotReady"
+	nodeGone     = "gone from the cluster"
+	nodeUnread   = "not readable here"
+)
+
+// nodeState reports how a node is, and since when where it is not ready.
+func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
+	switch {
+	case !read.OK():
+		return nodeUnread, time.Time{}
+	case read.Value == nil:
+		return nodeGone, time.Time{}
+	}
+	for _, c := range read.Value.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+			return nodeReady, time.Time{}
+		}
+		if c.Type == v1.NodeReady {
+			return nodeNotReady, c.LastTransitionTime.Time
+		}
+	}
+	return nodeNotReady, time.Time{}
+}
+
+// addSiblings reports which other PVs name the volume.
+func (s *Explanation) addSiblings(f PVFacts, pv PV) {
+	for _, other := range f.siblingsOf(pv) {
+		kind := "Same volume"
+		if other.TwinOf == pv.UID || pv.TwinOf == other.UID {
+			kind = "Twin"
+		}
+		s.AddFact(kind, "PV %s, policy %s", other.Name, policy(other.Policy))
+	}
+}
+
+func policy(p volume.Policy) string {
+	switch p {
+	case volume.PolicyDelete:
+		return string(v1.PersistentVolumeReclaimDelete)
+	case volume.PolicyRetain:
+		return string(v1.PersistentVolumeReclaimRetain)
+	case volume.PolicyRecycle:
+		return string(v1.PersistentVolumeReclaimRecycle)
+	case volume.PolicyUnknown:
+	}
+	return "unknown"
+}
+
+// addDriver reports who works for the driver.
+func (s *Explanation) addDriver(f PVFacts, pv PV) {
+	owner := pv.Owner()
+	if owner == "" || strings.HasPrefix(owner, inTreePrefix) {
+		return
+	}
+	switch f.presenceOf(owner) {
+	case presenceGone:
+		s.AddFact("Driver", "%s, not found: no CSIDriver, no node that runs it, no leader", owner)
+	case presenceInstalled:
+		text := owner + ", installed"
+		for _, lease := range f.leasesOf(owner) {
+			if IsHeld(lease, f.Now) {
+				text += fmt.Sprintf("; %s leads (Lease %s/%s)", HolderOf(lease), lease.Namespace, lease.Name)
+			}
+		}
+		s.AddFact("Driver", "%s", text)
+	case presenceUnknown:
+		s.AddFact("Driver", "%s, not known whether it is installed", owner)
+	}
+	if _, guessed := f.RoleOf(owner); guessed {
+		s.AddFact("Role", "guessed from the driver's finalizers; set it with --role")
+	}
+}
+
+// pluginGone reports why the in-tree plugin of a PV does nothing, empty if that is not known.
+func (f PVFacts) pluginGone(pv PV) string {
+	switch removed := removedPlugin(f.PV, f.Minor); {
+	case removed != "":
+		return "Kubernetes removed the in-tree plugin " + removed
+	case pv.Tree != nil && pv.Tree.PluginGone:
+		return "kube-controller-manager finds no plugin for the volume"
+	}
+	return ""
+}

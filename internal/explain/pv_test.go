@@ -1,0 +1,320 @@
+package explain
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func TestExplainPV(t *testing.T) {
+	const attacher = "external-attacher/disk-csi-example-com"
+	cases := map[string]struct {
+		change func(*PVFacts)
+		want   []string
+	}{
+		"released, and nothing stands in the way: the volume is deleted": {func(*PVFacts) {},
+			[]string{"PV pv is released (Reclaim): The claim is gone", "DeleteVolume, Reclaim (by csi-reclaimer beside " +
+				driver + ", role owner)", "ns/data, gone", "To keep the volume, before the driver deletes it", "!Waits for",
+				"!Not read"}},
+		"bound": {func(f *PVFacts) { f.bound() },
+			[]string{"PV pv is bound (Bound): The PV is in use by its claim.", "ns/data, bound", "!You can"}},
+		"deleted while its claim lives": {func(f *PVFacts) { f.bound(); f.terminate(time.Hour) },
+			[]string{"has been terminating for 60m and waits (TerminatingBound)", "claim ns/data to be deleted",
+				`"persistentVolumeReclaimPolicy":"Retain"`, "kubectl delete pvc data -n ns"}},
+		"deleted while its claim, which is being deleted too, lives": {
+			func(f *PVFacts) { f.bound().DeletionTimestamp = f.now(); f.terminate(time.Hour) },
+			[]string{"kubectl reclaim explain pvc/data -n ns", "!kubectl delete pvc"},
+		},
+		"deleted before it was protected": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{"kubernetes.io/pv-protection"}
+			f.bound()
+			f.terminate(time.Minute)
+		},
+			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is terminating and bound"}},
+		"its name is another claim's now": {func(f *PVFacts) {
+			claim := f.bound()
+			claim.UID, claim.Spec.VolumeName = "other", ""
+			f.PV.Status.Phase = v1.VolumeReleased
+		},
+			[]string{"(Reclaim)", "gone; a new claim has its name"}},
+		"its name is another claim's now, which names the PV": {func(f *PVFacts) { f.restored() },
+			[]string{"waits (ClaimNamesPV)", "gone; a new claim of that name names this PV (UID new, lost)",
+				`kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new","resourceVersion":null}}}'`,
+				"kubectl delete pvc data -n ns"}},
+		"the same, and that claim is being deleted": {func(f *PVFacts) { f.restored().DeletionTimestamp = f.now() },
+			[]string{"waits (ClaimNamesPV)", "kubectl reclaim explain pvc/data -n ns", "!kubectl delete pvc"}},
+		"an in-tree PV whose claim's name is another's now, which names the PV": {
+			func(f *PVFacts) { withTwin(f); f.restored() },
+			[]string{"waits (ClaimNamesPV)", `kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new"`},
+		},
+		"released while its claim lives": {func(f *PVFacts) { f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
+			[]string{"waits (ClaimStillExists)", "claim ns/data to be deleted"}},
+		"kept by its policy": {func(f *PVFacts) {
+			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
+		},
+			[]string{"PV pv is released (PolicyKeepsVolume)", "To delete the volume too", "kubectl delete pv pv",
+				"/spec/claimRef"}},
+		"held by a person": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" },
+			[]string{"waits (Held)", `Its reason: "audit"`, "kubectl annotate pv pv csi-reclaimer.io/hold-"}},
+		"braked": {func(f *PVFacts) {
+			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
+		},
+			[]string{"waits (DeletionsPaused)",
+				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
+				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
+		"attached to a node that is away": {
+			func(f *PVFacts) { f.attach(node(v1.ConditionUnknown)).DeletionTimestamp = f.now() },
+			[]string{"waits (Attached)", "csi-1 to node n1 (NotReady for 10m), detaching for",
+				"VolumeAttachment csi-1 to node n1 to be deleted", "node.kubernetes.io/out-of-service"},
+		},
+		"attached to a node that is gone": {func(f *PVFacts) { f.attach(nil) },
+			[]string{"n1 (gone from the cluster), attached", "kubectl delete volumeattachment csi-1"}},
+		"attached to a node that works": {func(f *PVFacts) { f.attach(node(v1.ConditionTrue)) },
+			[]string{"n1 (Ready), attached", "the pod on node n1", "!out-of-service", "!kubectl delete volumeattachment"}},
+		"attached, and the detaching fails": {func(f *PVFacts) {
+			a := f.attach(node(v1.ConditionTrue))
+			a.DeletionTimestamp, a.Status.DetachError = f.now(), &storagev1.VolumeError{Message: "busy"}
+		}, []string{driver + ` reports "busy"`, "check the log of the external-attacher of " + driver}},
+		"attached by a driver that is gone": {func(f *PVFacts) { f.attach(node(v1.ConditionTrue)); f.uninstall() },
+			[]string{"No program removes VolumeAttachment csi-1, because driver " + driver + " is gone"}},
+		"another PV keeps the same volume": {func(f *PVFacts) {
+			f.sibling(
+				"other",
+				func(o *v1.PersistentVolume) { o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain },
+			)
+		}, []string{"waits (SharedHandle)", "It is PV other.", "PV other, policy Retain",
+			"PV other to be deleted, or to get policy Delete and lose its claim"}},
+		"another PV of the volume is to be deleted too, and its claim is gone": {func(f *PVFacts) { f.siblingClaim(nil) },
+			[]string{"(Reclaim)"}},
+		"another PV of the volume is to be deleted too, and a restored claim names it": {func(f *PVFacts) {
+			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "new"},
+				Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
+		}, []string{"waits (SharedHandle)", "It is PV other."}},
+		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.uninstall(); f.terminate(24 * time.Hour) },
+			[]string{"has been terminating for 24h and is stuck: no program removes " + volume.Finalizer + ", because driver " +
+				driver + " is gone", "forever", "Install the driver again",
+				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`}},
+		"the driver is gone, and nobody has deleted the PV": {func(f *PVFacts) { f.uninstall() },
+			[]string{"PV pv is released, and nothing happens to it: the next step is DeleteVolume (Reclaim), but driver " +
+				driver + " is gone"}},
+		"the driver has no CSIDriver, but a node runs it": {
+			func(f *PVFacts) { f.uninstall(); f.OnNodes = Found([]string{driver}); f.terminate(time.Hour) },
+			[]string{"!is stuck", driver + ", installed"},
+		},
+		"the driver has neither, but its sidecar leads": {func(f *PVFacts) {
+			f.uninstall()
+			f.lease("disk-csi-example-com", "pod-1", time.Second)
+			f.terminate(time.Hour)
+		},
+			[]string{"!is stuck"}},
+		"the driver has neither, and its sidecar led once": {func(f *PVFacts) {
+			f.uninstall()
+			f.lease("disk-csi-example-com", "pod-1", time.Hour)
+			f.terminate(time.Hour)
+		},
+			[]string{"is stuck"}},
+		"whether the driver is gone may not be read": {func(f *PVFacts) {
+			f.uninstall()
+			f.OnNodes = Failed[[]string](errForbidden)
+			f.terminate(time.Hour)
+		}, []string{"!is stuck", "not known whether it is installed",
+			"CSINodes: forbidden. So it is not known whether a node runs a driver."}},
+		"the attacher of a driver that is gone holds it": {
+			func(f *PVFacts) { f.PV.Finalizers = []string{attacher}; f.uninstall(); f.terminate(time.Hour) },
+			[]string{"no program removes " + attacher + ", because driver " + driver + " is gone"},
+		},
+		"a finalizer that nobody knows": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{"example.com/keep"}
+			f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "backup",
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"example.com/keep\"":{}}}}`)}}
+			f.terminate(time.Hour)
+		}, []string{"example.com/keep: its owner is unknown (added by backup)",
+			"the owner of finalizer example.com/keep to remove it (added by backup)", "only if that program is gone"}},
+		"an in-tree plugin that no longer exists": {
+			func(f *PVFacts) { inTree(f); f.PV.Spec.Glusterfs = &v1.GlusterfsPersistentVolumeSource{} },
+			[]string{"is stuck: no program removes " + intree.Finalizer +
+				", because Kubernetes removed the in-tree plugin glusterfs", "!Install the driver"},
+		},
+		"an in-tree plugin that is still there in this version": {func(f *PVFacts) {
+			inTree(f)
+			f.PV.Spec.RBD, f.Minor = &v1.RBDPersistentVolumeSource{RBDImage: "x"}, 30
+		}, []string{"!is stuck"}},
+		"an in-tree plugin that this version has no more": {func(f *PVFacts) {
+			inTree(f)
+			f.PV.Spec.RBD, f.Minor = &v1.RBDPersistentVolumeSource{RBDImage: "x"}, 31
+		}, []string{"Kubernetes removed the in-tree plugin rbd"}},
+		"a plugin that the PV controller does not find": {func(f *PVFacts) {
+			inTree(f)
+			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
+			f.PV.Status.Phase, f.PV.Status.Message = v1.VolumeFailed,
+				"error getting deleter volume plugin for volume: no deletable volume plugin matched"
+		}, []string{"kube-controller-manager finds no plugin for the volume"}},
+		"nobody answers for it": {func(f *PVFacts) {
+			f.PV.Annotations = nil
+			f.PV.Spec.CSI = nil
+			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
+		},
+			[]string{"(NotOurs)", "none: a person created the PV", "(by kube-controller-manager)",
+				"!csi-reclaimer beside"}},
+		"an in-tree PV that volume-guard is to delete": {withTwin,
+			[]string{"CreateTwin", "(by volume-guard)", "no replica holds its Lease"}},
+		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
+			[]string{"CreateTwin", "!no replica holds its Lease"}},
+		"and who leads may not be read": {func(f *PVFacts) {
+			withTwin(f)
+			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
+		}, []string{"CreateTwin", "!no replica holds its Lease"}},
+		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
+			withTwin(f)
+			f.PV.ManagedFields[0].Manager = "kube-controller-manager"
+		}, []string{"(by kube-controller-manager)", "!no replica holds its Lease", "and waits"}},
+		"an in-tree PV whose claim lives": {func(f *PVFacts) {
+			withTwin(f)
+			f.bound()
+			f.PV.Status.Phase = v1.VolumeReleased
+		},
+			[]string{"waits (ClaimStillExists)", "!no replica holds its Lease"}},
+		"an in-tree PV in use": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.DeletionTimestamp = nil },
+			[]string{"PV pv is bound", "!waits"}},
+		"an in-tree PV that has its twin": {func(f *PVFacts) {
+			withTwin(f)
+			f.sibling(volume.TwinName("pv"), func(o *v1.PersistentVolume) {
+				o.Labels = map[string]string{volume.TwinLabel: string(f.PV.UID)}
+				o.Annotations["csi-reclaimer.io/twin-of"] = "pv"
+				o.Finalizers, o.DeletionTimestamp = nil, nil
+			})
+		}, []string{"waits (TwinDeleting)", "PV pv-reclaim, policy Delete"}},
+		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
+			[]string{"(Twin)", "a second name of another PV's volume"}},
+		"what the driver reported last": {func(f *PVFacts) {
+			f.Events = Found([]v1.Event{{Source: v1.EventSource{Component: "csi-reclaimer"}, Reason: "VolumeFailedDelete",
+				Message: "in use", LastTimestamp: ago(time.Minute)}})
+		}, []string{"60s ago, csi-reclaimer: VolumeFailedDelete: in use"}},
+		"the role is guessed from the companion's finalizer": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.PVs = Found([]PV{PVOf(f.PV)})
+		}, []string{"role companion", "(LeftToPeer)", "guessed from the driver's finalizers"}},
+		"the role is set": {func(f *PVFacts) { f.Role = volume.RoleObserver },
+			[]string{"role observer", "!guessed"}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := released()
+			c.change(&f)
+			expect(t, ExplainPV(f).Text(true), c.want...)
+		})
+	}
+}
+
+func (f *PVFacts) now() *metav1.Time { at := ago(time.Minute); return &at }
+
+// inTree makes the volume one of an in-tree plugin whose PV is being deleted.
+func inTree(f *PVFacts) {
+	f.PV.Spec.CSI = nil
+	f.PV.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/plugin"
+	f.PV.Finalizers = []string{intree.Finalizer}
+	f.terminate(time.Hour)
+}
+
+// TestWhatIsNotReadIsNotDecided: no explanation says that a volume is deleted of which not everything is known.
+func TestWhatIsNotReadIsNotDecided(t *testing.T) {
+	for sentence, hide := range map[string]func(*PVFacts){
+		"the claim may not be read": func(f *PVFacts) {
+			f.Claim = Failed[*v1.PersistentVolumeClaim](errForbidden)
+		},
+		"the claim was not read":                func(f *PVFacts) { f.Claim = Read[*v1.PersistentVolumeClaim]{} },
+		"the claim of another PV of the volume": func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
+		"the attachments may not be read": func(f *PVFacts) {
+			f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden)
+		},
+		"the attachments were not read":          func(f *PVFacts) { f.Attachments = Read[[]storagev1.VolumeAttachment]{} },
+		"the list of PVs may not be read":        func(f *PVFacts) { f.PVs = Failed[[]PV](errForbidden) },
+		"an in-tree PV, and not the list of PVs": func(f *PVFacts) { withTwin(f); f.PVs = Failed[[]PV](errForbidden) },
+		"an in-tree PV's claim is not read": func(f *PVFacts) {
+			withTwin(f)
+			f.Claim = Read[*v1.PersistentVolumeClaim]{}
+		},
+		"an in-tree PV, the claim of another": func(f *PVFacts) {
+			withTwin(f)
+			f.siblingClaim(nil)
+			f.SiblingClaims = nil
+		},
+		"an in-tree PV's attachments are not": func(f *PVFacts) {
+			withTwin(f)
+			f.Attachments = Read[[]storagev1.VolumeAttachment]{}
+		},
+	} {
+		f := released()
+		hide(&f)
+		d := ExplainPV(f).Decision
+		if d.Action != "" || d.Reason != string(engine.ReasonAPIReadFailed) {
+			t.Errorf("%s: %+v", sentence, d)
+		}
+		its := []string{"the claim may not be read", "the claim was not read", "an in-tree PV's claim is not read"}
+		if d.needsClaim != slices.Contains(its, sentence) {
+			t.Errorf("%s: the claim is to be read: %t", sentence, d.needsClaim)
+		}
+	}
+	f := released()
+	if d := ExplainPV(f).Decision; d.Action != engine.DeleteVolume.String() {
+		t.Errorf("with everything read: %+v, so this test shows nothing", d)
+	}
+	withTwin(&f)
+	if d := ExplainPV(f).Decision; d.Action != intree.CreateTwin.String() {
+		t.Errorf("in-tree, with everything read: %+v, so this test shows nothing", d)
+	}
+}
+
+func TestARestoredClaimOfAnotherInTreePVKeepsTheVolume(t *testing.T) {
+	f := released()
+	withTwin(&f)
+	f.siblingClaim(nil)
+	if d := ExplainPV(f).Decision; d.Action != intree.CreateTwin.String() {
+		t.Errorf("without the claim: %+v, so this test shows nothing", d)
+	}
+	f = released()
+	withTwin(&f)
+	f.siblingClaim(&v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{UID: "newer"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"},
+	})
+	if d := ExplainPV(f).Decision; d.Reason != string(intree.ReasonSharedSource) {
+		t.Errorf("with a claim that names the other PV: %+v", d)
+	}
+}
+
+// withTwin is an in-tree PV whose volume is to be deleted by way of a twin.
+func withTwin(f *PVFacts) {
+	inTree(f)
+	f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
+	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: intree.FieldManager,
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intree.Finalizer + `\"":{}}}}`)}}
+	f.PVs = Found([]PV{PVOf(f.PV)})
+}
+
+func TestWhoseClaimsAreRead(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		edit func(*volume.PV)
+		want bool
+	}{
+		"one that is released":           {func(*volume.PV) {}, true},
+		"one whose deletion failed":      {func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }, true},
+		"not one that is bound":          {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, false},
+		"not one that its policy keeps":  {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
+		"not one that has lost no claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
+	} {
+		pv := PVOf(released().PV).PV
+		if c.edit(&pv); wantsDeletion(pv) != c.want {
+			t.Errorf("%s: %t", sentence, !c.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package explain
+
+import (
+	"fmt"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Plan is what a release of a driver's PVs from csi-reclaimer's finalizers would do.
+type Plan struct {
+	Driver string `json:"driver"`
+	Role   string `json:"role"`
+	// PVs are the names of those that carry a finalizer which the release removes.
+	PVs []string `json:"pvs"`
+	// Abandoned are those of them that are terminating with policy Delete: they are deleted, and their
+	// volumes stay in the storage system.
+	Abandoned []string `json:"abandoned,omitempty"`
+	// InFlight are the volumes of the driver that are in flight: nothing finishes them once csi-reclaimer is gone. PVs
+	// of these names keep their finalizers.
+	InFlight []InFlight `json:"inFlight,omitempty"`
+	// ListedBy are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
+	// comes back in the write that removes it, so that the driver is removed from them first.
+	ListedBy []string `json:"listedBy,omitempty"`
+	// Obstacles are why the release would fail, or be undone at once, each with the next step.
+	Obstacles []string `json:"obstacles,omitempty"`
+	// Unread is what could not be read.
+	Unread []string `json:"unread,omitempty"`
+
+	// As is the role whose finalizers the release removes.
+	As volume.Role `json:"-"`
+}
+
+// PlanRelease reports what releasing a driver would do, by the function that [reclaim.Controller.Release] goes by. It
+// is a pure function.
+func PlanRelease(f StatusFacts, driver string) Plan {
+	f.ClusterFacts = f.indexed()
+	role, guessed := f.RoleOf(driver)
+	p := Plan{Driver: driver, Role: role.String(), As: role, ListedBy: f.Admission.Value.Lists[driver], Unread: f.unread()}
+	log := f.InFlight.Value.Of(driver)
+	for _, e := range log.Entries {
+		p.InFlight = append(p.InFlight, inFlightOf(e))
+	}
+	rules := engine.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
+	var owners int
+	for _, pv := range f.PVs.Value {
+		state, _ := f.logState(driver, pv.Name)
+		d := engine.Decide(engine.Facts{Rules: rules, Leading: true, PV: pv.PV, Log: state}, f.Now)
+		if d.Action != engine.RemoveFinalizer {
+			if pv.Owner() == driver && pv.HasFinalizer {
+				owners++
+			}
+			continue
+		}
+		p.PVs = append(p.PVs, pv.Name)
+		if pv.HasFinalizer {
+			owners++
+		}
+		if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claim.UID != "" {
+			p.Abandoned = append(p.Abandoned, pv.Name)
+		}
+	}
+	if guessed && role == volume.RoleCompanion && owners > 0 {
+		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: set --role=owner to remove both, "+
+			"or --role=companion if an external-provisioner manages the former", driver)
+	}
+	p.obstacles(f)
+	return p
+}
+
+func (p *Plan) obstacle(format string, args ...any) {
+	p.Obstacles = append(p.Obstacles, fmt.Sprintf(format, args...))
+}
+
+// obstacles adds who would add the finalizers again.
+func (p *Plan) obstacles(f StatusFacts) {
+	if !f.InFlight.OK() {
+		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use " +
+			"another --context or --as, which may list leases")
+	}
+	for _, problem := range f.InFlight.Value.Of(p.Driver).Problems {
+		p.obstacle("part of the in-flight log cannot be read: %s", problem.Problem)
+	}
+	names := leaseNames(p.Driver)
+	for _, lease := range f.leasesOf(p.Driver) {
+		own := lease.Name == names[1] || p.As == volume.RoleOwner
+		if own && IsHeld(lease, f.Now) {
+			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
+				"replicas first (kubectl scale --replicas=0)",
+				p.Driver, HolderOf(lease), lease.Namespace, lease.Name)
+		}
+	}
+}

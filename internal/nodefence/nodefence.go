@@ -1,0 +1,117 @@
+// Package nodefence reads NodeFences, and the Nodes that they are about, for the controllers that take a fence in force
+// as evidence.
+package nodefence
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Fence is what a watch cache keeps of a NodeFence.
+type Fence struct {
+	Node    string
+	InForce bool
+	// Covers is how many agents have proven that they cover volumes.
+	Covers int
+	// KeepsVolumes: it may keep the node from volumes.
+	KeepsVolumes bool
+}
+
+// Record is the kube.Recorder of NodeFences.
+func Record(object runtime.Object, _ bool) (Fence, bool, error) {
+	o, ok := object.(*v1alpha1.NodeFence)
+	if !ok {
+		return Fence{}, false, fmt.Errorf("watch NodeFences: got a %T", object)
+	}
+	f := fencing.FenceOf(o)
+	shown := fencing.Evidence(f, "")
+	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
+}
+
+// Changes is a handler of the watch: it is called with each fence that changed, and with a fence that is not in force
+// for one that was deleted.
+type Changes func(Fence)
+
+// Added, Updated and Deleted call it.
+func (c Changes) Added(now Fence) { c(now) }
+
+func (c Changes) Updated(before, now Fence) {
+	if before != now {
+		c(now)
+	}
+}
+
+func (c Changes) Deleted(last Fence, _ bool) { c(Fence{Node: last.Node}) }
+
+// NewCache returns a watch cache of all NodeFences that is not running.
+func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
+	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, Record, handler)
+}
+
+// None is the cache where NodeFences are not read: it is empty.
+type None struct{}
+
+// Get finds nothing.
+func (None) Get(string) (Fence, bool) { return Fence{}, false }
+
+// Each visits nothing.
+func (None) Each(func(Fence)) {}
+
+// Read returns what a live read of the NodeFence of a node shows about a pod. A node without one is no error.
+func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (podsafety.FenceFacts, error) {
+	o, err := fences.Fences.Get(ctx, node, metav1.GetOptions{})
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
+	switch {
+	case kube.Absent(err, resource, node):
+		return podsafety.FenceFacts{}, nil
+	case err != nil:
+		return podsafety.FenceFacts{}, fmt.Errorf("read NodeFence %q: %w", node, err)
+	}
+	return Facts(o, pod), nil
+}
+
+// ReadNode returns what a live read of a Node finds. That there is none is no error.
+func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podsafety.NodeFacts, error) {
+	o, err := nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case kube.Absent(err, v1.Resource("nodes"), name):
+		return podsafety.NodeFacts{}, nil
+	case err != nil:
+		return podsafety.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
+	}
+	return podsafety.NodeOf(o), nil
+}
+
+// Facts returns what a NodeFence shows about a pod.
+func Facts(o *v1alpha1.NodeFence, pod types.UID) podsafety.FenceFacts {
+	return FactsOf(fencing.FenceOf(o), pod)
+}
+
+// FactsOf returns what a fence shows about a pod.
+func FactsOf(f fencing.Fence, pod types.UID) podsafety.FenceFacts {
+	shown := fencing.Evidence(f, pod)
+	out := podsafety.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Volumes: shown.Volumes,
+		BootID: shown.BootID}
+	switch shown.Covers {
+	case v1alpha1.CoversUntilUnfenced:
+		out.Coverage = podsafety.CoversUntilUnfenced
+	case v1alpha1.CoversReboot:
+		out.Coverage = podsafety.CoversReboot
+	case v1alpha1.CoversVolumes:
+		out.Coverage = podsafety.CoversVolumes
+	}
+	return out
+}

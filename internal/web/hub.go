@@ -1,0 +1,246 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
+)
+
+const (
+	// gap is at least between two computations of the tables: two a second.
+	gap = 500 * time.Millisecond
+	// idle is after how long they are computed anew although nothing changed: Leases expire without an event.
+	idle = 10 * time.Second
+	// linger is how long the cluster is still read after the last who looked has gone.
+	linger = 5 * time.Minute
+)
+
+// tables is what the tables show at one moment. It is not changed.
+type tables struct {
+	state   view.State
+	summary view.Summary
+	rows    map[string]*view.Row
+	// next is closed when there are newer ones.
+	next chan struct{}
+}
+
+// row returns the row of that ID.
+func (t *tables) row(id string) (view.Row, bool) {
+	if row := t.rows[id]; row != nil {
+		return *row, true
+	}
+	return view.Row{}, false
+}
+
+// source is where tables come from: a *watch.Cluster.
+type source interface {
+	Run(ctx context.Context)
+	Facts(ctx context.Context) view.Facts
+	State() view.State
+	Changed() <-chan struct{}
+	Open(ctx context.Context, ref view.Ref) (*watch.Page, error)
+}
+
+// hub reads the cluster and computes the tables while somebody looks at them, once for all who do.
+type hub struct {
+	// begin returns a source that is not read yet.
+	begin func() (source, error)
+	clock clock.WithTicker
+	about view.State // Cluster and Version
+	// wake receives when somebody begins to look.
+	wake chan struct{}
+
+	mu sync.Mutex
+	// cluster is nil while nobody looks, and has not for some time.
+	cluster source
+	current *tables
+	looking int
+	// left is when the last who looked has gone.
+	left   time.Time
+	closed bool
+}
+
+func newHub(begin func() (source, error), clock clock.WithTicker, about view.State) *hub {
+	about.Connected = true // nothing else is known yet
+	h := &hub{begin: begin, clock: clock, about: about, wake: make(chan struct{}, 1)}
+	h.current = h.nothing()
+	return h
+}
+
+// nothing returns the tables before anything is read.
+func (h *hub) nothing() *tables {
+	return &tables{state: h.about, rows: map[string]*view.Row{}, next: make(chan struct{})}
+}
+
+// run reads the cluster whenever somebody looks, until ctx ends. It returns when all that it started has ended.
+func (h *hub) run(ctx context.Context) {
+	defer h.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+		}
+		if cluster := h.source(); cluster != nil {
+			h.follow(ctx, cluster)
+		}
+	}
+}
+
+// follow reads the cluster and computes the tables, until nobody has looked for some time.
+func (h *hub) follow(ctx context.Context, cluster source) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	reading.Go(func() { cluster.Run(ctx) })
+	for ctx.Err() == nil && !h.leave() {
+		if h.watched() {
+			h.compute(ctx, cluster)
+		}
+		if !h.pause(ctx, gap) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-cluster.Changed():
+		case <-h.wake:
+		case <-h.clock.After(idle):
+		}
+	}
+}
+
+// leave forgets the cluster, and returns true, if nobody has looked for some time.
+func (h *hub) leave() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looking > 0 || h.clock.Since(h.left) < linger {
+		return false
+	}
+	h.cluster, h.current = nil, h.nothing() // nobody waits for what is next
+	return true
+}
+
+// source returns what is read, nil if nothing is.
+func (h *hub) source() source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cluster
+}
+
+func (h *hub) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-h.clock.After(d):
+		return true
+	}
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	close(h.current.next)
+}
+
+func (h *hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.looking > 0
+}
+
+// errFull: as many look as may.
+var errFull = errors.New("close another tab of the page")
+
+// look counts one more who looks at the cluster, up to most. Done is called when that ends.
+func (h *hub) look(most int) (cluster source, done func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looking >= most {
+		return nil, nil, errFull
+	}
+	if h.cluster == nil {
+		if h.cluster, err = h.begin(); err != nil {
+			h.cluster = nil
+			return nil, nil, err
+		}
+	}
+	h.looking++
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+	return h.cluster, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.looking--
+		h.left = h.clock.Now()
+	}, nil
+}
+
+// get returns the tables as they are now. closed: there will be no newer ones.
+func (h *hub) get() (t *tables, closed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current, h.closed
+}
+
+// compute makes the tables of what the caches have. A row that is as before is the same pointer, so that a comparison
+// of two tables takes little.
+func (h *hub) compute(ctx context.Context, cluster source) {
+	facts := cluster.Facts(ctx)
+	state := cluster.State()
+	state.Cluster, state.Version = h.about.Cluster, h.about.Version
+	now := &tables{state: state, summary: view.SummaryOf(facts), next: make(chan struct{})}
+	all := view.RowsOf(facts)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.current
+	now.rows = make(map[string]*view.Row, len(all))
+	for i := range all {
+		row := &all[i]
+		if old := before.rows[row.ID]; old != nil && sameRow(*old, *row) {
+			row = old
+		} else {
+			copied := *row // of its own, so that the slice can go
+			row = &copied
+		}
+		now.rows[row.ID] = row
+	}
+	h.current = now
+	close(before.next)
+}
+
+// sameRow compares two rows, and what their pointers point to.
+func sameRow(a, b view.Row) bool {
+	if !a.Terminating.Equal(b.Terminating) || !a.Since.Equal(b.Since) {
+		return false
+	}
+	a.Terminating, a.Since = b.Terminating, b.Since
+	return a == b
+}
+
+// diff returns what a client lacks that was sent before, as rows by their IDs.
+func diff(before, now map[string]*view.Row) (d view.Rows) {
+	for id, row := range now {
+		if before[id] != row {
+			d.Set = append(d.Set, *row)
+		}
+	}
+	for id := range before {
+		if now[id] == nil {
+			d.Remove = append(d.Remove, id)
+		}
+	}
+	return d
+}
+
+func sameState(a, b view.State) bool { return reflect.DeepEqual(a, b) }

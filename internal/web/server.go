@@ -1,0 +1,328 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/page"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Config holds the settings of a Server. Prefix and Hosts are required.
+type Config struct {
+	// Prefix is the first and only part of paths, without slashes: a token of Token, or a fixed word where each request
+	// is authorized.
+	Prefix string
+	// Hosts are the values of the header Host that are answered, with the port; empty: any. Only a server that
+	// authorizes each request may leave it empty.
+	Hosts []string
+	// Authorize, if set, is asked before each request below Prefix, and each 30 seconds about each open stream, which
+	// ends if it returns false. It answers the request itself then; what it writes about an open stream is dropped. It
+	// is called concurrently, and decides by the headers.
+	Authorize func(w http.ResponseWriter, r *http.Request) bool
+	// Cluster and Version are shown.
+	Cluster, Version string
+	// Role is that of explain.Config, and Driver the only one whose PVs have rows; empty: all.
+	Role   volume.Role
+	Driver string
+	// LeakPort is the port of the sidecars' --http-endpoint. 0: leak reports are not read.
+	LeakPort int
+	// Streams bounds how many streams are open at the same time. Default 32.
+	Streams int
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+// Token returns a random Prefix of 256 bits.
+func Token() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Validate reports what is missing.
+func (c Config) Validate() error {
+	switch {
+	case c.Prefix == "" || strings.Contains(c.Prefix, "/"):
+		return errors.New("serve the page: want a prefix without slashes")
+	case len(c.Hosts) == 0 && c.Authorize == nil:
+		return errors.New("serve the page: want the hosts that are answered, or a check of each request")
+	}
+	return nil
+}
+
+// Server serves the page. It is safe for concurrent use.
+type Server struct {
+	cfg           Config
+	hub           *hub
+	prefix        [sha256.Size]byte
+	authorization authorizationv1.AuthorizationV1Interface
+}
+
+// New returns a Server of the cluster that config describes; config is copied. Nothing is read before somebody opens
+// the page, nor from five minutes after the last has closed it.
+func New(config *rest.Config, cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Streams == 0 {
+		cfg.Streams = 32
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	config = rest.CopyConfig(config)
+	client, err := authorizationv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for SelfSubjectAccessReviews: %w", err)
+	}
+	begin := func() (source, error) {
+		return watch.New(config, watch.Config{Role: cfg.Role, Driver: cfg.Driver, LeakPort: cfg.LeakPort, Clock: cfg.Clock})
+	}
+	if _, err := begin(); err != nil { // what is wrong with config shows now
+		return nil, err
+	}
+	return &Server{cfg: cfg, authorization: client, prefix: sha256.Sum256([]byte(cfg.Prefix)),
+		hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version})}, nil
+}
+
+// Run reads the cluster while somebody looks, until ctx ends, and returns when all that it started has ended. Streams
+// end with it. It is called once. Requests are answered by ServeHTTP.
+func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing]. The page names
+// them, too.
+func (s *Server) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, s.authorization, watch.Permissions())
+}
+
+// Serve is Run, and serves on the listener. It closes the listener.
+func (s *Server) Serve(ctx context.Context, on net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { s.Run(ctx) })
+	server := &http.Server{Handler: s, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	running.Go(func() {
+		<-ctx.Done()
+		ending, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer done()
+		if server.Shutdown(ending) != nil {
+			_ = server.Close() // a client that does not read
+		}
+	})
+	err := server.Serve(on)
+	cancel()
+	running.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the page: %w", err)
+}
+
+const (
+	headerTimeout   = 10 * time.Second
+	shutdownTimeout = 5 * time.Second
+	maxHeader       = 1 << 16
+	// recheck is between two questions whether an open stream is still authorized.
+	recheck = 30 * time.Second
+)
+
+// ServeHTTP answers a request for the page.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	protect(w.Header())
+	if !s.fromHere(r) {
+		http.Error(w, "forbidden: this page is only for its own address", http.StatusForbidden)
+		return
+	}
+	first, rest, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	// A hash, so that the comparison takes as long for any length.
+	of := sha256.Sum256([]byte(first))
+	if subtle.ConstantTimeCompare(of[:], s.prefix[:]) != 1 {
+		http.NotFound(w, r)
+		return
+	}
+	if s.cfg.Authorize != nil && !s.cfg.Authorize(w, r) {
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD are answered", http.StatusMethodNotAllowed)
+		return
+	}
+	if !below {
+		http.Redirect(w, r, "/"+s.cfg.Prefix+"/", http.StatusPermanentRedirect)
+		return
+	}
+	s.serve(w, r, rest)
+}
+
+// protect sets the headers by which a browser keeps other pages away from this one, and this one from others.
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Embedder-Policy", "require-corp")
+}
+
+// fromHere reports whether a browser sends the request for this page: Host is this server, and where the browser names
+// the origin or the site of the page that asks, it is this one. A name that another site makes point to this address
+// (DNS rebinding) is in Host.
+//
+// Where any Host is answered, the scheme of the origin may be https although the request has no TLS: a proxy ended it.
+func (s *Server) fromHere(r *http.Request) bool {
+	if len(s.cfg.Hosts) > 0 && !slices.Contains(s.cfg.Hosts, r.Host) {
+		return false
+	}
+	var own []string
+	if r.TLS == nil {
+		own = append(own, "http://"+r.Host)
+	}
+	if r.TLS != nil || len(s.cfg.Hosts) == 0 {
+		own = append(own, "https://"+r.Host)
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !slices.Contains(own, origin) {
+			return false
+		}
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none": // none: the person typed or clicked the address outside of the browser's pages
+		return true
+	}
+	// A link to the page on another one: that other page cannot read what the browser shows then. A link to a stream
+	// would keep the stream open.
+	return strings.TrimSuffix(r.URL.Path, "/") == "/"+s.cfg.Prefix &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
+// serve answers a request below the prefix.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, path string) {
+	switch api, is := strings.CutPrefix(path, "api/"); {
+	case !is:
+		s.file(w, r, path)
+	case api == "list":
+		s.stream(w, r, func(ctx context.Context, to *stream, _ source) error { return to.list(ctx, s.hub) })
+	default:
+		s.object(w, r, api)
+	}
+}
+
+func (s *Server) file(w http.ResponseWriter, r *http.Request, name string) {
+	file, ok := page.Get(name)
+	if !ok || file.ContentType == "" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", file.ContentType)
+	_, _ = w.Write(file.Content) // an error is that of a client which is gone
+}
+
+// object answers api/object/KIND/NAMESPACE/NAME.
+func (s *Server) object(w http.ResponseWriter, r *http.Request, path string) {
+	parts := strings.Split(path, "/")
+	if len(parts) != 4 || parts[0] != "object" || parts[2] == "" || parts[3] == "" {
+		notFound(w, "there is no "+path)
+		return
+	}
+	ref := view.Ref{Kind: view.Kind(parts[1]), Namespace: parts[2], Name: parts[3]}
+	if ref.Namespace == "-" {
+		ref.Namespace = ""
+	}
+	if !slices.Contains(watch.Kinds(), ref.Kind) {
+		notFound(w, fmt.Sprintf("there is no page of kind %q", ref.Kind))
+		return
+	}
+	s.stream(w, r, func(ctx context.Context, to *stream, cluster source) error {
+		shown, err := cluster.Open(ctx, ref)
+		if err != nil {
+			return err
+		}
+		defer shown.Close()
+		return to.object(ctx, s.hub, shown)
+	})
+}
+
+func notFound(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotFound)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // the client is gone
+}
+
+// stream answers with server-sent events, for as long as the client stays and is authorized.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context.Context, *stream, source) error) {
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return
+	}
+	cluster, done, err := s.hub.look(s.cfg.Streams)
+	if err != nil {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, fmt.Sprintf("no stream can be opened (%d at most): %v", s.cfg.Streams, err),
+			http.StatusServiceUnavailable)
+		return
+	}
+	defer done()
+	ctx, end := s.whileAuthorized(r.Context(), r)
+	defer end()
+	_ = run(ctx, newStream(w, s.cfg.Clock), cluster) // an error is that of a client which is gone
+}
+
+// whileAuthorized returns a context that ends with ctx, and when the request is not authorized any more.
+func (s *Server) whileAuthorized(ctx context.Context, r *http.Request) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if s.cfg.Authorize == nil {
+		return ctx, cancel
+	}
+	r = r.WithContext(ctx)
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.cfg.Clock.After(recheck):
+			}
+			if !s.cfg.Authorize(dropped{}, r) {
+				cancel()
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		cancel()
+		checking.Wait()
+	}
+}
+
+// dropped is a ResponseWriter of what nobody reads.
+type dropped struct{}
+
+func (dropped) Header() http.Header            { return http.Header{} }
+func (dropped) Write(text []byte) (int, error) { return len(text), nil }
+func (dropped) WriteHeader(int)                {}

@@ -1,0 +1,182 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+)
+
+const (
+	// heartbeat is between two comments on a stream on which nothing else is sent: a proxy, or a browser, takes a silent
+	// connection for a dead one.
+	heartbeat = 15 * time.Second
+	// writeTimeout bounds one write to a client. One that does not read for that long is disconnected, and connects
+	// anew: nothing is kept for it in the meantime.
+	writeTimeout = 30 * time.Second
+	// lookGap is how often at least a page of an object is looked at anew: its live explanation may be due.
+	lookGap = 2 * time.Second
+)
+
+// stream writes server-sent events to one client.
+type stream struct {
+	w     http.ResponseWriter
+	to    *http.ResponseController
+	clock clock.WithTicker
+	state *view.State
+	wrote time.Time // when something was last written
+}
+
+func newStream(w http.ResponseWriter, clock clock.WithTicker) *stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	return &stream{w: w, to: http.NewResponseController(w), clock: clock, wrote: clock.Now()}
+}
+
+// send writes an event.
+func (s *stream) send(event string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write event %q: %w", event, err)
+	}
+	var b bytes.Buffer
+	b.Grow(len(data) + len(event) + 16)
+	fmt.Fprintf(&b, "event: %s\ndata: ", event)
+	b.Write(data) // JSON has no line breaks of its own
+	b.WriteString("\n\n")
+	return s.write(b.Bytes())
+}
+
+func (s *stream) write(text []byte) error {
+	// A ResponseWriter without deadlines, as in a test, is written to without.
+	_ = s.to.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:forbidigo // the network goes by the time of day
+	if _, err := s.w.Write(text); err != nil {
+		return err
+	}
+	s.wrote = s.clock.Now()
+	return s.to.Flush()
+}
+
+// beat writes a heartbeat if nothing was written for so long.
+func (s *stream) beat() error {
+	if s.clock.Since(s.wrote) < heartbeat {
+		return nil
+	}
+	return s.write([]byte(": alive\n\n"))
+}
+
+// sendState writes the state if it is another than the last that was sent.
+func (s *stream) sendState(state view.State) error {
+	if s.state != nil && sameState(*s.state, state) {
+		return nil
+	}
+	s.state = &state
+	return s.send("state", state)
+}
+
+// wait returns when there are newer tables, or patience is over.
+func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-t.next:
+	case <-s.clock.After(patience):
+	}
+}
+
+// list sends the tables, and then what changes in them, until the client or the server ends.
+func (s *stream) list(ctx context.Context, h *hub) error {
+	var sent map[string]*view.Row
+	var summary *view.Summary
+	for {
+		t, closed := h.get()
+		if closed || ended(ctx) {
+			return nil
+		}
+		if err := s.sendState(t.state); err != nil {
+			return err
+		}
+		if summary == nil || !reflect.DeepEqual(*summary, t.summary) {
+			summary = &t.summary
+			if err := s.send("summary", t.summary); err != nil {
+				return err
+			}
+		}
+		rows := diff(sent, t.rows)
+		if rows.Reset = sent == nil; rows.Reset || len(rows.Set)+len(rows.Remove) > 0 {
+			if err := s.send("rows", rows); err != nil {
+				return err
+			}
+		}
+		sent = t.rows
+		if err := s.beat(); err != nil {
+			return err
+		}
+		s.wait(ctx, t, heartbeat-s.clock.Since(s.wrote))
+	}
+}
+
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
+
+// looker is a page of one object.
+type looker interface {
+	Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry)
+}
+
+// object sends what is shown of an object, and what changes of it.
+func (s *stream) object(ctx context.Context, h *hub, page looker) error {
+	var sent []byte
+	entries := map[string]view.Entry{}
+	for {
+		t, closed := h.get()
+		if closed || ended(ctx) {
+			return nil
+		}
+		if err := s.sendState(t.state); err != nil {
+			return err
+		}
+		object, timeline := page.Look(ctx, t.row)
+		text, err := json.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("write event \"object\": %w", err)
+		}
+		if !bytes.Equal(text, sent) && (sent != nil || t.state.Synced || object.Exists) {
+			sent = text
+			if err := s.send("object", json.RawMessage(text)); err != nil {
+				return err
+			}
+		}
+		if news := unsent(entries, timeline); len(news) > 0 {
+			if err := s.send("timeline", news); err != nil {
+				return err
+			}
+		}
+		if err := s.beat(); err != nil {
+			return err
+		}
+		s.wait(ctx, t, lookGap)
+	}
+}
+
+// maxEntries bounds how many entries a stream remembers.
+const maxEntries = 10000
+
+// unsent returns the entries that were not sent as they are now, and notes them as sent.
+func unsent(sent map[string]view.Entry, all []view.Entry) (news []view.Entry) {
+	for _, entry := range all {
+		if before, was := sent[entry.ID]; was && before == entry || len(sent) >= maxEntries {
+			continue
+		}
+		sent[entry.ID] = entry
+		news = append(news, entry)
+	}
+	return slices.Clip(news)
+}

@@ -1,0 +1,217 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+)
+
+// Verbs of edges.
+const (
+	verbKeeps    = "keeps"
+	verbNames    = "names"
+	verbBound    = "is bound to"
+	verbReserved = "is reserved for"
+	verbUses     = "uses"
+	verbAttaches = "attaches"
+	verbTo       = "to"
+	verbRunsOn   = "runs on"
+	verbFences   = "fences"
+)
+
+// GraphOf returns what holds what. rows are those of the tables, by their IDs: a node of the graph is as severe as its
+// row. It is a pure function.
+func GraphOf(a Around, rows func(id string) (Row, bool)) Graph {
+	g := grapher{subject: a.Subject.ID(), rows: rows, known: map[string]bool{}}
+	for _, o := range a.PVs {
+		g.pv(o, a.Finalizers)
+	}
+	for _, o := range a.Claims {
+		g.claim(o, a.Finalizers)
+	}
+	for _, node := range a.Nodes {
+		g.node(node)
+	}
+	for _, name := range a.Gone {
+		g.add(Node{Ref: Ref{Kind: KindNode, Name: name}, Label: name, Details: []string{"does not exist"},
+			Severity: SeverityAttention, Open: true})
+	}
+	for i := range a.Pods {
+		g.pod(&a.Pods[i])
+	}
+	for i := range a.Attachments {
+		g.attachment(&a.Attachments[i])
+	}
+	for _, fence := range a.Fences {
+		ref := Ref{Kind: KindFence, Name: fence.Name}
+		g.add(Node{Ref: ref, Label: "Fence of " + fence.Name,
+			Details: []string{string(cmp.Or(fence.Status.Phase, "Requested"))}, Severity: SeverityNone})
+		g.edge(ref, Ref{Kind: KindNode, Name: fence.Name}, verbFences, false)
+	}
+	return g.finish(a.More)
+}
+
+// grapher makes a Graph.
+type grapher struct {
+	Graph
+	subject string
+	rows    func(string) (Row, bool)
+	known   map[string]bool
+}
+
+// add brings in a node, once.
+func (g *grapher) add(n Node) {
+	n.ID = n.Ref.ID()
+	if g.known[n.ID] {
+		return
+	}
+	g.known[n.ID] = true
+	n.Subject = n.ID == g.subject
+	if row, has := g.rows(n.ID); has {
+		n.Severity = row.Severity
+	}
+	g.Nodes = append(g.Nodes, n)
+}
+
+func (g *grapher) edge(from, to Ref, label string, holds bool) {
+	g.Edges = append(g.Edges, Edge{From: from.ID(), To: to.ID(), Label: label, Holds: holds})
+}
+
+// finish drops edges to what is not in the graph, and says what was left out.
+func (g *grapher) finish(more int) Graph {
+	g.Edges = slices.DeleteFunc(g.Edges, func(e Edge) bool { return !g.known[e.From] || !g.known[e.To] })
+	if more > 0 {
+		for i := range g.Nodes {
+			if g.Nodes[i].Subject {
+				g.Nodes[i].Details = append(g.Nodes[i].Details, fmt.Sprintf("and %d more objects, not shown", more))
+			}
+		}
+	}
+	if g.Nodes == nil {
+		g.Nodes = []Node{}
+	}
+	if g.Edges == nil {
+		g.Edges = []Edge{}
+	}
+	return g.Graph
+}
+
+func (g *grapher) pv(o *v1.PersistentVolume, finalizers map[string][]explain.Finalizer) {
+	ref := Ref{Kind: KindPV, Name: o.Name}
+	state := phaseOf(o) + ", " + string(o.Spec.PersistentVolumeReclaimPolicy)
+	g.add(Node{Ref: ref, Label: o.Name, Details: withTerminating(state, o.DeletionTimestamp != nil),
+		Severity: SeverityNone, Open: true})
+	if volume, label, details := volumeOf(o); label != "" {
+		g.add(Node{Ref: volume, Label: label, Details: details, Severity: SeverityNone})
+		g.edge(ref, volume, verbNames, true)
+	}
+	g.finalizers(ref, &o.ObjectMeta, finalizers[ref.ID()])
+}
+
+// volumeOf returns the volume that a PV names, with the driver's handle.
+func volumeOf(o *v1.PersistentVolume) (ref Ref, label string, details []string) {
+	pv := explain.PVOf(o)
+	switch owner := pv.Owner(); {
+	case pv.Handle != "":
+		return Ref{Kind: KindVolume, Name: owner + "/" + pv.Handle}, pv.Handle, []string{owner}
+	case owner != "":
+		return Ref{Kind: KindVolume, Name: owner + "/" + o.Name}, "volume of " + o.Name, []string{owner}
+	}
+	return Ref{}, "", nil
+}
+
+func withTerminating(state string, terminating bool) []string {
+	if terminating {
+		return []string{state, "terminating"}
+	}
+	return []string{state}
+}
+
+func (g *grapher) claim(o *v1.PersistentVolumeClaim, finalizers map[string][]explain.Finalizer) {
+	ref := Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}
+	g.add(Node{Ref: ref, Label: o.Namespace + "/" + o.Name,
+		Details: withTerminating(string(o.Status.Phase), o.DeletionTimestamp != nil), Severity: SeverityNone, Open: true})
+	if name := o.Spec.VolumeName; name != "" {
+		g.edge(ref, Ref{Kind: KindPV, Name: name}, verbBound, true)
+	}
+	g.finalizers(ref, &o.ObjectMeta, finalizers[ref.ID()])
+}
+
+// finalizers adds those of an object. explained says who removes them. That none does is for a person to end only once
+// the object is terminating.
+func (g *grapher) finalizers(of Ref, o *metav1.ObjectMeta, explained []explain.Finalizer) {
+	for _, name := range o.Finalizers {
+		ref := Ref{Kind: KindFinalizer, Namespace: of.ID(), Name: name}
+		n := Node{Ref: ref, Label: name, Severity: SeverityNone}
+		for _, f := range explained {
+			if f.Name != name {
+				continue
+			}
+			switch {
+			case f.Stuck != "":
+				n.Details = []string{"no program removes it: " + f.Stuck}
+				if o.DeletionTimestamp != nil {
+					n.Severity = SeverityAttention
+				}
+			case f.Owner != "":
+				n.Details = []string{strings.TrimSpace(f.Owner + " removes it " + f.When)}
+			default:
+				n.Details = []string{"its owner is unknown"}
+			}
+		}
+		g.add(n)
+		g.edge(ref, of, verbKeeps, true)
+	}
+}
+
+func (g *grapher) node(o *v1.Node) {
+	state, severity := "Ready", SeverityNone
+	if ready, _ := readyOf(o); !ready {
+		state, severity = "NotReady", SeverityAttention
+	}
+	g.add(Node{Ref: Ref{Kind: KindNode, Name: o.Name}, Label: o.Name, Details: []string{state}, Severity: severity,
+		Open: true})
+}
+
+func (g *grapher) pod(p *pods.Pod) {
+	ref := Ref{Kind: KindPod, Namespace: p.Namespace, Name: p.Name}
+	details := withTerminating(string(p.Phase), p.Terminating)
+	if p.Held {
+		details = append(details, "held by volume-guard")
+	}
+	g.add(Node{Ref: ref, Label: p.Namespace + "/" + p.Name, Details: details, Severity: SeverityNone, Open: true})
+	for _, claim := range p.Claims {
+		g.edge(ref, Ref{Kind: KindClaim, Namespace: p.Namespace, Name: claim}, verbUses, true)
+	}
+	if p.Node != "" {
+		g.edge(ref, Ref{Kind: KindNode, Name: p.Node}, verbRunsOn, false)
+	}
+}
+
+func (g *grapher) attachment(a *storagev1.VolumeAttachment) {
+	ref := Ref{Kind: KindAttach, Name: a.Name}
+	g.add(Node{Ref: ref, Label: "Attachment to " + a.Spec.NodeName, Details: []string{attachmentState(a)},
+		Severity: SeverityNone})
+	if pv := a.Spec.Source.PersistentVolumeName; pv != nil {
+		g.edge(ref, Ref{Kind: KindPV, Name: *pv}, verbAttaches, true)
+	}
+	g.edge(ref, Ref{Kind: KindNode, Name: a.Spec.NodeName}, verbTo, false)
+}
+
+func attachmentState(a *storagev1.VolumeAttachment) string {
+	switch {
+	case a.DeletionTimestamp != nil:
+		return "detaching"
+	case a.Status.Attached:
+		return "attached"
+	}
+	return "attaching"
+}

@@ -1,0 +1,187 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+var errForbidden = errors.New("forbidden")
+
+func unbound(o *v1.PersistentVolumeClaim) {
+	o.Spec.VolumeName, o.Status = "", v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
+}
+
+func attachment(pv, node string) storagev1.VolumeAttachment {
+	return storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a-" + pv, UID: "a"},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+}
+
+func newNode(name string, ready bool) *v1.Node {
+	status := v1.ConditionFalse
+	if ready {
+		status = v1.ConditionTrue
+	}
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "n"},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status,
+			LastTransitionTime: ago(time.Hour)}}}}
+}
+
+// everything is a PV with all that can belong to it.
+func everything() Around {
+	twin := newPV("twin", func(o *v1.PersistentVolume) {
+		o.Spec.CSI.VolumeHandle, o.Finalizers, o.Spec.ClaimRef = "vol-pv", nil, nil
+	})
+	return Around{
+		Subject: Ref{Kind: KindPV, Name: "pv"}, PVs: []*v1.PersistentVolume{newPV("pv", nil), twin},
+		Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)},
+		Pods: []pods.Pod{{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
+			Held: true}, Phase: v1.PodRunning}},
+		Nodes: []*v1.Node{newNode("down", false)}, Gone: []string{"lost"},
+		Attachments: []storagev1.VolumeAttachment{attachment("pv", "down")},
+		Fences:      []*v1alpha1.NodeFence{{ObjectMeta: metav1.ObjectMeta{Name: "down"}}},
+	}
+}
+
+func noRows(string) (Row, bool) { return Row{}, false }
+
+func edges(g Graph) (all []string) {
+	for _, e := range g.Edges {
+		text := e.From + " " + e.Label + " " + e.To
+		if e.Holds {
+			text += " (holds)"
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestWhatHoldsWhat(t *testing.T) {
+	g := GraphOf(everything(), noRows)
+	want := []string{
+		"attachment/a-pv attaches pv/pv (holds)",
+		"attachment/a-pv to node/down",
+		"claim/ns/data is bound to pv/pv (holds)",
+		"fence/down fences node/down",
+		"finalizer/pv/pv/" + volume.Finalizer + " keeps pv/pv (holds)",
+		"pod/ns/db runs on node/down",
+		"pod/ns/db uses claim/ns/data (holds)",
+		"pv/pv names volume/" + driver + "/vol-pv (holds)",
+		"pv/twin names volume/" + driver + "/vol-pv (holds)",
+	}
+	if got := edges(g); !slices.Equal(got, want) {
+		t.Errorf("edges are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	ids := map[string]Node{}
+	for _, n := range g.Nodes {
+		if _, twice := ids[n.ID]; twice {
+			t.Errorf("node %s is there twice", n.ID)
+		}
+		ids[n.ID] = n
+	}
+	if !ids["pv/pv"].Subject || ids["pv/twin"].Subject || !ids["pv/twin"].Open || ids["fence/down"].Open {
+		t.Errorf("nodes are %+v", g.Nodes)
+	}
+	if ids["node/down"].Severity != SeverityAttention || ids["node/lost"].Severity != SeverityAttention {
+		t.Errorf("lost nodes are %+v and %+v", ids["node/down"], ids["node/lost"])
+	}
+}
+
+func TestAnEdgeHasBothItsEnds(t *testing.T) {
+	whole := everything()
+	for i := range 6 {
+		a := whole
+		switch i {
+		case 0:
+			a.PVs = nil
+		case 1:
+			a.Claims = nil
+		case 2:
+			a.Pods = nil
+		case 3:
+			a.Nodes, a.Gone = nil, nil
+		case 4:
+			a.Attachments = nil
+		case 5:
+			a = Around{Subject: whole.Subject}
+		}
+		g := GraphOf(a, noRows)
+		known := map[string]bool{}
+		for _, n := range g.Nodes {
+			known[n.ID] = true
+		}
+		for _, e := range g.Edges {
+			if !known[e.From] || !known[e.To] {
+				t.Errorf("without %d: edge %+v has no end", i, e)
+			}
+		}
+		if g.Nodes == nil || g.Edges == nil {
+			t.Error("JSON has null for a list")
+		}
+	}
+}
+
+func TestANodeOfTheGraphIsAsSevereAsItsRow(t *testing.T) {
+	g := GraphOf(everything(), func(id string) (Row, bool) {
+		return Row{Severity: SeverityAttention}, id == "pod/ns/db"
+	})
+	for _, n := range g.Nodes {
+		if n.ID == "pod/ns/db" && n.Severity != SeverityAttention {
+			t.Errorf("severity is %s", n.Severity)
+		}
+	}
+}
+
+func TestFinalizersSayWhoRemovesThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		explained   explain.Finalizer
+		terminating bool
+		want        string
+		severity    Severity
+	}{
+		"removed by a program": {explain.Finalizer{Owner: "csi-reclaimer", When: "soon"}, true,
+			"csi-reclaimer removes it soon", SeverityNone},
+		"of an unknown owner": {explain.Finalizer{}, true, "its owner is unknown", SeverityNone},
+		"stuck": {explain.Finalizer{Stuck: "it is gone"}, true,
+			"no program removes it: it is gone", SeverityAttention},
+		"stuck, nobody deletes it": {explain.Finalizer{Stuck: "it is gone"}, false,
+			"no program removes it: it is gone", SeverityNone},
+	} {
+		a := everything()
+		if c.terminating {
+			a.PVs[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+		}
+		c.explained.Name = volume.Finalizer
+		a.Finalizers = map[string][]explain.Finalizer{"pv/pv": {c.explained}}
+		for _, n := range GraphOf(a, noRows).Nodes {
+			if n.Kind == KindFinalizer && (n.Severity != c.severity || !slices.Equal(n.Details, []string{c.want})) {
+				t.Errorf("%s: %+v", name, n)
+			}
+		}
+	}
+}
+
+func TestWhatWasLeftOutIsCounted(t *testing.T) {
+	a := everything()
+	a.More = 7
+	if details := fmt.Sprint(GraphOf(a, noRows).Nodes[0].Details); !strings.Contains(details, "7 more objects") {
+		t.Errorf("details are %s", details)
+	}
+}

@@ -1,0 +1,265 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// RowsOf returns the rows of all tables, sorted by their IDs. It is a pure function.
+func RowsOf(f Facts) []Row {
+	f.ClusterFacts = f.Indexed()
+	rows := make([]Row, 0, len(f.PVs.Value)+len(f.AllClaims.Value))
+	rows = f.pvRows(rows)
+	rows = f.claimRows(rows)
+	rows = f.podRows(rows)
+	rows = f.fenceRows(rows)
+	rows = f.nodeRows(rows)
+	rows = f.inFlightRows(rows)
+	rows = f.leakRows(rows)
+	for i := range rows {
+		rows[i].ID = rows[i].Ref.ID()
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
+	return rows
+}
+
+// SummaryOf returns what stands above the tables. It is a pure function.
+func SummaryOf(f Facts) Summary {
+	s := Summary{Status: explain.StatusOf(f.StatusFacts, f.Driver)}
+	if s.Drivers == nil {
+		s.Drivers = []explain.DriverStatus{} // JSON has a list
+	}
+	for _, report := range f.Leaks {
+		s.Leaks = append(s.Leaks, LeakSummary{Driver: report.Driver, Headline: report.Headline(),
+			Suspected: report.Suspected, Bytes: report.SuspectedBytes})
+	}
+	return s
+}
+
+func (f Facts) counts(driver string) bool { return f.Driver == "" || f.Driver == driver }
+
+func (f Facts) pvRows(rows []Row) []Row {
+	f.VisitPVs(func(pv explain.PV, s explain.Standing) {
+		if f.counts(pv.Owner()) {
+			rows = append(rows, pvRow(pv, s, f.Object(pv.Name)))
+		}
+	})
+	return rows
+}
+
+// pvRow is the row of a PV. o is the object, nil where it is not known.
+func pvRow(pv explain.PV, s explain.Standing, o *v1.PersistentVolume) Row {
+	row := Row{
+		Ref: Ref{Kind: KindPV, Name: pv.Name}, Driver: pv.Owner(), Policy: pv.PolicyName(),
+		Waits: s.Waits || pv.WantsDeletion(), Reason: s.Decision.Reason, Text: s.Text, Severity: severity(s),
+	}
+	if row.Waits && row.Severity == SeverityNone {
+		row.Severity = SeverityWaits
+	}
+	if pv.Claim.Name != "" {
+		row.Claim = pv.Claim.Namespace + "/" + pv.Claim.Name
+	}
+	if pv.Terminating {
+		at := metav1.Unix(pv.TerminatingSince, 0)
+		row.Terminating = &at
+	}
+	if o != nil {
+		row.Phase = phaseOf(o)
+		size := o.Spec.Capacity[v1.ResourceStorage]
+		row.Bytes = size.Value()
+	}
+	if row.Waits {
+		row.Since = row.Terminating
+		if o != nil && row.Since == nil {
+			row.Since = o.Status.LastPhaseTransitionTime
+		}
+	}
+	return row
+}
+
+func phaseOf(o *v1.PersistentVolume) string {
+	return string(cmp.Or(o.Status.Phase, v1.VolumePending))
+}
+
+func severity(s explain.Standing) Severity {
+	switch {
+	case s.Attention:
+		return SeverityAttention
+	case s.Waits:
+		return SeverityWaits
+	}
+	return SeverityNone
+}
+
+func (f Facts) claimRows(rows []Row) []Row {
+	for _, claim := range f.AllClaims.Value {
+		if row := f.claimRow(claim); f.counts(row.Driver) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// claimRow is the row of a claim. Only one that waits is decided on: the text of others says what is bound.
+func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
+	row := Row{Ref: Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, Phase: string(o.Status.Phase),
+		PV: o.Spec.VolumeName, Severity: SeverityNone, Terminating: o.DeletionTimestamp}
+	size, bound := o.Status.Capacity[v1.ResourceStorage]
+	if !bound {
+		size = o.Spec.Resources.Requests[v1.ResourceStorage]
+	}
+	row.Bytes = size.Value()
+	facts := explain.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: o}
+	if class := explain.ClaimClass(o); class != "" {
+		facts.Class = f.Class(class)
+	}
+	if pv := f.Object(o.Spec.VolumeName); pv != nil {
+		facts.PV = explain.Found(&explain.PVFacts{PV: pv})
+	}
+	row.Driver = facts.Driver()
+	if o.DeletionTimestamp == nil && o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimBound {
+		return row
+	}
+	facts.Pods = f.Users(o.Namespace, o.Name)
+	s := explain.StandingOf(facts)
+	row.Waits, row.Reason, row.Text, row.Severity = s.Waits, s.Decision.Reason, s.Text, severity(s)
+	if row.Since = o.DeletionTimestamp; row.Since == nil {
+		row.Since = &o.CreationTimestamp
+	}
+	return row
+}
+
+// podRows are the pods that want attention: those that are terminating and held, and those on nodes that are down.
+func (f Facts) podRows(rows []Row) []Row {
+	for _, pod := range pods.ListOf(f.Pods, true).Pods {
+		row := Row{Ref: Ref{Kind: KindPod, Namespace: pod.Namespace, Name: pod.Name}, Phase: pod.Status, Node: pod.Node,
+			Terminating: pod.TerminatingSince, Reason: pod.Reason, Text: pod.WaitsFor, Severity: SeverityNone}
+		if len(pod.Claims) > 0 {
+			row.Claim = pod.Namespace + "/" + pod.Claims[0]
+		}
+		down := pod.NodeDownSince != nil
+		if row.Waits = pod.TerminatingSince != nil || down; row.Waits {
+			row.Severity = SeverityWaits
+			if since := pod.Since(); !since.IsZero() {
+				row.Since = &metav1.Time{Time: since}
+			}
+		}
+		if down && row.Text == "" {
+			row.Text = "Node " + pod.Node + " is down."
+		}
+		if pod.Held && pod.TerminatingSince != nil && down {
+			row.Severity = SeverityAttention
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (f Facts) fenceRows(rows []Row) []Row {
+	ended := map[string]bool{}
+	for _, fence := range f.Fences.Fences {
+		ended[fence.Name] = explain.FenceEnded(fence)
+	}
+	for _, fence := range nodes.ListOf(f.Fences).Fences {
+		row := Row{Ref: Ref{Kind: KindFence, Name: fence.Node}, Phase: fence.Phase, Node: fence.Node,
+			Waits: !ended[fence.Node], Reason: fence.Reason, Text: cmp.Or(fence.WaitsFor, fence.Because),
+			Severity: SeverityNone, Since: &fence.Since}
+		if row.Waits {
+			row.Severity = SeverityWaits
+		}
+		if fence.Held != nil && *fence.Held > 0 && fence.Covers == "" && fence.Attempts > 0 {
+			row.Severity = SeverityAttention
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// nodeRows are the nodes that are down.
+func (f Facts) nodeRows(rows []Row) []Row {
+	for name, node := range f.Pods.Nodes.Value {
+		ready, since := readyOf(node)
+		if ready {
+			continue
+		}
+		row := Row{Ref: Ref{Kind: KindNode, Name: name}, Phase: "NotReady", Node: name, Waits: true, Reason: "NodeDown",
+			Text: "Node " + name + " is not ready. What runs on it is not known.", Severity: SeverityAttention}
+		if !since.IsZero() {
+			row.Since = &metav1.Time{Time: since}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// readyOf reports whether a node is Ready, and since when that is so.
+func readyOf(node *v1.Node) (ready bool, since time.Time) {
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
+}
+
+func (f Facts) inFlightRows(rows []Row) []Row {
+	for _, e := range f.InFlight.Value.Entries {
+		if f.counts(e.Driver) {
+			rows = append(rows, f.inFlightRow(e))
+		}
+	}
+	return rows
+}
+
+func (f Facts) inFlightRow(e inflight.Located) Row {
+	s := f.StandingOfEntry(e, f.ClaimOf(e.Claim.Namespace, e.Claim.Name))
+	since := metav1.NewTime(e.Begun)
+	row := Row{Ref: Ref{Kind: KindInFlight, Name: e.Volume}, Driver: e.Driver, Waits: true, Reason: s.Decision.Reason,
+		Text: s.Text, Severity: severity(s), Since: &since, Claim: e.Claim.Namespace + "/" + e.Claim.Name}
+	for _, r := range e.Requests {
+		row.Bytes = max(row.Bytes, r.Create.GetCapacityRange().GetRequiredBytes())
+	}
+	return row
+}
+
+// maxLeaks bounds how many suspects of one driver have rows.
+const maxLeaks = 10000
+
+// leakRows are the volumes that are suspected to be leaks. Two drivers may use one handle, so the name has the driver.
+func (f Facts) leakRows(rows []Row) []Row {
+	for _, report := range f.Leaks {
+		if !f.counts(report.Driver) {
+			continue
+		}
+		for i, v := range report.Volumes {
+			if i == maxLeaks {
+				break
+			}
+			if v.Suspected {
+				rows = append(rows, leakRow(report.Driver, v))
+			}
+		}
+	}
+	return rows
+}
+
+func leakRow(driver string, v leaks.Found) Row {
+	row := Row{Ref: Ref{Kind: KindVolume, Name: driver + "/" + v.Handle}, Driver: driver, Waits: true,
+		Reason: string(v.Reason), Severity: SeverityAttention, Bytes: v.Bytes,
+		Text: fmt.Sprintf("%s kubectl reclaim leaks --driver=%s", v.Reason.Sentence(), driver)}
+	if !v.FirstSeen.IsZero() {
+		row.Since = &metav1.Time{Time: v.FirstSeen}
+	}
+	return row
+}

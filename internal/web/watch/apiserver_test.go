@@ -1,0 +1,245 @@
+//go:build controlplane && unix
+
+package watch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+)
+
+var cluster *controlplane.ControlPlane
+
+// patience outlasts a machine that stalls any process for half a minute.
+const patience = 3 * time.Minute
+
+// TestMain starts an API server without a controller manager: nothing but the tests changes objects.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
+			NoControllerManager: true, Progress: os.Stderr,
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = cp.Stop() }()
+		cluster = cp
+		return m.Run()
+	}())
+}
+
+// follow runs a Cluster with the rights of config until the test ends.
+func follow(t *testing.T, config *rest.Config) *Cluster {
+	t.Helper()
+	c, err := New(config, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return c
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func admin(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func createPV(t *testing.T, name string) {
+	t.Helper()
+	pvs := admin(t).CoreV1().PersistentVolumes()
+	o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/keeps"}},
+		Spec: v1.PersistentVolumeSpec{Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes:                   []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: "disk.csi.example.com", VolumeHandle: "vol-" + name}}}}
+	if _, err := pvs.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		_, _ = pvs.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_ = pvs.Delete(ctx, name, metav1.DeleteOptions{})
+	})
+}
+
+// ids returns those of the rows.
+func ids(ctx context.Context, c *Cluster) (all []string) {
+	for _, row := range view.RowsOf(c.Facts(ctx)) {
+		all = append(all, row.ID)
+	}
+	return all
+}
+
+func noRows(string) (view.Row, bool) { return view.Row{}, false }
+
+func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
+	createPV(t, "before")
+	c := follow(t, cluster.Admin())
+	until(t, "all is read", func() bool { return c.State().Synced && c.State().Connected })
+	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/before") })
+	until(t, "the Leases of its driver are read", func() bool { return c.State().Synced })
+
+	cluster.APIServer.Kill()
+	until(t, "the state says so", func() bool { return !c.State().Connected })
+	state := c.State()
+	if state.Since == nil || state.Problem == "" || !state.Synced {
+		t.Errorf("state is %+v", state)
+	}
+	// Nothing else is unread: what cannot be reached is not refused.
+	if len(state.Unread) != 1 || !strings.HasPrefix(state.Unread[0], "Leak reports: they are not read here") {
+		t.Errorf("not read are %q", state.Unread)
+	}
+	if !slices.Contains(ids(t.Context(), c), "pv/before") {
+		t.Error("the rows are gone with the API server")
+	}
+
+	if err := cluster.APIServer.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	createPV(t, "after")
+	until(t, "the state says that it is back", func() bool { return c.State().Connected })
+	until(t, "a PV of later has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/after") })
+}
+
+func TestWhatMayNotBeReadIsNamed(t *testing.T) {
+	config, err := cluster.ConfigFor("viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := admin(t).RbacV1()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"list", "watch"}}}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewer"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "viewer"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer"}}}
+	t.Cleanup(func() {
+		_ = roles.ClusterRoles().Delete(context.Background(), "viewer", metav1.DeleteOptions{})
+		_ = roles.ClusterRoleBindings().Delete(context.Background(), "viewer", metav1.DeleteOptions{})
+	})
+	if _, err := roles.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := roles.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	createPV(t, "readable")
+	c := follow(t, config)
+	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/readable") })
+	until(t, "all was tried", func() bool { return c.State().Synced })
+	state := c.State()
+	if !state.Connected {
+		t.Errorf("state is %+v", state)
+	}
+	for _, what := range []string{"Claims: ", "Pods: ", "Nodes: ", "VolumeAttachments: ", "CSIDrivers: ", "CSINodes: ",
+		"StorageClasses: ", "The in-flight log (Leases): ", "Leases: "} {
+		if !slices.ContainsFunc(state.Unread, func(text string) bool {
+			return strings.HasPrefix(text, what) && strings.Contains(text, "forbidden") && strings.Contains(text, "not known")
+		}) {
+			t.Errorf("%q is not named: %q", what, state.Unread)
+		}
+	}
+	// The rights come later: the page gets what was missing without a restart.
+	role.Rules[0].Resources = append(role.Rules[0].Resources, "nodes")
+	if _, err := roles.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "nodes are read", func() bool {
+		return !slices.ContainsFunc(c.State().Unread, func(text string) bool { return strings.HasPrefix(text, "Nodes: ") })
+	})
+}
+
+func TestAPageFollowsItsPV(t *testing.T) {
+	createPV(t, "followed")
+	c := follow(t, cluster.Admin())
+	until(t, "all is read", func() bool { return c.State().Synced })
+	page, err := c.Open(t.Context(), view.Ref{Kind: view.KindPV, Name: "followed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	object, entries := page.Look(t.Context(), noRows)
+	if !object.Exists || object.Explanation == nil || !strings.Contains(object.Explanation.Headline, "followed") {
+		t.Fatalf("the PV is %+v", object)
+	}
+	if len(object.Graph.Nodes) < 3 || len(entries) == 0 {
+		t.Errorf("graph %+v, timeline %+v", object.Graph, entries)
+	}
+	var seen []string
+	look := func(what, reason, text string) {
+		t.Helper()
+		until(t, what, func() bool {
+			object, entries = page.Look(t.Context(), noRows)
+			for _, entry := range entries {
+				seen = append(seen, entry.Reason+" "+entry.Text)
+			}
+			return slices.ContainsFunc(seen, func(s string) bool {
+				return strings.HasPrefix(s, reason) && strings.Contains(s, text)
+			})
+		})
+	}
+	pvs := admin(t).CoreV1().PersistentVolumes()
+	pv, err := pvs.Get(t.Context(), "followed", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := &v1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "followed.", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: v1.ObjectReference{Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}, Reason: "Noticed",
+		Message: "somebody noticed", Type: v1.EventTypeNormal, LastTimestamp: metav1.Now(),
+		Source: v1.EventSource{Component: "test"}}
+	if _, err := admin(t).CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), event,
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	look("the Event is in the timeline", "Noticed", "somebody noticed")
+	if err := pvs.Delete(t.Context(), "followed", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	look("the deletion is in the timeline", "Terminating", "PV followed is terminating")
+	if _, err := pvs.Patch(t.Context(), "followed", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	look("the end is in the timeline", "Removed", "PV followed is gone")
+	if object.Exists || object.Explanation == nil {
+		t.Errorf("what was seen last is not kept: %+v", object)
+	}
+}

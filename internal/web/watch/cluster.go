@@ -1,0 +1,209 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Config holds the settings of a Cluster. The zero value is usable.
+type Config struct {
+	// Role is that of explain.Config, and Driver the only one whose PVs have rows; empty: all.
+	Role   volume.Role
+	Driver string
+	// LeakPort is the port of the sidecars on which they serve /leaks. 0: leak reports are not read.
+	LeakPort int
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.Clock
+}
+
+// Cluster is the watch caches of a cluster. Its methods are safe for concurrent use.
+type Cluster struct {
+	cfg     Config
+	clients kube.Clients
+	config  *rest.Config
+	live    explain.Source
+	reader  *explain.Reader
+	changed chan struct{}
+
+	pvs         *table[pv]
+	claims      *table[*v1.PersistentVolumeClaim]
+	pods        *table[pod]
+	nodes       *table[*v1.Node]
+	attachments *table[storagev1.VolumeAttachment]
+	drivers     *table[string]
+	csiNodes    *table[[]string]
+	classes     *table[*storagev1.StorageClass]
+	fences      *table[*v1alpha1.NodeFence]
+	shards      *table[coordinationv1.Lease]
+
+	pvRecords   derived[[]explain.PV]
+	onNodes     derived[[]string]
+	inFlight    derived[explain.InFlightLogs]
+	podsOf      derived[podIndex]
+	nodesByName derived[map[string]*v1.Node]
+
+	mu     sync.Mutex
+	run    func(func(context.Context)) // nil before Run
+	leases map[types.NamespacedName]*table[coordinationv1.Lease]
+
+	slow slow
+}
+
+// slow is what is read again on an interval.
+type slow struct {
+	mu        sync.Mutex
+	admission explain.Read[explain.Admission]
+	minor     int
+	leaks     map[string]leaks.Report
+	leakErr   error
+}
+
+// New returns caches of the cluster that config describes. config is copied. Nothing is read before Run.
+func New(config *rest.Config, cfg Config) (*Cluster, error) {
+	if config == nil {
+		return nil, errors.New("create watch caches: no cluster is given")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	fencing, err := client.New(config)
+	if err != nil {
+		return nil, err
+	}
+	live, err := explain.Live(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, config: rest.CopyConfig(config), clients: clients, live: live, changed: make(chan struct{}, 1),
+		leases: map[types.NamespacedName]*table[coordinationv1.Lease]{}}
+	c.reader = explain.NewFrom(c, explain.Config{Role: cfg.Role, Clock: cfg.Clock})
+	c.tables(clients, fencing)
+	return c, nil
+}
+
+func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
+	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
+	all := kube.Selection{}
+	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
+		&v1.PersistentVolume{}, recorder(pvOf), never)
+	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
+		"which are gone"}, all, core, &v1.PersistentVolumeClaim{}, recorder(claimOf), never)
+	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, all,
+		core, &v1.Pod{}, some(recorder(podOf), matters), samePod)
+	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
+		recorder(nodeOf), sameNode)
+	c.attachments = newTable(c, kind{resource: "volumeattachments", what: "VolumeAttachments", open: "which volumes are " +
+		"attached"}, all, storage, &storagev1.VolumeAttachment{}, recorder(attachmentOf), never)
+	c.drivers = newTable(c, kind{resource: "csidrivers", what: "CSIDrivers", open: "which drivers are installed"}, all,
+		storage, &storagev1.CSIDriver{}, recorder(driverOf), sameName)
+	c.csiNodes = newTable(c, kind{resource: "csinodes", what: "CSINodes", open: "which drivers the nodes run"}, all,
+		storage, &storagev1.CSINode{}, recorder(explain.DriversOf), sameNames)
+	c.classes = newTable(c, kind{resource: "storageclasses", what: "StorageClasses", open: "which provisioner creates " +
+		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, recorder(classOf), never)
+	c.fences = newTable(c, kind{resource: client.FenceResource, what: "NodeFences", open: "which nodes are fenced",
+		maybe: true}, all, fencing.REST, &v1alpha1.NodeFence{}, recorder(fenceOf), never)
+	c.shards = newTable(c, kind{resource: "leases", what: "The in-flight log (Leases)", open: "which volumes are being " +
+		"provisioned"}, kube.Selection{Labels: inflight.LabelLog + "=true"}, clients.Coordination.RESTClient(),
+		&coordinationv1.Lease{}, recorder(leaseOf), never)
+}
+
+// Run keeps the caches up to date until ctx ends, and returns when all that it started has ended. It is called once.
+func (c *Cluster) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	start := func(run func(context.Context)) { all.Go(func() { run(ctx) }) }
+	for _, run := range []func(context.Context){
+		c.pvs.cache.Run, c.claims.cache.Run, c.pods.cache.Run, c.nodes.cache.Run, c.attachments.cache.Run,
+		c.drivers.cache.Run, c.csiNodes.cache.Run, c.classes.cache.Run, c.fences.cache.Run, c.shards.cache.Run,
+		c.poll, c.pollLeaks,
+	} {
+		start(run)
+	}
+	c.mu.Lock()
+	c.run = start
+	for _, t := range c.leases {
+		start(t.cache.Run)
+	}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	c.run = func(func(context.Context)) {}
+	c.mu.Unlock()
+	all.Wait()
+}
+
+// Changed receives after something that is shown may have changed. Only one may receive from it.
+func (c *Cluster) Changed() <-chan struct{} { return c.changed }
+
+// touch wakes who receives from Changed.
+func (c *Cluster) touch() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// maxLeases bounds how many single Leases are watched: two for each driver, and one for each node of a fence.
+const maxLeases = 500
+
+// lease returns the watch cache of the Leases of one name, in one namespace or in all, and begins it at the first call.
+// nil: there are too many.
+func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.leases[of]
+	if t != nil || len(c.leases) >= maxLeases {
+		return t
+	}
+	t = newTable(c, kind{resource: "leases", what: "Leases", open: "who leads, and whether a brake is on"},
+		kube.Selection{Namespace: of.Namespace, Name: of.Name}, c.clients.Coordination.RESTClient(), &coordinationv1.Lease{},
+		recorder(leaseOf), sameLease)
+	c.leases[of] = t
+	if c.run != nil {
+		c.run(t.cache.Run)
+	}
+	return t
+}
+
+// kubeletLease returns the Lease of the kubelet of a node.
+func (c *Cluster) kubeletLease(node string) explain.Read[*coordinationv1.Lease] {
+	t := c.lease(types.NamespacedName{Namespace: v1.NamespaceNodeLease, Name: node})
+	if t == nil {
+		return explain.Failed[*coordinationv1.Lease](errTooMany)
+	}
+	found, exists, err := t.find(v1.NamespaceNodeLease + "/" + node)
+	switch {
+	case err != nil:
+		return explain.Failed[*coordinationv1.Lease](err)
+	case !exists:
+		return explain.Found[*coordinationv1.Lease](nil)
+	}
+	return explain.Found(&found)
+}
+
+// errTooMany: maxLeases is reached.
+var errTooMany = fmt.Errorf("more than %d Leases would be watched", maxLeases)
+
+// now returns the time.
+func (c *Cluster) now() time.Time { return c.cfg.Clock.Now() }

@@ -1,0 +1,186 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+)
+
+// Facts returns what rows are made of.
+func (c *Cluster) Facts(ctx context.Context) view.Facts {
+	f := view.Facts{Driver: c.cfg.Driver, Object: c.object, AllClaims: c.claims.read()}
+	// An error means that PVs cannot be read, and is in what State returns.
+	f.StatusFacts, _ = c.reader.Status(ctx, c.cfg.Driver)
+	f.ClusterFacts = f.Indexed() // once for all that follows
+	f.ClaimOf = func(namespace, name string) explain.Read[*v1.PersistentVolumeClaim] {
+		return explain.Optional(c.Claim(ctx, namespace, name))
+	}
+	f.Class = func(name string) explain.Read[*storagev1.StorageClass] { return explain.Optional(c.Class(ctx, name)) }
+	f.Users = func(namespace, name string) explain.Read[[]pvc.Pod] {
+		read := c.podIndex()
+		return explain.Read[[]pvc.Pod]{Made: true, Err: read.Err, Value: read.Value.ofClaim[namespace+"/"+name]}
+	}
+	f.Pods = c.podList()
+	f.Fences = c.fenceList()
+	f.Leaks, _ = c.reports()
+	return f
+}
+
+func (c *Cluster) object(name string) *v1.PersistentVolume {
+	found, _, _ := c.pvs.find(name) // nil where it is not known
+	return found.object
+}
+
+func (c *Cluster) nodesOf() explain.Read[map[string]*v1.Node] {
+	return deriveFrom(&c.nodesByName, c.nodes, func(all []*v1.Node) map[string]*v1.Node {
+		by := make(map[string]*v1.Node, len(all))
+		for _, node := range all {
+			by[node.Name] = node
+		}
+		return by
+	})
+}
+
+// podList returns the facts by which pods have rows.
+func (c *Cluster) podList() pods.ListFacts {
+	read := c.pods.read()
+	f := pods.ListFacts{Now: c.now(), Nodes: c.nodesOf(), Leases: pods.Leases{}, Fences: c.fencesOf(),
+		Pods: explain.Read[[]pods.Pod]{Made: true, Err: read.Err}}
+	for _, p := range read.Value {
+		f.Pods.Value = append(f.Pods.Value, p.Pod.Pod)
+		_, known := f.Leases[p.Node]
+		if p.Held && p.Node != "" && f.Nodes.OK() && f.Nodes.Value[p.Node] == nil && !known {
+			f.Leases[p.Node] = c.kubeletLease(p.Node)
+		}
+	}
+	return f
+}
+
+func (c *Cluster) fencesOf() pods.Fences {
+	read := c.fences.read()
+	if read.Err != nil {
+		return explain.Failed[map[string]*v1alpha1.NodeFence](explain.FencingError(read.Err))
+	}
+	by := map[string]*v1alpha1.NodeFence{}
+	for _, fence := range read.Value {
+		by[fence.Name] = fence
+	}
+	return explain.Found(by)
+}
+
+// fenceList returns the facts by which fences have rows.
+func (c *Cluster) fenceList() nodes.ListFacts {
+	f := nodes.ListFacts{Now: c.now(), Fences: c.fences.read().Value, On: map[string]nodes.Facts{}}
+	if len(f.Fences) == 0 {
+		return f
+	}
+	onNode, attachments := c.podIndex(), c.attachments.read()
+	for _, fence := range f.Fences {
+		on := nodes.Facts{Name: fence.Name, Now: f.Now}
+		on.Pods = explain.Read[[]nodes.Pod]{Made: true, Err: onNode.Err}
+		for _, p := range onNode.Value.onNode[fence.Name] {
+			on.Pods.Value = append(on.Pods.Value, p.Pod)
+		}
+		on.Node = c.optionalNode(fence.Name)
+		on.Lease = c.kubeletLease(fence.Name)
+		on.Attachments = explain.Read[[]storagev1.VolumeAttachment]{Made: true, Err: attachments.Err,
+			Value: slices.DeleteFunc(slices.Clone(attachments.Value),
+				func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName != fence.Name })}
+		f.On[fence.Name] = on
+	}
+	return f
+}
+
+func (c *Cluster) optionalNode(name string) explain.Read[*v1.Node] {
+	node, exists, err := c.nodes.find(name)
+	switch {
+	case err != nil:
+		return explain.Failed[*v1.Node](err)
+	case !exists:
+		return explain.Found[*v1.Node](nil)
+	}
+	return explain.Found(node)
+}
+
+// health is how the watch of one kind goes.
+type health struct {
+	kind   kind
+	synced bool
+	err    error
+	since  time.Time
+}
+
+func (c *Cluster) health() []health {
+	all := []health{c.pvs.health(), c.claims.health(), c.pods.health(), c.nodes.health(), c.attachments.health(),
+		c.drivers.health(), c.csiNodes.health(), c.classes.health(), c.fences.health(), c.shards.health()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for of, t := range c.leases {
+		h := t.health()
+		if of.Namespace != "" {
+			h.kind.what, h.kind.open = "Leases of kubelets", "whether kubelets of lost nodes are alive"
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// State returns how current the caches are, and what the caller may not read.
+func (c *Cluster) State() view.State {
+	s := stateOf(c.health())
+	if c.cfg.LeakPort == 0 {
+		s.Unread = append(s.Unread, "Leak reports: they are not read here. So it is not known which leaks are suspected.")
+	} else if _, err := c.reports(); err != nil {
+		s.Unread = append(s.Unread, fmt.Sprintf("Leak reports (pods/proxy): %v. So suspected leaks are not shown.", err))
+	}
+	if admission := c.Admission(context.Background()); admission.Err != nil {
+		s.Unread = append(s.Unread, fmt.Sprintf("The admission policies: %v. So it is not known which drivers they protect.",
+			admission.Err))
+	}
+	return s
+}
+
+// stateOf sums up how the watches go. It is a pure function.
+func stateOf(all []health) view.State {
+	s := view.State{Synced: true, Connected: true}
+	var unread []string
+	for _, h := range all {
+		switch {
+		case h.err == nil && !h.synced:
+			s.Synced = false
+		case h.err == nil:
+		case h.kind.maybe && apierrors.IsNotFound(h.err):
+		case refused(h.err):
+			text := fmt.Sprintf("%s: %v. So it is not known %s.", h.kind.what, h.err, h.kind.open)
+			if !slices.Contains(unread, text) {
+				unread = append(unread, text)
+			}
+		default:
+			// It is not complete as long as one was never read that the API server surely serves.
+			s.Connected, s.Synced = false, s.Synced && (h.synced || h.kind.maybe)
+			if s.Since == nil || h.since.Before(s.Since.Time) {
+				s.Since, s.Problem = &metav1.Time{Time: h.since}, h.err.Error()
+			}
+		}
+	}
+	s.Unread = unread
+	return s
+}
+
+// refused reports whether the API server answered, and the answer was no.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}

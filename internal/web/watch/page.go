@@ -1,0 +1,241 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+)
+
+// Page is what is shown of one object while somebody looks at it. Its methods are called one at a time.
+type Page struct {
+	c       *Cluster
+	ref     view.Ref
+	events  *events
+	cluster *explain.Reader
+	claims  *claims.Reader
+	locks   *locks.Reader
+	nodes   *nodes.Reader
+	cancel  context.CancelFunc
+	running *sync.WaitGroup
+
+	last    view.Around
+	looked  bool
+	changes int
+	// exists: the object was there at the last look, and shown is what was seen last of it.
+	shown view.Object
+	// explained is when the explanation was made by live reads, how long that took, and of what.
+	explained time.Time
+	took      time.Duration
+	of        string
+}
+
+// Kinds are those that have pages.
+func Kinds() []view.Kind {
+	return []view.Kind{view.KindPV, view.KindClaim, view.KindPod, view.KindNode}
+}
+
+// Open begins to follow an object. Close ends it.
+func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
+	if !slices.Contains(Kinds(), ref.Kind) {
+		return nil, fmt.Errorf("there is no page of kind %q", ref.Kind)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &Page{c: c, ref: ref, cancel: cancel, running: &sync.WaitGroup{}}
+	p.events = &events{c: c, tables: map[string]*table[v1.Event]{},
+		start: func(run func(context.Context)) { p.running.Go(func() { run(ctx) }) }}
+	p.cluster = explain.NewFrom(followed{c, p.events}, explain.Config{Role: c.cfg.Role, Clock: c.cfg.Clock})
+	var errs [3]error
+	p.claims, errs[0] = claims.NewFrom(p.cluster, c.config)
+	p.locks, errs[1] = locks.New(c.config, pods.Config{Clock: c.cfg.Clock})
+	p.nodes, errs[2] = nodes.New(c.config, nodes.Config{Clock: c.cfg.Clock})
+	if err := errors.Join(errs[:]...); err != nil {
+		cancel()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close ends what Open began.
+func (p *Page) Close() {
+	p.cancel()
+	p.running.Wait()
+}
+
+// Look returns the object as it is now, and what is new in the timeline. rows are those of the tables.
+func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry) {
+	now := p.c.around(ctx, p.ref)
+	p.followEvents(now)
+	exists := p.exists(now)
+	row, has := rows(p.ref.ID())
+	if !has {
+		row = view.Row{ID: p.ref.ID(), Ref: p.ref, Severity: view.SeverityNone}
+	}
+	if explanation, made := p.explain(ctx, now); made {
+		p.shown.Explanation = explanation
+	}
+	if exists || p.shown.ID == "" {
+		p.shown.Row = row
+		now.Finalizers = p.finalizers()
+		p.shown.Graph = view.GraphOf(now, rows)
+	}
+	p.shown.Exists = exists
+	return p.shown, p.timeline(now)
+}
+
+// exists reports whether the object is there.
+func (p *Page) exists(a view.Around) bool {
+	switch p.ref.Kind {
+	case view.KindPV:
+		return len(a.PVs) > 0
+	case view.KindClaim:
+		return len(a.Claims) > 0
+	case view.KindNode:
+		return len(a.Nodes) > 0
+	default: // a pod
+	}
+	return len(a.Pods) > 0 || p.shown.Explanation != nil && p.shown.Exists
+}
+
+// finalizers returns those of the explanation, with their owners.
+func (p *Page) finalizers() map[string][]explain.Finalizer {
+	all := map[string][]explain.Finalizer{}
+	e := p.shown.Explanation
+	if e == nil {
+		return all
+	}
+	all[p.ref.ID()] = e.Finalizers
+	if e.PV != nil {
+		all[view.Ref{Kind: view.KindPV, Name: p.shown.PV}.ID()] = e.PV.Finalizers
+	}
+	return all
+}
+
+// followEvents watches the Events of the object, and of the claim or PV that belongs to it.
+func (p *Page) followEvents(a view.Around) {
+	switch p.ref.Kind {
+	case view.KindPV, view.KindClaim:
+		for _, o := range a.PVs {
+			p.events.followObject(metav1.NamespaceDefault, o.UID)
+		}
+		for _, o := range a.Claims {
+			p.events.followObject(o.Namespace, o.UID)
+		}
+	case view.KindNode:
+		for _, kind := range []string{"Node", "NodeFence"} {
+			p.events.follow(metav1.NamespaceDefault, fields.Set{"involvedObject.kind": kind,
+				"involvedObject.name": p.ref.Name})
+		}
+	default: // a pod
+		p.events.follow(p.ref.Namespace, fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": p.ref.Name})
+	}
+}
+
+// timeline returns the entries that are new since the last look, and all Events.
+func (p *Page) timeline(now view.Around) (all []view.Entry) {
+	if p.looked {
+		for _, entry := range view.Diff(p.last, now, p.c.now()) {
+			p.changes++
+			entry.ID = "change/" + strconv.Itoa(p.changes)
+			all = append(all, entry)
+		}
+	} else {
+		all = view.Begin(now)
+	}
+	p.last, p.looked = now, true
+	events := p.events.all()
+	for i := range events.Value {
+		all = append(all, view.EntryOf(&events.Value[i]))
+	}
+	view.SortEntries(all)
+	return all
+}
+
+// explain makes the explanation. made is false where the last one still holds, or there is none.
+func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
+	if p.ref.Kind == view.KindPV {
+		facts, err := p.cluster.PV(ctx, p.ref.Name)
+		if err != nil {
+			return nil, false
+		}
+		e := explain.ExplainPV(facts)
+		return &e, true
+	}
+	of := fingerprint(a, p.events)
+	if !p.due(of) {
+		return nil, false
+	}
+	begun := p.c.now()
+	e, err := p.explainLive(ctx)
+	p.explained, p.of = p.c.now(), of
+	p.took = p.explained.Sub(begun)
+	return e, err == nil
+}
+
+const (
+	// liveGap is at least between two explanations that read from the API server, and liveShare how many times as long
+	// as one took: a page takes at most a tenth of the time.
+	liveGap   = 2 * time.Second
+	liveShare = 9
+	// liveAge is after how long one is made anew although nothing was seen to change: ages, and what is not watched.
+	liveAge = 30 * time.Second
+)
+
+// due reports whether a live explanation is to be made.
+func (p *Page) due(of string) bool {
+	passed := p.c.now().Sub(p.explained)
+	if passed < max(liveGap, liveShare*p.took) {
+		return false
+	}
+	return of != p.of || passed >= liveAge
+}
+
+// explainLive reads from the API server what the caches do not have, of one namespace or one node.
+func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
+	var e explain.Explanation
+	switch p.ref.Kind {
+	case view.KindNode:
+		facts := p.nodes.Node(ctx, p.ref.Name)
+		if err := facts.Unknown(); err != nil {
+			return nil, err
+		}
+		e = nodes.Explain(facts)
+	case view.KindPod:
+		facts, err := p.locks.Pod(ctx, p.ref.Namespace, p.ref.Name)
+		p.shown.Exists = err == nil
+		if err != nil {
+			return nil, err
+		}
+		e = locks.ExplainPod(facts)
+	default:
+		facts, err := p.claims.Claim(ctx, p.ref.Namespace, p.ref.Name)
+		if apierrors.IsNotFound(err) {
+			if facts, found := p.cluster.DeletedClaim(ctx, p.ref.Namespace, p.ref.Name); found {
+				e = explain.ExplainDeletedClaim(facts, p.ref.Namespace, p.ref.Name)
+				return &e, nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		e = claims.Explain(facts)
+		locks.AddLock(&e, p.locks.Claim(ctx, facts.Claim))
+	}
+	return &e, nil
+}

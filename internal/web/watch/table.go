@@ -1,0 +1,180 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+)
+
+// retry is how soon a request is made again that did not reach the API server.
+const retry = 2 * time.Second
+
+// errNotYet: the first list of a kind has not come.
+var errNotYet = errors.New("not read yet")
+
+// kind is what is watched, in words for people.
+type kind struct {
+	// resource is the one of the API, what its name for people, and open what is not known where it cannot be read.
+	resource, what, open string
+	// maybe: the API server may not serve the kind.
+	maybe bool
+}
+
+// table is the watch cache of one kind, with how its reads go.
+type table[R any] struct {
+	kind  kind
+	cache *kube.Cache[R]
+	// same reports whether a change matters to nothing that is shown.
+	same    func(before, now R) bool
+	changed func()
+	now     func() time.Time
+
+	mu      sync.Mutex
+	version uint64
+	err     error
+	since   time.Time
+	all     []R
+	allOf   uint64
+}
+
+func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interface, example runtime.Object,
+	record kube.Recorder[R], same func(before, now R) bool) *table[R] {
+	t := &table[R]{kind: k, same: same, changed: c.touch, now: c.cfg.Clock.Now, version: 1}
+	t.cache = kube.NewCacheOf(some, client, k.resource, example, record, t)
+	t.cache.Observe(t.observe, retry)
+	return t
+}
+
+// Added, Updated and Deleted are those of [kube.Handler].
+func (t *table[R]) Added(R) { t.bump() }
+
+func (t *table[R]) Updated(before, now R) {
+	if !t.same(before, now) {
+		t.bump()
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.version++ // the next that asks sees it; nobody is woken
+}
+
+func (t *table[R]) Deleted(R, bool) { t.bump() }
+
+func (t *table[R]) bump() {
+	t.mu.Lock()
+	t.version++
+	t.mu.Unlock()
+	t.changed()
+}
+
+// observe notes the outcome of a request.
+func (t *table[R]) observe(err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // it is listed again: the normal course of things
+	}
+	t.mu.Lock()
+	turned := (err == nil) != (t.err == nil)
+	if turned {
+		t.since = t.now()
+	}
+	t.err = err
+	t.mu.Unlock()
+	t.changed()
+}
+
+// health returns how the watch goes.
+func (t *table[R]) health() health {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return health{t.kind, t.cache.Synced(), t.err, t.since}
+}
+
+// failure is why what the cache has says nothing, nil where it is all there is, if not of this moment.
+func (t *table[R]) failure() error {
+	synced := t.cache.Synced()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.err != nil && (!synced || apierrors.IsForbidden(t.err)):
+		return t.err
+	case !synced:
+		return errNotYet
+	}
+	return nil
+}
+
+// list returns all records, in no order.
+func (t *table[R]) list() ([]R, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.allOf != t.version {
+		t.all, t.allOf = make([]R, 0, len(t.all)), t.version
+		t.cache.Each(func(r R) { t.all = append(t.all, r) })
+	}
+	return t.all, t.version
+}
+
+// read returns all records, or why they are not known.
+func (t *table[R]) read() explain.Read[[]R] {
+	if err := t.failure(); err != nil {
+		return explain.Failed[[]R](err)
+	}
+	all, _ := t.list()
+	return explain.Found(all)
+}
+
+// find returns one record, or why it is not known.
+func (t *table[R]) find(name string) (r R, found bool, err error) {
+	if err := t.failure(); err != nil {
+		return r, false, err
+	}
+	r, found = t.cache.Get(name)
+	return r, found, nil
+}
+
+// derived is what is made of a table, once for each version of it.
+type derived[T any] struct {
+	mu    sync.Mutex
+	of    uint64
+	value T
+}
+
+func deriveFrom[R, T any](d *derived[T], t *table[R], make func([]R) T) explain.Read[T] {
+	if err := t.failure(); err != nil {
+		return explain.Failed[T](err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, version := t.list()
+	if d.of != version {
+		d.value, d.of = make(all), version
+	}
+	return explain.Found(d.value)
+}
+
+// some is a Recorder that leaves out what keep does not report.
+func some[R any](record kube.Recorder[R], keep func(R) bool) kube.Recorder[R] {
+	return func(object runtime.Object, known bool) (R, bool, error) {
+		r, kept, err := record(object, known)
+		return r, kept && keep(r), err
+	}
+}
+
+// recorder returns a Recorder that keeps what of returns of each object.
+func recorder[O runtime.Object, R any](of func(O) R) kube.Recorder[R] {
+	return func(object runtime.Object, _ bool) (r R, keep bool, err error) {
+		o, ok := object.(O)
+		if !ok {
+			return r, false, fmt.Errorf("got a %T", object)
+		}
+		return of(o), true, nil
+	}
+}

@@ -1,0 +1,146 @@
+package watch
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+func TestStateOf(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "nodefences"}, "")
+	away := errors.New("connection refused")
+	fine := health{kind: kind{what: "PVs"}, synced: true}
+	for name, c := range map[string]struct {
+		all               []health
+		synced, connected bool
+		unread            string
+		since             time.Time
+	}{
+		"all is read":    {all: []health{fine, fine}, synced: true, connected: true},
+		"one is not yet": {all: []health{fine, {kind: fine.kind}}, connected: true},
+		"one is forbidden": {all: []health{fine, {kind: kind{what: "Pods", open: "what is held"}, err: forbidden}},
+			synced: true, connected: true, unread: "Pods: pods is forbidden: no. So it is not known what is held."},
+		"one is not served": {all: []health{fine, {kind: kind{what: "NodeFences", maybe: true}, err: absent}},
+			synced: true, connected: true},
+		"one that is always served is not": {all: []health{fine, {kind: kind{what: "PVs", open: "x"}, err: absent}},
+			synced: true, connected: true, unread: "PVs: "},
+		"the API server is away": {all: []health{fine, {synced: true, err: away, since: at.Add(time.Second)},
+			{synced: true, err: away, since: at}}, synced: true, since: at},
+		"it is away, and an optional kind was never served": {all: []health{fine, {kind: kind{maybe: true}, err: away,
+			since: at}}, synced: true, since: at},
+		"it is away from the start": {all: []health{{err: away, since: at}}, since: at},
+		"somebody is logged out": {all: []health{{synced: true, err: apierrors.NewUnauthorized("who?"), since: at}},
+			synced: true, since: at},
+	} {
+		s := stateOf(c.all)
+		if s.Synced != c.synced || s.Connected != c.connected || (s.Problem == "") != c.connected {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if c.unread == "" && len(s.Unread) > 0 || c.unread != "" && (len(s.Unread) != 1 ||
+			!strings.HasPrefix(s.Unread[0], c.unread)) {
+			t.Errorf("%s: unread is %q", name, s.Unread)
+		}
+		if !c.since.IsZero() && (s.Since == nil || !s.Since.Time.Equal(c.since)) {
+			t.Errorf("%s: since %v", name, s.Since)
+		}
+	}
+}
+
+func TestTrimKeepsWhoAddedAFinalizer(t *testing.T) {
+	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
+	o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Finalizers: []string{"a"},
+		Annotations: map[string]string{v1.LastAppliedConfigAnnotation: "long", "kept": "yes"},
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "other", FieldsV1: fields(`{"f:spec":{"f:capacity":{}}}`)},
+			{Manager: "adder", FieldsV1: fields(`{"f:metadata":{"f:annotations":{"f:x":{}},"f:finalizers":{".":{},"v:\"a\"":{}}}}`)},
+		}},
+		Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+			Driver: "d", VolumeHandle: "h", VolumeAttributes: map[string]string{"x": "y"}}}}}
+	before := explain.PVOf(o)
+	trimmed := pvOf(o)
+	if by := explain.AddedBy(trimmed.object, "a"); by != "adder" {
+		t.Errorf("the finalizer was added by %q", by)
+	}
+	if len(o.ManagedFields) != 1 || strings.Contains(string(o.ManagedFields[0].FieldsV1.GetRawBytes()), "annotations") {
+		t.Errorf("managed fields are %v", o.ManagedFields)
+	}
+	if len(o.Annotations) != 1 || o.Spec.CSI.VolumeAttributes != nil {
+		t.Errorf("not trimmed: %+v", o)
+	}
+	if before != trimmed.PV || before != explain.PVOf(trimmed.object) {
+		t.Error("decisions read something else of a trimmed PV")
+	}
+}
+
+func TestOnlyChangesThatShowWake(t *testing.T) {
+	lease := func(holder string, renewed time.Time, annotation string) coordinationv1.Lease {
+		return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"x": annotation}},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder), RenewTime: ptr.To(metav1.NewMicroTime(renewed))}}
+	}
+	at := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		same, want bool
+	}{
+		"a Lease that is renewed":    {sameLease(lease("a", at, ""), lease("a", at.Add(time.Second), "")), true},
+		"a Lease that changes hands": {sameLease(lease("a", at, ""), lease("b", at, "")), false},
+		"a Lease with a brake":       {sameLease(lease("a", at, ""), lease("a", at, "on")), false},
+		"a node's heartbeat": {sameNode(heartbeat(at, v1.ConditionTrue),
+			heartbeat(at.Add(1), v1.ConditionTrue)), true},
+		"a node that is lost":         {sameNode(heartbeat(at, v1.ConditionTrue), heartbeat(at, v1.ConditionFalse)), false},
+		"a pod's condition":           {samePod(condition("1", v1.PodRunning), condition("2", v1.PodRunning)), true},
+		"a pod that ends":             {samePod(condition("1", v1.PodRunning), condition("2", v1.PodFailed)), false},
+		"a CSINode that runs another": {sameNames([]string{"a"}, []string{"b"}), false},
+	} {
+		if c.same != c.want {
+			t.Errorf("%s: same is %v", name, c.same)
+		}
+	}
+}
+
+func heartbeat(at time.Time, ready v1.ConditionStatus) *v1.Node {
+	return nodeOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: at.String()},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready,
+			LastHeartbeatTime: metav1.NewTime(at)}}}})
+}
+
+func condition(version string, phase v1.PodPhase) pod {
+	return podOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: version},
+		Status: v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: "Other", Message: version}}}})
+}
+
+func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1.Pod)
+		want   bool
+	}{
+		"none of it":  {func(*v1.Pod) {}, false},
+		"terminating": {func(o *v1.Pod) { o.DeletionTimestamp = ptr.To(metav1.Now()) }, true},
+		"with a claim": {func(o *v1.Pod) {
+			o.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		}, true},
+	} {
+		o := &v1.Pod{}
+		c.change(o)
+		if _, keep, err := some(recorder(podOf), matters)(o, false); keep != c.want || err != nil {
+			t.Errorf("%s: kept is %v, %v", name, keep, err)
+		}
+	}
+	if !slices.Contains(Kinds(), "pod") {
+		t.Error("pods have no page")
+	}
+}

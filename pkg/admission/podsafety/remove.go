@@ -1,0 +1,94 @@
+package podsafety
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+)
+
+// callTimeout bounds one call to the API server.
+const callTimeout = time.Minute
+
+// object is one that a release deletes.
+type object struct {
+	kind, name string
+	delete     func(context.Context, string, metav1.DeleteOptions) error
+}
+
+// RemoveAdmission deletes what adds the finalizer to new pods, and what keeps it on pods: the binding and the webhook
+// configuration of [Name], and the binding of [StaysName]. It returns those that existed, as
+// "mutatingadmissionpolicybinding/NAME". It needs delete of these three, by name; one that is missing, or of a kind
+// that the API server does not serve, is no error.
+//
+// It comes before the finalizers are removed from pods. API servers observe it some time later, so list the pods until
+// no finalizer was found for some seconds.
+func RemoveAdmission(ctx context.Context, config *rest.Config) (deleted []string, err error) {
+	client, err := newClient(config)
+	if err != nil {
+		return nil, err
+	}
+	// What keeps the finalizer is last: until the finalizer is not added, nobody else need remove it.
+	return remove(ctx, append(adders(client, Name), stays(client, StaysName))...)
+}
+
+// RemoveGateAdmission does for the scheduling gate what RemoveAdmission does for the finalizer: it deletes the bindings
+// of [GateRequiredName], [GateStaysName] and [LockStaysName], and the binding and the webhook configuration of
+// [GateName]. It needs delete of these five, by name.
+//
+// It comes before the gates are removed from pods, and the locks from claims.
+func RemoveGateAdmission(ctx context.Context, config *rest.Config) (deleted []string, err error) {
+	client, err := newClient(config)
+	if err != nil {
+		return nil, err
+	}
+	// What requires the gate is first: it refuses new pods once nothing adds the gate.
+	all := append([]object{stays(client, GateRequiredName)}, adders(client, GateName)...)
+	return remove(ctx, append(all, stays(client, GateStaysName), stays(client, LockStaysName))...)
+}
+
+func newClient(config *rest.Config) (*admissionclient.AdmissionregistrationV1Client, error) {
+	client, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	return client, nil
+}
+
+// adders are the two objects of a name that change new pods.
+func adders(client *admissionclient.AdmissionregistrationV1Client, name string) []object {
+	return []object{
+		{"mutatingadmissionpolicybinding", name, client.MutatingAdmissionPolicyBindings().Delete},
+		{"mutatingwebhookconfiguration", name, client.MutatingWebhookConfigurations().Delete},
+	}
+}
+
+// stays is the binding of a policy that refuses writes.
+func stays(client *admissionclient.AdmissionregistrationV1Client, name string) object {
+	return object{"validatingadmissionpolicybinding", name, client.ValidatingAdmissionPolicyBindings().Delete}
+}
+
+// remove deletes the objects in their order, up to the first error.
+func remove(ctx context.Context, objects ...object) (deleted []string, err error) {
+	for _, object := range objects {
+		name := object.kind + "/" + object.name
+		switch err := object.deleted(ctx); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return deleted, fmt.Errorf("delete %s: %w", name, err)
+		default:
+			deleted = append(deleted, name)
+		}
+	}
+	return deleted, nil
+}
+
+func (o object) deleted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return o.delete(ctx, o.name, metav1.DeleteOptions{})
+}
