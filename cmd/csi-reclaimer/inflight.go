@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -31,7 +31,7 @@ type inFlightLog struct {
 }
 
 // newInFlightLog returns the driver's in-flight log, nil in a dry run, which writes nothing.
-func newInFlightLog(o *options, config *rest.Config, driver string, lease lease.Holder) (*inFlightLog, error) {
+func newInFlightLog(o *options, config *rest.Config, driver string, lease leadership.Holder) (*inFlightLog, error) {
 	if o.dryRun {
 		return nil, nil
 	}
@@ -107,17 +107,17 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 }
 
 // MissingPermissions returns the permissions on Leases that a process which provisions lacks.
-func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	if l.finishOnly {
 		return nil, nil
 	}
-	var permissions []access.Permission
+	var permissions []permission.Permission
 	for _, verb := range []string{"get", "create", "update"} {
-		permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
+		permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
 			Namespace: l.namespace,
 			Without:   "no volume is provisioned or deleted, because it is not known which are in flight", Unsafe: true})
 	}
-	return access.Missing(ctx, l.authorization, permissions)
+	return permission.Missing(ctx, l.authorization, permissions)
 }
 
 // Run writes the log.
@@ -152,7 +152,7 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 // findStrays looks once, where Leases of all namespaces may be listed, and returns whether to look again.
 func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	logger := klog.FromContext(ctx)
-	missing, err := access.Missing(ctx, l.authorization, []access.Permission{{Group: "coordination.k8s.io",
+	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{{Group: "coordination.k8s.io",
 		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
 	if len(missing) > 0 { // a request that is refused would be in the API server's audit log
 		logger.V(2).Info("Not looking for in-flight logs of this driver in other namespaces", "missing", missing[0].String())

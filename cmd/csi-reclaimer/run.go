@@ -19,11 +19,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -35,7 +35,7 @@ type sidecar struct {
 	*options
 	// config is for reads, acting for what the leader alone writes.
 	config, acting *rest.Config
-	clock          *lease.Clock
+	clock          *leadership.Clock
 	driver         *csidriver.Driver
 	// wired is the setup that depends on the driver; see wiring. mu guards it.
 	mu    sync.Mutex
@@ -182,7 +182,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	state.Begin(ready.check)
 	running.Go(func() { app.ReturnMemory(background, all.reclaimer.WaitSynced) })
 	running.Go(func() {
-		app.WatchPermissions(background, all.checkers, func(missing []access.Permission) { ready.update(missing, state) })
+		app.WatchPermissions(background, all.checkers, func(missing []permission.Permission) { ready.update(missing, state) })
 	})
 	s.leader.Keep = !s.gates.Enabled(releaseLeaseGate)
 
@@ -342,10 +342,10 @@ func (r *readiness) check() error {
 }
 
 // update records which permissions are missing.
-func (r *readiness) update(missing []access.Permission, state *health.State) {
+func (r *readiness) update(missing []permission.Permission, state *health.State) {
 	state.Lack(app.BlockingPermissions(missing)...)
 	// Provisioning does not start before all its caches are filled; deletions do not need them.
-	r.degraded.Store(slices.ContainsFunc(missing, func(p access.Permission) bool {
+	r.degraded.Store(slices.ContainsFunc(missing, func(p permission.Permission) bool {
 		return p.Verb == "list" ||
 			p.Verb == "watch"
 	}))

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // reported is a report with a suspect and a volume that is none.
@@ -94,7 +94,7 @@ func TestWhereAReportComesFrom(t *testing.T) {
 	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobody, leads := map[string]string{}, map[string]string{"d-example-com": lease.NewIdentity("leads")}
+	nobody, leads := map[string]string{}, map[string]string{"d-example-com": leadership.NewIdentity("leads")}
 	for sentence, c := range map[string]struct {
 		holders map[string]string
 		input   string

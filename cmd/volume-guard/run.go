@@ -11,7 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Run runs the program until ctx ends, or an error occurs that waiting does not fix.
@@ -67,7 +67,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
 		app.WatchPermissions(background, append(checkers, needs...),
-			func(missing []access.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
+			func(missing []permission.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
 	})
 	err = app.RunControllers(ctx, all.controllers(), o.grace, elector)
 	select {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -130,7 +130,7 @@ func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 
 // HolderOf returns the host name of a Lease's holder, which is the name of its pod, empty for none.
 func HolderOf(l coordinationv1.Lease) string {
-	return lease.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
+	return leadership.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
 }
 
 // leaseNames returns the names that the Lease of a driver's sidecar can have: the one that owner and

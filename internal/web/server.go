@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/page"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -109,10 +109,10 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 // end with it. It is called once. Requests are answered by ServeHTTP.
 func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing]. The page names
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. The page names
 // them, too.
-func (s *Server) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, s.authorization, watch.Permissions())
+func (s *Server) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, s.authorization, watch.Permissions())
 }
 
 // Serve is Run, and serves on the listener. It closes the listener.

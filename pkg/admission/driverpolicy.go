@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -80,15 +80,15 @@ func lastChange(o *metav1.ObjectMeta) time.Time {
 	return last
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (p *DriverPolicy) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	var permissions []access.Permission
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (p *DriverPolicy) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	var permissions []permission.Permission
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		permissions = append(permissions, access.Permission{
+		permissions = append(permissions, permission.Permission{
 			Group: admissionv1.GroupName, Resource: resource, Verb: "get", Name: policyName(p.role),
 			Without: "PVs that are bound without the finalizer although an admission policy should have added it are not " +
 				"noticed",
 		})
 	}
-	return access.Missing(ctx, p.authorization, permissions)
+	return permission.Missing(ctx, p.authorization, permissions)
 }

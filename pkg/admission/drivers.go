@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // DriverWatcher follows the drivers that the configuration of [PVWebhooks] lists, for the webhook. To add a
@@ -83,16 +83,16 @@ func (l *DriverWatcher) unreadable() float64 {
 }
 
 // MissingPermissions returns the permissions on the configuration that the API server does not grant; see
-// [access.Missing].
-func (l *DriverWatcher) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	var permissions []access.Permission
+// [permission.Missing].
+func (l *DriverWatcher) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	var permissions []permission.Permission
 	for _, verb := range []string{"list", "watch"} {
-		permissions = append(permissions, access.Permission{
+		permissions = append(permissions, permission.Permission{
 			Group: admissionv1.GroupName, Resource: "mutatingwebhookconfigurations", Verb: verb, Name: WebhooksName,
 			Without: "the webhook protects no PV, because its drivers are not known",
 		})
 	}
-	return access.Missing(ctx, l.authorization, permissions)
+	return permission.Missing(ctx, l.authorization, permissions)
 }
 
 func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, keep bool, err error) {

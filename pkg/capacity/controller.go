@@ -16,7 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
@@ -35,7 +35,7 @@ type Nodes interface {
 	Watch(ctx context.Context)
 	Synced() bool
 	// Permissions are what Watch needs, and without says what does not work otherwise.
-	Permissions(without string) []access.Permission
+	Permissions(without string) []permission.Permission
 	// Nodes returns all nodes.
 	Nodes() ([]topology.Node, error)
 	// Follow has a function called for each change; it is called before Watch.

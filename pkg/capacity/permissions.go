@@ -3,16 +3,16 @@ package capacity
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Controller with these settings needs to be allowed.
-func (c *Controller) Permissions() []access.Permission {
+func (c *Controller) Permissions() []permission.Permission {
 	const storage, nothing = "storage.k8s.io", "no capacity is published"
-	here := func(group, resource, verb, without string) access.Permission {
-		return access.Permission{Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
+	here := func(group, resource, verb, without string) permission.Permission {
+		return permission.Permission{Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
 	}
-	rights := []access.Permission{
+	rights := []permission.Permission{
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: nothing},
 		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: nothing},
 		here(storage, "csistoragecapacities", "list", nothing),
@@ -38,6 +38,6 @@ func (c *Controller) Permissions() []access.Permission {
 
 // MissingPermissions returns those of the permissions that the API server does not grant. An error means that it
 // could not be found out.
-func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, c.authorization, c.Permissions())
+func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, c.authorization, c.Permissions())
 }

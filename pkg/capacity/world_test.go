@@ -19,7 +19,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
@@ -89,8 +89,8 @@ type nodes struct {
 func (n *nodes) Watch(ctx context.Context) { <-ctx.Done() }
 func (n *nodes) Synced() bool              { return !n.unread }
 func (n *nodes) Follow(func())             {}
-func (n *nodes) Permissions(without string) []access.Permission {
-	return []access.Permission{{Resource: "nodes", Verb: "list", Without: without}}
+func (n *nodes) Permissions(without string) []permission.Permission {
+	return []permission.Permission{{Resource: "nodes", Verb: "list", Without: without}}
 }
 func (n *nodes) Nodes() ([]topology.Node, error) {
 	if n.unread {

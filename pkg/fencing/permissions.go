@@ -6,18 +6,18 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Controller with this Config needs, except what agents need: that depends on the agents.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
-	var permissions []access.Permission
+	var permissions []permission.Permission
 	add := func(group, resource, namespace, without string, unsafe bool, verbs ...string) {
 		for _, verb := range verbs {
-			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Namespace: namespace,
+			permissions = append(permissions, permission.Permission{Group: group, Resource: resource, Namespace: namespace,
 				Verb: verb, Without: without, Unsafe: unsafe})
 		}
 	}
@@ -50,7 +50,7 @@ func (c Config) Permissions() []access.Permission {
 	return permissions
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, c.authorization, c.cfg.Permissions())
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -100,7 +100,7 @@ func TestRunEnds(t *testing.T) {
 
 func TestWhatIsAskedOfRBAC(t *testing.T) {
 	t.Parallel()
-	name := func(r access.Permission) string { return r.Verb + " " + r.Resource }
+	name := func(r permission.Permission) string { return r.Verb + " " + r.Resource }
 	names := func(c Config) (all []string) {
 		for _, right := range c.Permissions() {
 			all = append(all, name(right))

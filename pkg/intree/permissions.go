@@ -4,16 +4,16 @@ import (
 	"context"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Controller with this Config needs.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
-	pv := func(verb, without string, unsafe bool) access.Permission {
-		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+	pv := func(verb, without string, unsafe bool) permission.Permission {
+		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
 	}
-	permissions := []access.Permission{
+	permissions := []permission.Permission{
 		pv("list", "nothing is known of in-tree PVs", true),
 		pv("watch", "nothing is known of in-tree PVs", true),
 		pv("get", "no in-tree volume is deleted, because it is not known whether its PV still asks for it", true),
@@ -31,14 +31,14 @@ func (c Config) Permissions() []access.Permission {
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
-			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
+			permissions = append(permissions, permission.Permission{Resource: "events", Verb: verb,
 				Without: "what keeps an in-tree PV is reported in the log and the metrics only"})
 		}
 	}
 	return permissions
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, c.authorization, c.cfg.Permissions())
 }

@@ -2,21 +2,21 @@ package inuse
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
 // name as a resource ("persistentvolumes"). What a package needs besides, it adds.
-func (c Config) Permissions(resource string) []access.Permission {
+func (c Config) Permissions(resource string) []permission.Permission {
 	if c.Mode == ModeOff {
 		return nil
 	}
 	c = c.WithDefaults()
-	right := func(resource, verb, without string, unsafe bool) access.Permission {
-		return access.Permission{Resource: resource, Verb: verb, Without: without, Unsafe: unsafe}
+	right := func(resource, verb, without string, unsafe bool) permission.Permission {
+		return permission.Permission{Resource: resource, Verb: verb, Without: without, Unsafe: unsafe}
 	}
 	nothing := "nothing is known of " + resource + ", so those that are being deleted stay"
-	rights := []access.Permission{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
+	rights := []permission.Permission{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
 	if !c.DryRun {
 		rights = append(rights, right(resource, "patch",
 			"new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))

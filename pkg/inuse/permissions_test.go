@@ -6,10 +6,10 @@ import (
 
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 func TestWhatIsAskedOfRBAC(t *testing.T) {
@@ -27,7 +27,7 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 		"with Events": {telling, []string{"list", "watch", "patch", "create events", "patch events", "list pods",
 			"watch pods"}, []string{"list", "watch", "patch", "create events", "patch events"}},
 	} {
-		names := func(resource string, rights []access.Permission) (all []string) {
+		names := func(resource string, rights []permission.Permission) (all []string) {
 			for _, r := range rights {
 				name := r.Verb + " " + r.Resource
 				if r.Resource == resource {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -183,7 +183,7 @@ func (r *recording) pod(key string) { r.pods = append(r.pods, key) }
 func TestWithoutTheKindNoFenceIsRead(t *testing.T) {
 	for _, fences := range []bool{false, true} {
 		permissions := Config{Fences: fences}.Permissions()
-		asks := slices.ContainsFunc(permissions, func(p access.Permission) bool { return p.Resource == "nodefences" })
+		asks := slices.ContainsFunc(permissions, func(p permission.Permission) bool { return p.Resource == "nodefences" })
 		c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences})
 		if err != nil {
 			t.Fatal(err)

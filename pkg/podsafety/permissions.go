@@ -7,16 +7,16 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Controller with this Config needs.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	const nothing = "nothing is known of held pods, so those that are terminating stay"
-	permissions := []access.Permission{
+	permissions := []permission.Permission{
 		{Resource: "pods", Verb: "list", Without: nothing, Unsafe: true},
 		{Resource: "pods", Verb: "watch", Without: nothing, Unsafe: true},
 		{Resource: "pods", Verb: "get", Without: "no held pod is released, because there is no evidence without a live read",
@@ -32,14 +32,14 @@ func (c Config) Permissions() []access.Permission {
 	}
 	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
 	permissions = append(permissions,
-		access.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
 			Verb: "get", Without: unshown},
-		access.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
 			Verb: "get", Without: unshown})
 	if c.Fences {
 		const unfenced = "held pods of nodes that are fenced stay"
 		for _, verb := range []string{"get", "list", "watch"} {
-			permissions = append(permissions, access.Permission{Group: v1alpha1.GroupVersion.Group,
+			permissions = append(permissions, permission.Permission{Group: v1alpha1.GroupVersion.Group,
 				Resource: client.FenceResource, Verb: verb, Without: unfenced, Unsafe: verb != "get"})
 		}
 	}
@@ -47,10 +47,10 @@ func (c Config) Permissions() []access.Permission {
 }
 
 // writes returns what is needed besides reading.
-func (c Config) writes() (permissions []access.Permission) {
+func (c Config) writes() (permissions []permission.Permission) {
 	add := func(group, resource, without string, verbs ...string) {
 		for _, verb := range verbs {
-			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
+			permissions = append(permissions, permission.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
 		}
 	}
 	if !c.DryRun {
@@ -73,7 +73,7 @@ func (c Config) writes() (permissions []access.Permission) {
 	return permissions
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, c.authorization, c.cfg.Permissions())
 }

@@ -4,18 +4,18 @@ import (
 	"context"
 	"slices"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Controller with these settings needs to be allowed. Secrets are not among
 // them: which ones are needed is known only when a volume is made. Without any of them nothing is
 // done that is not safe.
-func (p *Controller) Permissions() []access.Permission {
+func (p *Controller) Permissions() []permission.Permission {
 	const storage = "storage.k8s.io"
-	core := func(resource, verb, without string) access.Permission {
-		return access.Permission{Resource: resource, Verb: verb, Without: without}
+	core := func(resource, verb, without string) permission.Permission {
+		return permission.Permission{Resource: resource, Verb: verb, Without: without}
 	}
-	volumes := []access.Permission{
+	volumes := []permission.Permission{
 		core("persistentvolumes", "list", "no claim gets a volume"),
 		core("persistentvolumes", "watch", "no claim gets a volume"),
 		core("persistentvolumes", "get", "a volume whose PV was created and not confirmed stays unsettled"),
@@ -25,7 +25,7 @@ func (p *Controller) Permissions() []access.Permission {
 		return volumes
 	}
 	const nothing, classless = "no claim gets a volume", "no claim gets a volume, because its class is not known"
-	rights := []access.Permission{
+	rights := []permission.Permission{
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),
 		core("persistentvolumeclaims", "get",
@@ -50,10 +50,10 @@ func (p *Controller) Permissions() []access.Permission {
 	return rights
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing]. Permission to
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. Permission to
 // patch claims is not missing where they may be updated.
-func (p *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	missing, err := access.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
+func (p *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	missing, err := permission.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
 	if !slices.ContainsFunc(missing, of("update")) {
 		missing = slices.DeleteFunc(missing, of("patch"))
 	}
@@ -61,6 +61,6 @@ func (p *Controller) MissingPermissions(ctx context.Context) ([]access.Permissio
 }
 
 // of returns what reports whether a permission is to do this with claims.
-func of(verb string) func(access.Permission) bool {
-	return func(p access.Permission) bool { return p.Resource == "persistentvolumeclaims" && p.Verb == verb }
+func of(verb string) func(permission.Permission) bool {
+	return func(p permission.Permission) bool { return p.Resource == "persistentvolumeclaims" && p.Verb == verb }
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -49,7 +49,7 @@ type Watcher interface {
 	// Synced reports whether they hold what the API server had when Watch began.
 	Synced() bool
 	// Permissions are what is needed for it.
-	Permissions() []access.Permission
+	Permissions() []permission.Permission
 }
 
 // Follower is a RequestBuilder that depends on where the driver's nodes are.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // braked returns a Controller whose brake allows one deletion, and the names that it enqueues.
@@ -93,7 +93,7 @@ func TestTheBrakeIsNotWrittenPastTheLease(t *testing.T) {
 	tooMany(w, r)
 	w.diary = nil
 	w.before = func(string) { term.set(0) }
-	if err := r.syncBrake(t.Context()); !errors.Is(err, lease.ErrExpired) {
+	if err := r.syncBrake(t.Context()); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("got %v", err)
 	}
 	w.expect(t, "read brake")

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -94,7 +94,7 @@ func outcomeOf(ctx context.Context, action reclaim.Action, err error) reclaim.Ou
 	switch {
 	case err == nil:
 		return reclaim.OK
-	case errors.Is(err, lease.ErrExpired):
+	case errors.Is(err, leadership.ErrExpired):
 		return reclaim.NotSent
 	case errors.Is(err, kube.ErrGone):
 		return reclaim.Gone

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -27,7 +27,7 @@ func TestWhatAnErrorMeans(t *testing.T) {
 		want   reclaim.Outcome
 	}{
 		"none":                      {ended, reclaim.DeleteVolume, nil, reclaim.OK},
-		"the lease is over":         {ended, reclaim.ReadPV, lease.ErrExpired, reclaim.NotSent},
+		"the lease is over":         {ended, reclaim.ReadPV, leadership.ErrExpired, reclaim.NotSent},
 		"the object is gone":        {ended, reclaim.DeletePV, kube.ErrGone, reclaim.Gone},
 		"the object has changed":    {ended, reclaim.RemoveFinalizer, kube.ErrChanged, reclaim.Changed},
 		"the finalizer is restored": {ended, reclaim.FinalizePV, ErrFinalizerRestored, reclaim.Restored},

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -75,7 +75,7 @@ type Config struct {
 
 	// Lease is asked before each deletion, write, Event and report; what is in flight is cut off when
 	// it ends. Default nil: there is no leader election, and this process always acts.
-	Lease lease.Holder
+	Lease leadership.Holder
 
 	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
 	// external-provisioner has; it also bounds the load on the API server.
@@ -183,7 +183,7 @@ func (c Config) rules(driver string) reclaim.Rules {
 
 // Permissions returns the permissions that a Controller with this Config needs. Those for Secrets are not
 // among them: which ones it needs is known only when it deletes a volume.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	permissions := c.pvPermissions()
 	if c.Role != volume.RoleObserver || *c.ReclaimUnprotected {
@@ -191,14 +191,14 @@ func (c Config) Permissions() []access.Permission {
 	}
 	if c.Brake.Deletions > 0 && !c.DryRun {
 		for _, verb := range []string{"get", "patch"} {
-			permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
+			permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
 				Namespace: c.Brake.Lease.Namespace,
 				Without:   "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
 		}
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
-			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
+			permissions = append(permissions, permission.Permission{Resource: "events", Verb: verb,
 				Without: "what keeps a PV is reported in the log and the metrics only"})
 		}
 	}
@@ -206,11 +206,11 @@ func (c Config) Permissions() []access.Permission {
 }
 
 // pvPermissions returns the permissions on PVs.
-func (c Config) pvPermissions() []access.Permission {
-	pv := func(verb, without string, unsafe bool) access.Permission {
-		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+func (c Config) pvPermissions() []permission.Permission {
+	pv := func(verb, without string, unsafe bool) permission.Permission {
+		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
 	}
-	permissions := []access.Permission{
+	permissions := []permission.Permission{
 		pv("list", "nothing is known of PVs", true),
 		pv("watch", "nothing is known of PVs", true),
 	}
@@ -230,28 +230,28 @@ func (c Config) pvPermissions() []access.Permission {
 }
 
 // deletionPermissions returns the permissions to read what must be known before a volume is deleted.
-func (c Config) deletionPermissions() []access.Permission {
+func (c Config) deletionPermissions() []permission.Permission {
 	const storage = "storage.k8s.io"
-	permissions := []access.Permission{
+	permissions := []permission.Permission{
 		{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
 		{Group: storage, Resource: "storageclasses", Verb: "get",
 			Without: "volumes of PVs without the annotations that name their Secret are not deleted"},
 	}
 	if c.Node != nil {
-		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list",
+		permissions = append(permissions, permission.Permission{Resource: "nodes", Verb: "list",
 			Without: "no volume is deleted, because it is not known whether another node has it too", Unsafe: true})
 	}
 	if !c.NeverAttached {
 		without := "no volume is deleted, because it is not known whether one is attached"
 		permissions = append(permissions,
-			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
-			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
+			permission.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
+			permission.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
 	}
 	return permissions
 }
 
 // MissingPermissions returns those of the permissions of its Config that the API server does not grant.
-func (r *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, r.authorization, r.cfg.Permissions())
+func (r *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, r.authorization, r.cfg.Permissions())
 }

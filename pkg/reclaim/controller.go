@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -172,7 +172,7 @@ func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 //
 // Run watches by itself unless Watch already does; then it needs Watch to continue.
 func (r *Controller) Run(ctx context.Context) error {
-	ctx, stop := lease.WhileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
+	ctx, stop := leadership.WhileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
 	defer stop()
 	r.lead(true)
 	defer r.lead(false)
@@ -186,7 +186,7 @@ func (r *Controller) Run(ctx context.Context) error {
 	if err := r.base.Run(ctx, also...); err != nil {
 		return err
 	}
-	if err := context.Cause(ctx); errors.Is(err, lease.ErrExpired) {
+	if err := context.Cause(ctx); errors.Is(err, leadership.ErrExpired) {
 		return fmt.Errorf("reclaim: %w", err)
 	}
 	return nil

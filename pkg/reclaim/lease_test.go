@@ -3,7 +3,7 @@ package reclaim
 import (
 	"errors"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,14 +27,14 @@ func TestNothingIsAskedPastTheLease(t *testing.T) {
 	term.set(0)
 	for action := reclaim.AddFinalizer; action <= reclaim.FinalizePV; action++ {
 		if a := r.ask(t.Context(), reclaim.Ask{Decision: reclaim.Decision{Action: action}, PV: w.pv},
-			nil); !errors.Is(a.err, lease.ErrExpired) {
+			nil); !errors.Is(a.err, leadership.ErrExpired) {
 			t.Errorf("%v: %v", action, a.err)
 		}
 	}
-	if err := r.syncBrake(t.Context()); !errors.Is(err, lease.ErrExpired) {
+	if err := r.syncBrake(t.Context()); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("look at the brake: %v", err)
 	}
-	if err := r.releaseOne(t.Context(), w.pv); !errors.Is(err, lease.ErrExpired) {
+	if err := r.releaseOne(t.Context(), w.pv); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("release: %v", err)
 	}
 	w.expect(t)
@@ -133,8 +133,8 @@ func TestMetricsOfALeaderThatLostItsLease(t *testing.T) {
 // TestRunEndsWithItsLease needs no API server: the watches never sync.
 func TestRunEndsWithItsLease(t *testing.T) {
 	w, r := newWorldWith(t, Config{Lease: new(left)})
-	if err := r.Run(t.Context()); !errors.Is(err, lease.ErrExpired) {
-		t.Errorf("Run = %v, want %v", err, lease.ErrExpired)
+	if err := r.Run(t.Context()); !errors.Is(err, leadership.ErrExpired) {
+		t.Errorf("Run = %v, want %v", err, leadership.ErrExpired)
 	}
 	w.expect(t)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -47,7 +47,7 @@ func (r *Controller) Release(ctx context.Context) (Released, error) {
 	if r.cfg.Mode != ModeRelease {
 		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
 	}
-	ctx, stop := lease.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
+	ctx, stop := leadership.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -114,7 +114,7 @@ func (r *Controller) tracks(uid types.UID) bool {
 }
 
 // mayAct is an error when this replica must not begin, write or report anything.
-func (r *Controller) mayAct() error { return lease.Check(r.cfg.Lease) }
+func (r *Controller) mayAct() error { return leadership.Check(r.cfg.Lease) }
 
 // end reports how a session ended, and returns when the PV is decided on again. err is the last answer's.
 func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step, err error) controller.Result {

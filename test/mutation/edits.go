@@ -60,7 +60,7 @@ var edits = []edit{
 		at: []place{{node: "pv.Driver", zero: true}}},
 	{pkg: "pkg/reclaim", name: "a PV is deleted by its name", in: "*.deletePV", at: []place{
 		{node: "pv.UID", zero: true}}},
-	{pkg: "pkg/lease", name: "a renewal counts from its answer", at: []place{
+	{pkg: "pkg/leadership", name: "a renewal counts from its answer", at: []place{
 		{node: "o.clock.renew(sent", before: "if ON { sent = o.clock.now() }"}}},
 
 	{pkg: intree, name: "a twin is born armed", in: "NewTwin", at: []place{

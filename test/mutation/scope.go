@@ -48,7 +48,7 @@ var scopes = []scope{
 		statements: true},
 	{folder: "pkg/reclaim", files: "brake.go", funcs: "*.syncBrake"},
 	{folder: "pkg/reclaim", files: "admission.go", funcs: "*.noteMissed *.missed"},
-	{folder: "pkg/lease", files: "clock.go guard.go", statements: true},
+	{folder: "pkg/leadership", files: "clock.go guard.go", statements: true},
 	{folder: "cmd/internal/leader", files: "leader.go"},
 
 	{folder: "internal/engine/intree", except: words, statements: true, also: "pkg/intree"},

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // ClusterOptions are the flags for the API server.
@@ -86,15 +86,15 @@ func (o *ClusterOptions) Config(program string) (*rest.Config, error) {
 
 // LeaderConfig returns config for clients that write as the leader: they send no write while the
 // Lease is not held. Do not use it for the client of the Lease itself, nor for what every replica writes.
-func LeaderConfig(config *rest.Config, holder lease.Holder) *rest.Config {
+func LeaderConfig(config *rest.Config, holder leadership.Holder) *rest.Config {
 	acting := rest.CopyConfig(config)
-	acting.Wrap(lease.Transport(holder))
+	acting.Wrap(leadership.Transport(holder))
 	return acting
 }
 
 // EventRecorder returns a recorder of Events for a component, with its own client and limit, so that Events never
 // delay other work. After the holder's Lease is lost, Events are neither recorded nor sent. stop ends it.
-func EventRecorder(ctx context.Context, config *rest.Config, holder lease.Holder,
+func EventRecorder(ctx context.Context, config *rest.Config, holder leadership.Holder,
 	component string) (_ record.EventRecorder, stop func(), err error) {
 	own := LeaderConfig(config, holder)
 	own.QPS, own.Burst = 10, 50
@@ -105,5 +105,5 @@ func EventRecorder(ctx context.Context, config *rest.Config, holder lease.Holder
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component})
-	return lease.Recorder(holder, recorder), broadcaster.Shutdown, nil
+	return leadership.Recorder(holder, recorder), broadcaster.Shutdown, nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // RecheckInterval is the time between checks while something is missing.
@@ -15,23 +15,23 @@ const RecheckInterval = 30 * time.Second
 
 // PermissionChecker returns the permissions that a controller lacks.
 type PermissionChecker interface {
-	MissingPermissions(ctx context.Context) ([]access.Permission, error)
+	MissingPermissions(ctx context.Context) ([]permission.Permission, error)
 }
 
 // MissingPermissions returns the permissions that any of them lacks, each once.
-func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]access.Permission, error) {
-	var all []access.Permission
+func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]permission.Permission, error) {
+	var all []permission.Permission
 	for _, a := range of {
 		missing, err := a.MissingPermissions(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for _, permission := range missing {
-			if !slices.ContainsFunc(all, func(r access.Permission) bool {
-				return r.Verb == permission.Verb && r.Group == permission.Group && r.Resource == permission.Resource &&
-					r.Namespace == permission.Namespace && r.Name == permission.Name
+		for _, p := range missing {
+			if !slices.ContainsFunc(all, func(r permission.Permission) bool {
+				return r.Verb == p.Verb && r.Group == p.Group && r.Resource == p.Resource &&
+					r.Namespace == p.Namespace && r.Name == p.Name
 			}) {
-				all = append(all, permission)
+				all = append(all, p)
 			}
 		}
 	}
@@ -40,8 +40,8 @@ func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]access.P
 
 // WatchPermissions reports and then logs the missing permissions, at the start and at each change. It checks again
 // until all are granted, or ctx ends.
-func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []access.Permission)) {
-	var before []access.Permission
+func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []permission.Permission)) {
+	var before []permission.Permission
 	for {
 		missing, err := MissingPermissions(ctx, of)
 		switch {
@@ -70,14 +70,14 @@ func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(m
 	}
 }
 
-func logMissing(ctx context.Context, missing []access.Permission) {
+func logMissing(ctx context.Context, missing []permission.Permission) {
 	for _, permission := range missing {
 		klog.FromContext(ctx).Info("Preflight: "+permission.String(), "requiredForDeletion", permission.Unsafe)
 	}
 }
 
 // BlockingPermissions returns messages about the permissions without which no deletion is safe.
-func BlockingPermissions(missing []access.Permission) (messages []string) {
+func BlockingPermissions(missing []permission.Permission) (messages []string) {
 	for _, permission := range missing {
 		if permission.Unsafe {
 			messages = append(messages, permission.String())

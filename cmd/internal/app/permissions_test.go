@@ -5,39 +5,39 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // lacks are rights that are not granted.
-type lacks []access.Permission
+type lacks []permission.Permission
 
-func (l lacks) MissingPermissions(context.Context) ([]access.Permission, error) { return l, nil }
+func (l lacks) MissingPermissions(context.Context) ([]permission.Permission, error) { return l, nil }
 
 func TestWhatIsMissingIsSaidOnce(t *testing.T) {
-	get := access.Permission{Verb: "get", Resource: "persistentvolumes", Without: "this", Unsafe: true}
+	get := permission.Permission{Verb: "get", Resource: "persistentvolumes", Without: "this", Unsafe: true}
 	other := get
 	other.Without = "that"
 	named := get
 	named.Name = "one"
 	missing, err := MissingPermissions(t.Context(), []PermissionChecker{lacks{get}, lacks{other, named}, lacks{}})
-	if err != nil || !slices.Equal(missing, []access.Permission{get, named}) {
+	if err != nil || !slices.Equal(missing, []permission.Permission{get, named}) {
 		t.Errorf("%v, %+v", err, missing)
 	}
 	tell := get
 	tell.Verb, tell.Unsafe = "patch", false
-	if words := BlockingPermissions([]access.Permission{tell, get}); !slices.Equal(words, []string{get.String()}) {
+	if words := BlockingPermissions([]permission.Permission{tell, get}); !slices.Equal(words, []string{get.String()}) {
 		t.Errorf("not safe without %q", words)
 	}
 }
 
 func TestWhatIsMissingIsReported(t *testing.T) {
-	right := access.Permission{Verb: "get", Resource: "persistentvolumes"}
+	right := permission.Permission{Verb: "get", Resource: "persistentvolumes"}
 	for name, l := range map[string]lacks{"nothing": nil, "a right": {right}} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			var reported [][]access.Permission
-			WatchPermissions(ctx, []PermissionChecker{l}, func(missing []access.Permission) {
+			var reported [][]permission.Permission
+			WatchPermissions(ctx, []PermissionChecker{l}, func(missing []permission.Permission) {
 				reported = append(reported, missing)
 				cancel() // it is not looked at again
 			})

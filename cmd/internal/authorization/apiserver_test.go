@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
@@ -101,7 +101,7 @@ func TestWithARealAPIServer(t *testing.T) {
 	w.expect(good, http.StatusServiceUnavailable, "try again")
 }
 
-func onlyCreate(all []access.Permission) bool {
+func onlyCreate(all []permission.Permission) bool {
 	for _, one := range all {
 		if one.Verb != "create" {
 			return false

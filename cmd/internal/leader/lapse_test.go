@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // patience is far above what anything here takes.
@@ -29,7 +29,7 @@ const patience = 30 * time.Second
 func newElector(duration time.Duration, client *fake.Clientset) *Elector {
 	return &Elector{
 		cfg: Config{
-			Name: "disk", Namespace: "ns", Identity: "former", Clock: lease.NewClock(),
+			Name: "disk", Namespace: "ns", Identity: "former", Clock: leadership.NewClock(),
 			LeaseDuration: duration, RenewDeadline: duration * 2 / 3, RetryPeriod: 100 * time.Millisecond,
 		},
 		client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout),
@@ -125,9 +125,9 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 	}
 	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error {
 		return fmt.Errorf("reclaim: %w",
-			lease.ErrExpired)
+			leadership.ErrExpired)
 	})
-	if !errors.Is(err, ErrLost) || errors.Is(err, lease.ErrExpired) {
+	if !errors.Is(err, ErrLost) || errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("lead = %v, want %v alone", err, ErrLost)
 	}
 	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return wrong })

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // ErrLost: another replica may lead now. The program ends and starts anew.
@@ -58,7 +58,7 @@ type Config struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Clock measures how long the Lease is held, for those who have to know before there is an Elector.
 	// Default: one of its own.
-	Clock *lease.Clock
+	Clock *leadership.Clock
 	// Labels are set on the Lease by the replica that leads; others on it stay. Default: none.
 	Labels map[string]string
 }
@@ -79,7 +79,7 @@ func NewIdentity() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("take the host name as leader election identity: %w", err)
 	}
-	return lease.NewIdentity(host), nil
+	return leadership.NewIdentity(host), nil
 }
 
 // New returns an elector that has not begun. config is copied; its limits do not apply, so
@@ -96,7 +96,7 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 		cfg.Namespace = PodNamespace()
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = lease.NewClock()
+		cfg.Clock = leadership.NewClock()
 	}
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 0, 0
@@ -213,7 +213,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	defer cancel()
 	_, _, _ = lock.Get(ask)
 	lost := fmt.Errorf("%w: the Lease %s/%s was %v", ErrLost, e.cfg.Namespace, e.cfg.Name, e.cfg.Clock)
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, lease.ErrExpired) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, leadership.ErrExpired) {
 		return errors.Join(lost, err)
 	}
 	return lost

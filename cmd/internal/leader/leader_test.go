@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 func TestLeaseName(t *testing.T) {
@@ -69,11 +69,11 @@ func TestWhoTakesPartInAnElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("POD_NAMESPACE", "here")
-	clock := lease.NewClock()
+	clock := leadership.NewClock()
 	given := Config{Namespace: "there", Identity: "me", Clock: clock}
 	for want, cfg := range map[[2]string]Config{{"here", host}: {}, {"there", "me"}: given} {
 		e, err := New(&rest.Config{}, cfg)
-		if err != nil || e.cfg.Namespace != want[0] || lease.HostOf(e.cfg.Identity) != want[1] || e.cfg.Clock == nil ||
+		if err != nil || e.cfg.Namespace != want[0] || leadership.HostOf(e.cfg.Identity) != want[1] || e.cfg.Clock == nil ||
 			(e.cfg.Clock == clock) != (cfg.Clock == clock) {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -172,7 +172,7 @@ func TestAllPartsOfAProcessHaveOneIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := o.Elector(&rest.Config{}, "disk", lease.NewClock())
+	e, err := o.Elector(&rest.Config{}, "disk", leadership.NewClock())
 	if err != nil || one == "" || e.cfg.Identity != one {
 		t.Errorf("%q, %+v, %v", one, e, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // Options are the flags for leader election.
@@ -120,16 +120,16 @@ func (o *Options) Identity() (string, error) {
 // Clock returns what measures how long this replica may act, for the Elector and for all that acts. It is nil
 // where there is no election: such a clock always lets act. A dry run is without one: it writes nothing, so it takes
 // no Lease, and has nothing that two could do at once.
-func (o *Options) Clock(dryRun bool) *lease.Clock {
+func (o *Options) Clock(dryRun bool) *leadership.Clock {
 	if !o.On || dryRun {
 		return nil
 	}
-	return lease.NewClock()
+	return leadership.NewClock()
 }
 
 // Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
 // nil, as clock is, which Clock returned.
-func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
+func (o *Options) Elector(config *rest.Config, name string, clock *leadership.Clock) (*Elector, error) {
 	if clock == nil {
 		return nil, nil
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // nobody holds the Lease after Seize: that work has ended, so the next holder does not wait for it.
@@ -28,7 +28,7 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 		return do(ctx)
 	}
 	// The holder may have the same identity, where a flag sets it.
-	e.cfg.Identity = lease.NewIdentity(e.cfg.Identity)
+	e.cfg.Identity = leadership.NewIdentity(e.cfg.Identity)
 	e.keep = true
 	wait, err := e.takeOver(ctx)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Cluster and its pages need, except for leak reports. What is missing of it is not shown.
-func Permissions() (all []access.Permission) {
+func Permissions() (all []permission.Permission) {
 	fencing := v1alpha1.GroupVersion.Group
 	add := func(group, resource, without string, verbs ...string) {
 		for _, verb := range verbs {
-			all = append(all, access.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
+			all = append(all, permission.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
 		}
 	}
 	const (

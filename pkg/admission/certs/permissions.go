@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns the permissions that a Rotator with these settings needs: each on one object by its
 // name, except create, which a rule cannot restrict by name.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	const unserved = "there is no certificate, so the API server cannot call the webhooks"
-	secret := func(verb, name string) access.Permission {
-		return access.Permission{Resource: "secrets", Verb: verb, Namespace: c.Namespace, Name: name, Without: unserved}
+	secret := func(verb, name string) permission.Permission {
+		return permission.Permission{Resource: "secrets", Verb: verb, Namespace: c.Namespace, Name: name, Without: unserved}
 	}
-	permissions := []access.Permission{
+	permissions := []permission.Permission{
 		secret("get", c.Secret), secret("create", ""),
 		{Resource: "secrets", Verb: "patch", Namespace: c.Namespace, Name: c.Secret,
 			Without: "the webhooks' certificate is not rotated, and expires"},
@@ -22,7 +22,7 @@ func (c Config) Permissions() []access.Permission {
 	for _, name := range c.Webhooks {
 		for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
 			for _, verb := range []string{"get", "patch"} {
-				permissions = append(permissions, access.Permission{
+				permissions = append(permissions, permission.Permission{
 					Group: "admissionregistration.k8s.io", Resource: resource, Verb: verb, Name: name,
 					Without: fmt.Sprintf("the API server does not trust the certificate, so webhook configuration %q has no effect",
 						name),
@@ -33,7 +33,7 @@ func (c Config) Permissions() []access.Permission {
 	return permissions
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (r *Rotator) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, r.authorization, r.cfg.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (r *Rotator) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, r.authorization, r.cfg.Permissions())
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Protector protects the PVs of a cluster. How it is run, see [inuse.Guard].
@@ -25,7 +25,7 @@ type Protector struct {
 	client corev1.PersistentVolumeInterface
 	// authorization answers what this program may do, of what it needs.
 	authorization authorizationv1.AuthorizationV1Interface
-	permissions   []access.Permission
+	permissions   []permission.Permission
 }
 
 // New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS

@@ -3,22 +3,22 @@ package pvc
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Permissions returns what a Protector with these settings needs to be allowed.
-func (c Config) Permissions() []access.Permission {
+func (c Config) Permissions() []permission.Permission {
 	rights := c.Config.Permissions("persistentvolumeclaims")
 	if len(rights) == 0 {
 		return nil // off
 	}
 	const without = "no claim loses its finalizer, for it is unknown whether a pod uses it"
 	return append(rights,
-		access.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
-		access.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})
+		permission.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
+		permission.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (p *Protector) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, p.authorization, p.cfg.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (p *Protector) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, p.authorization, p.cfg.Permissions())
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -170,16 +170,16 @@ func (b *Builder) Follow(changed func()) {
 func (b *Builder) Synced() bool { return b.nodes == nil || b.nodes.Synced() }
 
 // Permissions are what a Builder needs to be allowed.
-func (b *Builder) Permissions() []access.Permission {
+func (b *Builder) Permissions() []permission.Permission {
 	const storage = "storage.k8s.io"
-	var rights []access.Permission
+	var rights []permission.Permission
 	driver := b.describe()
 	if driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
-		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get",
+		rights = append(rights, permission.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get",
 			Without: "claims that name a VolumeAttributesClass get no volume"})
 	}
 	if driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
-		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
+		rights = append(rights, permission.Permission{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no claim is cloned"})
 	}
 	if b.cfg.Snapshots != nil && driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
@@ -191,7 +191,7 @@ func (b *Builder) Permissions() []access.Permission {
 				"finalizer cannot"))
 	}
 	if b.cfg.Settings.CrossNamespace {
-		rights = append(rights, access.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants",
+		rights = append(rights, permission.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants",
 			Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
 	if b.nodes == nil || b.cfg.Node != nil { // a node knows itself
@@ -199,7 +199,7 @@ func (b *Builder) Permissions() []access.Permission {
 	}
 	rights = append(rights, b.nodes.Permissions(
 		"no claim gets a volume, because the driver's nodes are not known")...)
-	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get",
+	return append(rights, permission.Permission{Group: storage, Resource: "csinodes", Verb: "get",
 		Without: "a node that has just joined counts as one without the driver"})
 }
 

@@ -18,7 +18,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
@@ -232,7 +232,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 			t.Fatal(err)
 		}
 		rights := slices.DeleteFunc(built.Permissions(),
-			func(r access.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
+			func(r permission.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
 		if len(rights) != c.want {
 			t.Errorf("%s: needs %v, want %d rights", name, rights, c.want)
 		}

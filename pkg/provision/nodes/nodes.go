@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
@@ -177,14 +177,14 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 }
 
 // Permissions are what is needed for Watch, and without what does not work otherwise.
-func (l *Lister) Permissions(without string) []access.Permission {
+func (l *Lister) Permissions(without string) []permission.Permission {
 	if l.only != nil {
 		return nil
 	}
-	var rights []access.Permission
+	var rights []permission.Permission
 	for _, verb := range []string{"list", "watch"} {
-		rights = append(rights, access.Permission{Resource: "nodes", Verb: verb, Without: without},
-			access.Permission{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
+		rights = append(rights, permission.Permission{Resource: "nodes", Verb: verb, Without: without},
+			permission.Permission{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
 	}
 	return rights
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 )
@@ -252,22 +252,22 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 }
 
 // Permissions are what a Sweeper needs to be allowed.
-func (s *Sweeper) Permissions() []access.Permission {
+func (s *Sweeper) Permissions() []permission.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
-	rights := []access.Permission{
+	rights := []permission.Permission{
 		snapshot.Permission("volumesnapshots", "list", without), snapshot.Permission("volumesnapshots", "get", without),
 		snapshot.Permission("volumesnapshots", "update", without),
 		snapshot.Permission("volumesnapshotcontents", "get", without),
 	}
 	if s.cfg.Uses == nil {
-		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
+		rights = append(rights, permission.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
 	}
 	return rights
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (s *Sweeper) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	return access.Missing(ctx, s.access, s.Permissions())
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
+func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	return permission.Missing(ctx, s.access, s.Permissions())
 }
 
 // liveUses are the sources of the claims that had no volume when they were listed.

@@ -1,5 +1,5 @@
-// Package access says what a controller asks the API server to be allowed to do, and finds out what is not granted.
-package access
+// Package permission says what a controller asks the API server to be allowed to do, and finds out what is not granted.
+package permission
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package lease measures how long a replica may still act as the leader, and refuses what comes later.
+// Package leadership measures how long a replica may still act as the leader, and refuses what comes later.
 //
 // client-go's leader election reads its clock only when it renews the Lease. A process that was paused
 // for longer than its lease, or whose machine was suspended, therefore continues as leader until the renew
@@ -7,7 +7,7 @@
 //
 // A program that elects a leader wraps its lock, and gives the Clock to the controllers that act:
 //
-//	clock := lease.NewClock()
+//	clock := leadership.NewClock()
 //	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: clock.Lock(lock), ...})
 //	reclaimer, err := reclaim.New(config, driver, deleter, reclaim.Config{Lease: clock, ...})
-package lease
+package leadership
