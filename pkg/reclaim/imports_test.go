@@ -21,9 +21,9 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 	const own, inner = module + "pkg/", module + "internal/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim", own + "lease",
+			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim", own + "leadership",
 			inner + "events", inner + "text", inner + "kube", inner + "controller",
-			own + "access", own + "volume", inner + "settings",
+			own + "permission", own + "volume", inner + "settings",
 			inner + "migration", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
@@ -67,8 +67,9 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 	}
 	checked := 0
 	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass",
-		"../../internal/text", "../../internal/kube", "../../internal/controller", "../access", "../volume",
-		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim", "../../internal/reasons", "../lease"} {
+		"../../internal/text", "../../internal/kube", "../../internal/controller", "../permission", "../volume",
+		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim",
+		"../../internal/reasons", "../leadership"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
