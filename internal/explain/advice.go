@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// addWaits adds what has to happen before the PV goes.
+// addWaits adds every condition that still keeps the PV in the cluster.
 func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
 	s.addReasonWaits(f, pv, d)
 	if pv.Terminating {
@@ -22,7 +22,7 @@ func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
 	}
 }
 
-// addReasonWaits adds what the decision waits for.
+// addReasonWaits adds the condition behind the decision's reason.
 func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
@@ -54,7 +54,7 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	}
 }
 
-// addFinalizerWaits adds what the finalizers of a terminating PV wait for.
+// addFinalizerWaits adds the conditions of the finalizers of a terminating PV.
 func (s *Explanation) addFinalizerWaits(f PVFacts) {
 	for _, finalizer := range s.Finalizers {
 		switch {
@@ -68,7 +68,7 @@ func (s *Explanation) addFinalizerWaits(f PVFacts) {
 	}
 }
 
-// waitsForProtection adds what the protection of PVs in use waits for, by volume-guard's own function.
+// waitsForProtection adds the condition of kubernetes.io/pv-protection, by volume-guard's own decision function.
 func (s *Explanation) waitsForProtection(f PVFacts) {
 	d := protectpv.Decide(protectpv.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		PV: protectpv.PVOf(f.PV)})
@@ -84,7 +84,7 @@ func addedByNote(f Finalizer) string {
 	return " (added by " + f.AddedBy + ")"
 }
 
-// addAdvice adds what a person can do. It does not repeat the reason's sentence.
+// addAdvice adds commands and checks for a person. It does not repeat the reason's sentence.
 func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
@@ -120,7 +120,7 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	}
 }
 
-// adviseOnKeptVolume adds what can be done with a volume that outlives its claim.
+// adviseOnKeptVolume adds the choices for a volume that outlives its claim.
 func (s *Explanation) adviseOnKeptVolume(o *v1.PersistentVolume) {
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
 		return
@@ -143,8 +143,8 @@ func (s *Explanation) adviseOnClaim(f PVFacts) {
 	s.Advise("If the claim is not needed: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
 }
 
-// adviseRebind adds what can be done where another claim of the name names the PV. A claim's spec.volumeName cannot
-// be changed once it is set.
+// adviseRebind covers a new claim of the same name whose spec.volumeName names the PV. The API server rejects changes
+// of spec.volumeName once it is set, so the PV's claimRef has to follow the claim.
 func (s *Explanation) adviseRebind(f PVFacts) {
 	claim := f.Claim.Value
 	if claim == nil {
@@ -160,7 +160,7 @@ func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
 	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to)
 }
 
-// adviseDetach adds what can be done about an attachment that stays.
+// adviseDetach adds advice on a VolumeAttachment that stays.
 func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	node := a.Spec.NodeName
 	state, _ := nodeState(f.Nodes[node])
@@ -186,7 +186,7 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	}
 }
 
-// adviseOnFinalizer adds what can be done about a finalizer of a PV that is terminating.
+// adviseOnFinalizer adds advice on one finalizer of a terminating PV.
 func (s *Explanation) adviseOnFinalizer(pv PV, f Finalizer) {
 	keeps := "its volume stays in the storage system"
 	switch {

@@ -14,30 +14,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// ClaimFacts is what was read of one claim.
+// ClaimFacts holds the results of all reads about one claim.
 type ClaimFacts struct {
 	ClusterFacts
 	Claim *v1.PersistentVolumeClaim
-	// Class is nil for one that is gone. None is read for a claim without one.
+	// Class has a nil Value if the StorageClass is gone. It is not read for a claim without a class.
 	Class Read[*storagev1.StorageClass]
-	// Pods are those of the claim's namespace.
+	// Pods holds all pods of the claim's namespace.
 	Pods Read[[]pvc.Pod]
-	// PV is what was read of the PV to which the claim is bound. Its Value is nil for one that is gone.
+	// PV holds the facts of the PV that spec.volumeName names. Its Value is nil if the PV is gone.
 	PV Read[*PVFacts]
-	// Events are those about the claim, the latest last.
+	// Events holds the Events about the claim, the latest last.
 	Events Read[[]v1.Event]
 }
 
-// Annotations of a claim that are read.
 const (
 	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
-	// noProvisioner is the provisioner of a StorageClass whose PVs people create.
+	// noProvisioner marks a StorageClass whose PVs people create.
 	noProvisioner = "kubernetes.io/no-provisioner"
 )
 
-// ExplainClaim explains a claim, and the PV to which it is bound. It is a pure function.
+// ExplainClaim explains a claim and the PV to which it is bound. It is a pure function.
 func ExplainClaim(f ClaimFacts) Explanation {
 	s, _, _ := f.explain()
 	s.AddEvents(f.Events, f.Now)
@@ -48,7 +47,7 @@ func ExplainClaim(f ClaimFacts) Explanation {
 	return s
 }
 
-// explain is ExplainClaim without the PV and the Events. known is as that of decide.
+// explain does the work of ExplainClaim without the PV and the Events. known has the same meaning as in decide.
 func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
 	f.ClusterFacts = f.indexed()
 	s = Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
@@ -64,7 +63,7 @@ func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
 	return s, d, known
 }
 
-// provisioner returns which provisioner creates the claim's volume, empty if that is not known.
+// provisioner returns the provisioner that creates the claim's volume, empty if it is unknown.
 func (f ClaimFacts) provisioner() string {
 	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
 		if name, found := f.Claim.Annotations[annotation]; found {
@@ -90,7 +89,7 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// addClaim reports what the claim itself says.
+// addClaim reports the state in the claim itself.
 func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	o := f.Claim
 	state := string(o.Status.Phase)
@@ -133,8 +132,8 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 
 func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim), f.Pods.Value) }
 
-// decide returns what is decided on the claim. known is false for one at rest, and where the in-flight log
-// could not be read.
+// decide returns the decision on the claim. known is false if the claim is at rest, or if the in-flight log could not
+// be read.
 func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	o := f.Claim
 	entry, inFlight := f.entry()
@@ -150,7 +149,7 @@ func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	return Decision{}, false
 }
 
-// entry returns the entry of the in-flight log for this very claim.
+// entry returns the in-flight log's entry for the claim's UID.
 func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 	for _, e := range f.entriesOf(f.Claim.Namespace, f.Claim.Name) {
 		if e.Claim.UID == f.Claim.UID {
@@ -160,7 +159,7 @@ func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 	return inflight.Located{}, false
 }
 
-// protection decides whether use keeps a claim that is terminating, as kube-controller-manager does.
+// protection decides whether a pod still keeps a terminating claim, as kube-controller-manager does.
 func (f ClaimFacts) protection() Decision {
 	d := pvc.Decide(pvc.Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
@@ -175,8 +174,8 @@ func (f ClaimFacts) protection() Decision {
 		Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
 }
 
-// provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. It does not know
-// what a running sidecar remembers of its own calls.
+// provisioning returns csi-reclaimer's next step for a claim without an entry in the in-flight log. The calls that a
+// running sidecar remembers are not part of it.
 func (f ClaimFacts) provisioning(driver string) Decision {
 	claim := claimFacts(f.Claim, inflight.Claim{})
 	facts := provision.Facts{
@@ -193,7 +192,7 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	return provisioningDecision(provision.Decide(facts, f.Now, 0), driver)
 }
 
-// addClaimWaits adds what the claim waits for, and what a person can do.
+// addClaimWaits adds the conditions that the claim waits for, and advice.
 func (s *Explanation) addClaimWaits(f ClaimFacts) {
 	o := f.Claim
 	switch {
@@ -207,7 +206,7 @@ func (s *Explanation) addClaimWaits(f ClaimFacts) {
 	}
 }
 
-// addProvisioningWaits adds what a claim without a PV waits for.
+// addProvisioningWaits adds the conditions that a claim without a PV waits for.
 func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	o := f.Claim
 	driver := f.provisioner()
@@ -227,7 +226,7 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	}
 }
 
-// addInFlightWaits adds what a claim waits for whose driver is there.
+// addInFlightWaits covers a claim whose class and driver exist.
 func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 	uid := string(f.Claim.UID)
 	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == uid
@@ -246,7 +245,7 @@ func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 	}
 }
 
-// waitsForFinalizers adds what keeps a claim that is terminating.
+// waitsForFinalizers adds the finalizers that keep a terminating claim.
 func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 	use := f.usage()
 	for _, finalizer := range s.Finalizers {
@@ -276,7 +275,7 @@ func (f ClaimFacts) waitsForConsumer() bool {
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// headline is the explanation in one sentence.
+// headline returns the explanation in one sentence.
 func (f ClaimFacts) headline(s Explanation, d Decision) string {
 	o := f.Claim
 	what := "Claim " + o.Namespace + "/" + o.Name

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// pending is a claim for which a driver that is installed is to make a volume.
+// pending is a claim that waits for an installed driver to create its volume.
 func pending() ClaimFacts {
 	its := released()
 	its.PVs = Found[[]PV](nil)
@@ -32,7 +32,7 @@ func pending() ClaimFacts {
 	}
 }
 
-// terminate has the claim be deleted while these finalizers hold it.
+// terminate marks the claim as terminating with these finalizers.
 func (f *ClaimFacts) terminate(finalizers ...string) {
 	f.Claim.DeletionTimestamp, f.Claim.Finalizers = ptr.To(ago(time.Hour)), finalizers
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Decision is what is decided on a PV or a claim, and by whom.
+// Decision is the decision on a PV or a claim, and the program that makes it.
 type Decision struct {
 	// By is the program that decides, with its role.
 	By string `json:"by"`
-	// Action is the next step, Wait for none. Empty where it is not known.
+	// Action is the next step: Wait if nothing is left to do, empty if the step is unknown.
 	Action string `json:"action,omitempty"`
-	// Reason is the word for it in Events, metrics and the log.
+	// Reason is the word for the decision in Events, metrics and logs.
 	Reason string `json:"reason"`
-	// Text is what the reason means, and what is known of this object.
+	// Text explains the reason and adds facts of this object.
 	Text string `json:"text"`
 
-	// protected: a finalizer that counts is on the PV. waits: it is to be deleted, and cannot be
-	// yet. needsClaim: the decision depends on the claim, which has to be read first.
+	// protected: the PV carries a finalizer that counts. waits: the object is due for deletion, which is held back for
+	// now. needsClaim: the decision depends on the claim, which was not read.
 	protected, waits, needsClaim bool
 }
 
-// inTreePrefix begins the name of every plugin of kube-controller-manager.
+// inTreePrefix begins the name of every in-tree volume plugin.
 const inTreePrefix = "kubernetes.io/"
 
-// decide returns what is decided on a PV. claim is what a read of its claim brought, nil for one that is
-// gone. A wait or a step that only an unread fact asks for has no Action.
+// decide returns the decision on a PV. claim is the result of reading the PV's claim, with a nil Value if the claim is
+// gone. A step that only an unread fact asks for is returned without an Action.
 func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
 	owner := pv.Owner()
 	switch {
@@ -69,16 +69,16 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	return d
 }
 
-// undecided is the decision where a fact that it depends on was not read; needsClaim: that fact is the claim.
+// undecided returns d for the case that a fact it depends on, the claim if needsClaim, was not read.
 func (d Decision) undecided(needsClaim bool) Decision {
 	d.Action, d.Reason, d.needsClaim = "", string(engine.ReasonAPIReadFailed), needsClaim
 	d.Text = "A fact that a deletion depends on could not be read here, so whether the volume is deleted now is not known."
 	return d
 }
 
-// reclaimFacts is what the sidecar would know, as far as live reads show it. What a sidecar remembers
-// (reclaim.History, reclaim.Done) is not in it. Secrets are not read here: the
-// decision is the one after they were.
+// reclaimFacts returns the facts of the sidecar, as far as live reads show them. The sidecar's memory
+// (reclaim.History, reclaim.Done) is not part of them. Secrets count as read, so the returned decision follows reading
+// them.
 func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) engine.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
@@ -88,7 +88,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: engine.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
-	// It counts only where the attachments cannot be read: any volume may have been attached.
+	// WasAttached only matters if VolumeAttachments cannot be read: any volume may have been attached.
 	s.PV.WasAttached = true
 	if w.releaseBrakeCommand(driver) != "" {
 		s.Brake = engine.BrakeOn
@@ -111,7 +111,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 	return s
 }
 
-// logState returns what a driver's in-flight log has for the volume of a PV, and what of it cannot be read.
+// logState returns the state of the PV's volume in a driver's in-flight log, and the problem that hides it, if any.
 func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, problem string) {
 	if !w.InFlight.OK() {
 		return engine.LogUnknown, ""
@@ -119,7 +119,7 @@ func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, proble
 	return w.InFlight.Value.Of(driver).InFlight(pv)
 }
 
-// readClaim is what a read of a claim shows; nil is one that is gone.
+// readClaim converts the result of reading a claim; nil means that the claim is gone.
 func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) engine.ClaimFacts {
 	if claim == nil {
 		return engine.ClaimFacts{Of: of}
@@ -127,13 +127,13 @@ func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) engine.Claim
 	return engine.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
 }
 
-// wantsDeletion reports whether a PV asks for the end of its volume, as far as it shows.
+// wantsDeletion reports whether the PV's own fields ask for the deletion of its volume.
 func wantsDeletion(pv volume.PV) bool {
 	return pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
 		pv.Claim.UID != ""
 }
 
-// releaseBrakeCommand returns the command that releases the brake of a driver, empty where none is known to be on.
+// releaseBrakeCommand returns the command that releases a driver's brake, empty if no brake is known to be on.
 func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 	for _, lease := range w.leasesOf(driver) {
 		if _, on := lease.Annotations[reclaim.BrakeAnnotation]; on {
@@ -145,7 +145,7 @@ func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 
 const volumeGuard = "volume-guard"
 
-// inTreeClaim returns what a read of the claim of a PV of an in-tree plugin found, nil for none.
+// inTreeClaim is readClaim for an in-tree PV; nil means that the claim is gone.
 func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) intree.ClaimFacts {
 	if claim == nil {
 		return intree.ClaimFacts{Read: read, Of: of}
@@ -153,7 +153,7 @@ func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read sessi
 	return intree.ClaimFacts{Read: read, Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
 }
 
-// inTreeFacts is what volume-guard would know of a volume of an in-tree plugin, as far as live reads show it.
+// inTreeFacts returns volume-guard's facts about an in-tree volume, as far as live reads show them.
 func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) intree.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
 	s := intree.Facts{Other: intree.OtherAbsent, PV: *pv.Tree, PVRead: read(4), SiblingsRead: read(3)}
@@ -182,7 +182,7 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 	return s
 }
 
-// decideInTree returns what is decided on a volume of an in-tree plugin.
+// decideInTree returns the decision on an in-tree volume.
 func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
 	by := volumeGuard
 	if pv.Tree.Writer == intree.WriterOther {

@@ -12,50 +12,50 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// Explanation says what happens to one PV, claim, pod or namespace, and why.
+// Explanation describes the next step for one PV, claim, pod or namespace, and the reason.
 type Explanation struct {
-	// Object is what is explained: "PV name", "claim namespace/name", "pod namespace/name" or "namespace name".
+	// Object names the explained object: "PV name", "claim namespace/name", "pod namespace/name" or "namespace name".
 	Object string `json:"object"`
 	// Headline is the explanation in one sentence.
 	Headline string `json:"headline"`
-	// Facts are what is known of the object, in the order in which they are printed.
+	// Facts are the known facts of the object, in print order.
 	Facts      []Fact      `json:"facts,omitempty"`
 	Finalizers []Finalizer `json:"finalizers,omitempty"`
 	Decision   *Decision   `json:"decision,omitempty"`
-	// InFlight are the entries of the in-flight log for the claim, or for the PV's volume.
+	// InFlight holds the in-flight log's entries for the claim, or for the PV's volume.
 	InFlight []InFlight `json:"inFlight,omitempty"`
-	// WaitsFor is what has to happen first.
+	// WaitsFor lists the conditions that have to be met first.
 	WaitsFor []string `json:"waitsFor,omitempty"`
-	// Missing is, for a pod that is terminating and held, what each kind of evidence of the end of its processes lacks.
+	// Missing lists, for a terminating pod that is held, the gap in each kind of evidence that its processes have ended.
 	Missing []Missing `json:"missing,omitempty"`
-	// Risks are what a force deletion of the pod would risk.
+	// Risks lists the risks of a force deletion of the pod.
 	Risks []string `json:"risks,omitempty"`
-	// Advice is what a person can do.
+	// Advice lists the actions open to a person.
 	Advice []string `json:"advice,omitempty"`
 	// Events are the latest Events about the object, the latest first.
 	Events []string `json:"events,omitempty"`
-	// Unread is what could not be read, and so is missing from the explanation.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
-	// PV explains the claim's PV, nil for none.
+	// PV explains the claim's PV; nil if it has none.
 	PV *Explanation `json:"pv,omitempty"`
-	// Holder explains the pod that a claim, or a pod that is not scheduled, waits for, where that pod is terminating; nil
-	// for none.
+	// Holder explains the terminating pod that a claim, or a pod that is not scheduled, waits for; nil if it waits for
+	// none.
 	Holder *Explanation `json:"holder,omitempty"`
 }
 
-// Missing is one kind of evidence, and why it does not count.
+// Missing is one kind of evidence, and the reason why it does not count.
 type Missing struct {
 	Evidence string `json:"evidence"`
 	Text     string `json:"text"`
 }
 
-// Fact is one thing that is known of an object.
+// Fact is one known fact of an object.
 type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// AddFact, AddWait and Advise add a line to the Facts, to WaitsFor and to the Advice.
+// AddFact adds a line to Facts. AddWait and Advise do the same for WaitsFor and Advice.
 func (s *Explanation) AddFact(name, format string, args ...any) {
 	s.Facts = append(s.Facts, Fact{name, fmt.Sprintf(format, args...)})
 }
@@ -68,20 +68,21 @@ func (s *Explanation) Advise(format string, args ...any) {
 	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
 }
 
-// NoteUnread notes what a read that failed leaves open.
+// NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
+// read succeeded or was not made.
 func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
 	if r.Made && r.Err != nil {
 		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
 	}
 }
 
-// maxEvents bounds how many Events are shown, and maxMessage each one's text, in bytes.
+// maxEvents limits the number of Events shown; maxMessage limits the text of each, in bytes.
 const (
 	maxEvents  = 3
 	maxMessage = 512
 )
 
-// AddEvents adds the latest Events, which are sorted by SortEvents.
+// AddEvents adds the latest Events. SortEvents must have sorted them.
 func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
 	NoteUnread(s, events, "Events", "what programs reported about it")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
@@ -91,12 +92,12 @@ func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
 	}
 }
 
-// SortEvents sorts Events as AddEvents takes them, the latest last.
+// SortEvents sorts Events for AddEvents, the latest last.
 func SortEvents(all []v1.Event) {
 	slices.SortStableFunc(all, func(a, b v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 }
 
-// lastSeen returns when an Event was last recorded.
+// lastSeen returns the time of the last occurrence, which an Event of each API generation keeps in another field.
 func lastSeen(e v1.Event) time.Time {
 	switch {
 	case e.Series != nil:
@@ -116,7 +117,7 @@ func reporter(e v1.Event) string {
 	return e.Source.Component
 }
 
-// Age is the time span since then as kubectl writes it.
+// Age formats the time from then to now as kubectl does.
 func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
 // stuck returns the finalizers that no program removes.
@@ -129,19 +130,19 @@ func stuck(all []Finalizer) (left []Finalizer) {
 	return left
 }
 
-// removeCommand is the command by which a person removes a finalizer.
+// removeCommand returns the command that removes a finalizer by hand.
 func removeCommand(kind, name, finalizer string) string {
 	return fmt.Sprintf(`kubectl patch %s %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, kind,
 		name, finalizer)
 }
 
-// withoutPeriod is a sentence without its period, for a longer sentence to contain.
+// withoutPeriod prepares a sentence for use inside a longer one.
 func withoutPeriod(sentence string) string { return strings.TrimSuffix(sentence, ".") }
 
-// labelWidth is how wide the names of facts are written.
+// labelWidth is the column width of fact names.
 const labelWidth = 12
 
-// Text is the explanation for a terminal. Wide also says who added each finalizer.
+// Text formats the explanation for a terminal. If wide is set, it names the field manager of each finalizer.
 func (s Explanation) Text(wide bool) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.Headline)

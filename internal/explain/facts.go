@@ -15,15 +15,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Read is the result of one read of the API server. The zero value: none was made.
+// Read is the result of one read of the API server. The zero value means that no read was made.
 type Read[T any] struct {
 	Made  bool
 	Value T
-	// Err is why the read failed; Value then says nothing.
+	// Err is the reason for a failed read; Value is then meaningless.
 	Err error
 }
 
-// OK reports whether Value is what the API server had.
+// OK reports whether the read succeeded, so that Value is the API server's answer.
 func (r Read[T]) OK() bool { return r.Made && r.Err == nil }
 
 // Found returns the result of a read that succeeded.
@@ -32,14 +32,14 @@ func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
 // Failed returns the result of a read that failed.
 func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 
-// PV is what is kept of each PV of a cluster.
+// PV holds the fields of a PersistentVolume that explanations need.
 type PV struct {
 	volume.PV
-	// Tree is what matters of an in-tree volume, nil for others.
+	// Tree holds the fields of an in-tree volume; nil for any other volume.
 	Tree *intree.PV
 }
 
-// PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
+// PVOf converts a PersistentVolume. The result keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) PV {
 	pv := PV{PV: volume.Of(o)}
 	if pv.InTree {
@@ -49,30 +49,30 @@ func PVOf(o *v1.PersistentVolume) PV {
 	return pv
 }
 
-// ClusterFacts is what was read of a cluster around its PVs. The zero value of each field is not known.
+// ClusterFacts holds the results of all reads around the PVs of a cluster. The zero value of each field is unknown.
 type ClusterFacts struct {
-	// Now is when the reads were made.
+	// Now is the time of the reads.
 	Now time.Time
-	// Role is the one that decides. RoleUnknown: it is guessed for each driver, see RoleOf.
+	// Role is csi-reclaimer's role. RoleUnknown makes RoleOf guess it for each driver.
 	Role volume.Role
 
 	PVs         Read[[]PV]
 	Attachments Read[[]storagev1.VolumeAttachment]
-	// Installed are the names of the CSIDriver objects, OnNodes those of the drivers that a node runs.
+	// Installed holds the names of all CSIDrivers, OnNodes the names of all drivers in CSINodes.
 	Installed, OnNodes Read[[]string]
-	// Leases are those by which the sidecars of drivers, and volume-guard, elect a leader.
+	// Leases holds the leader election Leases of the drivers' sidecars and of volume-guard.
 	Leases Read[[]coordinationv1.Lease]
-	// InFlight are the in-flight logs of the cluster's provisioners.
+	// InFlight holds the in-flight logs of all provisioners in the cluster.
 	InFlight Read[InFlightLogs]
-	// SiblingClaims are the claims of PVs that name a volume which another PV names too, by their claimRef; nil for
-	// one that is gone.
+	// SiblingClaims holds the claims of PVs that share their volume with another PV, by claimRef. The Value is nil if the
+	// claim is gone.
 	SiblingClaims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 
 	by *clusterIndex
 }
 
-// RoleOf returns the role in which csi-reclaimer works beside a driver. Unless Role is set, it is a
-// companion where a PV of the driver carries the companion's finalizer, and an owner elsewhere.
+// RoleOf returns csi-reclaimer's role beside a driver. If Role is not set, it guesses companion if a PV of the driver
+// carries the companion's finalizer, and owner otherwise. The facts must be indexed.
 func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
 	if w.Role != volume.RoleUnknown {
 		return w.Role, false
@@ -83,7 +83,6 @@ func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
 	return volume.RoleOwner, true
 }
 
-// presence reports whether a driver is there.
 type presence uint8
 
 const (
@@ -92,8 +91,8 @@ const (
 	presenceGone
 )
 
-// presenceOf reports whether a driver is there: it has a CSIDriver object, a node runs it, or its sidecar
-// leads. Gone means that none of them is so.
+// presenceOf returns presenceInstalled if the driver has a CSIDriver object, runs on a node, or has a sidecar that
+// leads, and presenceGone if all three were read and none holds.
 func (w ClusterFacts) presenceOf(driver string) presence {
 	switch {
 	case slices.Contains(w.Installed.Value, driver), slices.Contains(w.OnNodes.Value, driver), w.leads(driver):
@@ -104,12 +103,12 @@ func (w ClusterFacts) presenceOf(driver string) presence {
 	return presenceGone
 }
 
-// leads reports whether a process holds a Lease of the driver.
+// leads reports whether a process holds one of the driver's Leases.
 func (w ClusterFacts) leads(driver string) bool {
 	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return IsHeld(l, w.Now) })
 }
 
-// leasesOf returns the Leases of the driver that were found, in all namespaces.
+// leasesOf returns the driver's Leases in all namespaces.
 func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	for _, lease := range w.Leases.Value {
 		if slices.Contains(leaseNames(driver), lease.Name) {
@@ -119,7 +118,7 @@ func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	return leases
 }
 
-// IsHeld reports whether the Lease has a holder that renews it.
+// IsHeld reports whether the Lease has a holder whose last renewal is no older than leaseDurationSeconds.
 func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
@@ -128,20 +127,20 @@ func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
-// HolderOf returns the host name of a Lease's holder, which is the name of its pod, empty for none.
+// HolderOf returns the host name of a Lease's holder, which is its pod's name. It is empty if the Lease has no holder.
 func HolderOf(l coordinationv1.Lease) string {
 	return leadership.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
 }
 
-// leaseNames returns the names that the Lease of a driver's sidecar can have: the one that owner and
-// external-provisioner compete for, and that of the other roles.
+// leaseNames returns the possible names of a driver's Leases: first the Lease for which owner and external-provisioner
+// compete, then the Lease of the other roles.
 func leaseNames(driver string) []string {
 	name := strings.ToLower(sanitized(driver))
 	return []string{name, name + "-reclaimer"}
 }
 
-// sanitized turns a driver's name into one that names of objects may contain, as csi-lib-utils and
-// external-attacher do (sanitizeName, sanitizeDriverName).
+// sanitized replaces the characters of a driver's name that object names may not contain, as csi-lib-utils
+// (sanitizeName) and external-attacher (sanitizeDriverName) do.
 func sanitized(driver string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

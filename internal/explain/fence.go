@@ -15,17 +15,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// ErrNoFencing: the API server does not serve the kinds by which nodes are fenced.
+// ErrNoFencing means that the API server does not serve NodeFences and FencePolicies.
 var ErrNoFencing = errors.New("the API server does not serve NodeFences and FencePolicies, so no node is fenced by " +
 	"csi-reclaimer in this cluster")
 
-// nodeFences is the resource of NodeFences.
 func nodeFences() schema.GroupResource {
 	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "nodefences"}
 }
 
-// FenceRead returns the result of a GET of the NodeFence of that name; its Value is nil where there is none. Err is
-// ErrNoFencing where the kind is not served.
+// FenceRead converts the answer to a GET of the NodeFence with this name. Value is nil if the fence does not exist.
+// Err is ErrNoFencing if the API server does not serve the kind.
 func FenceRead(o *v1alpha1.NodeFence, err error, name string) Read[*v1alpha1.NodeFence] {
 	switch {
 	case err == nil:
@@ -36,8 +35,8 @@ func FenceRead(o *v1alpha1.NodeFence, err error, name string) Read[*v1alpha1.Nod
 	return Failed[*v1alpha1.NodeFence](FencingError(err))
 }
 
-// FencingError returns ErrNoFencing for the answer to a request for a kind that is not served, and other errors as they
-// are.
+// FencingError returns ErrNoFencing if err means that the API server does not serve the kind, and otherwise returns
+// err unchanged.
 func FencingError(err error) error {
 	if !apierrors.IsNotFound(err) {
 		return err
@@ -51,15 +50,15 @@ func FencingError(err error) error {
 	return ErrNoFencing
 }
 
-// NoFencing reports whether a read failed because the kinds of fencing are not served.
+// NoFencing reports whether a read failed because the API server does not serve the fencing API.
 func NoFencing[T any](r Read[T]) bool { return errors.Is(r.Err, ErrNoFencing) }
 
-// FenceEnded reports whether the fence of a node has come to its end. Its object is kept for some time.
+// FenceEnded reports whether the fence has the condition Returned. The ended NodeFence object is kept for some time.
 func FenceEnded(o *v1alpha1.NodeFence) bool {
 	return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReturned)
 }
 
-// FenceWords is how far a fence is, by which agent, and what is proven.
+// FenceWords describes the progress of a fence: its phase, its agent and its proof.
 func FenceWords(o *v1alpha1.NodeFence, now time.Time) string {
 	text := string(o.Status.Phase)
 	if text == "" {

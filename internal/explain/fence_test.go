@@ -44,8 +44,8 @@ func TestFenceRead(t *testing.T) {
 	}
 }
 
-// TestAServerWithoutTheKinds is what a client gets for the page of an API server that does not know the group.
-func TestAServerWithoutTheKinds(t *testing.T) {
+// An API server that does not know the group answers with a plain 404 page.
+func TestFencingErrorWithoutFencingAPI(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, "404 page not found")

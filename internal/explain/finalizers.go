@@ -17,20 +17,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Finalizer is one that an object carries.
+// Finalizer describes one finalizer of an object.
 type Finalizer struct {
 	Name string `json:"name"`
-	// Owner is the program that removes it, empty if it is unknown.
+	// Owner is the program that removes the finalizer, empty if it is unknown.
 	Owner string `json:"owner,omitempty"`
-	// When is what the owner waits for.
+	// When is the condition under which the owner removes it.
 	When string `json:"when,omitempty"`
-	// Stuck is why no program removes it, empty where its owner runs.
+	// Stuck is the reason why no program removes it, empty if its owner runs.
 	Stuck string `json:"stuck,omitempty"`
-	// AddedBy is the field manager that added it, empty where the API server does not know it.
+	// AddedBy is the field manager that added it, empty if managedFields do not show one.
 	AddedBy string `json:"addedBy,omitempty"`
 }
 
-// Finalizers that other programs add to PVs and claims.
 const (
 	attacherPrefix     = "external-attacher/"
 	snapshotFinalizer  = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
@@ -38,8 +37,8 @@ const (
 	orphanDependents   = metav1.FinalizerOrphanDependents
 )
 
-// finalizersOf returns the finalizers of an object, with their owners. driver is the one that answers for the
-// volume, plugin why its in-tree plugin does nothing, empty if that is not known.
+// finalizersOf returns the finalizers of an object, with their owners. driver manages the volume, and csiDriver is the
+// name in its CSI source. plugin says why the in-tree plugin does nothing, empty if no reason is known.
 func (w ClusterFacts) finalizersOf(o metav1.Object, driver, csiDriver, plugin string) []Finalizer {
 	all := make([]Finalizer, 0, len(o.GetFinalizers()))
 	for _, name := range o.GetFinalizers() {
@@ -87,8 +86,8 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	return Finalizer{}
 }
 
-// attacherOf returns the driver whose name external-attacher has turned into this one: the PV's own, or
-// one that is installed. Otherwise the name stays as it is.
+// attacherOf returns the driver whose name external-attacher shortened to this: csiDriver, or an installed driver. It
+// returns short itself if none matches.
 func (w ClusterFacts) attacherOf(short, csiDriver string) string {
 	for _, names := range [][]string{{csiDriver}, w.Installed.Value, w.OnNodes.Value} {
 		for _, name := range names {
@@ -100,7 +99,7 @@ func (w ClusterFacts) attacherOf(short, csiDriver string) string {
 	return short
 }
 
-// driverFinalizer is a finalizer that a sidecar of a driver removes.
+// driverFinalizer describes a finalizer that a driver's sidecar removes.
 func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	f := Finalizer{Owner: owner, When: when}
 	switch {
@@ -116,7 +115,7 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	return f
 }
 
-// AddedBy returns the field manager of a finalizer, from managedFields.
+// AddedBy returns the field manager of a finalizer according to managedFields, empty if they show none.
 func AddedBy(o metav1.Object, finalizer string) string {
 	for _, entry := range o.GetManagedFields() {
 		var set struct {
@@ -134,8 +133,8 @@ func AddedBy(o metav1.Object, finalizer string) string {
 	return ""
 }
 
-// AnnotatedAt returns when the field manager of an annotation last wrote to the object, from managedFields; the zero
-// time where the API server does not know it.
+// AnnotatedAt returns the time at which the field manager of an annotation last wrote to the object, according to
+// managedFields. It is the zero time if they show none.
 func AnnotatedAt(o metav1.Object, annotation string) time.Time {
 	for _, entry := range o.GetManagedFields() {
 		var set struct {
@@ -153,10 +152,10 @@ func AnnotatedAt(o metav1.Object, annotation string) time.Time {
 	return time.Time{}
 }
 
-// removedPlugin reports which in-tree plugin a PV needs that Kubernetes no longer has, empty for none that is
-// known. minor is that of the API server's version 1.x, 0 for not known. The list is of those that the API's own
-// documentation calls no longer supported (core/v1, PersistentVolumeSource); ceph's two were there up to 1.30, the
-// others left before any version that is still to be met.
+// removedPlugin returns the in-tree plugin that a PV needs and Kubernetes has removed, empty if none is known. minor
+// is the API server's minor version, 0 if unknown. The list follows the documentation of PersistentVolumeSource in
+// core/v1 ("no longer supported"). Both Ceph plugins existed up to 1.30; the others left before any version still in
+// use.
 func removedPlugin(o *v1.PersistentVolume, minor int) string {
 	switch s := o.Spec.PersistentVolumeSource; {
 	case s.RBD != nil && minor > 30:

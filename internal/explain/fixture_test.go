@@ -20,13 +20,13 @@ const driver = "disk.csi.example.com"
 
 var errForbidden = errors.New("forbidden")
 
-// now is when all is read in these tests.
+// now is the time of all reads in these tests.
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// released is a provisioned PV with policy Delete whose claim is gone, in a cluster in which all can be read
-// and the driver is installed.
+// released is a provisioned PV with policy Delete whose claim is gone. Every object is readable, and the driver is
+// installed.
 func released() PVFacts {
 	f := PVFacts{
 		PV: &v1.PersistentVolume{
@@ -52,7 +52,7 @@ func released() PVFacts {
 
 func (f *PVFacts) terminate(since time.Duration) { f.PV.DeletionTimestamp = ptr.To(ago(since)) }
 
-// bound gives the PV its claim back.
+// bound binds the PV to its claim again.
 func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
 	f.PV.Status.Phase = v1.VolumeBound
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c"},
@@ -61,7 +61,7 @@ func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
 	return claim
 }
 
-// restored gives the claim's name to another claim, which names the PV.
+// restored replaces the claim by a new one of the same name, which names the PV.
 func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
 	claim := f.bound()
 	claim.UID, claim.Status.Phase = "new", v1.ClaimLost
@@ -69,7 +69,7 @@ func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
 	return claim
 }
 
-// attach attaches the PV to a node, which is gone unless it is given.
+// attach attaches the PV to a node; nil means that the node is gone.
 func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
 	f.Attachments = Found([]storagev1.VolumeAttachment{{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
@@ -86,10 +86,9 @@ func node(ready v1.ConditionStatus) *v1.Node {
 		LastTransitionTime: ago(10 * time.Minute)}}}}
 }
 
-// uninstall has the driver be installed no more.
 func (w *ClusterFacts) uninstall() { w.Installed = Found[[]string](nil) }
 
-// lease adds one, held by who until d ago, with annotations as pairs.
+// lease adds a Lease that who last renewed d ago. annotations are pairs of key and value.
 func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...string) {
 	if who != "" {
 		who += "_6f1c" // the random part of an identity
@@ -112,15 +111,14 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 	f.PVs.Value = append(f.PVs.Value, PVOf(o))
 }
 
-// siblingClaim adds another PV of the volume that is to be deleted too, and the claim that has the name in its
-// claimRef.
+// siblingClaim adds another PV of the volume that is due for deletion, and the claim that its claimRef names.
 func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
 	other := f.PVs.Value[len(f.PVs.Value)-1]
 	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
 }
 
-// expect checks what a text says, and by words that begin with "!" what it does not say.
+// expect checks that text contains each of the words, and does not contain words that begin with "!".
 func expect(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, words := range want {

@@ -6,21 +6,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 )
 
-// clusterIndex looks up what belongs together in ClusterFacts, which may hold 100,000 PVs.
+// clusterIndex speeds up lookups in ClusterFacts, which may hold 100,000 PVs.
 type clusterIndex struct {
-	attachments map[string][]storagev1.VolumeAttachment // by PV
+	attachments map[string][]storagev1.VolumeAttachment // by PV name
 	volumes     map[volumeID][]PV
-	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
-	named       map[string]int  // PVs by name, in the list
+	companions  map[string]bool // drivers with a PV that carries the companion's finalizer
+	named       map[string]int  // positions in ClusterFacts.PVs, by PV name
 }
 
-// volumeID is what PVs of one volume have in common.
+// volumeID is equal for PVs of one volume.
 type volumeID struct {
 	driver, handle string
 	source         intree.Source
 }
 
-// volumeOf returns the volume that a PV names. known is false where it names none.
+// volumeOf returns the volume that a PV names. known is false if the PV names none.
 func volumeOf(pv PV) (v volumeID, known bool) {
 	if pv.Tree != nil {
 		return volumeID{source: pv.Tree.Source}, pv.Tree.Source.Known()
@@ -28,7 +28,7 @@ func volumeOf(pv PV) (v volumeID, known bool) {
 	return volumeID{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
 }
 
-// indexed returns the same ClusterFacts with an index, which is made once.
+// indexed returns w with an index, which is built only once.
 func (w ClusterFacts) indexed() ClusterFacts {
 	if w.by != nil {
 		return w
@@ -72,7 +72,7 @@ func (w ClusterFacts) siblingsOf(pv PV) (siblings []PV) {
 	return siblings
 }
 
-// detached returns the index as it is when nothing is attached.
+// detached returns the index without any VolumeAttachment.
 func (i *clusterIndex) detached() *clusterIndex {
 	return &clusterIndex{volumes: i.volumes, companions: i.companions, named: i.named}
 }

@@ -16,14 +16,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// InFlightLogs is what the in-flight logs of a cluster hold. It is a [reclaim.InFlight] of the moment of the read.
+// InFlightLogs holds the in-flight logs of a cluster. It is a [reclaim.InFlight] that is fixed at the time of its
+// read.
 type InFlightLogs struct {
 	Entries []inflight.Located
-	// Problems are what cannot be read of them.
+	// Problems lists the parts of the logs that cannot be read.
 	Problems []inflight.LocatedProblem
 }
 
-// Object returns the log of one driver. A shard that does not name its driver may be any driver's.
+// Of returns the log of one driver. A shard that does not name its driver may belong to any driver, so it is included.
 func (l InFlightLogs) Of(driver string) InFlightLogs {
 	return InFlightLogs{
 		Entries: slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
@@ -32,7 +33,8 @@ func (l InFlightLogs) Of(driver string) InFlightLogs {
 	}
 }
 
-// InFlight returns whether an entry is about the volume of a PV, and what cannot be read that may be about it.
+// InFlight returns the state of the volume of a PV in the logs. problem is the first unreadable part that may concern
+// it.
 func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string) {
 	if unreadable := l.unreadable(pv); len(unreadable) > 0 {
 		return volume.InFlightUnreadable, unreadable[0].String()
@@ -43,10 +45,10 @@ func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string
 	return volume.InFlightSettled, ""
 }
 
-// Follow does nothing: the logs are of one moment.
+// Follow does nothing, because the logs do not change after their read.
 func (InFlightLogs) Follow(func(volume string)) {}
 
-// unreadable returns what cannot be read that may be about the volume of a PV.
+// unreadable returns the unreadable parts that may concern the volume of a PV.
 func (l InFlightLogs) unreadable(pv string) (all []inflight.LocatedProblem) {
 	for _, p := range l.Problems {
 		if p.Of(pv) {
@@ -65,32 +67,33 @@ func (l InFlightLogs) matching(fits func(inflight.Located) bool) (all []inflight
 	return all
 }
 
-// InFlight is an entry of the in-flight log: a volume whose CreateVolume may have been called and whose outcome
-// is not settled.
+// InFlight is an entry of the in-flight log: a volume whose CreateVolume may have been called and has no known
+// outcome.
 type InFlight struct {
 	Volume string `json:"volume"`
 	Driver string `json:"driver"`
-	// Claim is the namespace and name of the claim that the volume is for, and ClaimUID its UID.
+	// Claim is the namespace and name of the claim that the volume is for; ClaimUID is its UID.
 	Claim    string      `json:"claim"`
 	ClaimUID string      `json:"claimUID"`
 	Since    metav1.Time `json:"since"`
-	// Lease is the namespace and name of the Lease that holds the entry, and Annotation its key.
+	// Lease is the namespace and name of the Lease that holds the entry; Annotation is its key there.
 	Lease      string `json:"lease"`
 	Annotation string `json:"annotation"`
-	// Requests are those that csi-reclaimer repeats until the outcome is known.
+	// Requests are the requests that csi-reclaimer repeats until it knows the outcome.
 	Requests []InFlightRequest `json:"requests"`
 }
 
-// InFlightRequest is what is shown of a CreateVolume request: no secrets, and of parameters the names alone.
+// InFlightRequest is the printable part of a CreateVolume request. It holds no secrets, and of parameters only the
+// names.
 type InFlightRequest struct {
-	// Bytes is the required size.
+	// Bytes is the required capacity.
 	Bytes      int64    `json:"bytes"`
 	Parameters []string `json:"parameters,omitempty"`
-	// Node is the node that was selected for the claim, empty for none.
+	// Node is the node that the scheduler selected for the claim, empty if it selected none.
 	Node string `json:"node,omitempty"`
-	// Source is the snapshot or volume that the data comes from, empty for none.
+	// Source is the snapshot or volume that the data comes from, empty for an empty volume.
 	Source string `json:"source,omitempty"`
-	// Secret is the namespace and name of the Secret that goes with the request, empty for none.
+	// Secret is the namespace and name of the Secret for the request, empty if it uses none.
 	Secret string `json:"secret,omitempty"`
 	Class  string `json:"class,omitempty"`
 }
@@ -119,7 +122,7 @@ func inFlightOf(e inflight.Located) InFlight {
 	return shown
 }
 
-// text is the request in one line.
+// text formats the request in one line.
 func (q InFlightRequest) text() string {
 	words := []string{resource.NewQuantity(q.Bytes, resource.BinarySI).String()}
 	add := func(what, value string) {
@@ -135,7 +138,7 @@ func (q InFlightRequest) text() string {
 	return strings.Join(words, "; ")
 }
 
-// addInFlight adds what is in flight, and what a person can do.
+// addInFlight adds the entries as facts, and advice on each.
 func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 	NoteUnread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
 	for _, e := range entries {
@@ -152,7 +155,7 @@ func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 	}
 }
 
-// adviseOnLog adds what a person can do about parts of an in-flight log that cannot be read.
+// adviseOnLog adds advice on the unreadable parts of an in-flight log.
 func (s *Explanation) adviseOnLog(problems []inflight.LocatedProblem) {
 	for _, p := range problems {
 		namespace, name, _ := strings.Cut(p.Lease, "/")
@@ -170,8 +173,7 @@ func (s *Explanation) adviseOnLog(problems []inflight.LocatedProblem) {
 	}
 }
 
-// finishProvisioning is what csi-reclaimer would do next for an entry. It is what a sidecar that has just started
-// decides.
+// finishProvisioning returns the next step for an entry, as a sidecar that has just started decides it.
 func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provision.Claim) Decision {
 	var requests []provision.Request
 	for _, r := range e.Requests {
@@ -192,7 +194,7 @@ func provisioningDecision(d provision.Decision, driver string) Decision {
 	}
 }
 
-// provisionedPV is what the list of PVs has under a volume's name.
+// provisionedPV returns the PV of the volume's name, according to the list of PVs.
 func (w ClusterFacts) provisionedPV(name string, claim provision.Claim, driver string) provision.PV {
 	if !w.PVs.OK() {
 		return provision.PV{}
@@ -205,7 +207,7 @@ func (w ClusterFacts) provisionedPV(name string, claim provision.Claim, driver s
 	return found
 }
 
-// claimFacts is what the engine needs of a claim; nil is one that is gone.
+// claimFacts converts a claim for the engine; nil means that the claim is gone.
 func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provision.Claim {
 	if o == nil {
 		return provision.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
@@ -218,16 +220,16 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provision.Clai
 	}
 }
 
-// DeletedClaimFacts is what was read of a claim that does not exist.
+// DeletedClaimFacts holds the results of all reads about a claim that does not exist.
 type DeletedClaimFacts struct {
 	ClusterFacts
-	// Events are those about the claim of the first entry, and LeaseEvents those about the Lease of that entry, the latest
-	// last.
+	// Events holds the Events about the claim of the first entry, and LeaseEvents those about the entry's Lease. Both
+	// have the latest last.
 	Events, LeaseEvents Read[[]v1.Event]
 }
 
-// ExplainDeletedClaim explains a claim that does not exist, while the in-flight log has entries for it: at least one.
-// It is a pure function.
+// ExplainDeletedClaim explains a claim that does not exist by its entries in the in-flight log. If the log has none,
+// it only says that the claim does not exist. It is a pure function.
 func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanation {
 	what := fmt.Sprintf("Claim %s/%s", namespace, name)
 	s := Explanation{Object: "claim " + namespace + "/" + name}
@@ -256,7 +258,7 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 	return s
 }
 
-// eventsOf returns the Events of a claim that is gone, on whichever object they are, the latest last.
+// eventsOf returns the Events of a deleted claim, which are on the claim or on the Lease. The latest is last.
 func (w DeletedClaimFacts) eventsOf(volume string) Read[[]v1.Event] {
 	all := w.Events
 	all.Value = slices.Clone(all.Value)
@@ -269,8 +271,8 @@ func (w DeletedClaimFacts) eventsOf(volume string) Read[[]v1.Event] {
 	return all
 }
 
-// wasRefused reports whether csi-reclaimer's last Event about a volume in flight is that the API server refuses its PV:
-// then the driver has answered. Other programs' Events, such as the PV controller's, do not count.
+// wasRefused reports whether csi-reclaimer's last Event about a volume in flight says that the API server refuses its
+// PV, so that the driver has answered. It ignores Events of other programs, such as the PV controller.
 func wasRefused(sorted Read[[]v1.Event]) bool {
 	for _, e := range slices.Backward(sorted.Value) {
 		if reason := provision.Reason(e.Reason); reason.Sentence() != "" {
@@ -280,7 +282,7 @@ func wasRefused(sorted Read[[]v1.Event]) bool {
 	return false
 }
 
-// entriesOf returns the entries for claims of this namespace and name, with any UID.
+// entriesOf returns the entries for claims of this namespace and name, whatever their UID.
 func (w ClusterFacts) entriesOf(namespace, name string) []inflight.Located {
 	return w.InFlight.Value.matching(func(e inflight.Located) bool {
 		return e.Claim.Namespace == namespace &&

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// entry is an open one of the driver's log, of an hour ago, for the claim ns/data with this UID.
+// entry is an open entry of the driver's log, begun an hour ago, for the claim ns/data with this UID.
 func entry(uid types.UID) inflight.Located {
 	volume := "pvc-" + string(uid)
 	return inflight.Located{
@@ -36,15 +36,15 @@ func entry(uid types.UID) inflight.Located {
 	}
 }
 
-// openEntries has the log hold these entries.
+// openEntries fills the log with these entries.
 func (w *ClusterFacts) openEntries(entries ...inflight.Located) {
 	w.InFlight = Found(InFlightLogs{Entries: entries})
 }
 
-// removeEntryCommand is how a person removes the entry of the claim with UID c.
+// removeEntryCommand removes the entry of the claim with UID c.
 const removeEntryCommand = "kubectl reclaim settle pvc-c"
 
-func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
+func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 	always := []string{
 		"In flight    volume pvc-c of driver " + driver + ", for 60m, for claim ns/data (UID c)",
 		"1Gi; class fast; node n1; parameters pool, tier; with Secret kube-system/pool-key", "!hidden-value",
@@ -125,8 +125,8 @@ func TestExplainDeletedClaim(t *testing.T) {
 		"!In flight")
 }
 
-// TestExplainPVWhoseVolumeIsInFlight: it is not deleted, and it is not said to be deleted where that is not known.
-func TestExplainPVWhoseVolumeIsInFlight(t *testing.T) {
+// The explanation must not announce a deletion while the volume may be in flight.
+func TestExplainPVWithVolumeInFlight(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*PVFacts)
 		want   []string
@@ -175,7 +175,7 @@ func TestExplainPVWhoseVolumeIsInFlight(t *testing.T) {
 	}
 }
 
-// unreadableShard has a shard be read-only, of a driver.
+// unreadableShard makes one shard of the driver's log unreadable.
 func (w *ClusterFacts) unreadableShard(driver string) {
 	w.InFlight = Found(
 		InFlightLogs{
@@ -186,7 +186,7 @@ func (w *ClusterFacts) unreadableShard(driver string) {
 	)
 }
 
-func TestTheStatusOfWhatIsInFlight(t *testing.T) {
+func TestStatusOfVolumesInFlight(t *testing.T) {
 	f := StatusFacts{ClusterFacts: released().ClusterFacts}
 	older, other := entry("d"), entry("e")
 	older.Begun, other.Driver = now().Add(-3*time.Hour), "without-pvs.example.com"
@@ -210,8 +210,7 @@ func TestTheStatusOfWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestAReleaseKeepsWhatIsInFlight: its PV keeps the finalizer, and its volume is named.
-func TestAReleaseKeepsWhatIsInFlight(t *testing.T) {
+func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
 	facts := StatusFacts{ClusterFacts: released().ClusterFacts}
 	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
 		t.Fatalf("nothing is in flight: %+v", p)

@@ -13,33 +13,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// VolumeFate is what becomes of a volume.
+// VolumeFate is the fate of a volume after its claim's deletion.
 type VolumeFate string
 
 const (
-	// VolumeUnknown: not all that it depends on was read, or no program is known that decides.
+	// VolumeUnknown: a fact was not read, or no program is known that decides.
 	VolumeUnknown VolumeFate = "unknown"
 	// VolumeKept: the volume stays in the storage system.
 	VolumeKept VolumeFate = "kept"
-	// VolumeWaits: the volume is to be deleted, and something stops that which a person has to end.
+	// VolumeWaits: the volume is due for deletion, and an obstacle stops it that a person has to remove.
 	VolumeWaits VolumeFate = "waits"
-	// VolumeDeleted: the volume is deleted.
+	// VolumeDeleted: the driver or the in-tree plugin deletes the volume.
 	VolumeDeleted VolumeFate = "deleted"
-	// VolumeNone: there is no volume.
+	// VolumeNone: the claim has no volume.
 	VolumeNone VolumeFate = "none"
 )
 
-// VolumeOutcome is what becomes of a volume, and why.
+// VolumeOutcome is the fate of a volume, and the reason.
 type VolumeOutcome struct {
 	Fate VolumeFate `json:"fate"`
-	// Reason is the word of Events and metrics for the decision on its PV, empty for none.
+	// Reason is the reason word of the decision on the PV, as in Events and metrics. It is empty if nothing was decided.
 	Reason string `json:"reason,omitempty"`
-	// Text is for people.
+	// Text explains the fate to people.
 	Text string `json:"text"`
 }
 
-// Volumes reads the facts on which the outcome of these PVs depends, and the Leases of volume-guard. Every read that
-// failed is part of the facts.
+// Volumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that share
+// a volume with them, and the Leases of their drivers and of volume-guard. Failed reads are part of the facts.
 func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
 	w := r.cluster(ctx, nil)
 	names := []string{volumeGuard}
@@ -63,13 +63,13 @@ func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
 	return w
 }
 
-// Indexed returns the facts with what AfterClaim and FindPV look up.
+// Indexed returns the facts with the index that AfterClaim and FindPV need.
 func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
 
 // GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
 func (w ClusterFacts) GuardRuns() (runs, known bool) { return w.leads(volumeGuard), w.Leases.OK() }
 
-// FindPV returns a PV of the list. known is false if there is none, or the list was not read. The facts are indexed.
+// FindPV returns a PV of the list. known is false if the list lacks it or was not read. The facts must be indexed.
 func (w ClusterFacts) FindPV(name string) (pv PV, known bool) {
 	at, found := w.by.named[name]
 	if !w.PVs.OK() || !found {
@@ -78,12 +78,12 @@ func (w ClusterFacts) FindPV(name string) (pv PV, known bool) {
 	return w.PVs.Value[at], true
 }
 
-// PolicyName returns the reclaim policy of a PV, in the word of the Kubernetes API.
+// PolicyName returns the PV's reclaim policy as the Kubernetes API spells it.
 func (pv PV) PolicyName() string { return policy(pv.Policy) }
 
-// AfterClaim returns what becomes of the volume of a PV once its claim, and the pods that use that, are gone, as the
-// PV is now. It asks the engine about the PV as it will be: Released, detached, and with the finalizer of its role. The
-// facts are indexed. It is a pure function.
+// AfterClaim returns the outcome for a PV's volume after the deletion of its claim and of the claim's pods. It starts
+// from the present PV and asks the engine about its future state: Released, detached, and with the finalizer of its
+// role. The facts must be indexed. It is a pure function.
 func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 	pv, known := w.FindPV(name)
 	switch {
@@ -105,7 +105,7 @@ func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 		w.InFlight = Found(InFlightLogs{}) // a volume that was bound is not being created
 	}
 	d := w.decide(pv, Found[*v1.PersistentVolumeClaim](nil))
-	switch role, _ := w.RoleOf(pv.Owner()); { // what protects the PV comes first
+	switch role, _ := w.RoleOf(pv.Owner()); { // the step that protects the PV comes first
 	case d.Action == reclaim.AdoptPV.String():
 		pv.HasFinalizer, pv.HasCompanionFinalizer = true, false
 	case d.Action == reclaim.AddFinalizer.String() && role == volume.RoleCompanion:
@@ -138,8 +138,8 @@ func (w ClusterFacts) outcome(pv PV, d Decision) VolumeOutcome {
 	return out
 }
 
-// afterInTree is AfterClaim for a volume of an in-tree plugin, or of none: kube-controller-manager goes by the policy
-// alone.
+// afterInTree does the same for a volume of an in-tree plugin, or without a known owner: kube-controller-manager only
+// looks at the policy.
 func (w ClusterFacts) afterInTree(pv PV) VolumeOutcome {
 	switch {
 	case pv.Policy == volume.PolicyRetain:

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestAfterClaim asks what becomes of the volume of a PV that is bound, attached and protected, and not changed before.
+// TestAfterClaim changes a PV that is bound, attached and protected.
 func TestAfterClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*PVFacts)

@@ -13,17 +13,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// PVFacts is what was read of one PV.
+// PVFacts holds the results of all reads about one PV.
 type PVFacts struct {
 	ClusterFacts
 	PV *v1.PersistentVolume
-	// Claim is nil for one that is gone. None is read for a PV that belongs to no claim.
+	// Claim has a nil Value if the claim is gone. It is not read for a PV without a claimRef.
 	Claim Read[*v1.PersistentVolumeClaim]
-	// Nodes are those to which the volume is attached, nil for one that is gone.
+	// Nodes holds the nodes that the volume is attached to, by name. The Value is nil if the node is gone.
 	Nodes map[string]Read[*v1.Node]
-	// Events are those about the PV, the latest last.
+	// Events holds the Events about the PV, the latest last.
 	Events Read[[]v1.Event]
-	// Minor is that of the API server's version 1.x, 0 for not known. Only in-tree volumes need it.
+	// Minor is the API server's minor version, 0 if unknown. Only in-tree volumes need it.
 	Minor int
 }
 
@@ -49,7 +49,7 @@ func ExplainPV(f PVFacts) Explanation {
 	return s
 }
 
-// headline is the explanation in one sentence. That a PV is stuck comes before what is decided on it.
+// headline returns the explanation in one sentence. A stuck finalizer takes precedence over the decision.
 func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
 	what := "PV " + pv.Name
 	left := stuck(finalizers)
@@ -80,7 +80,7 @@ func phase(o *v1.PersistentVolume) string {
 	return string(o.Status.Phase)
 }
 
-// addPV reports what the PV itself says.
+// addPV reports the state in the PV itself.
 func (s *Explanation) addPV(f PVFacts, pv PV) {
 	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
 	state := phase(f.PV)
@@ -115,7 +115,7 @@ func (s *Explanation) addPV(f PVFacts, pv PV) {
 	NoteUnread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
 }
 
-// addClaimOfPV reports what became of the PV's claim.
+// addClaimOfPV reports the state of the PV's claim.
 func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	if pv.Claim.Name == "" {
 		s.AddFact("Claim", "none")
@@ -144,7 +144,7 @@ func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	}
 }
 
-// addAttachments reports where the volume is attached, and how that node is.
+// addAttachments reports the volume's attachments and the state of their nodes.
 func (s *Explanation) addAttachments(f PVFacts, pv PV) {
 	for _, a := range f.attachmentsOf(pv.Name) {
 		state := "attached"
@@ -164,7 +164,6 @@ func (s *Explanation) addAttachments(f PVFacts, pv PV) {
 	}
 }
 
-// nodeOf reports how the node of an attachment is.
 func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
 	state, since := nodeState(f.Nodes[a.Spec.NodeName])
 	if since.IsZero() {
@@ -173,7 +172,6 @@ func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
 	return state + " for " + Age(f.Now, since)
 }
 
-// States of a node.
 const (
 	nodeReady    = "Ready"
 	nodeNotReady = "NotReady"
@@ -181,7 +179,7 @@ const (
 	nodeUnread   = "not readable here"
 )
 
-// nodeState reports how a node is, and since when where it is not ready.
+// nodeState returns the state of a node, and since when it is not ready.
 func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	switch {
 	case !read.OK():
@@ -200,7 +198,7 @@ func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	return nodeNotReady, time.Time{}
 }
 
-// addSiblings reports which other PVs name the volume.
+// addSiblings reports the other PVs that name the same volume.
 func (s *Explanation) addSiblings(f PVFacts, pv PV) {
 	for _, other := range f.siblingsOf(pv) {
 		kind := "Same volume"
@@ -224,7 +222,7 @@ func policy(p volume.Policy) string {
 	return "unknown"
 }
 
-// addDriver reports who works for the driver.
+// addDriver reports whether the driver is installed, and the pods of its leaders.
 func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	owner := pv.Owner()
 	if owner == "" || strings.HasPrefix(owner, inTreePrefix) {
@@ -249,7 +247,7 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	}
 }
 
-// pluginGone reports why the in-tree plugin of a PV does nothing, empty if that is not known.
+// pluginGone returns the reason why a PV's in-tree plugin does nothing, empty if none is known.
 func (f PVFacts) pluginGone(pv PV) string {
 	switch removed := removedPlugin(f.PV, f.Minor); {
 	case removed != "":

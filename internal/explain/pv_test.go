@@ -218,7 +218,7 @@ func TestExplainPV(t *testing.T) {
 
 func (f *PVFacts) now() *metav1.Time { at := ago(time.Minute); return &at }
 
-// inTree makes the volume one of an in-tree plugin whose PV is being deleted.
+// inTree turns the PV into a terminating one of an in-tree plugin.
 func inTree(f *PVFacts) {
 	f.PV.Spec.CSI = nil
 	f.PV.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/plugin"
@@ -226,8 +226,8 @@ func inTree(f *PVFacts) {
 	f.terminate(time.Hour)
 }
 
-// TestWhatIsNotReadIsNotDecided: no explanation says that a volume is deleted of which not everything is known.
-func TestWhatIsNotReadIsNotDecided(t *testing.T) {
+// No decision deletes a volume while a fact that it depends on is unread.
+func TestUnreadFactsPreventDeletion(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
 		"the claim may not be read": func(f *PVFacts) {
 			f.Claim = Failed[*v1.PersistentVolumeClaim](errForbidden)
@@ -275,7 +275,7 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 	}
 }
 
-func TestARestoredClaimOfAnotherInTreePVKeepsTheVolume(t *testing.T) {
+func TestRestoredClaimOfInTreeSiblingKeepsVolume(t *testing.T) {
 	f := released()
 	withTwin(&f)
 	f.siblingClaim(nil)
@@ -292,7 +292,7 @@ func TestARestoredClaimOfAnotherInTreePVKeepsTheVolume(t *testing.T) {
 	}
 }
 
-// withTwin is an in-tree PV whose volume is to be deleted by way of a twin.
+// withTwin turns the PV into an in-tree one whose volume is deleted by way of a twin.
 func withTwin(f *PVFacts) {
 	inTree(f)
 	f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
@@ -301,7 +301,7 @@ func withTwin(f *PVFacts) {
 	f.PVs = Found([]PV{PVOf(f.PV)})
 }
 
-func TestWhoseClaimsAreRead(t *testing.T) {
+func TestWantsDeletion(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		edit func(*volume.PV)
 		want bool

@@ -21,19 +21,19 @@ import (
 
 // Config holds the settings of a Reader. The zero value is usable.
 type Config struct {
-	// Role is the one in which csi-reclaimer decides. Default: guessed for each driver.
+	// Role is the role in which csi-reclaimer decides. Default: guessed for each driver.
 	Role volume.Role
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.PassiveClock
 }
 
-// Reader reads what is explained. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations. Its methods are safe for concurrent use.
 type Reader struct {
 	cfg    Config
 	source Source
 }
 
-// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+// New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
@@ -53,8 +53,8 @@ func NewFrom(source Source, cfg Config) *Reader {
 	return &Reader{cfg: cfg, source: source}
 }
 
-// PV reads the facts about the PV with this name. An error means that the PV itself does not exist or could
-// not be read; every other read that failed is part of the facts.
+// PV reads the facts about the PV with this name. It returns an error if the PV does not exist or cannot be read; all
+// other failed reads are part of the facts.
 func (r *Reader) PV(ctx context.Context, name string) (PVFacts, error) {
 	pv, err := r.source.PV(ctx, name)
 	if err != nil {
@@ -63,8 +63,8 @@ func (r *Reader) PV(ctx context.Context, name string) (PVFacts, error) {
 	return r.related(ctx, pv, r.cluster(ctx, leasesFor(PVOf(pv))))
 }
 
-// related reads what belongs to a PV. The PV is read again last, as before a deletion: people rescue a volume by
-// editing its PV.
+// related reads the objects around a PV. It reads the PV again last, as the sidecar does before a deletion, because
+// people rescue a volume by editing its PV.
 func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w ClusterFacts) (PVFacts, error) {
 	f := PVFacts{ClusterFacts: w, Nodes: map[string]Read[*v1.Node]{}}
 	for i := range w.Attachments.Value {
@@ -100,8 +100,8 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 	return f, nil
 }
 
-// Claim reads the facts about a claim, and about its PV. An error means that the claim itself does not exist or
-// could not be read. See DeletedClaim for one that does not exist.
+// Claim reads the facts about a claim and its PV. It returns an error if the claim does not exist or cannot be read;
+// see DeletedClaim for a claim that does not exist.
 func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
 	claim, err := r.source.Claim(ctx, namespace, name)
 	if err != nil {
@@ -137,8 +137,8 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	return f, nil
 }
 
-// DeletedClaim reads the entries of the in-flight logs for claims of this namespace and name. found is false if there
-// are none, or they cannot be read.
+// DeletedClaim reads the in-flight logs' entries for claims of this namespace and name. found is false if they hold
+// none, or cannot be read.
 func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (f DeletedClaimFacts, found bool) {
 	f.ClusterFacts = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.source.InFlight(ctx)}
 	entries := f.entriesOf(namespace, name)
@@ -151,8 +151,8 @@ func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (f De
 	return f, true
 }
 
-// Status reads the facts for the status of a driver, or of all where none is named. An error means that
-// the PVs could not be read.
+// Status reads the facts for the status of a driver, or of all drivers if driver is empty. It returns an error if the
+// PVs cannot be read.
 func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error) {
 	f := StatusFacts{ClusterFacts: r.cluster(ctx, nil), Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
 	if f.PVs.Err != nil {
@@ -164,10 +164,9 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 	return f, nil
 }
 
-// concurrentReads is how many objects are read at the same time.
+// concurrentReads limits the number of parallel GETs.
 const concurrentReads = 10
 
-// readClaims reads claims into a map.
 func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 	into map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
 	var (
@@ -184,10 +183,10 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 			return nil
 		})
 	}
-	_ = readers.Wait() // the errors are in what was read
+	_ = readers.Wait() // the errors are in the results
 }
 
-// cluster reads what all PVs have in common, and the Leases of these names.
+// cluster reads the objects that all PVs share, and the Leases of these names.
 func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
 	w := ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
 	w.PVs = r.source.PVs(ctx)
@@ -199,7 +198,7 @@ func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
 	return w
 }
 
-// LeasesFor returns the names of the Leases of the programs that manage these PVs, sorted.
+// LeasesFor returns the names of the Leases of all programs that manage these PVs, sorted.
 func LeasesFor(pvs []PV) []string {
 	names := map[string]bool{volumeGuard: true}
 	drivers := map[string]bool{}
@@ -214,7 +213,7 @@ func LeasesFor(pvs []PV) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// leasesFor returns the names of the Leases of the programs that manage a PV.
+// leasesFor returns the names of the Leases of all programs that may manage a PV.
 func leasesFor(pv PV) []string {
 	names := []string{volumeGuard}
 	if owner := pv.Owner(); owner != "" && !strings.HasPrefix(owner, inTreePrefix) {
@@ -223,7 +222,7 @@ func leasesFor(pv PV) []string {
 	return names
 }
 
-// Optional returns the result of a read of an object that may not exist; its Value is then nil.
+// Optional converts the answer to a GET of an object that may not exist; Value is nil if it does not.
 func Optional[T any](o *T, err error) Read[*T] {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestREADMEShowsExplanation holds the lines that README.md shows of an explanation against the explanation: each is
-// one of its lines, in its order, or the beginning of one before "…".
+// TestREADMEShowsExplanation compares README.md with the explanation. Each line shown there has to be one of its
+// lines, in this order, or the beginning of a line before "…".
 func TestREADMEShowsExplanation(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestREADMEShowsExplanation(t *testing.T) {
 	}
 }
 
-// explainedInREADME is a PV whose volume is attached to a node that is away.
+// explainedInREADME is a PV whose volume is attached to a node that is not ready.
 func explainedInREADME() string {
 	f := released()
 	f.PV.Name, f.PV.Spec.ClaimRef.Namespace = "pvc-8a5c", "shop"

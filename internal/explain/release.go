@@ -8,32 +8,32 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Plan is what a release of a driver's PVs from csi-reclaimer's finalizers would do.
+// Plan describes the effect of releasing a driver's PVs from csi-reclaimer's finalizers.
 type Plan struct {
 	Driver string `json:"driver"`
 	Role   string `json:"role"`
-	// PVs are the names of those that carry a finalizer which the release removes.
+	// PVs lists the PVs that lose a finalizer.
 	PVs []string `json:"pvs"`
-	// Abandoned are those of them that are terminating with policy Delete: they are deleted, and their
-	// volumes stay in the storage system.
+	// Abandoned lists those PVs that are terminating with policy Delete. The release lets them go, and their volumes stay
+	// in the storage system.
 	Abandoned []string `json:"abandoned,omitempty"`
-	// InFlight are the volumes of the driver that are in flight: nothing finishes them once csi-reclaimer is gone. PVs
-	// of these names keep their finalizers.
+	// InFlight lists the driver's volumes in flight, which no program finishes without csi-reclaimer. PVs of these names
+	// keep their finalizers.
 	InFlight []InFlight `json:"inFlight,omitempty"`
-	// ListedBy are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
-	// comes back in the write that removes it, so that the driver is removed from them first.
+	// ListedBy names the objects that list the driver, as "mutatingadmissionpolicy/NAME". They add each finalizer again
+	// in the write that removes it, so the driver has to be removed from them first.
 	ListedBy []string `json:"listedBy,omitempty"`
-	// Obstacles are why the release would fail, or be undone at once, each with the next step.
+	// Obstacles lists the reasons why the release would fail or be undone at once, each with the next step.
 	Obstacles []string `json:"obstacles,omitempty"`
-	// Unread is what could not be read.
+	// Unread lists the reads that failed.
 	Unread []string `json:"unread,omitempty"`
 
 	// As is the role whose finalizers the release removes.
 	As volume.Role `json:"-"`
 }
 
-// PlanRelease reports what releasing a driver would do, by the function that [reclaim.Controller.Release] goes by. It
-// is a pure function.
+// PlanRelease returns the effect of releasing a driver, decided by the function that [reclaim.Controller.Release]
+// uses. It is a pure function.
 func PlanRelease(f StatusFacts, driver string) Plan {
 	f.ClusterFacts = f.indexed()
 	role, guessed := f.RoleOf(driver)
@@ -73,7 +73,7 @@ func (p *Plan) obstacle(format string, args ...any) {
 	p.Obstacles = append(p.Obstacles, fmt.Sprintf(format, args...))
 }
 
-// obstacles adds who would add the finalizers again.
+// obstacles adds the unreadable parts of the in-flight log, and running sidecars that would add the finalizers again.
 func (p *Plan) obstacles(f StatusFacts) {
 	if !f.InFlight.OK() {
 		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use " +

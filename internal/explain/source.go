@@ -23,15 +23,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// Source is what a Reader reads from: the API server, or watch caches. Its methods are safe for concurrent use. What
-// they return is not changed by anybody. For an object that does not exist they return an error of which
-// apierrors.IsNotFound is true.
+// Source provides the objects to a Reader, from the API server or from watch caches. Its methods are safe for
+// concurrent use. The returned objects are read-only and never change. For an object that does not exist, a method
+// returns an error for which apierrors.IsNotFound is true.
 type Source interface {
 	Objects
 	Lists
 }
 
-// Objects reads single objects.
 type Objects interface {
 	PV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
@@ -39,32 +38,31 @@ type Objects interface {
 	Class(ctx context.Context, name string) (*storagev1.StorageClass, error)
 }
 
-// Lists reads what there may be many of.
+// Lists reads collections, which may be large.
 type Lists interface {
 	PVs(ctx context.Context) Read[[]PV]
 	Attachments(ctx context.Context) Read[[]storagev1.VolumeAttachment]
-	// Installed returns the names of the CSIDrivers, OnNodes those of the drivers that nodes run.
+	// Installed returns the names of all CSIDrivers, OnNodes the names of all drivers in CSINodes.
 	Installed(ctx context.Context) Read[[]string]
 	OnNodes(ctx context.Context) Read[[]string]
-	// Leases returns those of these names in all namespaces.
+	// Leases returns the Leases with these names in all namespaces.
 	Leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease]
 	InFlight(ctx context.Context) Read[InFlightLogs]
-	// Pods returns those of a namespace.
 	Pods(ctx context.Context, namespace string) Read[[]pvc.Pod]
-	// Events returns those about an object, the latest last.
+	// Events returns the Events about an object, the latest last.
 	Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event]
 	Admission(ctx context.Context) Read[Admission]
-	// Minor returns that of the API server's version 1.x, 0 where it is not known.
+	// Minor returns the API server's minor version, 0 if unknown.
 	Minor(ctx context.Context) int
 }
 
-// live is the Source that asks the API server each time.
+// live is the Source without a cache.
 type live struct {
 	clients   kube.Clients
 	admission admissionv1.AdmissionregistrationV1Interface
 }
 
-// Live returns the Source that asks the API server at each call. config is copied. Nothing is read yet.
+// Live returns the Source that asks the API server at each call. It copies config and reads nothing yet.
 func Live(config *rest.Config) (Source, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -112,7 +110,7 @@ func (l live) OnNodes(ctx context.Context) Read[[]string] {
 	return readOf(slices.Compact(slices.Sorted(slices.Values(slices.Concat(names...)))), err)
 }
 
-// DriversOf returns the drivers that a node runs.
+// DriversOf returns the names of the drivers that run on a node.
 func DriversOf(o *storagev1.CSINode) (names []string) {
 	for _, driver := range o.Spec.Drivers {
 		names = append(names, driver.Name)
@@ -120,7 +118,7 @@ func DriversOf(o *storagev1.CSINode) (names []string) {
 	return names
 }
 
-// Leases reads each name of its own: a cluster has a Lease of the kubelet's for each node besides.
+// Leases makes one request per name, because the full list also holds the kubelet's Lease of each node.
 func (l live) Leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease] {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	var all []coordinationv1.Lease
@@ -136,7 +134,6 @@ func (l live) Leases(ctx context.Context, names []string) Read[[]coordinationv1.
 	return Found(all)
 }
 
-// InFlight reads the in-flight logs of all provisioners, in all namespaces.
 func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
 	shards, err := kube.ListAll(ctx, l.clients.Coordination.Leases(metav1.NamespaceAll).List,
 		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
@@ -147,7 +144,7 @@ func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
 	return Found(InFlightOf(shards))
 }
 
-// InFlightOf reads the Leases that hold in-flight logs.
+// InFlightOf decodes the Leases of in-flight logs.
 func InFlightOf(shards []coordinationv1.Lease) (logs InFlightLogs) {
 	logs.Entries, logs.Problems = inflight.Locate(shards)
 	return logs
@@ -179,8 +176,8 @@ func (l live) Minor(ctx context.Context) int {
 	return minor
 }
 
-// Admission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
-// such policies has none.
+// Admission reads the drivers whose PVs get their finalizer in the write that binds them. An API server that does not
+// serve such policies has none.
 func (l live) Admission(ctx context.Context) Read[Admission] {
 	standing, err := admission.ReadCoverage(ctx, l.admission)
 	if err != nil {

@@ -13,16 +13,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// Standing is what is decided on one PV, claim or entry of an in-flight log among all of a cluster.
+// Standing is the decision on one PV, claim or in-flight log entry in a view of the whole cluster.
 type Standing struct {
 	Decision Decision
-	// Waits: it is to go, or to come, and cannot yet. Attention: a person has to do something about that.
+	// Waits: the object is due for deletion or creation, which is held back for now. Attention: a person has to act on
+	// it.
 	Waits, Attention bool
-	// Text is the decision for people, or what else keeps the object.
+	// Text explains the decision to people, or names another obstacle.
 	Text string
 }
 
-// VisitPVs decides on each PV of the cluster, as StatusOf does. The facts are indexed. It is a pure function.
+// VisitPVs calls visit with the decision on each PV of the cluster. It is a pure function.
 func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = f.Claims
@@ -43,7 +44,8 @@ func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 	}
 }
 
-// StandingOf decides on a claim, without its PV and Events. The facts are indexed. It is a pure function.
+// StandingOf decides on a claim, without its PV and Events. Facts that are not indexed are indexed in each call. It is
+// a pure function.
 func StandingOf(f ClaimFacts) Standing {
 	e, d, known := f.explain()
 	s := Standing{Decision: d, Text: e.Headline}
@@ -53,8 +55,8 @@ func StandingOf(f ClaimFacts) Standing {
 	return s
 }
 
-// StandingOfEntry decides on an entry of an in-flight log. claim is what a read of its claim brought, nil for one that
-// is gone. The facts are indexed. It is a pure function.
+// StandingOfEntry decides on an entry of an in-flight log. claim is the result of reading the entry's claim, with a
+// nil Value if the claim is gone. Facts that are not indexed are indexed in each call. It is a pure function.
 func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim Read[*v1.PersistentVolumeClaim]) Standing {
 	if !claim.OK() {
 		d := Decision{}.undecided(false)
@@ -68,10 +70,10 @@ func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim Read[*v1.Persist
 	return Standing{Decision: d, Waits: true, Text: d.Text, Attention: warns(d) || o == nil}
 }
 
-// SiblingsOf returns the other PVs that name the same volume. The facts are indexed.
+// SiblingsOf returns the other PVs that name the same volume. The facts must be indexed.
 func (w ClusterFacts) SiblingsOf(pv PV) []PV { return w.siblingsOf(pv) }
 
-// PresenceWords says whether a driver is there: "installed", "gone", or empty where that is not known.
+// PresenceWords returns "installed" or "gone" for a driver, empty if its presence is unknown.
 func (w ClusterFacts) PresenceWords(driver string) string {
 	switch w.presenceOf(driver) {
 	case presenceInstalled:
@@ -83,14 +85,14 @@ func (w ClusterFacts) PresenceWords(driver string) string {
 	return ""
 }
 
-// WantsDeletion reports whether a PV asks for the end of its volume, as far as it shows.
+// WantsDeletion reports whether the PV's own fields ask for the deletion of its volume.
 func (pv PV) WantsDeletion() bool { return wantsDeletion(pv.PV) }
 
-// ClaimClass returns the name of the StorageClass of a claim, empty for none.
+// ClaimClass returns the name of a claim's StorageClass, empty for none.
 func ClaimClass(claim *v1.PersistentVolumeClaim) string { return className(claim) }
 
-// warns reports whether the reason of a decision needs a person's attention, in the table that has it. That somebody
-// may not read a fact is nothing that waits for a person.
+// warns reports whether a decision's reason has severity Warning in its engine's table. A decision without an Action
+// lacks a fact that could not be read, which is no reason to call a person.
 func warns(d Decision) bool {
 	reason := d.Reason
 	if d.Action == "" {
@@ -107,11 +109,11 @@ func warns(d Decision) bool {
 	return false
 }
 
-// InTree reports whether an owner of PVs is a plugin of kube-controller-manager, and no CSI driver.
+// InTree reports whether an owner of PVs is an in-tree volume plugin.
 func InTree(owner string) bool { return strings.HasPrefix(owner, inTreePrefix) }
 
-// LeaderOf returns the pod that leads among the sidecars of a driver, as NAMESPACE/NAME, empty for none. The Lease of
-// the roles beside a provisioner comes first, because the other is the provisioner's then.
+// LeaderOf returns the leading pod among a driver's sidecars as NAMESPACE/NAME, empty for none. The Lease of the roles
+// beside a provisioner takes precedence, because the provisioner holds the other Lease in that case.
 func (w ClusterFacts) LeaderOf(driver string) string {
 	names := leaseNames(driver)
 	for _, name := range []string{names[1], names[0]} {
@@ -124,5 +126,5 @@ func (w ClusterFacts) LeaderOf(driver string) string {
 	return ""
 }
 
-// Driver returns which provisioner creates the claim's volume, empty if that is not known.
+// Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
 func (f ClaimFacts) Driver() string { return f.provisioner() }

@@ -16,30 +16,30 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// StatusFacts is what was read of a whole cluster.
+// StatusFacts holds the results of all reads about a whole cluster.
 type StatusFacts struct {
 	ClusterFacts
-	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
+	// Claims holds the claims that ClaimsToRead names, by the PV's claimRef. The Value is nil if the claim is gone.
 	Claims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
-	// Admission is what is known of the policies that protect PVs in the same write.
+	// Admission holds the admission policies that protect PVs.
 	Admission Read[Admission]
 }
 
-// Admission is what is known of the policies, and of the webhooks for older API servers, that protect PVs in the write
-// that makes them PVs to protect.
+// Admission describes the admission policies, and the webhooks for older API servers, that add the finalizer in the
+// same write that binds a PV or sets its policy to Delete.
 type Admission struct {
-	// InForce: there is a binding of a policy, or a webhook.
+	// InForce: a policy has a binding, or a webhook exists.
 	InForce bool
-	// Lists are the objects that list drivers, as "mutatingadmissionpolicy/NAME", by driver.
+	// Lists names the objects that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
 	Lists map[string][]string
 }
 
 // Status summarizes the PVs of a cluster.
 type Status struct {
 	Drivers []DriverStatus `json:"drivers"`
-	// Warnings want a person's attention.
+	// Warnings need a person's attention.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -52,20 +52,19 @@ type DriverStatus struct {
 	Protected   int `json:"protected"`
 	Unprotected int `json:"unprotected"`
 	Terminating int `json:"terminating"`
-	// Waiting counts the PVs that are to be deleted and wait, by reason.
+	// Waiting counts, by reason, the PVs whose deletion is held back.
 	Waiting map[string]int `json:"waiting,omitempty"`
-	// Oldest is the PV that has been terminating for the longest time, nil for none.
+	// Oldest is the PV that has been terminating longest, nil if none is.
 	Oldest *Oldest `json:"oldestTerminating,omitempty"`
-	// InFlight counts the entries of the driver in the in-flight log, and OldestInFlight is the one that was begun
-	// first, nil for none.
+	// InFlight counts the driver's entries in the in-flight log. OldestInFlight is the oldest of them, nil if it has
+	// none.
 	InFlight       int             `json:"inFlight"`
 	OldestInFlight *OldestInFlight `json:"oldestInFlight,omitempty"`
-	// Admission reports whether the admission policy protects the driver's PVs: yes, no, or empty where it is not in
-	// force.
+	// Admission reports whether the admission policy protects the driver's PVs: yes, no, or empty if it is not in force
+	// or was not read.
 	Admission string `json:"admission,omitempty"`
 }
 
-// Oldest is a PV that is terminating.
 type Oldest struct {
 	PV    string      `json:"pv"`
 	Since metav1.Time `json:"since"`
@@ -74,13 +73,13 @@ type Oldest struct {
 // OldestInFlight is an entry of the in-flight log.
 type OldestInFlight struct {
 	Volume string `json:"volume"`
-	// Claim is its namespace and name.
+	// Claim is the namespace and name of the entry's claim.
 	Claim string      `json:"claim"`
 	Since metav1.Time `json:"since"`
 }
 
-// ClaimsToRead returns the claims that the status of a driver depends on, or that of all drivers where
-// none is named. It is a pure function.
+// ClaimsToRead returns the claims that decide the status of a driver, or of all drivers if driver is empty. It is a
+// pure function.
 func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 	f.ClusterFacts = f.indexed()
 	for _, pv := range f.PVs.Value {
@@ -94,8 +93,8 @@ func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 	return claims
 }
 
-// StatusOf reports how the PVs of a cluster are, by driver. driver, if set, is the only one that counts. It
-// is a pure function.
+// StatusOf summarizes the PVs of a cluster by driver. If driver is set, it only counts that driver's PVs. It is a pure
+// function.
 func StatusOf(f StatusFacts, driver string) Status {
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = f.Claims
@@ -184,7 +183,6 @@ func (d *DriverStatus) addInFlight(e inflight.Located) {
 	}
 }
 
-// warnings reports what wants a person's attention.
 func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 	for _, problem := range f.InFlight.Value.Problems {
 		all = append(all, fmt.Sprintf("Part of an in-flight log cannot be read, so that volumes of these names are "+
@@ -224,7 +222,7 @@ func (f StatusFacts) unread() []string {
 	return s.Unread
 }
 
-// WaitingWords reports the reasons in the order of their counts, as "Attached 2, Held 1".
+// WaitingWords formats Waiting by descending count, as "Attached 2, Held 1".
 func (d DriverStatus) WaitingWords() string {
 	reasons := slices.SortedFunc(maps.Keys(d.Waiting), func(a, b string) int {
 		return cmp.Or(cmp.Compare(d.Waiting[b], d.Waiting[a]), cmp.Compare(a, b))
@@ -236,7 +234,7 @@ func (d DriverStatus) WaitingWords() string {
 	return strings.Join(words, ", ")
 }
 
-// OldestWords reports the PV that is terminating for the longest time, as "3d, pv-1".
+// OldestWords formats Oldest as "3d, pv-1", empty if no PV is terminating.
 func (d DriverStatus) OldestWords(now time.Time) string {
 	if d.Oldest == nil {
 		return ""
@@ -244,7 +242,7 @@ func (d DriverStatus) OldestWords(now time.Time) string {
 	return Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
 }
 
-// InFlightWords returns how many volumes are in flight and since when the oldest is, as "2 (3h, pvc-1)".
+// InFlightWords formats the number of volumes in flight, with age and name of the oldest, as "2 (3h, pvc-1)".
 func (d DriverStatus) InFlightWords(now time.Time) string {
 	if d.OldestInFlight == nil {
 		return ""

@@ -40,7 +40,7 @@ func twoDrivers() StatusFacts {
 	return f
 }
 
-func TestTheStatusOfEachDriver(t *testing.T) {
+func TestStatusOfEachDriver(t *testing.T) {
 	f := twoDrivers()
 	asked := f.ClaimsToRead("")
 	if len(asked) != 1 || len(f.ClaimsToRead("b")) != 0 {
@@ -69,7 +69,7 @@ func TestTheStatusOfEachDriver(t *testing.T) {
 	}
 }
 
-func TestWhatAStatusWarnsOf(t *testing.T) {
+func TestStatusWarnings(t *testing.T) {
 	cases := map[string]struct {
 		change func(*StatusFacts)
 		want   []string
@@ -116,7 +116,7 @@ func addInTree(f *StatusFacts) {
 	f.PVs.Value = append(f.PVs.Value, PVOf(its.PV))
 }
 
-func TestThePlanOfARelease(t *testing.T) {
+func TestPlanRelease(t *testing.T) {
 	both := func(f *StatusFacts) { f.PVs.Value[0].HasCompanionFinalizer = true }
 	cases := map[string]struct {
 		change func(*StatusFacts)
