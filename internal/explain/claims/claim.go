@@ -10,14 +10,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// ClaimFacts is what was read of one claim, and of the sets and pods of its namespace.
+// ClaimFacts holds the results of all reads about one claim, and about the sets and pods of its namespace.
 type ClaimFacts struct {
 	explain.ClaimFacts
 	Sets explain.Read[[]Set]
 	Pods explain.Read[[]statefulset.Pod]
 }
 
-// outcomes returns the facts on which the end of its volume depends.
+// outcomes returns the facts that decide the outcome of its volume.
 func (f ClaimFacts) outcomes() explain.ClusterFacts {
 	if f.PV.Value != nil {
 		return f.PV.Value.ClusterFacts // with the claims of its siblings
@@ -25,8 +25,8 @@ func (f ClaimFacts) outcomes() explain.ClusterFacts {
 	return f.ClusterFacts
 }
 
-// Explain explains a claim and the PV to which it is bound. Where a StatefulSet has the claim, it also explains what
-// becomes of the claim by the set's retention policy. It is a pure function.
+// Explain explains a claim and its PV. If a StatefulSet gives the claim its name, it also explains the effect of the
+// set's retention policy on the claim. It is a pure function.
 func Explain(f ClaimFacts) explain.Explanation {
 	s := explain.ExplainClaim(f.ClaimFacts)
 	c := ClaimOf(f.Claim)
@@ -57,7 +57,7 @@ func Explain(f ClaimFacts) explain.Explanation {
 	return s
 }
 
-// explainWithoutSet explains what is left on a claim whose set is gone.
+// explainWithoutSet reports the mark of a claim that no readable set gives its name.
 func explainWithoutSet(s *explain.Explanation, c Claim, f statefulset.Facts) {
 	if c.Mark == (statefulset.Mark{}) {
 		return
@@ -89,7 +89,7 @@ func replicaWords(f statefulset.Facts) string {
 	return fmt.Sprintf("ordinal %d, %s (the set has %s)", f.Ordinal, state, replicas)
 }
 
-// addMark reports what volume-guard has noted on the claim.
+// addMark reports volume-guard's mark on the claim.
 func addMark(s *explain.Explanation, c Claim) {
 	switch m := c.Mark; {
 	case c.OwnMark():
@@ -104,7 +104,7 @@ func addMark(s *explain.Explanation, c Claim) {
 	}
 }
 
-// addForecast reports what becomes of the claim and its volume.
+// addForecast reports the forecast for the claim and its volume.
 func addForecast(
 	s *explain.Explanation, i *index, c Claim, name string, f statefulset.Forecast, facts statefulset.Facts,
 ) {
@@ -124,7 +124,7 @@ func addForecast(
 	s.AddFact(name, "%s", text)
 }
 
-// decision returns what the engine decides next. What a running volume-guard remembers is not known here.
+// decision converts the engine's next step. The memory of a running volume-guard is not part of it.
 func decision(i *index, e statefulset.Explanation) explain.Decision {
 	d := explain.Decision{By: "volume-guard, controller statefulset-claims", Action: e.Decision.Action.String(),
 		Reason: string(e.Decision.Reason), Text: e.Text}
@@ -139,7 +139,7 @@ func decision(i *index, e statefulset.Explanation) explain.Decision {
 	return d
 }
 
-// advise adds what a person can do about a claim that is scaled away.
+// advise adds the actions open to a person, above all for a claim that is scaled away.
 func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.Explanation) {
 	of := c.Name + " -n " + c.Namespace
 	switch e.Decision.Reason {

@@ -1,8 +1,9 @@
-// Package claims explains what becomes of the claims of StatefulSets: which a change of a set deletes, and what becomes
-// of their volumes ([Preview]); the set and the policy of one claim ([Explain]); and which claims are retained, because
-// their set is gone or their replica was scaled away ([RetainedOf]).
+// Package claims explains the claims of StatefulSets: the effect of a set's change on claims and volumes ([Preview]),
+// the set and the policy of one claim ([Explain]), and the claims that are retained because their set is gone or their
+// replica was scaled away ([RetainedOf]).
 //
-// A [Reader] reads; the rest are pure functions of what it found. As the parent package, it has no rules of its own: it
-// calls the engine of volume-guard about the claims, and the parent package about their volumes. What a running
-// volume-guard remembers, such as since when a claim is condemned, cannot be read from outside. Nothing here writes.
+// A [Reader] reads; all other functions are pure functions of the facts that it returns. Like the parent package, it
+// has no rules of its own: it calls volume-guard's engine for the claims, and the parent package for their volumes.
+// The memory of a running volume-guard, such as the time since which a claim is condemned, cannot be read from
+// outside. The package writes nothing to the cluster.
 package claims

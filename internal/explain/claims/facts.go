@@ -15,16 +15,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
-// Set is what is kept of each StatefulSet.
+// Set holds the fields of a StatefulSet that explanations need.
 type Set struct {
 	statefulset.Set
-	// Labels are those that the StatefulSet controller gives to the claims that it creates.
+	// Labels are the labels that the StatefulSet controller gives to the claims that it creates.
 	Labels map[string]string
-	// Scaled is when the number of replicas was last written, zero if that is not known.
+	// Scaled is the time of the last write to spec.replicas, zero if it is unknown.
 	Scaled time.Time
 }
 
-// SetOf reads what is needed of a StatefulSet, without keeping a reference to it.
+// SetOf converts a StatefulSet. The result keeps no reference to o.
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{Set: statefulset.SetOf(o)}
 	if o.Spec.Selector != nil {
@@ -38,19 +38,20 @@ func SetOf(o *appsv1.StatefulSet) Set {
 	return s
 }
 
-// Claim is what is kept of each claim.
+// Claim holds the fields of a claim that explanations need.
 type Claim struct {
 	statefulset.Claim
-	// Size is the capacity of a bound claim, and what another one asks for.
+	// Size is the capacity of a bound claim, and the requested size of any other.
 	Size    resource.Quantity
 	Class   string
 	Labels  map[string]string
 	Created time.Time
-	// UnusedSince is since when no pod uses the claim, by its condition Unused; zero where the API server has none.
+	// UnusedSince is the time since which no pod uses the claim, from its condition Unused. It is zero if the claim lacks
+	// the condition.
 	UnusedSince time.Time
 }
 
-// ClaimOf reads what is needed of a claim, without keeping a reference to it.
+// ClaimOf converts a claim. The result keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{
 		Claim: statefulset.ClaimOf(o), Size: o.Spec.Resources.Requests[v1.ResourceStorage], Labels: maps.Clone(o.Labels),
@@ -70,33 +71,33 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	return c
 }
 
-// Facts is what was read of the claims of a namespace, or of all. The zero value of each field is not known.
+// Facts holds the results of all reads about the claims of one or all namespaces. The zero value of each field is
+// unknown.
 type Facts struct {
-	// ClusterFacts are those of the volumes, and the Leases of volume-guard.
+	// ClusterFacts holds the facts about the volumes, and volume-guard's Leases.
 	explain.ClusterFacts
 	Sets   explain.Read[[]Set]
 	Claims explain.Read[[]Claim]
 	Pods   explain.Read[[]statefulset.Pod]
-	// Classes are the provisioners by StorageClass.
+	// Classes holds the provisioners, by StorageClass.
 	Classes explain.Read[map[string]string]
 }
 
-// baseKey is what the claims of a template have in common.
+// baseKey is equal for all claims of a template.
 type baseKey struct{ namespace, base string }
 
-// objectKey names an object of a namespace.
 type objectKey struct{ namespace, name string }
 
-// index looks up what belongs to a claim.
+// index finds the sets and pods of a claim.
 type index struct {
 	facts Facts
-	// given are the sets by the base of the claims of their templates, named by their names.
+	// given holds the sets by the base of their templates' claim names; named holds them by their own names.
 	given map[baseKey][]Set
 	named map[objectKey]Set
 	pods  map[objectKey]statefulset.Pod
-	// users are the names of the pods that use a claim.
+	// users holds the names of the pods that use a claim.
 	users map[objectKey][]string
-	// preferred is the set that is judged where several give a claim its name, empty for any.
+	// preferred is the set to judge if several sets give a claim its name; empty means any.
 	preferred types.UID
 }
 
@@ -121,7 +122,7 @@ func (f Facts) index() *index {
 	return i
 }
 
-// of returns what the engine decides from about a claim, and the set whose template or mark names it.
+// of returns the engine's facts about a claim, and the set whose template or mark names it.
 func (i *index) of(c Claim) (f statefulset.Facts, set Set) {
 	f.Claim = c.Claim
 	base, ordinal, numbered := statefulset.SplitClaimName(c.Name)
@@ -175,7 +176,7 @@ func template(s statefulset.Set, c Claim, ordinal int) string {
 	return ""
 }
 
-// driver returns who provisions the volume of a claim, empty if that is not known.
+// driver returns the provisioner of the claim's volume, empty if it is unknown.
 func (i *index) driver(c Claim) string {
 	if pv, known := i.facts.FindPV(c.Volume); known {
 		return pv.Owner()
@@ -183,7 +184,7 @@ func (i *index) driver(c Claim) string {
 	return i.facts.Classes.Value[c.Class]
 }
 
-// unread notes what could not be read.
+// unread lists the failed reads.
 func (f Facts) unread() []string {
 	var s explain.Explanation
 	explain.NoteUnread(&s, f.Sets, "StatefulSets", "which sets the claims belong to")
@@ -197,5 +198,5 @@ func (f Facts) unread() []string {
 	return s.Unread
 }
 
-// fullName is how an object of a namespace is named to people.
+// fullName formats the name of a namespaced object for people.
 func fullName(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }

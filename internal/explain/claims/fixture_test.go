@@ -31,12 +31,12 @@ const (
 
 var errForbidden = errors.New("forbidden")
 
-// now is when all is read in these tests.
+// now is the time of all reads in these tests.
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// environment is StatefulSet db with 3 replicas and claims of 10Gi of its template data, as plain objects.
+// environment is StatefulSet db with 3 replicas and 10Gi claims of its template data, as plain objects.
 type environment struct {
 	set    *appsv1.StatefulSet
 	others []*appsv1.StatefulSet
@@ -75,13 +75,13 @@ func setOf(name string, uid types.UID, templates ...string) *appsv1.StatefulSet 
 	return set
 }
 
-// policy sets the field.
+// policy sets spec.persistentVolumeClaimRetentionPolicy.
 func (env *environment) policy(deleted, scaled appsv1.PersistentVolumeClaimRetentionPolicyType) {
 	env.set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 		WhenDeleted: deleted, WhenScaled: scaled}
 }
 
-// annotate has the API server drop the field, and sets the annotation.
+// annotate sets the policy annotation, on an API server that drops the field.
 func (env *environment) annotate(value string) {
 	env.set.Spec.PersistentVolumeClaimRetentionPolicy = nil
 	env.set.Annotations = map[string]string{statefulset.PolicyAnnotation: value}
@@ -134,7 +134,7 @@ func (env *environment) addPod(ordinal int) {
 // removePod removes the pod of the last ordinal.
 func (env *environment) removePod() { env.pods = env.pods[:len(env.pods)-1] }
 
-// scaled has the set be scaled down to so many replicas, whose pods alone are left.
+// scaled scales the set down, and keeps only the pods in range.
 func (env *environment) scaled(replicas int) {
 	env.set.Spec.Replicas = ptr.To(int32(replicas))
 	env.pods = env.pods[:replicas]
@@ -146,7 +146,7 @@ func mark(claim *v1.PersistentVolumeClaim, set types.UID, ordinal int, when stat
 		WhenScaled: when, Claim: claim.UID}.String()
 }
 
-// guard has a replica of volume-guard hold its Lease.
+// guard lets a replica of volume-guard hold its Lease.
 func (env *environment) guard() {
 	env.facts.Leases.Value = append(env.facts.Leases.Value, coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "csi-reclaimer", Name: "volume-guard"},
@@ -154,7 +154,7 @@ func (env *environment) guard() {
 			RenewTime: ptr.To(metav1.NewMicroTime(now()))}})
 }
 
-// read returns what a Reader finds.
+// read returns the facts that a Reader would read.
 func (env *environment) read() Facts {
 	f := env.facts
 	sets := append([]*appsv1.StatefulSet{}, env.others...)
@@ -185,7 +185,7 @@ func (env *environment) preview(c Change) Preview {
 	return PreviewOf(PreviewFacts{Facts: env.read(), Set: SetOf(env.set)}, c)
 }
 
-// expect checks what a text says, and by words that begin with "!" what it does not say.
+// expect checks that text contains each of the words, and does not contain words that begin with "!".
 func expect(t *testing.T, sentence, text string, want ...string) {
 	t.Helper()
 	for _, words := range want {

@@ -14,31 +14,30 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// PreviewFacts is what was read of one StatefulSet and its claims.
+// PreviewFacts holds the results of all reads about one StatefulSet and its claims.
 type PreviewFacts struct {
 	Facts
 	Set Set
 }
 
-// gives reports whether a template of the set gives the claim its name, or the claim's mark names the set and its
-// ordinal.
+// gives reports whether a template of the set gives the claim its name.
 func (f PreviewFacts) gives(c Claim) bool {
 	_, ordinal, numbered := statefulset.SplitClaimName(c.Name)
 	return numbered && f.Set.Gives(c.Name, ordinal)
 }
 
-// Change is what may be done to a set.
+// Change is a change of a set that can be previewed.
 type Change struct{ statefulset.Change }
 
-// ScaleTo, Delete and Orphan are the changes that can be previewed: another number of replicas; the deletion of the
-// set and its pods; and its deletion alone (kubectl delete --cascade=orphan).
+// ScaleTo changes the number of replicas, Delete deletes the set and its pods, and Orphan deletes the set alone
+// (kubectl delete --cascade=orphan).
 func ScaleTo(replicas int) Change {
 	return Change{statefulset.Change{Kind: statefulset.Scale, Replicas: replicas}}
 }
 func Delete() Change { return Change{statefulset.Change{Kind: statefulset.DeleteSet}} }
 func Orphan() Change { return Change{statefulset.Change{Kind: statefulset.OrphanSet}} }
 
-// words is the change of a set, for people.
+// words describes the change for people.
 func (c Change) words(s Set) string {
 	switch c.Kind {
 	case statefulset.Scale:
@@ -50,30 +49,30 @@ func (c Change) words(s Set) string {
 	return "delete the set and its pods"
 }
 
-// Preview is what a change of a StatefulSet does to its claims and their volumes.
+// Preview describes the effect of a StatefulSet's change on its claims and their volumes.
 type Preview struct {
-	// StatefulSet is its namespace and name.
+	// StatefulSet is the set's namespace and name.
 	StatefulSet string `json:"statefulSet"`
 	Change      string `json:"change"`
 	Policy      Policy `json:"policy"`
-	// Claims are those that exist, by template and ordinal.
+	// Claims are the set's present claims, by template and ordinal.
 	Claims []Row  `json:"claims"`
 	Totals Totals `json:"totals"`
-	// Reasons are what the reasons of the rows mean.
+	// Reasons explains the reasons of the rows.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Assumed is what cannot be seen from outside.
+	// Assumed lists assumptions that cannot be checked from outside.
 	Assumed []string `json:"assumed,omitempty"`
-	// Warnings want a person's attention.
+	// Warnings need a person's attention.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Policy is the retention policy of a set, in the words of the Kubernetes API.
+// Policy is the retention policy of a set, as the Kubernetes API spells it.
 type Policy struct {
 	WhenDeleted string `json:"whenDeleted"`
 	WhenScaled  string `json:"whenScaled"`
-	// Source is where the policy is written.
+	// Source is the place of the policy: the field or the annotation.
 	Source string `json:"source"`
 }
 
@@ -81,7 +80,7 @@ func policyOf(p statefulset.Policy, from statefulset.Source) Policy {
 	return Policy{p.WhenDeleted.String(), p.WhenScaled.String(), from.String()}
 }
 
-// String returns the policy for people.
+// String formats the policy for people.
 func (p Policy) String() string {
 	text := "whenDeleted " + p.WhenDeleted + ", whenScaled " + p.WhenScaled
 	if p.Source != statefulset.SourceNone.String() {
@@ -90,7 +89,6 @@ func (p Policy) String() string {
 	return text
 }
 
-// Row is one claim of a Preview.
 type Row struct {
 	Claim    string `json:"claim"`
 	Template string `json:"template"`
@@ -98,24 +96,24 @@ type Row struct {
 	// Pod is the name of the claim's pod, empty for none.
 	Pod  string `json:"pod,omitempty"`
 	Size string `json:"size"`
-	// PV, ReclaimPolicy, StorageClass and Driver are empty where there is none, or it is not known.
+	// PV, ReclaimPolicy, StorageClass and Driver are empty if they do not exist or are unknown.
 	PV            string `json:"pv,omitempty"`
 	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
 	StorageClass  string `json:"storageClass,omitempty"`
 	Driver        string `json:"driver,omitempty"`
-	// Fate is what becomes of the claim: kept, deleted or unknown. When is the time of its deletion, empty for one that
+	// Fate is the fate of the claim: kept, deleted or unknown. When is the time of its deletion, empty for a claim that
 	// is kept.
 	Fate   string `json:"fate"`
 	Reason string `json:"reason"`
 	When   string `json:"when,omitempty"`
 	Text   string `json:"text"`
-	// Volume is what becomes of the volume.
+	// Volume is the fate of the volume.
 	Volume explain.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
 }
 
-// Reason is a reason of rows, and what it means.
+// Reason is a reason of rows, with its meaning.
 type Reason struct {
 	Reason   string `json:"reason"`
 	Sentence string `json:"sentence"`
@@ -127,7 +125,7 @@ type Totals struct {
 	Size          string `json:"size"`
 	ClaimsDeleted int    `json:"claimsDeleted"`
 	// VolumesDeleted, VolumesKept, VolumesWaiting and VolumesUnknown add up to the claims with a volume. SizeDeleted is
-	// that of the first.
+	// the size of VolumesDeleted.
 	VolumesDeleted int    `json:"volumesDeleted"`
 	SizeDeleted    string `json:"sizeDeleted"`
 	VolumesKept    int    `json:"volumesKept"`
@@ -135,7 +133,7 @@ type Totals struct {
 	VolumesUnknown int    `json:"volumesUnknown"`
 }
 
-// String returns the totals in one line.
+// String formats the totals in one line.
 func (t Totals) String() string {
 	words := []string{fmt.Sprintf("%s deleted (%s)", plural.Count(t.VolumesDeleted, "volume"), t.SizeDeleted)}
 	for _, n := range []struct {
@@ -150,7 +148,7 @@ func (t Totals) String() string {
 		plural.Count(t.ClaimsDeleted, "claim"), strings.Join(words, ", "))
 }
 
-// PreviewOf returns what a change of a set does to its claims, as all is now. It is a pure function.
+// PreviewOf returns the effect of a set's change on its claims in their present state. It is a pure function.
 func PreviewOf(f PreviewFacts, change Change) Preview {
 	p := Preview{StatefulSet: fullName(f.Set.Namespace, f.Set.Name), Claims: []Row{}, Unread: f.unread()}
 	switch at := slices.IndexFunc(f.Sets.Value, func(s Set) bool { return s.UID == f.Set.UID }); {
@@ -180,7 +178,7 @@ func PreviewOf(f PreviewFacts, change Change) Preview {
 	return p
 }
 
-// warn adds what is wrong with the set or its policy.
+// warn adds the problems of the set and its policy.
 func (p *Preview) warn(s Set, change Change) {
 	switch {
 	case s.Terminating:
@@ -196,14 +194,14 @@ func (p *Preview) warn(s Set, change Change) {
 	}
 }
 
-// reasonNoGuard is the reason of claims that only volume-guard keeps, where it does not run. ifGuard is when those are
-// deleted that only volume-guard deletes, where it does not run: it may be back before that is noticed.
+// reasonNoGuard is the reason of claims that only volume-guard would keep while it does not run. ifGuard is the time
+// of a deletion that only volume-guard makes while it does not run: it may be back before anyone notices.
 const (
 	reasonNoGuard = "VolumeGuardNotRunning"
 	ifGuard       = "if volume-guard runs"
 )
 
-// previewer makes the rows of a Preview, and collects what they have in common.
+// previewer makes the rows of a Preview, and collects their common parts.
 type previewer struct {
 	*index
 	change  Change
@@ -244,7 +242,7 @@ func (w *previewer) row(c Claim) Row {
 	return r
 }
 
-// volume returns what becomes of the volume of a claim. pending: the claim is deleted only if volume-guard runs.
+// volume returns the fate of the claim's volume. pending: the claim is deleted only if volume-guard runs.
 func (w *previewer) volume(c Claim, fate string, pending bool) explain.VolumeOutcome {
 	switch {
 	case c.Volume == "":
@@ -261,7 +259,7 @@ func (w *previewer) volume(c Claim, fate string, pending bool) explain.VolumeOut
 	return explain.VolumeOutcome{Fate: explain.VolumeUnknown, Text: "What becomes of the claim is not known."}
 }
 
-// when returns when a claim is deleted, empty for one that is kept.
+// when returns the time of the claim's deletion, empty for a claim that is not deleted.
 func (w *previewer) when(r Row, f statefulset.Facts, forecast statefulset.Forecast) string {
 	switch {
 	case r.Fate != statefulset.Deleted.String():
@@ -281,7 +279,7 @@ func (w *previewer) when(r Row, f statefulset.Facts, forecast statefulset.Foreca
 	return "with the set"
 }
 
-// explain adds what a reason means, once.
+// explain adds the meaning of a reason, once.
 func (w *previewer) explain(reason, sentence string) {
 	if !slices.ContainsFunc(w.reasons, func(r Reason) bool { return r.Reason == reason }) {
 		w.reasons = append(w.reasons, Reason{reason, sentence})
@@ -289,7 +287,7 @@ func (w *previewer) explain(reason, sentence string) {
 	}
 }
 
-// assumed returns what the rows depend on and cannot be seen from outside.
+// assumed lists the assumptions of the rows that cannot be checked from outside.
 func (w *previewer) assumed() (all []string) {
 	if w.guarded {
 		switch runs, known := w.facts.GuardRuns(); {

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// lines returns a row of the preview in one line each: what becomes of claim and volume, and when.
+// lines formats each row of the preview in one line: the fate of claim and volume, and the time.
 func lines(p Preview) (lines []string) {
 	for _, r := range p.Claims {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s (%s) %s %s", r.Claim, r.Fate, r.Reason, r.Volume.Fate,
@@ -202,7 +202,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewOfChangedSet has the set be deleted, or changed, while it is read; and the list of sets be refused.
+// The set is deleted or changed between the reads, or the list of sets fails.
 func TestPreviewOfChangedSet(t *testing.T) {
 	env := newEnvironment()
 	f := PreviewFacts{Facts: env.read(), Set: SetOf(env.set)}

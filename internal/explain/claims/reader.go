@@ -18,14 +18,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Reader reads what is explained. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations. Its methods are safe for concurrent use.
 type Reader struct {
 	cluster *explain.Reader
 	clients kube.Clients
 	apps    typedappsv1.AppsV1Interface
 }
 
-// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+// New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg explain.Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
@@ -37,8 +37,8 @@ func New(config *rest.Config, cfg explain.Config) (*Reader, error) {
 	return NewFrom(cluster, config)
 }
 
-// NewFrom is New with what cluster reads. StatefulSets, and the pods and claims of a namespace, are read from the
-// cluster that config describes.
+// NewFrom is New with a given reader of the cluster. StatefulSets, and the pods and claims of a namespace, are read
+// from the cluster that config describes.
 func NewFrom(cluster *explain.Reader, config *rest.Config) (*Reader, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -51,8 +51,8 @@ func NewFrom(cluster *explain.Reader, config *rest.Config) (*Reader, error) {
 	return &Reader{cluster: cluster, clients: clients, apps: apps}, nil
 }
 
-// Preview reads the facts for a preview of a StatefulSet. An error means that the set, or the claims or pods of its
-// namespace, could not be read; every other read that failed is part of the facts.
+// Preview reads the facts for a preview of a StatefulSet. It returns an error if the set, or the claims or pods of its
+// namespace, cannot be read; all other failed reads are part of the facts.
 func (r *Reader) Preview(ctx context.Context, namespace, name string) (PreviewFacts, error) {
 	set, err := r.apps.StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -70,8 +70,9 @@ func (r *Reader) Preview(ctx context.Context, namespace, name string) (PreviewFa
 	return f, nil
 }
 
-// Retained reads the facts about retained claims of a namespace, or of all if it is empty. An error means that
-// StatefulSets, claims or pods could not be read: without each of them, a claim that is in use may look retained.
+// Retained reads the facts about retained claims of a namespace, or of all namespaces if namespace is empty. It
+// returns an error if StatefulSets, claims or pods cannot be read, because a claim in use may look retained without
+// them.
 func (r *Reader) Retained(ctx context.Context, namespace string) (Facts, error) {
 	f := r.objects(ctx, namespace)
 	for what, err := range map[string]error{"StatefulSets": f.Sets.Err, "claims": f.Claims.Err, "pods": f.Pods.Err} {
@@ -88,9 +89,8 @@ func (r *Reader) Retained(ctx context.Context, namespace string) (Facts, error) 
 	return f, nil
 }
 
-// Claim reads the facts about a claim, its set and its PV. Sets and pods are read for a claim that may have a set: it
-// has the mark of one, or a name that ends with an ordinal. An error means that the claim itself does not exist or
-// could not be read.
+// Claim reads the facts about a claim, its set and its PV. Sets and pods are only read for a claim with a mark, or
+// with a name that ends with an ordinal. It returns an error if the claim does not exist or cannot be read.
 func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
 	its, err := r.cluster.Claim(ctx, namespace, name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	return f, nil
 }
 
-// objects reads what a namespace has. The claims come first, the pods next, and the sets last, as before a deletion.
+// objects reads the objects of a namespace: the claims first, then the pods, then the sets, as before a deletion.
 func (r *Reader) objects(ctx context.Context, namespace string) (f Facts) {
 	claims, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, ClaimOf)
 	f.Claims = explain.Read[[]Claim]{Made: true, Value: claims, Err: err}
@@ -125,7 +125,7 @@ func (r *Reader) sets(ctx context.Context, namespace string) explain.Read[[]Set]
 	return explain.Read[[]Set]{Made: true, Value: sets, Err: err}
 }
 
-// volumes reads what becomes of the volumes of the claims.
+// volumes reads the facts that decide the outcome of the claims' volumes.
 func (r *Reader) volumes(ctx context.Context, f *Facts) {
 	var pvs []string
 	unbound := false

@@ -16,20 +16,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
-// Retained is the claims of StatefulSets that are gone, and of replicas that were scaled away.
+// Retained holds the claims of deleted StatefulSets, and of replicas that were scaled away.
 type Retained struct {
 	// Claims are sorted by namespace, set and ordinal.
 	Claims []RetainedClaim `json:"claims"`
 	Totals RetainedTotals  `json:"totals"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// RetainedTotals counts the claims.
 type RetainedTotals struct {
 	Claims int    `json:"claims"`
 	Size   string `json:"size"`
-	// Likely counts those of Claims for which there is no proof.
+	// Likely counts the claims without proof of their origin.
 	Likely int `json:"likely"`
 }
 
@@ -38,14 +37,14 @@ type RetainedClaim struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// StatefulSet is the name of its set, empty for one that is gone and whose name is not known.
+	// StatefulSet is the name of the claim's set, empty if the set is gone and its name is unknown.
 	StatefulSet string `json:"statefulSet,omitempty"`
-	// SetGone: there is no such set. The claim is that of a replica which was scaled away otherwise.
+	// SetGone: the set does not exist. Otherwise the claim's replica was scaled away.
 	SetGone bool   `json:"setGone"`
 	Ordinal int    `json:"ordinal"`
 	Size    string `json:"size"`
-	// Created is the time of the claim. Since is since when it has been retained at the latest, nil where nothing shows
-	// it, and SinceEvidence what does.
+	// Created is the creationTimestamp. Since is the latest time at which retention can have begun, nil if nothing shows
+	// it, and SinceEvidence names its source.
 	Created       metav1.Time  `json:"created"`
 	Since         *metav1.Time `json:"since,omitempty"`
 	SinceEvidence string       `json:"sinceEvidence,omitempty"`
@@ -53,21 +52,21 @@ type RetainedClaim struct {
 	ReclaimPolicy string       `json:"reclaimPolicy,omitempty"`
 	StorageClass  string       `json:"storageClass,omitempty"`
 	Driver        string       `json:"driver,omitempty"`
-	// Likely: there is no proof that a StatefulSet created the claim. Evidence is what there is.
+	// Likely: no proof shows that a StatefulSet created the claim. Evidence describes the signs or the proof.
 	Likely   bool   `json:"likely"`
 	Evidence string `json:"evidence"`
-	// Reason is why the claim is kept, the word of Events and metrics, and Text is for people.
+	// Reason is the word of Events and metrics for keeping the claim, and Text explains it to people.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
-	// DeleteCommand deletes the claim, and Volume is what becomes of its volume then.
+	// DeleteCommand deletes the claim, and Volume is the fate of its volume after that.
 	DeleteCommand string                `json:"deleteCommand"`
 	Volume        explain.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
 }
 
-// RetainedOf lists the claims of StatefulSets that are gone, and of replicas that were scaled away. A claim that a pod
-// uses, that is being deleted, or that garbage collection is about to delete, is none of them. It is a pure function.
+// RetainedOf lists the claims of deleted StatefulSets, and of replicas that were scaled away. It omits claims that a
+// pod uses, terminating claims, and claims that garbage collection is about to delete. It is a pure function.
 func RetainedOf(f Facts) Retained {
 	l := Retained{Claims: []RetainedClaim{}, Unread: f.unread()}
 	by := f.index()
@@ -91,7 +90,7 @@ func RetainedOf(f Facts) Retained {
 	return l
 }
 
-// retained returns what is known of a claim if it is retained.
+// retained returns the row of a claim, if the claim is retained.
 func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	f, set := i.of(c)
 	if !i.facts.Sets.OK() || !i.facts.Pods.OK() || c.Terminating || len(i.users[objectKey{c.Namespace, c.Name}]) > 0 {
@@ -135,7 +134,7 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 // reasonSetGone is the reason of claims whose set is gone.
 const reasonSetGone = string(statefulset.ReasonSetGone)
 
-// evidenceOf returns what shows that a set of which it has the name created the claim. likely: it is no proof.
+// evidenceOf returns the evidence that a set with a fitting name created the claim. likely: the evidence is no proof.
 func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely bool) {
 	created := !c.ByController.IsZero() && !ownedByPod(c)
 	switch {
@@ -151,8 +150,8 @@ func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely 
 	return "it has the name of a claim of the set, but neither its labels nor anything else shows who created it", true
 }
 
-// evidenceOfGone returns what shows that a set which is gone created the claim, empty for nothing: names and labels
-// alone show too little where there is no set to compare them with.
+// evidenceOfGone returns the evidence that a deleted set created the claim, empty for none. Name and labels are none,
+// because no set is left to compare them with.
 func evidenceOfGone(c Claim) string {
 	_, _, numbered := statefulset.SplitClaimName(c.Name)
 	switch {
@@ -165,7 +164,7 @@ func evidenceOfGone(c Claim) string {
 	return ""
 }
 
-// ownedByPod reports whether the claim is that of an ephemeral volume.
+// ownedByPod reports whether the claim belongs to a generic ephemeral volume.
 func ownedByPod(c Claim) bool {
 	return slices.ContainsFunc(c.Owners, func(ref metav1.OwnerReference) bool { return ref.Kind == "Pod" })
 }
@@ -179,7 +178,7 @@ func contains(labels, wanted map[string]string) bool {
 	return true
 }
 
-// since reports since when the claim has been retained at the latest.
+// since sets the latest time at which retention can have begun.
 func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
 	switch {
 	case !c.UnusedSince.IsZero():
@@ -189,7 +188,7 @@ func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
 	}
 }
 
-// DeleteCommands returns a command for each namespace that deletes its claims for which there is proof.
+// DeleteCommands returns a command per namespace that deletes its claims with proof of their origin.
 func (l Retained) DeleteCommands() (commands []string) {
 	by := map[string][]string{}
 	for _, c := range l.Claims {
@@ -204,5 +203,4 @@ func (l Retained) DeleteCommands() (commands []string) {
 	return commands
 }
 
-// shortDuration is a time span as kubectl writes it.
 func shortDuration(d time.Duration) string { return duration.HumanDuration(d) }

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
-// asText is a value as -o json has it.
+// asText formats a value as -o json does.
 func asText(t *testing.T, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -30,7 +30,7 @@ func asText(t *testing.T, value any) string {
 func TestRetained(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*environment)
-		// want are the claims, with ? for likely and the set, and said is said of them.
+		// want lists the claims with their sets, and a ? for likely. said lists words of the JSON output.
 		want, said []string
 	}{
 		"in use": {func(*environment) {}, nil, nil},
@@ -213,8 +213,8 @@ func TestRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetainedWhereReadsFailed: a claim that is in use may look retained then.
-func TestNothingIsRetainedWhereReadsFailed(t *testing.T) {
+// Without pods or sets, a claim in use may look retained.
+func TestRetainedWithFailedReads(t *testing.T) {
 	env := newEnvironment()
 	env.scaled(0)
 	f := env.read()
@@ -229,8 +229,8 @@ func TestNothingIsRetainedWhereReadsFailed(t *testing.T) {
 	}
 }
 
-// TestSinceWhenRetained takes the condition Unused, and else the last change of spec.replicas.
-func TestSinceWhenRetained(t *testing.T) {
+// The condition Unused takes precedence over the last change of spec.replicas.
+func TestRetainedSince(t *testing.T) {
 	env := newEnvironment()
 	env.scaled(0)
 	env.claims[1].Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimUnused,
@@ -258,7 +258,6 @@ func TestSinceWhenRetained(t *testing.T) {
 	}
 }
 
-// TestDeleteCommands leave out what is only likely.
 func TestDeleteCommands(t *testing.T) {
 	l := Retained{Claims: []RetainedClaim{{Namespace: "b", Name: "x"}, {Namespace: "a", Name: "y"},
 		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}}}

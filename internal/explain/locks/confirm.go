@@ -7,17 +7,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// RefusalError is why nothing is to be confirmed about the pod that has a lock, and the next step.
+// RefusalError is the reason why a lock's pod cannot be confirmed, and the next step.
 type RefusalError struct{ Cause, Next string }
 
-// Error implements error.
 func (r *RefusalError) Error() string { return r.Cause }
 
-// NextStep returns what a person can do.
+// NextStep returns the action open to a person.
 func (r *RefusalError) NextStep() string { return r.Next }
 
-// Confirmable returns the pod that keeps the lock of a claim although it was deleted, so that a person's word on the
-// end of its processes frees the lock. The error is a [RefusalError] where there is none. It is a pure function.
+// Confirmable returns the terminating pod that keeps the lock of a claim, so that a person's confirmation of the end
+// of its processes frees the lock. It returns a [RefusalError] if the claim has no such pod. It is a pure function.
 func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
 	what, of := "claim "+namespace+"/"+claim, " -n "+namespace
 	refuse := func(cause, next string) (pods.Pod, error) {

@@ -1,8 +1,9 @@
-// Package locks explains the locks of claims: which pod may use a claim whose volume nothing attaches, which pods wait
-// for it, and what it takes until the lock is freed.
+// Package locks explains the locks of claims whose volumes are not attached: the pod that may use a claim, the pods
+// that wait for it, and the conditions that free the lock.
 //
-// A [Reader] reads; [ListOf], [ExplainPod], [AddLock] and [Confirmable] are pure functions of what it found. As its
-// neighbours, the package has no rules of its own: it calls the engine of volume-guard with the facts of live reads.
-// What a running volume-guard remembers, such as since when it has seen that a pod has ended, cannot be read from
-// outside: a decision here is the one of a volume-guard that has just started. Nothing here writes.
+// A [Reader] reads; [ListOf], [ExplainPod], [AddLock] and [Confirmable] are pure functions of the facts that it
+// returns. Like its neighbours, the package has no rules of its own: it calls volume-guard's engine with the facts of
+// live reads. The memory of a running volume-guard, such as the time since which it has seen a pod ended, cannot be
+// read from outside, so each decision is the decision of a volume-guard that has just started. The package writes
+// nothing to the cluster.
 package locks

@@ -10,24 +10,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// PodFacts is what was read of one pod, and of the locks that it waits for.
+// PodFacts holds the results of all reads about one pod, and about the locks that it waits for.
 type PodFacts struct {
 	pods.Facts
-	// Locks are those of the pod's namespace. They are read for a pod with the gate.
+	// Locks holds the facts about the locks of the pod's namespace. They are only read for a pod with the gate.
 	Locks explain.Read[Facts]
-	// Holder is the pod that it waits for, where that is terminating; nil for one that is gone.
+	// Holder holds the facts about the terminating pod that the pod waits for. The Value is nil if that pod is gone.
 	Holder explain.Read[*pods.Facts]
 }
 
-// waitsForPod returns the pod that the pod waits for.
 func (f PodFacts) waitsForPod() (pods.Pod, bool) {
 	i := f.Locks.Value.index()
 	p := pods.PodOf(f.Pod)
 	return i.waitsForPod(p, i.ofGate(p))
 }
 
-// ExplainPod explains a pod, and for one that has the gate why it is not scheduled. Where the pod that it waits for is
-// terminating, that is explained, too, and what it waits for itself is not. It is a pure function.
+// ExplainPod explains a pod, and for a gated pod the reason why it is not scheduled. If the pod that it waits for is
+// terminating, Holder explains that pod too, but goes no further. It is a pure function.
 func ExplainPod(f PodFacts) explain.Explanation {
 	s := pods.Explain(f.Facts)
 	p := pods.PodOf(f.Pod)
@@ -62,23 +61,24 @@ func ExplainPod(f PodFacts) explain.Explanation {
 	return s
 }
 
-// ClaimFacts is what was read of the lock of one claim.
+// ClaimFacts holds the results of all reads about the lock of one claim.
 type ClaimFacts struct {
 	Claim Claim
-	// Locks are those of the claim's namespace. They are read for a claim that has a lock, or may get one.
+	// Locks holds the facts about the locks of the claim's namespace. They are only read for a claim that has a lock, or
+	// may get one.
 	Locks explain.Read[Facts]
-	// Holder is the pod that has the lock, where that is terminating; nil for one that is gone.
+	// Holder holds the facts about the lock's pod, if it is terminating. The Value is nil if that pod is gone.
 	Holder explain.Read[*pods.Facts]
 }
 
-// has reports whether the claim has a lock, or what remains of one.
+// has reports whether the claim has a lock's annotation or finalizer.
 func (c Claim) has() bool { return c.Locked || c.Kept }
 
 // holder returns the pod that has the lock.
 func (f ClaimFacts) holder() (pods.Pod, bool) { return f.Locks.Value.index().holderOf(f.Claim) }
 
-// AddLock adds to the explanation of a claim which pod has its lock, which pods wait for that, and what it takes until
-// the lock is freed. It is a pure function.
+// AddLock adds to the explanation of a claim the pod that has its lock, the pods that wait for the lock, and the
+// condition that frees it. It is a pure function.
 func AddLock(s *explain.Explanation, f ClaimFacts) {
 	explain.NoteUnread(s, f.Locks, "Locks", "which pod has the lock of the claim, and which wait for it")
 	if !f.Locks.OK() {
@@ -118,7 +118,7 @@ func AddLock(s *explain.Explanation, f ClaimFacts) {
 	addHolder(s, f.Holder)
 }
 
-// withoutLock is why a claim has no lock, in a namespace that asks for them.
+// withoutLock says why a claim has no lock.
 func (i *index) withoutLock(c Claim) string {
 	if i.claim(c).Unasked {
 		return "none: nothing asks for one"
@@ -126,7 +126,7 @@ func (i *index) withoutLock(c Claim) string {
 	return "none: no pod has it"
 }
 
-// words is who has the lock, where, since when, and why it stays.
+// words describes the lock's holder, its node and age, and the reason.
 func (l Lock) words(now time.Time) string {
 	text := "names no pod"
 	if l.Holder != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// explainNew explains the gated pod as a Reader would have found it.
+// explainNew explains the gated pod from the facts that a Reader would read.
 func (env *environment) explainNew() string {
 	f := PodFacts{Facts: env.podFacts(env.new), Locks: explain.Found(env.read())}
 	if p, found := f.waitsForPod(); found && p.Terminating {
@@ -77,7 +77,7 @@ func TestExplainPodWithoutLocks(t *testing.T) {
 	expect(t, ExplainPod(f).Text(false), "The pod that is waited for: forbidden")
 }
 
-// explainClaim explains the claim as a Reader would have found it.
+// explainClaim explains the claim from the facts that a Reader would read.
 func (env *environment) explainClaim(s explain.Explanation) string {
 	f := ClaimFacts{Claim: ClaimOf(env.claim), Locks: explain.Found(env.read())}
 	if p, found := f.holder(); found && p.Terminating {
@@ -126,7 +126,7 @@ func TestExplainLock(t *testing.T) {
 	}
 }
 
-func TestALockLeavesAnotherDecision(t *testing.T) {
+func TestAddLockKeepsExistingDecision(t *testing.T) {
 	env := newEnvironment()
 	text := env.explainClaim(explain.Explanation{Headline: "It is decided.", Decision: &explain.Decision{Reason: "InUse"}})
 	expect(t, text, "It is decided.\n", "Decision     InUse", "Lock         pod old, node n1, for 60m (HolderRuns)")
@@ -144,7 +144,7 @@ func TestALockLeavesAnotherDecision(t *testing.T) {
 func TestConfirmable(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*environment)
-		// cause and next are what the refusal says; empty: the pod old is the one.
+		// cause and next are parts of the refusal. If they are empty, pod old is confirmable.
 		cause, next string
 	}{
 		"its pod is terminating":                        {func(env *environment) { terminate(env.old) }, "", ""},

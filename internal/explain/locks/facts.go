@@ -15,19 +15,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Claim is what is kept of each claim.
+// Claim holds the fields of a claim that explanations need.
 type Claim struct {
 	singlenode.Claim
 	AccessModes []v1.PersistentVolumeAccessMode
-	// Class is the name of its StorageClass, and Volume that of its PV, empty for none.
+	// Class is the name of the claim's StorageClass, and Volume the name of its PV. Each is empty for none.
 	Class, Volume string
-	// Written is when the manager of the lock has last written to the claim, zero where that is not known.
+	// Written is the time of the last write by the lock's field manager, zero if it is unknown.
 	Written time.Time
 
 	asks map[string]string
 }
 
-// ClaimOf reads what is needed of a claim, without keeping a reference to it.
+// ClaimOf converts a claim. The result keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
 		Class: o.Annotations[v1.BetaStorageClassAnnotation], asks: asking(o)}
@@ -40,7 +40,7 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	return c
 }
 
-// asking returns the label by which an object asks for a lock, of all its labels.
+// asking returns the label that asks for a lock, without the object's other labels.
 func asking(o metav1.Object) map[string]string {
 	if value, found := o.GetLabels()[singlenode.Label]; found {
 		return map[string]string{singlenode.Label: value}
@@ -48,35 +48,34 @@ func asking(o metav1.Object) map[string]string {
 	return nil
 }
 
-// PV is what is kept of a PV.
+// PV holds the fields of a PV that explanations need.
 type PV struct {
 	objects.Volume
 
 	asks map[string]string
 }
 
-// PVOf reads what is needed of a PV, without keeping a reference to it.
+// PVOf converts a PV. The result keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) *PV {
 	return &PV{objects.VolumeOf(o), asking(o)}
 }
 
-// Facts is what was read of the locks of a namespace, or of all, and of what decisions on them need. The zero value of
-// each field is not known.
+// Facts holds the results of all reads about the locks of one or all namespaces, with the input of their decisions.
+// The zero value of each field is unknown.
 type Facts struct {
-	// ListFacts has the pods, which were read after the claims, and what was read of their nodes after that.
+	// ListFacts holds the pods, read after the claims, and the facts about their nodes, read after the pods.
 	pods.ListFacts
-	// Modes is what each namespace asks for, by name.
+	// Modes holds the single-node mode of each namespace, by name.
 	Modes  explain.Read[map[string]singlenode.Mode]
 	Claims explain.Read[[]Claim]
-	// Classes are the StorageClasses, by name, as the labels by which they ask; PVs are those that decisions need, nil for
-	// one that does not exist. They are read only where a decision may depend on one.
+	// Classes holds, by StorageClass, the label that asks for a lock. PVs holds the PVs that decisions need, nil for a PV
+	// that does not exist. Both are only read if a decision may depend on them.
 	Classes explain.Read[map[string]map[string]string]
 	PVs     explain.Read[map[string]*PV]
-	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
 }
 
-// key names an object of a namespace.
 type key struct{ namespace, name string }
 
 // index finds the objects of Facts.
@@ -84,7 +83,7 @@ type index struct {
 	Facts
 	claims map[key]Claim
 	pods   map[key]pods.Pod
-	// users are the pods without the gate that name a claim.
+	// users holds the pods without the gate that name a claim.
 	users map[key][]pods.Pod
 }
 
@@ -105,19 +104,19 @@ func (f Facts) index() *index {
 	return i
 }
 
-// mode returns what a namespace asks for.
+// mode returns the single-node mode of a namespace.
 func (f Facts) mode(namespace string) singlenode.Mode {
 	mode, found := f.Modes.Value[namespace]
 	switch {
 	case !f.Modes.OK():
 		return singlenode.ModeUnknown
-	case !found: // it was deleted
+	case !found: // the namespace was deleted
 		return singlenode.ModeOff
 	}
 	return mode
 }
 
-// claim returns a claim with what decisions need of its class and its PV.
+// claim adds the labels and fields of a claim's class and PV that decisions need.
 func (i *index) claim(c Claim) singlenode.Claim {
 	asks := singlenode.Asking{Namespace: i.mode(c.Namespace), Claim: c.asks, AccessModes: c.AccessModes}
 	if i.Classes.OK() || c.Class == "" {
@@ -131,14 +130,14 @@ func (i *index) claim(c Claim) singlenode.Claim {
 	return c.Claim
 }
 
-// endOf returns what is known of the end of a pod.
+// endOf returns the facts about the end of a pod.
 func (i *index) endOf(p pods.Pod) singlenode.User {
 	hold, of := i.Hold(p), p.Pod
 	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, i.Now), NodeSeen: hold.NodeSeen,
 		FenceSeen: hold.FenceSeen, Storage: hold.Storage, Fence: hold.Fence, Node: hold.Node}
 }
 
-// holder returns the pod that has the name in a lock, the zero value for none.
+// holder returns the pod with the name in a lock, the zero value if it does not exist.
 func (i *index) holder(c Claim) singlenode.User {
 	p, found := i.pods[key{c.Namespace, c.Lock.Name}]
 	if !found {
@@ -147,7 +146,7 @@ func (i *index) holder(c Claim) singlenode.User {
 	return i.endOf(p)
 }
 
-// gate returns what volume-guard decides about a gated pod from.
+// gate returns volume-guard's facts about a gated pod.
 func (i *index) gate(p pods.Pod) singlenode.Facts {
 	f := singlenode.Facts{Pod: p.Pod, Mode: i.mode(p.Namespace)}
 	seen := map[types.UID]bool{p.UID: true}
@@ -168,7 +167,7 @@ func (i *index) gate(p pods.Pod) singlenode.Facts {
 	return f
 }
 
-// lock returns what volume-guard decides about the lock of a claim from.
+// lock returns volume-guard's facts about the lock of a claim.
 func (i *index) lock(c Claim) singlenode.LockFacts {
 	return singlenode.LockFacts{Claim: i.claim(c), Holder: i.holder(c)}
 }

@@ -21,17 +21,17 @@ import (
 
 var errForbidden = errors.New("forbidden")
 
-// now is when all is read in these tests.
+// now is the time of all reads in these tests.
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// environment is a namespace in which all claims are locked. Pod old has the lock of claim data, and runs on node n1;
+// environment is a namespace in which all claims are locked. Pod old runs on node n1 and has the lock of claim data;
 // pod new waits for it.
 type environment struct {
 	claim    *v1.PersistentVolumeClaim
 	old, new *v1.Pod
-	// more are other pods, and claims other claims.
+	// more holds other pods, and claims holds other claims.
 	more   []*v1.Pod
 	claims []*v1.PersistentVolumeClaim
 	node   *v1.Node
@@ -52,7 +52,7 @@ func newEnvironment() *environment {
 	return env
 }
 
-// claim is a bound claim with a lock of the pod, and without a lock for an empty name.
+// claim is a bound claim that the pod holder has locked; an empty holder means no lock.
 func claim(name, holder string) *v1.PersistentVolumeClaim {
 	o := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("claim-" + name), ResourceVersion: "1"},
@@ -64,7 +64,7 @@ func claim(name, holder string) *v1.PersistentVolumeClaim {
 	return o
 }
 
-// lock has volume-guard lock a claim an hour ago.
+// lock sets a lock that volume-guard wrote an hour ago.
 func lock(o *v1.PersistentVolumeClaim, value string) {
 	o.Annotations = map[string]string{singlenode.LockAnnotation: value}
 	o.Finalizers = []string{singlenode.Finalizer}
@@ -86,20 +86,19 @@ func pod(name string, claims ...string) *v1.Pod {
 	return o
 }
 
-// run has a pod run on node n1.
+// run starts a pod on node n1.
 func (env *environment) run(o *v1.Pod) {
 	o.Spec.NodeName, o.Status.Phase = "n1", v1.PodRunning
 	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main",
 		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 }
 
-// gate has a pod be gated since 5 minutes ago.
+// gate gates a pod that was created 5 minutes ago.
 func (env *environment) gate(o *v1.Pod) {
 	o.CreationTimestamp = ago(5 * time.Minute)
 	o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenode.Gate}}
 }
 
-// add adds a gated pod.
 func (env *environment) add(name string, claims ...string) *v1.Pod {
 	o := pod(name, claims...)
 	env.gate(o)
@@ -107,25 +106,25 @@ func (env *environment) add(name string, claims ...string) *v1.Pod {
 	return o
 }
 
-// terminate has a pod be deleted 10 minutes ago.
+// terminate deletes a pod 10 minutes ago.
 func terminate(o *v1.Pod) {
 	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = ptr.To(ago(10*time.Minute)), ptr.To[int64](30)
 	o.Generation++
 }
 
-// complete has a kubelet report the end of the pod.
+// complete lets the kubelet report the end of the pod.
 func complete(o *v1.Pod) {
 	o.Status.Phase = v1.PodSucceeded
 	o.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
 }
 
-// down has the node be cut off.
+// down makes the node unreachable.
 func (env *environment) down() { env.node.Status.Conditions[0].Status = v1.ConditionUnknown }
 
-// away has volume-guard not run.
+// away stops volume-guard.
 func (env *environment) away() { env.facts.Guards = explain.Found[[]coordinationv1.Lease](nil) }
 
-// read returns what a Reader would find.
+// read returns the facts that a Reader would read.
 func (env *environment) read() Facts {
 	f := env.facts
 	f.Now = now()
@@ -146,7 +145,7 @@ func (env *environment) read() Facts {
 	return f
 }
 
-// podFacts are those of a pod as a Reader would find them.
+// podFacts returns the facts of a pod that a Reader would read.
 func (env *environment) podFacts(o *v1.Pod) pods.Facts {
 	return pods.Facts{Now: now(), Pod: o, Guards: env.facts.Guards, Node: explain.Found(env.node),
 		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data": explain.Found(env.claim)},
@@ -155,7 +154,7 @@ func (env *environment) podFacts(o *v1.Pod) pods.Facts {
 		Pods: explain.Found(env.read().Pods.Value), Events: explain.Found[[]v1.Event](nil)}
 }
 
-// expect checks what a text says, and by words that begin with "!" what it does not say.
+// expect checks that text contains each of the words, and does not contain words that begin with "!".
 func expect(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, words := range want {

@@ -13,14 +13,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// List is the claims that have a lock, and the pods that have the gate. What wants a person's attention comes first.
+// List holds the claims with a lock, and the pods with the gate. Rows that need a person's attention come first.
 type List struct {
 	Locks []Lock `json:"locks"`
-	// GatedPods are all pods that have the gate and are not being deleted.
+	// GatedPods holds all pods with the gate that are not terminating.
 	GatedPods []GatedPod `json:"gatedPods"`
-	// Warnings want a person's attention.
+	// Warnings need a person's attention.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -29,52 +29,51 @@ type Lock struct {
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claim"`
 	ClaimUID  string `json:"claimUID"`
-	// Holder and HolderUID are the pod that the lock names, empty for one that names none.
+	// Holder and HolderUID are the pod that the lock names, empty if it names none.
 	Holder    string `json:"holder,omitempty"`
 	HolderUID string `json:"holderUID,omitempty"`
-	// Node is that of the holder, empty for one that was not scheduled, or is gone.
+	// Node is the holder's node, empty if the holder is unscheduled or gone.
 	Node string `json:"node,omitempty"`
-	// Reason is why the lock stays or is freed, the word of Events and metrics. Text says it for people, and WaitsFor what
-	// has to happen before it is freed.
+	// Reason is the word of Events and metrics for keeping or freeing the lock. Text explains it to people, and WaitsFor
+	// tells them the condition that frees the lock.
 	Reason   string `json:"reason"`
 	Text     string `json:"text"`
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Since is since when the holder has the lock, nil where that is not known.
+	// Since is the time since which the holder has the lock, nil if it is unknown.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Waiting are the pods that wait for the lock, the longest first.
+	// Waiting holds the pods that wait for the lock, the longest wait first.
 	Waiting []Waiting `json:"waiting,omitempty"`
 
 	severity reasons.Severity
 }
 
-// Waiting is a pod that waits for a lock.
 type Waiting struct {
 	Pod string `json:"pod"`
 	UID string `json:"uid"`
-	// Since is when it was created.
+	// Since is the pod's creationTimestamp.
 	Since metav1.Time `json:"since"`
 }
 
-// GatedPod is a pod that has the gate.
 type GatedPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// Since is when it was created.
+	// Since is the pod's creationTimestamp.
 	Since metav1.Time `json:"since"`
-	// Reason is why it keeps the gate or loses it, the word of Events and metrics. Text says it for people, and WaitsFor
-	// what has to happen first.
+	// Reason is the word of Events and metrics for keeping or removing the gate. Text explains it to people, and WaitsFor
+	// tells them the next condition.
 	Reason   string `json:"reason"`
 	Text     string `json:"text"`
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Claim is the one that it waits for, and Pod the pod that uses that claim or has its lock; empty for none.
+	// Claim is the claim that the pod waits for, and Pod the pod that uses that claim or has its lock. Each is empty for
+	// none.
 	Claim string `json:"claim,omitempty"`
 	Pod   string `json:"pod,omitempty"`
 
 	severity reasons.Severity
 }
 
-// WaitsForLock reports whether the pod waits for the lock of a claim, among whose Waiting it is then.
+// WaitsForLock reports whether the pod waits for the lock of a claim, so that the Lock's Waiting contains it.
 func (g GatedPod) WaitsForLock() bool { return g.Reason == string(singlenode.ReasonClaimInUse) }
 
 // ListOf lists the locks and the gated pods. It is a pure function.
@@ -101,13 +100,13 @@ func ListOf(f Facts) List {
 	return l
 }
 
-// compareLocks has those first that want attention, then those that pods wait for, the longest wait first.
+// compareLocks sorts locks that need attention first, then locks that pods wait for, the longest wait first.
 func compareLocks(a, b Lock) int {
 	return cmp.Or(compareSeverity(a.severity, b.severity), compareWaiting(a.Waiting, b.Waiting),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
 }
 
-// compareSeverity has warnings first.
+// compareSeverity sorts warnings first.
 func compareSeverity(a, b reasons.Severity) int {
 	switch {
 	case a == b:
@@ -120,7 +119,7 @@ func compareSeverity(a, b reasons.Severity) int {
 	return 0
 }
 
-// compareWaiting has the longest wait first, and none last.
+// compareWaiting sorts the longest wait first, and locks without a waiting pod last.
 func compareWaiting(a, b []Waiting) int {
 	if len(a) == 0 || len(b) == 0 {
 		return min(len(b), 1) - min(len(a), 1)
@@ -128,7 +127,7 @@ func compareWaiting(a, b []Waiting) int {
 	return a[0].Since.Compare(b[0].Since.Time)
 }
 
-// compareGated has those first that want attention, then those that have waited for the longest time.
+// compareGated sorts pods that need attention first, then by age.
 func compareGated(a, b GatedPod) int {
 	return cmp.Or(compareSeverity(a.severity, b.severity), a.Since.Compare(b.Since.Time),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -182,7 +181,7 @@ func (i *index) lockRow(c Claim, waiting []Waiting) Lock {
 	return l
 }
 
-// holderOf returns the pod that has the lock of a claim. found is false for one that is gone.
+// holderOf returns the pod that has the lock of a claim. found is false if that pod is gone.
 func (i *index) holderOf(c Claim) (holder pods.Pod, found bool) {
 	if holder, found = i.pods[key{c.Namespace, c.Lock.Name}]; holder.UID != c.Lock.UID {
 		return pods.Pod{}, false
@@ -190,8 +189,8 @@ func (i *index) holderOf(c Claim) (holder pods.Pod, found bool) {
 	return holder, found
 }
 
-// since returns since when the lock was taken, nil where that is not known. The manager of the lock may have written to
-// the claim after that, but the pod was scheduled after that, too.
+// since returns the time since which the lock is held, nil if it is unknown. Both the manager's last write and the
+// scheduling of the pod are later than the lock, so the earlier of the two is the better estimate.
 func (i *index) since(c Claim) *metav1.Time {
 	at := c.Written
 	holder, _ := i.holderOf(c)

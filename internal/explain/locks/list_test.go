@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// words is a list in short: each lock with what waits for it, and each gated pod.
+// words formats the list in short: each lock with the pods that wait for it, and each gated pod.
 func (l List) words() (all []string) {
 	for _, lock := range l.Locks {
 		text := fmt.Sprintf("%s: %s on %s, %s; %s", lock.Claim, lock.Holder, lock.Node, lock.Reason, lock.WaitsFor)
@@ -144,7 +144,7 @@ func TestListOf(t *testing.T) {
 	}
 }
 
-// fence has the node be kept from the volumes of the claim's driver.
+// fence proves that the node is kept from the volumes of the claim's driver.
 func (env *environment) fence() {
 	env.facts.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n1": {ObjectMeta: metav1.ObjectMeta{Name: "n1"},
 		Status: v1alpha1.NodeFenceStatus{Attempts: []v1alpha1.Attempt{{Number: 1}},
@@ -155,7 +155,7 @@ func (env *environment) fence() {
 	env.node.Status.NodeInfo.BootID = "boot-1"
 }
 
-func TestOrderOfAList(t *testing.T) {
+func TestListOrder(t *testing.T) {
 	env := newEnvironment()
 	env.down()
 	older := env.add("older", "data")
@@ -192,7 +192,7 @@ func TestOrderOfAList(t *testing.T) {
 	}
 }
 
-func TestSinceWhenALockIsHeld(t *testing.T) {
+func TestLockSince(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*environment)
 		want   time.Duration
@@ -231,7 +231,7 @@ func TestListWithoutVolumeGuard(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotReadIsListed(t *testing.T) {
+func TestListWithFailedReads(t *testing.T) {
 	env := newEnvironment()
 	env.facts.Modes = explain.Failed[map[string]singlenode.Mode](errForbidden)
 	env.facts.Classes = explain.Failed[map[string]map[string]string](errForbidden)
@@ -248,7 +248,7 @@ func TestWhatIsNotReadIsListed(t *testing.T) {
 	expect(t, strings.Join(ListOf(env.read()).Unread, "\n"), "!NodeFences")
 }
 
-func TestWhichVolumesAreRead(t *testing.T) {
+func TestVolumesToRead(t *testing.T) {
 	env := newEnvironment()
 	if classes, pvs := env.read().toRead(); !classes || !slices.Equal(pvs, []string{"pv-data"}) {
 		t.Errorf("a pod waits, and it reads %v %v", classes, pvs)
@@ -263,7 +263,7 @@ func TestWhichVolumesAreRead(t *testing.T) {
 	}
 }
 
-func TestRowsAreOfTheEngine(t *testing.T) {
+func TestRowsShowEngineDecisions(t *testing.T) {
 	env := newEnvironment()
 	env.down()
 	l := ListOf(env.read())

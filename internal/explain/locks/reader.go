@@ -18,13 +18,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Reader reads what is explained. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations. Its methods are safe for concurrent use.
 type Reader struct {
 	clients kube.Clients
 	pods    *pods.Reader
 }
 
-// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+// New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg pods.Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
@@ -40,8 +40,8 @@ func New(config *rest.Config, cfg pods.Config) (*Reader, error) {
 	return &Reader{clients: clients, pods: ofPods}, nil
 }
 
-// List reads the facts about the locks of a namespace, or of all namespaces if it is empty. An error means that the
-// claims or the pods could not be read: one that is not seen would look as if it did not exist.
+// List reads the facts about the locks of a namespace, or of all namespaces if namespace is empty. It returns an error
+// if claims or pods cannot be read, because an unseen object would look as if it did not exist.
 func (r *Reader) List(ctx context.Context, namespace string) (f Facts, err error) {
 	f.Modes = r.modes(ctx, namespace)
 	claims, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, ClaimOf)
@@ -63,7 +63,7 @@ func (r *Reader) List(ctx context.Context, namespace string) (f Facts, err error
 	return f, nil
 }
 
-// modes reads what a namespace asks for, or all do.
+// modes reads the single-node mode of a namespace, or of all namespaces.
 func (r *Reader) modes(ctx context.Context, namespace string) explain.Read[map[string]singlenode.Mode] {
 	modes := map[string]singlenode.Mode{}
 	if namespace != metav1.NamespaceAll {
@@ -87,8 +87,8 @@ func (r *Reader) modes(ctx context.Context, namespace string) explain.Read[map[s
 	return explain.Found(modes)
 }
 
-// toRead returns whether a decision may depend on a StorageClass, and the names of the PVs on which one may: those of
-// claims of pods with the gate, and, for their drivers, of claims whose holder is terminating.
+// toRead reports whether a decision may depend on a StorageClass, and names the PVs on which one may depend: the PVs
+// of gated pods' claims, and, for their drivers, of locked claims that terminating pods use.
 func (f Facts) toRead() (classes bool, pvs []string) {
 	i := f.index()
 	need := map[string]bool{}
@@ -111,7 +111,6 @@ func (f Facts) toRead() (classes bool, pvs []string) {
 	return classes, pvs
 }
 
-// classes reads all StorageClasses.
 func (r *Reader) classes(ctx context.Context) explain.Read[map[string]map[string]string] {
 	asks := map[string]map[string]string{}
 	_, err := kube.ListAll(ctx, r.clients.Storage.StorageClasses().List, metav1.ListOptions{},
@@ -125,10 +124,9 @@ func (r *Reader) classes(ctx context.Context) explain.Read[map[string]map[string
 	return explain.Found(asks)
 }
 
-// maxGets is up to how many PVs are read one by one: a list reads all of the cluster.
+// maxGets is the number of PVs up to which GETs are cheaper than a list of all PVs.
 const maxGets = 50
 
-// pvs reads the PVs of these names.
 func (r *Reader) pvs(ctx context.Context, names []string) explain.Read[map[string]*PV] {
 	found := map[string]*PV{}
 	if len(names) > maxGets {
@@ -155,8 +153,8 @@ func (r *Reader) pvs(ctx context.Context, names []string) explain.Read[map[strin
 	return explain.Found(found)
 }
 
-// Pod reads the facts about a pod, and about the locks that it waits for. An error means that the pod itself does not
-// exist or could not be read; every other read that failed is part of the facts.
+// Pod reads the facts about a pod, and about the locks that it waits for. It returns an error if the pod does not
+// exist or cannot be read; all other failed reads are part of the facts.
 func (r *Reader) Pod(ctx context.Context, namespace, name string) (PodFacts, error) {
 	its, err := r.pods.Pod(ctx, namespace, name)
 	if err != nil {
@@ -170,7 +168,7 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (PodFacts, err
 	return f, nil
 }
 
-// Claim reads the facts about the lock of a claim. Nothing is read of one that has none, in a namespace that is not
+// Claim reads the facts about the lock of a claim. It reads no more if the claim has no lock and its namespace is not
 // known to ask for locks.
 func (r *Reader) Claim(ctx context.Context, o *v1.PersistentVolumeClaim) ClaimFacts {
 	f := ClaimFacts{Claim: ClaimOf(o)}
@@ -189,7 +187,7 @@ func (r *Reader) read(ctx context.Context, namespace string) explain.Read[Facts]
 	return explain.Read[Facts]{Made: true, Value: facts, Err: err}
 }
 
-// holder reads the pod that is waited for, where it is terminating. That of others is in the list.
+// holder reads the pod that another waits for, if it is terminating. The list suffices for any other pod.
 func (r *Reader) holder(ctx context.Context, of func() (pods.Pod, bool)) explain.Read[*pods.Facts] {
 	p, found := of()
 	if !found || !p.Terminating {

@@ -11,18 +11,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// controller is who decides.
 const controller = "volume-guard (single-node)"
 
-// undecided is the text of a decision that asks for a read that failed here.
+// undecided is the text for a decision whose next step is a read that failed here.
 const undecided = "A fact that the decision depends on could not be read here, so what happens next is not known."
 
-// verdict is what the engine decides, in words.
+// verdict is the engine's decision, in words.
 type verdict struct {
 	singlenode.Decision
 	severity reasons.Severity
-	// text is the reason's sentence and what is known beyond it, and waitsFor what has to happen first, to be read after
-	// "waits for".
+	// text is the reason's sentence with further facts, and waitsFor is the object of the words "waits for".
 	text, waitsFor string
 }
 
@@ -34,7 +32,7 @@ func verdictOf(d singlenode.Decision, text, waitsFor string) verdict {
 	return v
 }
 
-// decision returns the verdict for an Explanation.
+// decision converts the verdict for an Explanation.
 func (v verdict) decision() explain.Decision {
 	d := explain.Decision{By: controller, Action: v.Action.String(), Reason: string(v.Reason), Text: v.text}
 	if v.Action.Kind() == session.Reads {
@@ -45,13 +43,13 @@ func (v verdict) decision() explain.Decision {
 
 func (f Facts) led() bool { return pods.Led(f.Guards.Value, f.Now) }
 
-// ofGate returns what is decided about a gated pod.
+// ofGate returns the verdict on a gated pod.
 func (i *index) ofGate(p pods.Pod) verdict {
 	e := singlenode.Explain(i.gate(p), i.Now)
 	return verdictOf(e.Decision, e.Text, i.gateWaitsFor(p, e.Decision))
 }
 
-// gateWaitsFor is what a gated pod waits for, to be read after "waits for".
+// gateWaitsFor returns the object of the words "waits for" for a gated pod.
 func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
 	claim := "claim " + d.Claim
 	switch d.Reason {
@@ -77,7 +75,7 @@ func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
 	return ""
 }
 
-// user returns the pod that uses a claim without its lock, the zero value where that is not what is decided.
+// user returns the pod that, by the decision, uses a claim without its lock. It is the zero value for other decisions.
 func (i *index) user(namespace string, d singlenode.Decision) (user pods.Pod) {
 	for _, p := range i.users[key{namespace, d.Claim}] {
 		if p.UID == d.User {
@@ -87,13 +85,13 @@ func (i *index) user(namespace string, d singlenode.Decision) (user pods.Pod) {
 	return user
 }
 
-// ofLock returns what is decided about the lock of a claim.
+// ofLock returns the verdict on the lock of a claim.
 func (i *index) ofLock(c Claim) verdict {
 	e := singlenode.ExplainLock(i.lock(c), i.Now)
 	return verdictOf(e.Decision, e.Text, i.lockWaitsFor(c, e.Decision))
 }
 
-// lockWaitsFor is what has to happen before a lock is freed, to be read after "waits for".
+// lockWaitsFor returns the object of the words "waits for" for a lock.
 func (i *index) lockWaitsFor(c Claim, d singlenode.Decision) string {
 	if d.Action == singlenode.FreeLock {
 		return "volume-guard to free the lock"

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/agents"
 )
 
-// addAdvice adds what a person can do, the safest first. It does not repeat the reason's sentence.
+// addAdvice adds the actions open to a person, the safest first. It does not repeat the reason's sentence.
 func addAdvice(s *explain.Explanation, f Facts, d fencing.Decision) {
 	fence := f.active()
 	switch {
@@ -26,7 +26,7 @@ func addAdvice(s *explain.Explanation, f Facts, d fencing.Decision) {
 	}
 }
 
-// adviseDown adds the ways out where the node is down and has no fence.
+// adviseDown covers a node that is down and has no fence.
 func (f Facts) adviseDown(s *explain.Explanation) {
 	s.Advise("Bring node %s back: its kubelet ends the pods that were deleted, and work continues by itself", f.Name)
 	if f.Fence.OK() {
@@ -46,7 +46,7 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 	s.Advise("If its machine does not exist any more: kubectl delete node %s", f.Name)
 }
 
-// adviseOnFence adds the ways on with a fence that has not ended.
+// adviseOnFence covers a fence that has not ended.
 func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, d fencing.Decision) {
 	if f.Guards.OK() && !pods.Led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard with the controller node-fencing: without it, nothing is fenced, released or ended")
@@ -80,7 +80,7 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 	}
 }
 
-// adviseByHand adds what a person is to do before they confirm.
+// adviseByHand adds the work of a person before the confirmation.
 func adviseByHand(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil {
 		if agent := agentOf(fence.Spec, last.Agent); agent != nil && agent.Manual != nil && agent.Manual.Instructions != "" {
@@ -90,7 +90,7 @@ func adviseByHand(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	s.Advise("Once you know that no process there can write: kubectl reclaim confirm node/%s --because=TEXT", fence.Name)
 }
 
-// adviseProven adds how a fence in force ends.
+// adviseProven adds the ways to end a fence in force.
 func (f Facts) adviseProven(s *explain.Explanation, fence *v1alpha1.NodeFence, d fencing.Decision) {
 	p := fence.Status.Proof
 	if d.Action == fencing.Wait && p != nil && p.Covers == v1alpha1.CoversUntilUnfenced &&
@@ -102,7 +102,7 @@ func (f Facts) adviseProven(s *explain.Explanation, fence *v1alpha1.NodeFence, d
 		f.Name)
 }
 
-// adviseOnAgents adds where to see what the agents do, and what helps if they do not.
+// adviseOnAgents adds the place to watch the agents, and the ways out if they fail.
 func (f Facts) adviseOnAgents(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil {
 		if agent := agentOf(fence.Spec, last.Agent); agent != nil && agent.Job != nil {
@@ -114,10 +114,10 @@ func (f Facts) adviseOnAgents(s *explain.Explanation, fence *v1alpha1.NodeFence)
 	s.Advise("To give it up: kubectl reclaim unfence %s", f.Name)
 }
 
-// neglectedAfter is after which time a fence that nobody has begun with is strange.
+// neglectedAfter is the age at which a fence without finalizer is reported.
 const neglectedAfter = time.Minute
 
-// neglected reports whether nobody has begun with a fence for some time.
+// neglected reports whether volume-guard has not put its finalizer on the fence for neglectedAfter.
 func (f Facts) neglected(fence *v1alpha1.NodeFence) bool {
 	return !fencing.FenceOf(fence).Finalized && f.Now.Sub(fence.CreationTimestamp.Time) > neglectedAfter
 }

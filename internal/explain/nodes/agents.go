@@ -13,7 +13,7 @@ import (
 )
 
 // ParseAgents reads agents as YAML or JSON: a list of them, or an object with the field agents, such as the spec of a
-// NodeFence. A field that agents do not have is an error. What else is wrong with them, the API server finds.
+// NodeFence. An unknown field or an empty list is an error. The API server validates everything else.
 func ParseAgents(text []byte) ([]v1alpha1.Agent, error) {
 	var list []v1alpha1.Agent
 	var object struct {
@@ -35,16 +35,17 @@ func ParseAgents(text []byte) ([]v1alpha1.Agent, error) {
 	return list, nil
 }
 
-// manualTimeout is the longest that an agent may have (pkg/apis/fencing/v1alpha1): a person is asked for no longer.
+// manualTimeout is the maximum of an agent's timeout (pkg/apis/fencing/v1alpha1).
 const manualTimeout = 24 * time.Hour
 
-// ManualAgents returns the agents of a fence that waits for a person's word, and for nothing else.
+// ManualAgents returns the agents of a fence that waits for a person's confirmation alone.
 func ManualAgents() []v1alpha1.Agent {
 	return []v1alpha1.Agent{{Name: "manual", Covers: v1alpha1.CoversUntilUnfenced,
 		Timeout: metav1.Duration{Duration: manualTimeout}, Manual: &v1alpha1.ManualAgent{}}}
 }
 
-// DefaultAgents returns the agents of the only FencePolicy that selects the node, and its name.
+// DefaultAgents returns the agents and the name of the only FencePolicy that selects the node. No policy, or several,
+// is an error.
 func DefaultAgents(f Facts) ([]v1alpha1.Agent, string, error) {
 	if !f.Policies.OK() {
 		return nil, "", fmt.Errorf("list FencePolicies: %w", errOf(f.Policies))

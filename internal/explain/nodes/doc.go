@@ -1,9 +1,10 @@
-// Package nodes explains what stands still because of a node: the pods that are held on it, their claims and volumes;
-// how far its fence is, and what that lacks; and what each FencePolicy does about the node, and when. It also says what
-// a request about a fence may cost, before somebody makes it.
+// Package nodes explains the pods, claims and volumes that a node holds up, the progress of its fence, and the
+// decision of each FencePolicy about it. It also names the possible cost of a request about a fence before a person
+// makes it.
 //
-// A [Reader] reads; [Explain], [ListOf], [CheckFence], [CheckUnfence] and [CheckConfirm] are pure functions of what it
-// found. The package has no rules of its own: it calls the functions by which volume-guard acts, with the facts of live
-// reads. What a running volume-guard remembers cannot be read from outside, such as since when it has seen a Lease
-// unchanged: instead, the times in Nodes and Leases count here, which are by the clocks of other machines.
+// A [Reader] reads; [Explain], [ListOf], [CheckFence], [CheckUnfence] and [CheckConfirm] are pure functions of the
+// facts that it returns. The package has no rules of its own: it calls volume-guard's decision functions with the
+// facts of live reads. The memory of a running volume-guard, such as the time since which it has seen a Lease
+// unchanged, cannot be read from outside. The times in Nodes and Leases, from the clocks of other machines, stand in
+// for it.
 package nodes

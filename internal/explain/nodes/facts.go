@@ -18,15 +18,15 @@ import (
 	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
 
-// Pod is what is kept of each pod.
+// Pod holds the fields of a Pod that explanations of nodes need.
 type Pod struct {
 	pods.Pod
-	// Waiting is what a policy counts, nil for a pod that does not wait for its node.
+	// Waiting is the pod as policies count it; nil if it does not wait for its node.
 	Waiting     *controller.Waiting
 	Tolerations []v1.Toleration
 }
 
-// PodOf reads what is needed of a Pod, without keeping a reference to its managedFields.
+// PodOf converts a Pod. The result keeps no reference to its managedFields.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{Pod: pods.PodOf(o), Tolerations: slices.Clone(o.Spec.Tolerations)}
 	if waiting, waits := controller.WaitingOf(o); waits {
@@ -35,43 +35,41 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-// waits reports whether the pod has a claim that nobody else gets while it is there.
+// waits reports whether the pod's presence keeps a claim from other pods.
 func (p Pod) waits() bool { return len(p.Claims) > 0 && !p.Mirror && (!p.Final || p.Held) }
 
-// held reports whether the pod is terminating, and held.
 func (p Pod) held() bool { return p.Held && p.Terminating }
 
-// Facts is what was read of one node. The zero value of each field is not known.
+// Facts holds the results of all reads about one node. The zero value of each field is unknown.
 type Facts struct {
-	// Now is when the reads were made.
+	// Now is the time at the end of the reads.
 	Now  time.Time
 	Name string
-	// Pods are those that are bound to the node. What follows was read after them.
+	// Pods holds the pods that are bound to the node. All other fields are read after it.
 	Pods explain.Read[[]Pod]
-	// OnNode are Node, Lease and NodeFence, nil for one that does not exist.
+	// OnNode holds Node, Lease and NodeFence; the Value is nil if the object does not exist.
 	pods.OnNode
-	// Attachments are the VolumeAttachments to the node.
 	Attachments explain.Read[[]storagev1.VolumeAttachment]
-	// Policies are all FencePolicies, sorted by name.
+	// Policies holds all FencePolicies, sorted by name.
 	Policies explain.Read[[]*v1alpha1.FencePolicy]
-	// Cluster is read only where there is a policy, and the node is not Ready.
+	// Cluster is only read if a policy exists and the node is not Ready.
 	Cluster ClusterFacts
-	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
-	// Events are those about the NodeFence and the Node, the latest last.
+	// Events holds the Events about the NodeFence and the Node, the latest last.
 	Events explain.Read[[]v1.Event]
 }
 
-// ClusterFacts is what policies depend on, beside the node that is explained.
+// ClusterFacts holds the policies' other input, from the whole cluster.
 type ClusterFacts struct {
 	Nodes explain.Read[[]*v1.Node]
-	// Leases are those of the kubelets, by node.
+	// Leases holds the kubelets' Leases, by node.
 	Leases explain.Read[map[string]*coordinationv1.Lease]
-	// Fences are all NodeFences, by node.
+	// Fences holds all NodeFences, by node.
 	Fences explain.Read[map[string]*v1alpha1.NodeFence]
-	// Namespaces are the labels of all namespaces, by name.
+	// Namespaces holds the labels of all namespaces, by name.
 	Namespaces explain.Read[map[string]map[string]string]
-	// Pods are those of all nodes.
+	// Pods holds the pods of all nodes.
 	Pods    explain.Read[[]Pod]
 	Budgets explain.Read[[]policyv1.PodDisruptionBudget]
 }
@@ -84,7 +82,7 @@ func (f Facts) node() *v1.Node {
 	return f.Node.Value
 }
 
-// fence returns the NodeFence, nil if there is none or it was not read.
+// fence returns the NodeFence, nil if it does not exist or was not read.
 func (f Facts) fence() *v1alpha1.NodeFence {
 	if !f.Fence.OK() {
 		return nil
@@ -92,7 +90,7 @@ func (f Facts) fence() *v1alpha1.NodeFence {
 	return f.Fence.Value
 }
 
-// active returns the NodeFence unless it has ended, nil for none.
+// active returns the NodeFence, nil if it has ended, does not exist or was not read.
 func (f Facts) active() *v1alpha1.NodeFence {
 	if fence := f.fence(); fence != nil && !explain.FenceEnded(fence) {
 		return fence
@@ -100,7 +98,6 @@ func (f Facts) active() *v1alpha1.NodeFence {
 	return nil
 }
 
-// readyOf returns the condition Ready of a node, nil where it has none.
 func readyOf(node *v1.Node) *v1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
@@ -110,13 +107,12 @@ func readyOf(node *v1.Node) *v1.NodeCondition {
 	return nil
 }
 
-// ready reports whether the condition Ready of a node is True.
 func ready(node *v1.Node) bool {
 	c := readyOf(node)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// controlPlaneLabel is on the nodes of the control plane (kubeadm).
+// controlPlaneLabel is kubeadm's label of control plane nodes.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 func controlPlane(node *v1.Node) bool {
@@ -124,7 +120,7 @@ func controlPlane(node *v1.Node) bool {
 	return has
 }
 
-// renewed returns when a Lease was renewed by the clock of its holder, the zero time for never.
+// renewed returns spec.renewTime, which is by the holder's clock, or the zero time.
 func renewed(lease *coordinationv1.Lease) time.Time {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return time.Time{}
@@ -132,8 +128,8 @@ func renewed(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// fenceFacts is what volume-guard would know of a fence after reads of the NodeFence, the Node, its Lease and what
-// remains on it, in that order. The object by which an agent works is not read.
+// fenceFacts returns volume-guard's facts about a fence after reads of the NodeFence, the Node, its Lease and its
+// remaining pods and volumes, in this order. The agent's object is not read.
 func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Read[fencing.RemainingFacts],
 	now time.Time) fencing.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
@@ -167,7 +163,8 @@ func nodeFacts(o *v1.Node) fencing.NodeFacts {
 		ControlPlane: controlPlane(o)}
 }
 
-// remainingOf is what remains on a node of what ran there before. It is not known unless all was read.
+// remainingOf returns the pods and volumes that remain on a node from before its fence. It is unknown unless both
+// lists were read.
 func remainingOf(all explain.Read[[]Pod],
 	attachments explain.Read[[]storagev1.VolumeAttachment]) explain.Read[fencing.RemainingFacts] {
 	switch {

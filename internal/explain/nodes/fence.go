@@ -14,17 +14,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// volumeGuard is the name of the Lease by which replicas of volume-guard elect a leader, and decider the program that
-// fences.
+// volumeGuard names volume-guard's leader election Lease; decider is the program that fences.
 const (
 	volumeGuard = "volume-guard"
 	decider     = volumeGuard + ", controller node-fencing"
 )
 
-// undecided is what is said where a read that the decision asks for failed.
+// undecided is the text for a decision whose next step is a read that failed here.
 const undecided = "A fact that the next step depends on could not be read here, so what is done now is not known."
 
-// decision returns what volume-guard does next about a fence, as an explanation has it.
+// decisionOf converts volume-guard's next step for a fence.
 func decisionOf(d fencing.Decision) explain.Decision {
 	e := explain.Decision{By: decider, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence()}
 	switch {
@@ -36,7 +35,7 @@ func decisionOf(d fencing.Decision) explain.Decision {
 	return e
 }
 
-// waitsFor is what a fence waits for, to be read after "waits for", empty for nothing.
+// waitsFor returns the object of the words "waits for", empty if the fence waits for nothing.
 func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	switch d.Reason {
 	case fencing.ReasonFencing, fencing.ReasonWaitsForConfirmation, fencing.ReasonAgentStopping,
@@ -61,7 +60,7 @@ func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	return waitWords()[d.Reason]
 }
 
-// waitWords are what a fence waits for by the reason alone.
+// waitWords maps reasons that need no other fact to waitsFor's result.
 func waitWords() map[fencing.Reason]string {
 	const boot = "the node to boot again"
 	return map[fencing.Reason]string{
@@ -79,7 +78,7 @@ func waitWords() map[fencing.Reason]string {
 	}
 }
 
-// attemptWaits is what a fence waits for with an agent at work.
+// attemptWaits is waitsFor for a fence with an agent at work.
 func attemptWaits(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	last := lastAttempt(f.Fence.Status)
 	if last == nil || last.EndedAt != nil {
@@ -96,7 +95,7 @@ func attemptWaits(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	return "agent " + last.Agent + left
 }
 
-// within is a time limit, empty where none is left.
+// within formats a time limit, empty if it has passed.
 func within(left time.Duration) string {
 	if left <= 0 {
 		return ""
@@ -104,7 +103,7 @@ func within(left time.Duration) string {
 	return ", " + left.Round(time.Second).String() + " at most"
 }
 
-// leaving is what is about to leave a node, and remaining what is left on it.
+// leaving describes the pods and volumes that are about to leave a node; remaining describes all that are left.
 func leaving(r fencing.Remains) string {
 	return both(r, plural.Count(r.Pods, "held pod"), plural.Count(r.VolumeAttachments, "volume")+" to be detached")
 }
@@ -113,7 +112,6 @@ func remaining(r fencing.Remains) string {
 	return both(r, plural.Count(r.Pods, "pod")+" with claims", plural.Count(r.VolumeAttachments, "attached volume"))
 }
 
-// both returns what there is of two things.
 func both(r fencing.Remains, pods, volumes string) string {
 	switch {
 	case r.VolumeAttachments == 0:
@@ -124,7 +122,7 @@ func both(r fencing.Remains, pods, volumes string) string {
 	return pods + " and " + volumes
 }
 
-// lastAttempt returns the attempt that was begun last, nil for none.
+// lastAttempt returns the attempt that began last, nil for none.
 func lastAttempt(s v1alpha1.NodeFenceStatus) *v1alpha1.Attempt {
 	if len(s.Attempts) == 0 {
 		return nil
@@ -132,7 +130,6 @@ func lastAttempt(s v1alpha1.NodeFenceStatus) *v1alpha1.Attempt {
 	return &s.Attempts[len(s.Attempts)-1]
 }
 
-// agentOf returns the agent of a name, nil for none.
 func agentOf(s v1alpha1.NodeFenceSpec, name string) *v1alpha1.Agent {
 	i := slices.IndexFunc(s.Agents, func(a v1alpha1.Agent) bool { return a.Name == name })
 	if i < 0 {
@@ -141,12 +138,11 @@ func agentOf(s v1alpha1.NodeFenceSpec, name string) *v1alpha1.Agent {
 	return &s.Agents[i]
 }
 
-// agentWords is how an agent fences, and what that proves.
+// agentWords describes an agent's method and its coverage.
 func agentWords(a *v1alpha1.Agent) string {
 	return fmt.Sprintf("%s, covers %s", how(a), a.Covers)
 }
 
-// how is by what an agent fences.
 func how(a *v1alpha1.Agent) string {
 	switch {
 	case a.Job != nil:
@@ -162,7 +158,7 @@ func how(a *v1alpha1.Agent) string {
 	return "nothing"
 }
 
-// attemptWords is one attempt as a line.
+// attemptWords formats one attempt as a line.
 func attemptWords(spec v1alpha1.NodeFenceSpec, a v1alpha1.Attempt, now time.Time) string {
 	text := fmt.Sprintf("%d, agent %s", a.Number, a.Agent)
 	if agent := agentOf(spec, a.Agent); agent != nil {
@@ -183,7 +179,7 @@ func attemptWords(spec v1alpha1.NodeFenceSpec, a v1alpha1.Attempt, now time.Time
 	return text
 }
 
-// askedBy is who asked for a fence, as far as its object shows.
+// askedBy returns the FencePolicy or the field manager that created a fence.
 func askedBy(o *v1alpha1.NodeFence) string {
 	if o.Spec.PolicyName != "" {
 		return "FencePolicy " + o.Spec.PolicyName

@@ -24,12 +24,12 @@ import (
 
 var errForbidden = errors.New("forbidden")
 
-// now is when all is read in these tests.
+// now is the time of all reads in these tests.
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// node is one of zone a that has been in this state for 10 minutes.
+// node is a node of zone a that has been in this state for 10 minutes.
 func node(name string, ready v1.ConditionStatus) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1",
@@ -39,7 +39,7 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 			Message: "Kubelet stopped posting node status."}}}}
 }
 
-// lease was renewed so long ago.
+// lease is a Lease that was last renewed this long ago.
 func lease(name string, since time.Duration) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
 		ResourceVersion: "1"},
@@ -47,7 +47,7 @@ func lease(name string, since time.Duration) *coordinationv1.Lease {
 			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-since)))}}
 }
 
-// pod is one of node n1 with a claim.
+// pod is a pod of node n1 with a claim.
 func pod(name string, change func(*Pod)) Pod {
 	p := PodOf(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
@@ -60,14 +60,14 @@ func pod(name string, change func(*Pod)) Pod {
 	return p
 }
 
-// deleted has a pod be held, and deleted 5 minutes ago.
+// deleted makes a pod held, and terminating for 5 minutes.
 func deleted(p *Pod) {
 	p.Held, p.Terminating, p.GraceZero, p.TerminatingSince = true, true, true, now().Add(-5*time.Minute)
 	p.GraceEnds = p.TerminatingSince
 }
 
-// down is a node that has been cut off for 10 minutes, with a held pod, one that nobody has deleted, and one without
-// claims. There are four other nodes, no fences and no policies.
+// down is a node that has been unreachable for 10 minutes, with a held pod, a running pod, and a pod without claims.
+// The cluster has four other nodes, no fences and no policies.
 func down() Facts {
 	others := pod("web", func(p *Pod) { p.Claims = nil })
 	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]Pod{pod("b", func(*Pod) {}), pod("a", deleted), others}),
@@ -97,14 +97,13 @@ func attachment(name string) storagev1.VolumeAttachment {
 	}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 }
 
-// ready has the node be well, and nobody wait.
+// ready makes the node Ready, without a terminating pod.
 func (f *Facts) ready() {
 	f.Node.Value.Status.Conditions[0].Status = v1.ConditionTrue
 	f.Lease = explain.Found(lease("n1", 5*time.Second))
 	f.Pods.Value = f.Pods.Value[:1]
 }
 
-// Agents of each kind.
 func jobAgent() v1alpha1.Agent {
 	return v1alpha1.Agent{Name: "ipmi", Covers: v1alpha1.CoversUntilUnfenced,
 		Timeout: metav1.Duration{Duration: 5 * time.Minute},
@@ -121,7 +120,7 @@ func volumesAgent() v1alpha1.Agent {
 		Driver: "disk.csi", NetworkFenceClassName: "fast"}}
 }
 
-// policy is one that fences after 5 minutes.
+// policy is a policy that fences after 5 minutes.
 func policy(name string, change func(*v1alpha1.FencePolicySpec)) *v1alpha1.FencePolicy {
 	p := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FencePolicySpec{
 		UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, Agents: []v1alpha1.Agent{jobAgent()},
@@ -131,7 +130,7 @@ func policy(name string, change func(*v1alpha1.FencePolicySpec)) *v1alpha1.Fence
 	return p
 }
 
-// fenced gives the node a fence that somebody asked for a minute ago, and returns it.
+// fenced gives the node a fence that kubectl-reclaim created a minute ago.
 func (f *Facts) fenced(agents ...v1alpha1.Agent) *v1alpha1.NodeFence {
 	fence := &v1alpha1.NodeFence{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f", CreationTimestamp: ago(time.Minute), ResourceVersion: "3",
@@ -143,7 +142,7 @@ func (f *Facts) fenced(agents ...v1alpha1.Agent) *v1alpha1.NodeFence {
 	return fence
 }
 
-// attempt adds an attempt that began 50 seconds ago, and took 20 seconds unless the result is empty.
+// attempt adds an attempt that began 50 seconds ago. It took 20 seconds, unless the result is empty.
 func attempt(fence *v1alpha1.NodeFence, agent string, result v1alpha1.Result, message string) *v1alpha1.Attempt {
 	a := v1alpha1.Attempt{Number: int32(len(fence.Status.Attempts) + 1), Agent: agent, StartedAt: ago(50 * time.Second),
 		Result: result, Message: message, BootID: "boot-1"}
@@ -156,7 +155,7 @@ func attempt(fence *v1alpha1.NodeFence, agent string, result v1alpha1.Result, me
 	return &fence.Status.Attempts[len(fence.Status.Attempts)-1]
 }
 
-// prove has the agent have a proof.
+// prove adds a proof of the agent.
 func prove(fence *v1alpha1.NodeFence, agent v1alpha1.Agent) {
 	a := attempt(fence, agent.Name, v1alpha1.ResultProven, "off")
 	fence.Status.Proof = &v1alpha1.Proof{Attempt: a.Number, Agent: agent.Name, Covers: agent.Covers, BootID: "boot-1",
@@ -169,13 +168,13 @@ func prove(fence *v1alpha1.NodeFence, agent v1alpha1.Agent) {
 	fence.Status.Phase = v1alpha1.PhaseFenced
 }
 
-// condition adds one that is True.
+// condition adds a condition with status True.
 func condition(fence *v1alpha1.NodeFence, of string) {
 	fence.Status.Conditions = append(fence.Status.Conditions, metav1.Condition{Type: of, Status: metav1.ConditionTrue,
 		Reason: "Test", LastTransitionTime: ago(30 * time.Second)})
 }
 
-// released has the node have the taint of a fence in force.
+// released adds a fence in force and its taint.
 func (f *Facts) released(agent v1alpha1.Agent) *v1alpha1.NodeFence {
 	fence := f.fenced(agent)
 	prove(fence, agent)
@@ -186,14 +185,14 @@ func (f *Facts) released(agent v1alpha1.Agent) *v1alpha1.NodeFence {
 	return fence
 }
 
-// ended has the node have a fence that has ended.
+// ended adds a fence that has ended.
 func (f *Facts) ended() {
 	fence := f.fenced(jobAgent())
 	condition(fence, v1alpha1.ConditionReturned)
 	fence.Status.Phase = v1alpha1.PhaseReturned
 }
 
-// expect checks what a text says, and by words that begin with "!" what it does not say.
+// expect checks that text contains each of the words, and does not contain words that begin with "!".
 func expect(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, words := range want {

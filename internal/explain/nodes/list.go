@@ -12,44 +12,43 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// ListFacts is what was read of all NodeFences.
+// ListFacts holds the results of all reads about NodeFences.
 type ListFacts struct {
-	// Now is when the reads were made.
+	// Now is the time at the end of the reads.
 	Now    time.Time
 	Fences []*v1alpha1.NodeFence
-	// On is what was read of the nodes of the fences, by name: Pods, Node, Lease and Attachments.
+	// On holds the facts of the fences' nodes, by name. Only Pods, Node, Lease and Attachments are set.
 	On map[string]Facts
 }
 
-// List is the fences of a cluster.
+// List describes the fences of a cluster.
 type List struct {
-	// Fences are sorted by the names of their nodes.
+	// Fences are sorted by node name.
 	Fences []Row `json:"fences"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Row is one fence of a List.
 type Row struct {
 	Node string `json:"node"`
 	UID  string `json:"uid"`
-	// Phase is how far the fence is, and Reason why volume-guard does what it does next, the word of Events and metrics.
+	// Phase is the fence's phase. Reason is the word of Events and metrics for volume-guard's next step.
 	Phase  string `json:"phase"`
 	Reason string `json:"reason"`
-	// WaitsFor is what has to happen first, for people.
+	// WaitsFor tells people the next condition that the fence waits for.
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Agent is the one that has proven that the node is fenced, or else the one that was tried last. Attempts is how
-	// many of all agents were made.
+	// Agent is the agent whose proof counts, or else the agent of the last attempt. Attempts counts the attempts of all
+	// agents.
 	Agent    string `json:"agent,omitempty"`
 	Attempts int    `json:"attempts"`
-	// Covers is what is proven, empty for nothing, and Drivers the CSI drivers for coverage Volumes.
+	// Covers is the coverage of the proof, empty without a proof. Drivers lists the CSI drivers for coverage Volumes.
 	Covers  string   `json:"covers,omitempty"`
 	Drivers []string `json:"drivers,omitempty"`
-	// Held is how many held pods on the node are terminating, and Detaching how many of its volumes are to be detached;
-	// nil where that could not be read.
+	// Held counts the node's terminating pods that are held, and Detaching its volumes that are to be detached. Both are
+	// nil if they could not be read.
 	Held      *int `json:"held,omitempty"`
 	Detaching *int `json:"detaching,omitempty"`
-	// AskedBy is who asked for the fence, and Because why.
+	// AskedBy is the FencePolicy or the field manager that created the fence. Because is its spec.reason.
 	AskedBy string      `json:"askedBy"`
 	Because string      `json:"because"`
 	Since   metav1.Time `json:"since"`
@@ -72,7 +71,6 @@ func ListOf(f ListFacts) List {
 	return l
 }
 
-// row returns the fence of the node.
 func (f Facts) row(fence *v1alpha1.NodeFence, now time.Time) Row {
 	remaining := remainingOf(f.Pods, f.Attachments)
 	facts := fenceFacts(fence, f.OnNode, remaining, now)

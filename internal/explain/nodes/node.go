@@ -16,7 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Explain explains a node: what stands still because of it, its fence, and what a person can do. It is a pure function.
+// Explain explains a node: the objects that it holds up, its fence, and the actions open to a person. It is a pure
+// function.
 func Explain(f Facts) explain.Explanation {
 	s := explain.Explanation{Object: "node " + f.Name}
 	addNode(&s, f)
@@ -32,7 +33,7 @@ func Explain(f Facts) explain.Explanation {
 	return s
 }
 
-// headline is the explanation in one sentence or two.
+// headline returns the explanation in one or two sentences.
 func (f Facts) headline(d *explain.Decision) string {
 	text := "Node " + f.Name + " " + f.state()
 	if waits := f.standing(); waits != "" {
@@ -51,7 +52,7 @@ func (f Facts) headline(d *explain.Decision) string {
 	}
 }
 
-// state is how the node is, to be read after its name.
+// state returns the node's state as a predicate to its name.
 func (f Facts) state() string {
 	node := f.Node.Value
 	switch {
@@ -69,7 +70,7 @@ func (f Facts) state() string {
 	return "has been NotReady for " + explain.Age(f.Now, c.LastTransitionTime.Time)
 }
 
-// standing is what stands still because of the node, empty for nothing.
+// standing describes the pods that the node holds up.
 func (f Facts) standing() string {
 	if !f.Pods.OK() {
 		return "which pods are on it could not be read"
@@ -103,7 +104,7 @@ func phaseOf(o *v1alpha1.NodeFence) v1alpha1.Phase {
 	return o.Status.Phase
 }
 
-// addNode reports how the node is.
+// addNode reports the state of the node.
 func addNode(s *explain.Explanation, f Facts) {
 	pods.AddNode(s, f.Name, f.Node, f.Lease, f.Now)
 	node := f.node()
@@ -121,10 +122,10 @@ func addNode(s *explain.Explanation, f Facts) {
 	}
 }
 
-// maxRows bounds how many pods, and how many volumes, are listed one by one.
+// maxRows limits the number of pods, and of volumes, that are listed one by one.
 const maxRows = 20
 
-// addPods reports the pods that stand still, or would if the node were lost.
+// addPods reports the pods that the node holds up, or would hold up if it were lost.
 func addPods(s *explain.Explanation, f Facts) {
 	explain.NoteUnread(s, f.Pods, "Pods", "which are on the node, and what waits for it")
 	if !f.Pods.OK() {
@@ -149,7 +150,7 @@ func addPods(s *explain.Explanation, f Facts) {
 	}
 }
 
-// rows are the pods with claims and those that are held, the held ones first.
+// rows returns the pods that the node holds up, terminating pods that are held first.
 func (f Facts) rows() (rows []pods.Row) {
 	list := pods.ListFacts{Now: f.Now, Nodes: explain.Read[map[string]*v1.Node]{Made: f.Node.Made, Err: f.Node.Err,
 		Value: map[string]*v1.Node{}}}
@@ -218,7 +219,7 @@ func attachmentWords(f Facts, a *storagev1.VolumeAttachment) string {
 	return fmt.Sprintf("%s, driver %s, %s (VolumeAttachment %s)", what, a.Spec.Attacher, state, a.Name)
 }
 
-// addFence reports the fence of the node, and what volume-guard does next about it.
+// addFence reports the node's fence and volume-guard's next step for it.
 func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	if explain.NoFencing(f.Fence) {
 		s.AddFact("Fence", "none: %v", f.Fence.Err)
@@ -262,7 +263,7 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	return d
 }
 
-// endsWords is when the fence ends.
+// endsWords returns the condition that ends the fence.
 func endsWords(fence *v1alpha1.NodeFence) string {
 	switch {
 	case fence.Spec.Unfence == v1alpha1.UnfenceNow:
@@ -287,7 +288,7 @@ func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
 	return fenceFacts(fence, f.OnNode, remainingOf(f.Pods, f.Attachments), f.Now)
 }
 
-// addMissing adds what the evidence lacks by which the held pods would be released, as far as it is about the node.
+// addMissing adds the node's part of the evidence that the held pods still lack.
 func (f Facts) addMissing(s *explain.Explanation) {
 	for _, pod := range f.Pods.Value {
 		if !pod.held() {
@@ -304,5 +305,4 @@ func (f Facts) addMissing(s *explain.Explanation) {
 	}
 }
 
-// oneLine is a text without line breaks.
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", " ") }

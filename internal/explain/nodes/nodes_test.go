@@ -30,7 +30,7 @@ func TestExplainNode(t *testing.T) {
 	}
 }
 
-func TestExplainWhatIsAskedOfNodes(t *testing.T) {
+func TestExplainNodeStates(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*Facts)
 		want   []string
@@ -219,7 +219,7 @@ func TestExplainFence(t *testing.T) {
 	}
 }
 
-// TestExplainDecidesAsVolumeGuard expects the decision of the engine for each phase of a fence.
+// The decision has to be the engine's own in each phase of a fence.
 func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 	for name, change := range map[string]func(*Facts){
 		"requested": func(f *Facts) { f.fenced(jobAgent()) },

@@ -16,13 +16,13 @@ import (
 	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
 
-// selects reports whether a policy is for a node. One with a selector that is not valid is for none.
+// selects reports whether a policy selects a node. An invalid selector selects none.
 func selects(p *v1alpha1.FencePolicy, node *v1.Node) bool {
 	is, err := controller.Selects(p, node)
 	return err == nil && is
 }
 
-// snapshot is what was read, as the controller takes it.
+// snapshot converts the facts into the controller's input.
 func (f ClusterFacts) snapshot() controller.Snapshot {
 	s := controller.Snapshot{Nodes: f.Nodes.Value, Namespaces: f.Namespaces.Value, Budgets: f.Budgets.Value,
 		Renewed: map[string]time.Time{}, Waiting: map[string][]controller.Waiting{}}
@@ -40,7 +40,7 @@ func (f ClusterFacts) snapshot() controller.Snapshot {
 	return s
 }
 
-// unread notes what could not be read of what policies depend on, and reports whether all was.
+// unread notes failed reads of the policies' input, and reports whether all reads succeeded.
 func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
 	const open = "what each FencePolicy does"
 	before := len(s.Unread)
@@ -53,7 +53,7 @@ func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
 	return len(s.Unread) == before
 }
 
-// addPolicies reports what each policy does about the node, and when.
+// addPolicies reports each policy's decision about the node.
 func addPolicies(s *explain.Explanation, f Facts) {
 	if explain.NoFencing(f.Policies) {
 		return
@@ -77,7 +77,7 @@ func addPolicies(s *explain.Explanation, f Facts) {
 	}
 }
 
-// policyWords is what a policy does about the node.
+// policyWords describes a policy's decision about the node.
 func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
 	switch c := readyOf(node); {
 	case !selects(p, node) && controlPlane(node) && !p.Spec.AllowControlPlane:
@@ -111,7 +111,7 @@ func dryRun(p *v1alpha1.FencePolicy) string {
 	return ""
 }
 
-// judgementWords is a policy's judgement about the node, with the time where one is known.
+// judgementWords describes a policy's judgement about the node, with its time if that is known.
 func (f Facts) judgementWords(p *v1alpha1.FencePolicy, d fencing.PolicyDecision, j fencing.Judgement) string {
 	text := fmt.Sprintf("%s: %s", j.Reason, j.Reason.Sentence())
 	switch j.Reason {
@@ -128,7 +128,7 @@ func (f Facts) judgementWords(p *v1alpha1.FencePolicy, d fencing.PolicyDecision,
 	return text + dryRun(p) + f.reported(p, j.Reason)
 }
 
-// reported is what volume-guard has reported on the policy, where that differs from what is decided here.
+// reported describes the decision in the policy's status, if it differs from the decision here.
 func (f Facts) reported(p *v1alpha1.FencePolicy, here fencing.Reason) string {
 	if meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionActive) == nil {
 		return " But volume-guard has not reported on this policy: check that it runs with --controllers=*,node-fencing."
@@ -141,7 +141,7 @@ func (f Facts) reported(p *v1alpha1.FencePolicy, here fencing.Reason) string {
 	return ""
 }
 
-// tolerationWords is until when the pods that wait tolerate the node.
+// tolerationWords returns the time until which the waiting pods tolerate the node.
 func (f Facts) tolerationWords() string {
 	var last time.Time
 	for _, pod := range f.Pods.Value {
@@ -158,8 +158,9 @@ func (f Facts) tolerationWords() string {
 	return ""
 }
 
-// toleratesUntil returns until when a pod tolerates that its node is unreachable: from the time of the taint on, as
-// kube-controller-manager counts it (pkg/controller/tainteviction). The zero time is not known.
+// toleratesUntil returns the time until which a pod tolerates that its node is unreachable. Like
+// kube-controller-manager (pkg/controller/tainteviction), it counts from the taint's timeAdded. The zero time is
+// unknown.
 func toleratesUntil(pod Pod, node *v1.Node) (until time.Time) {
 	i := slices.IndexFunc(node.Spec.Taints, func(t v1.Taint) bool {
 		return t.Key == v1.TaintNodeUnreachable && t.Effect == v1.TaintEffectNoExecute && t.TimeAdded != nil

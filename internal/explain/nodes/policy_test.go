@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// waiting has the pods of the node be these, made from objects.
+// waiting replaces the pods of the node.
 func (f *Facts) waiting(change ...func(*v1.Pod)) {
 	f.Pods.Value = nil
 	for _, c := range change {
@@ -30,7 +30,7 @@ func (f *Facts) waiting(change ...func(*v1.Pod)) {
 	f.Cluster.Pods = f.Pods
 }
 
-// isDeleted has the pod be terminating, and tolerates has it tolerate that its node is unreachable for 15 minutes.
+// isDeleted makes the pod terminating. tolerates makes it tolerate an unreachable node for 15 minutes.
 func isDeleted(o *v1.Pod) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }
 
 func tolerates(o *v1.Pod) {
@@ -38,8 +38,8 @@ func tolerates(o *v1.Pod) {
 		Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](15 * 60)}}
 }
 
-// TestWhatAPolicyDoes is about a policy that fences after 5 minutes, and a node that has been unreachable for 10.
-func TestWhatAPolicyDoes(t *testing.T) {
+// The policies fence after 5 minutes, and the node has been unreachable for 10 minutes.
+func TestExplainPolicies(t *testing.T) {
 	const fences = "default: Unreachable: The node is unreachable, and pods with claims wait for it: it is fenced."
 	plain := func(*v1alpha1.FencePolicySpec) {}
 	for sentence, c := range map[string]struct {

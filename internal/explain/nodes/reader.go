@@ -25,11 +25,11 @@ import (
 
 // Config holds the settings of a Reader. The zero value is usable.
 type Config struct {
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.PassiveClock
 }
 
-// Reader reads what is explained. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations. Its methods are safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	clients kube.Clients
@@ -37,7 +37,7 @@ type Reader struct {
 	fencing *client.Client
 }
 
-// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+// New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
@@ -60,8 +60,8 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	return &Reader{cfg: cfg, clients: clients, policy: budgets, fencing: fences}, nil
 }
 
-// Node reads the facts about a node. Every read that failed is part of the facts, and so is a Node that does not exist:
-// pods and a NodeFence may be left. What is evidence is read after the pods.
+// Node reads the facts about a node. Failed reads are part of the facts, and so is a Node that does not exist, because
+// its pods and its NodeFence may remain. The evidence is read after the pods.
 func (r *Reader) Node(ctx context.Context, name string) Facts {
 	f := Facts{Name: name, Pods: r.pods(ctx, name)}
 	f.Node = explain.Optional(r.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{}))
@@ -81,7 +81,7 @@ func (r *Reader) Node(ctx context.Context, name string) Facts {
 	return f
 }
 
-// List reads the facts about all NodeFences. An error means that these could not be read.
+// List reads the facts about all NodeFences. It returns an error if the NodeFences cannot be read.
 func (r *Reader) List(ctx context.Context) (ListFacts, error) {
 	fences, err := kube.ListAll(ctx, r.fencing.Fences.List, metav1.ListOptions{},
 		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
@@ -107,7 +107,7 @@ func (r *Reader) List(ctx context.Context) (ListFacts, error) {
 	return f, nil
 }
 
-// Policy reads a FencePolicy. An error means that it does not exist, or could not be read.
+// Policy reads a FencePolicy. It returns an error if the policy does not exist or cannot be read.
 func (r *Reader) Policy(ctx context.Context, name string) (*v1alpha1.FencePolicy, error) {
 	p, err := r.fencing.Policies.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *Reader) Policy(ctx context.Context, name string) (*v1alpha1.FencePolicy
 	return p, nil
 }
 
-// pods reads the pods that are bound to a node, or all for an empty name.
+// pods reads the pods that are bound to a node, or all pods if node is empty.
 func (r *Reader) pods(ctx context.Context, node string) explain.Read[[]Pod] {
 	var options metav1.ListOptions
 	if node != "" {
@@ -148,12 +148,12 @@ func (r *Reader) policies(ctx context.Context) explain.Read[[]*v1alpha1.FencePol
 	return explain.Found(all)
 }
 
-// cluster reads what policies depend on.
+// cluster reads the policies' input.
 func (r *Reader) cluster(ctx context.Context) ClusterFacts {
 	core := r.clients.Core
 	var f ClusterFacts
 	f.Pods = r.pods(ctx, "")
-	// What nothing is decided from is not kept: a node has names of images and addresses.
+	// Only fields that decisions need are kept: a Node also lists images and addresses.
 	f.Nodes = readOf(kube.ListAll(ctx, core.Nodes().List, metav1.ListOptions{}, func(o *v1.Node) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: o.Labels},
 			Spec: v1.NodeSpec{Taints: o.Spec.Taints}, Status: v1.NodeStatus{Conditions: o.Status.Conditions}}
@@ -174,7 +174,7 @@ func (r *Reader) cluster(ctx context.Context) ClusterFacts {
 	return f
 }
 
-// events reads the Events about a node and its fence. Those about objects without a namespace are in "default".
+// events reads the Events about a node and its fence. Events about cluster-scoped objects are in namespace "default".
 func (r *Reader) events(ctx context.Context, name string) explain.Read[[]v1.Event] {
 	about := func(o *v1.Event) v1.Event { return *o }
 	var all []v1.Event
@@ -194,7 +194,6 @@ func readOf[T any](value T, err error) explain.Read[T] {
 	return explain.Read[T]{Made: true, Value: value, Err: err}
 }
 
-// byName returns the objects of a list by their names.
 func byName[O metav1.Object](all []O, err error) explain.Read[map[string]O] {
 	read := explain.Read[map[string]O]{Made: true, Value: map[string]O{}, Err: err}
 	for _, o := range all {

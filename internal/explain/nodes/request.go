@@ -15,29 +15,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Why a request about a fence is not made.
+// Reasons for the refusal of a request about a fence.
 var (
-	// ErrNoNode: there is no Node of the name.
+	// ErrNoNode means that no Node has this name.
 	ErrNoNode = errors.New("there is no Node of this name")
-	// ErrReady: the node is Ready.
+	// ErrReady means that the node is Ready.
 	ErrReady = errors.New("the node is Ready, so its pods most likely run")
-	// ErrControlPlane: the node is one of the control plane.
+	// ErrControlPlane means that the node belongs to the control plane.
 	ErrControlPlane = errors.New("the node is one of the control plane")
-	// ErrFenced: the node has a fence that has not ended.
+	// ErrFenced means that the node has a fence that has not ended.
 	ErrFenced = errors.New("the node has a fence")
-	// ErrNotFenced: the node has no fence, or one that has ended.
+	// ErrNotFenced means that the node has no fence, or that its fence has ended.
 	ErrNotFenced = errors.New("the node has no fence")
-	// ErrEnding: the fence is ended already.
+	// ErrEnding means that the fence is already ending.
 	ErrEnding = errors.New("the fence is ended already")
-	// ErrDone: the fence is as the request asks for.
+	// ErrDone means that the fence already matches the request.
 	ErrDone = errors.New("nothing is to be changed")
 )
 
-// Plan is a request that can be made, and what it means.
+// Plan describes the effect of an acceptable request.
 type Plan struct {
-	// Replaces is the UID of a NodeFence that has ended and is deleted before, empty for none.
+	// Replaces is the UID of the ended NodeFence that the request deletes first, empty for none.
 	Replaces types.UID
-	// Effects are what the request does, and Costs what it may cost.
+	// Effects lists the consequences of the request, and Costs its risks.
 	Effects, Costs []string
 }
 
@@ -49,7 +49,7 @@ func (p *Plan) cost(format string, args ...any) {
 	p.Costs = append(p.Costs, fmt.Sprintf(format, args...))
 }
 
-// known returns an error unless Node and NodeFence could be read: nothing is asked for that nobody has judged.
+// known returns an error unless Node and NodeFence were read, because a request without a judgement is refused.
 func (f Facts) known() error {
 	switch {
 	case !f.Fence.OK():
@@ -67,8 +67,8 @@ func errOf[T any](r explain.Read[T]) error {
 	return r.Err
 }
 
-// Unknown returns an error if nothing is known of the node: neither Node nor NodeFence nor pods could be read, or all
-// show that there is no such node.
+// Unknown returns an error if none of Node, NodeFence and pods could be read, or if no Node exists and neither a
+// NodeFence nor a pod of that name was found.
 func (f Facts) Unknown() error {
 	switch {
 	case !f.Node.OK() && !f.Fence.OK() && !f.Pods.OK():
@@ -82,11 +82,12 @@ func (f Facts) Unknown() error {
 // FenceRequest asks for the fence of a node.
 type FenceRequest struct {
 	Agents []v1alpha1.Agent
-	// AllowControlPlane and EvenIfReady allow it for a node of the control plane, and for one that is Ready.
+	// AllowControlPlane permits a control plane node, and EvenIfReady a node that is Ready.
 	AllowControlPlane, EvenIfReady bool
 }
 
-// CheckFence returns what a fence of the node would do, or why it is not to be created. It is a pure function.
+// CheckFence returns the effect of a fence of the node, or an error if it should not be created. It is a pure
+// function.
 func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err
@@ -115,7 +116,7 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 	return p, nil
 }
 
-// agentEffect adds what an agent does, and what follows from its proof.
+// agentEffect adds the work of an agent and the effect of its proof.
 func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Agent) {
 	when := "first"
 	switch n := len(before); {
@@ -141,7 +142,7 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 	p.effect("%s", text)
 }
 
-// defaultTimeout is that of an agent without one (pkg/apis/fencing/v1alpha1).
+// defaultTimeout is the default of an agent's timeout (pkg/apis/fencing/v1alpha1).
 const defaultTimeout = 5 * time.Minute
 
 func timeout(agent *v1alpha1.Agent) time.Duration {
@@ -151,7 +152,6 @@ func timeout(agent *v1alpha1.Agent) time.Duration {
 	return agent.Timeout.Duration
 }
 
-// heldNow is how many held pods are terminating.
 func (f Facts) heldNow() (n int) {
 	for _, pod := range f.Pods.Value {
 		if pod.held() {
@@ -161,7 +161,7 @@ func (f Facts) heldNow() (n int) {
 	return n
 }
 
-// addRuns adds what shows that the node runs.
+// addRuns adds the signs that the node runs.
 func (f Facts) addRuns(p *Plan) {
 	if node := f.Node.Value; node != nil && ready(node) {
 		p.cost("The node is Ready: its processes run.")
@@ -172,7 +172,7 @@ func (f Facts) addRuns(p *Plan) {
 	}
 }
 
-// addEnds adds what the agents end.
+// addEnds adds the processes that the agents end.
 func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
 	kills := slices.ContainsFunc(agents, func(a v1alpha1.Agent) bool {
 		return a.Manual == nil && a.Covers != v1alpha1.CoversVolumes
@@ -200,8 +200,8 @@ func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
 	}
 }
 
-// CheckConfirm returns what a person's word would do that no process on the node writes, or why it is not to be given.
-// It is a pure function.
+// CheckConfirm returns the effect of a person's confirmation that no process on the node writes, or an error if it
+// should not be given. It is a pure function.
 func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err
@@ -243,7 +243,7 @@ func manual(fence *v1alpha1.NodeFence, a *v1alpha1.Attempt) bool {
 	return agent == nil || agent.Manual != nil
 }
 
-// addReleased adds which pods with claims are released, because of which replacements get their claims.
+// addReleased adds the pods with claims that are released, so that replacements get their claims.
 func (f Facts) addReleased(p *Plan) {
 	if !f.Pods.OK() {
 		p.cost("Which pods with claims are on the node could not be read.")

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// text is a plan as lines.
+// text formats a plan as lines.
 func (p Plan) text() string {
 	var b strings.Builder
 	for _, effect := range p.Effects {
@@ -26,14 +26,14 @@ func (p Plan) text() string {
 	return b.String()
 }
 
-// changed are the facts about a node that is down, changed.
+// changed changes the facts of down.
 func changed(change func(*Facts)) Facts {
 	f := down()
 	change(&f)
 	return f
 }
 
-// expectError expects an error that is want, nil for none.
+// expectError expects an error that is want; nil means no error.
 func expectError(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) || want == nil && err != nil {
@@ -163,7 +163,7 @@ func TestCheckConfirm(t *testing.T) {
 	}
 }
 
-// say gives a person's word about a NodeFence.
+// say confirms that the node of a NodeFence is fenced.
 func say(fence *v1alpha1.NodeFence, words string) {
 	fence.Spec.Confirmation, fence.Spec.ConfirmationUID = words, fence.UID
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// addWaits adds what has to happen before the pod is gone.
+// addWaits adds every condition that still keeps a terminating pod.
 func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety.Explanation) {
 	if !pod.Terminating {
 		return
@@ -29,7 +29,7 @@ func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety
 	}
 }
 
-// heldWaitsFor is what a pod waits for that is terminating and held, to be read after "waits for".
+// heldWaitsFor returns the object of the words "waits for", for a terminating pod that is held.
 func heldWaitsFor(f podsafety.Facts, d podsafety.Decision) string {
 	if d.Action.Kind() == session.Reads {
 		return "not known: not all could be read"
@@ -62,7 +62,7 @@ func heldWaitsFor(f podsafety.Facts, d podsafety.Decision) string {
 	return ""
 }
 
-// unheldWaitsFor is what a pod waits for that is terminating and not held, empty where nothing is known to keep it.
+// unheldWaitsFor is heldWaitsFor for a pod that is not held. It is empty if nothing is known to keep the pod.
 func unheldWaitsFor(pod Pod, nodeDown bool) string {
 	switch {
 	case len(pod.Finalizers) > 0 && pod.GraceZero:
@@ -75,7 +75,7 @@ func unheldWaitsFor(pod Pod, nodeDown bool) string {
 	return "its kubelet on node " + pod.Node + " to end its processes"
 }
 
-// addAdvice adds what a person can do. It does not repeat the reason's sentence.
+// addAdvice adds the actions open to a person. It does not repeat the reason's sentence.
 func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation) {
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
 	held := pod.Held && pod.Terminating
@@ -96,7 +96,7 @@ func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation
 	}
 }
 
-// adviseByReason adds what the reason alone suggests, and reports whether that is enough.
+// adviseByReason adds the advice that follows from the reason alone, and reports whether that is enough.
 func adviseByReason(s *explain.Explanation, pod Pod, reason podsafety.Reason, of string) (enough bool) {
 	switch reason {
 	case podsafety.ReasonProcessesMayRun:
@@ -125,7 +125,7 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podsafety.Reason, of
 	return false
 }
 
-// adviseDown adds the ways out where the node is down, the safest first.
+// adviseDown covers a node that is down, the safest action first.
 func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 	node := pod.Node
 	if f.Node.OK() && f.Node.Value == nil && pod.Ending() {

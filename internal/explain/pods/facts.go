@@ -17,23 +17,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// ConfirmAnnotation on a pod confirms that its processes cannot run, so that its force deletion is admitted and the pod
-// released. Its value is the UID of the pod.
+// ConfirmAnnotation on a pod confirms that its processes cannot run. With the pod's UID as its value, it admits the
+// pod's force deletion and releases the pod.
 const ConfirmAnnotation = objects.ConfirmAnnotation
 
-// Pod is what is kept of each pod of a list.
+// Pod holds the fields of a Pod that explanations need.
 type Pod struct {
 	objects.Pod
 	Phase v1.PodPhase
-	// Finalizers are all but the one of volume-guard.
+	// Finalizers holds the pod's finalizers except volume-guard's.
 	Finalizers []string
-	// TerminatingSince is when the deletion was asked for, zero for a pod that nobody has deleted.
+	// TerminatingSince is the time of the deletion request, zero for a pod that is not terminating.
 	TerminatingSince time.Time
-	// Created is when it was created, and Scheduled when it was bound to a node, zero for one that was not.
+	// Created is the creationTimestamp. Scheduled is the time of binding to a node, zero for an unscheduled pod.
 	Created, Scheduled time.Time
 }
 
-// PodOf reads what is needed of a Pod, without keeping a reference to it.
+// PodOf converts a Pod. The result keeps no reference to o.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{Pod: objects.PodOf(o), Phase: o.Status.Phase, Created: o.CreationTimestamp.Time}
 	for _, c := range o.Status.Conditions {
@@ -47,7 +47,7 @@ func PodOf(o *v1.Pod) Pod {
 		}
 	}
 	if o.DeletionTimestamp != nil {
-		// The API server sets it to the end of the grace period.
+		// The API server sets deletionTimestamp to the end of the grace period.
 		p.TerminatingSince = o.DeletionTimestamp.Time
 		if grace := o.DeletionGracePeriodSeconds; grace != nil {
 			p.TerminatingSince = p.TerminatingSince.Add(-time.Duration(*grace) * time.Second)
@@ -56,33 +56,32 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-// uses reports whether the pod names a claim of its namespace, and may have processes or get some.
+// uses reports whether the pod names a claim of its namespace, and may have processes or start some.
 func (p Pod) uses(claim string) bool { return !p.Final && slices.Contains(p.Claims, claim) }
 
-// Facts is what was read of one pod. The zero value of each field is not known.
+// Facts holds the results of all reads about one pod. The zero value of each field is unknown.
 type Facts struct {
-	// Now is when the reads were made.
+	// Now is the time at the end of the reads.
 	Now       time.Time
 	Pod       *v1.Pod
 	Namespace explain.Read[*v1.Namespace]
-	// Node and Lease are the pod's node and the Lease of its kubelet, read after the pod; nil for one that does not
-	// exist. None is read for a pod without a node.
+	// Node and Lease are the pod's node and its kubelet's Lease, read after the pod. The Value is nil if the object does
+	// not exist. They are not read for a pod without a node.
 	Node  explain.Read[*v1.Node]
 	Lease explain.Read[*coordinationv1.Lease]
-	// Fence is the NodeFence of the pod's node, read after the pod.
 	Fence explain.Read[*v1alpha1.NodeFence]
-	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
-	// Claims are those that the pod names, by their names, nil for one that does not exist.
+	// Claims holds the claims that the pod names, by name. The Value is nil if the claim does not exist.
 	Claims map[string]explain.Read[*v1.PersistentVolumeClaim]
-	// Pods are all of the namespace.
+	// Pods holds all pods of the namespace. It is only read for a pod with claims, like Attachments.
 	Pods        explain.Read[[]Pod]
 	Attachments explain.Read[[]storagev1.VolumeAttachment]
-	// Events are those about the pod, the latest last.
+	// Events holds the Events about the pod, the latest last.
 	Events explain.Read[[]v1.Event]
 }
 
-// mode returns what the namespace asks for, ModeOff where that is not known.
+// mode returns the pod safety mode of the namespace, ModeOff if it is unknown.
 func (f Facts) mode() podsafety.Mode {
 	if f.Namespace.Value == nil {
 		return podsafety.ModeOff
@@ -90,34 +89,36 @@ func (f Facts) mode() podsafety.Mode {
 	return podsafety.ModeOf(f.Namespace.Value.Labels)
 }
 
-// ForceDeletionRefused reports whether the API server may refuse a force deletion of the pod that is not confirmed: the
-// namespace asks for that, or could not be read.
+// ForceDeletionRefused reports whether the API server may refuse an unconfirmed force deletion of the pod, because the
+// namespace enforces pod safety or could not be read.
 func (f Facts) ForceDeletionRefused() bool {
 	return !f.Namespace.OK() || f.mode() == podsafety.ModeEnforce
 }
 
-// on returns what was read of the pod's node.
 func (f Facts) on() OnNode { return OnNode{Node: f.Node, Lease: f.Lease, Fence: f.Fence} }
 
 func (f Facts) hold() podsafety.Facts {
 	return holdFacts(objects.PodOf(f.Pod), f.mode(), f.on(), f.Now)
 }
 
-// OnNode is what was read of a node after its pods. The zero value of each field is not known.
+// OnNode holds the results of reads about a node, made after its pods were read. The zero value of each field is
+// unknown.
 type OnNode struct {
-	// Node, Lease and Fence are the Node, the Lease of its kubelet and its NodeFence, nil for one that does not exist.
+	// Node, Lease and Fence hold the Node, its kubelet's Lease and its NodeFence. The Value is nil if the object does not
+	// exist.
 	Node  explain.Read[*v1.Node]
 	Lease explain.Read[*coordinationv1.Lease]
 	Fence explain.Read[*v1alpha1.NodeFence]
 }
 
-// Judge returns what volume-guard decides on a pod, and why. It is a pure function; now is when the reads were made.
+// Judge returns volume-guard's decision on a pod, with its explanation. It is a pure function; now is the time of the
+// reads.
 func Judge(pod Pod, on OnNode, now time.Time) podsafety.Explanation {
 	return podsafety.Explain(holdFacts(pod.Pod, podsafety.ModeOff, on, now), now)
 }
 
-// holdFacts is what a volume-guard that has just started would know, after it has read pod, Node, Lease and NodeFence,
-// in that order.
+// holdFacts returns the facts of a volume-guard that has just started, and has read pod, Node, Lease and NodeFence, in
+// this order.
 func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) podsafety.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
 	f := podsafety.Facts{Mode: mode, Pod: pod, PodRead: read(1)}
@@ -145,7 +146,7 @@ func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) p
 	return f
 }
 
-// forced is what is known if the pod is force-deleted now, without a confirmation: what that would risk.
+// forced returns the facts after a force deletion of the pod now, without a confirmation.
 func forced(f podsafety.Facts, now time.Time) podsafety.Facts {
 	f.Pod.Held, f.Pod.Confirmation = true, objects.NotConfirmed
 	if !f.Pod.Terminating {
@@ -154,7 +155,6 @@ func forced(f podsafety.Facts, now time.Time) podsafety.Facts {
 	return f
 }
 
-// readyOf returns the condition Ready of a node, nil where it has none.
 func readyOf(node *v1.Node) *v1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
@@ -164,7 +164,7 @@ func readyOf(node *v1.Node) *v1.NodeCondition {
 	return nil
 }
 
-// downSince returns since when a node is not Ready, the zero time where that is not known.
+// downSince returns since when a node is not Ready, the zero time if that is unknown.
 func downSince(node *v1.Node) time.Time {
 	if node == nil {
 		return time.Time{}

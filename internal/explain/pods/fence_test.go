@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// fenced is a fence of node n1 that was proven a minute ago. Pod u was terminating before.
+// fenced is a fence of node n1, proven a minute ago. Pod u was terminating before it.
 func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
 	return &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f"}, Status: v1alpha1.NodeFenceStatus{
 		Phase:    v1alpha1.PhaseFenced,
@@ -24,7 +24,7 @@ func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
 	}}
 }
 
-func TestAFenceIsEvidence(t *testing.T) {
+func TestFenceIsEvidence(t *testing.T) {
 	const see = "See what its fence waits for: kubectl reclaim explain node/n1"
 	for sentence, c := range map[string]struct {
 		fence  *v1alpha1.NodeFence
@@ -67,8 +67,7 @@ func TestAFenceIsEvidence(t *testing.T) {
 	}
 }
 
-// TestAFenceIsListed has a held pod on a node that is down and fenced, and one whose fences could not be read.
-func TestAFenceIsListed(t *testing.T) {
+func TestListWithFences(t *testing.T) {
 	f := listed(pod("p", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
 	f.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n2": fenced(v1alpha1.CoversUntilUnfenced)})
 	if l := ListOf(f, false); l.Pods[0].Reason != "NodeFenced" || l.Pods[0].WaitsFor != "volume-guard to release it" {

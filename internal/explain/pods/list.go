@@ -17,56 +17,56 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// ListFacts is what was read of the pods of a namespace, or of all. The zero value of each field is not known.
+// ListFacts holds the results of all reads about the pods of one or all namespaces. The zero value of each field is
+// unknown.
 type ListFacts struct {
-	// Now is when the reads were made.
+	// Now is the time at the end of the reads.
 	Now  time.Time
 	Pods explain.Read[[]Pod]
-	// Nodes are all of the cluster by their names, read after the pods.
+	// Nodes holds all nodes of the cluster by name, read after the pods.
 	Nodes explain.Read[map[string]*v1.Node]
-	// Leases are those of the kubelets of nodes that do not exist and have held pods, by node; nil for one that does
-	// not exist.
+	// Leases holds the kubelets' Leases of nodes that do not exist although held pods name them, by node. The Value is
+	// nil if the Lease does not exist.
 	Leases Leases
-	// Fences are all of the cluster, by the names of their nodes. They are read only where a held pod is terminating.
+	// Fences holds all NodeFences of the cluster, by node name. They are only read if a held pod is terminating.
 	Fences Fences
 }
 
-// Leases are those of kubelets by node, and Fences the NodeFences by node.
+// Leases holds kubelets' Leases by node, and Fences holds NodeFences by node.
 type (
 	Leases = map[string]explain.Read[*coordinationv1.Lease]
 	Fences = explain.Read[map[string]*v1alpha1.NodeFence]
 )
 
-// List is the pods that want attention: those that are terminating and held, and those on nodes that are down.
+// List holds the pods that need attention: held pods that are terminating, and pods on nodes that are down.
 type List struct {
 	// Pods are sorted by namespace and name.
 	Pods []Row `json:"pods"`
-	// HeldRunning counts the held pods that nobody has deleted, on nodes that are not known to be down. They are in
-	// Pods only if they were asked for.
+	// HeldRunning counts the held pods that are not terminating and whose node is not known to be down. Pods only
+	// contains them on request.
 	HeldRunning int `json:"heldRunning"`
-	// Unread is what could not be read, and so is missing from the rest.
+	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Row is one pod of a List.
 type Row struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// Node is empty for a pod that was never bound to one.
+	// Node is empty for a pod that was never bound to a node.
 	Node string `json:"node,omitempty"`
-	// Status is NodeDown, Terminating, both with a comma, or the phase.
+	// Status is NodeDown, Terminating, "Terminating,NodeDown", or the phase.
 	Status string `json:"status"`
-	// NodeDownSince is when the node ceased to be Ready, TerminatingSince when the deletion was asked for; nil where it
-	// is not so, or not known.
+	// NodeDownSince is the time since which the node is not Ready, and TerminatingSince the time of the deletion request.
+	// Each is nil if it does not apply or is unknown.
 	NodeDownSince    *metav1.Time `json:"nodeDownSince,omitempty"`
 	TerminatingSince *metav1.Time `json:"terminatingSince,omitempty"`
-	// Held: the pod has the finalizer of volume-guard. Reason is then why it is held or released, the word of Events
-	// and metrics, and WaitsFor what has to happen first, for people.
+	// Held: the pod has volume-guard's finalizer. If so, Reason is the word of Events and metrics for keeping or
+	// releasing it, and WaitsFor tells people its next condition.
 	Held     bool   `json:"held"`
 	Reason   string `json:"reason,omitempty"`
 	WaitsFor string `json:"waitsFor,omitempty"`
-	// Claims are the names of its claims, and Finalizers those that are not of volume-guard.
+	// Claims holds the names of the pod's claims. Finalizers holds its finalizers except volume-guard's.
 	Claims     []string `json:"claims,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
 
@@ -78,7 +78,7 @@ const (
 	statusTerminating = "Terminating"
 )
 
-// ListOf lists the pods that want attention, and with running all that are held. It is a pure function.
+// ListOf lists the pods that need attention, and with running set all held pods. It is a pure function.
 func ListOf(f ListFacts, running bool) List {
 	l := List{Pods: []Row{}}
 	for _, pod := range f.Pods.Value {
@@ -112,7 +112,7 @@ func (f ListFacts) unread() []string {
 	return s.Unread
 }
 
-// node returns what was read of a node, nil in it for one that does not exist.
+// node returns the read of one node, with a nil Value if the node does not exist.
 func (f ListFacts) node(name string) explain.Read[*v1.Node] {
 	if !f.Nodes.OK() {
 		return explain.Read[*v1.Node]{Made: f.Nodes.Made, Err: f.Nodes.Err}
@@ -120,18 +120,18 @@ func (f ListFacts) node(name string) explain.Read[*v1.Node] {
 	return explain.Found(f.Nodes.Value[name])
 }
 
-// fence returns what was read of the NodeFence of a node, nil in it for one that does not exist.
+// fence returns the read of a node's NodeFence, with a nil Value if it does not exist.
 func (f ListFacts) fence(node string) explain.Read[*v1alpha1.NodeFence] {
 	return explain.Read[*v1alpha1.NodeFence]{Made: f.Fences.Made, Value: f.Fences.Value[node], Err: f.Fences.Err}
 }
 
-// Hold returns what is known of a pod of the list and of its node.
+// Hold returns the engine's facts about a pod of the list.
 func (f ListFacts) Hold(pod Pod) podsafety.Facts {
 	on := OnNode{Node: f.node(pod.Node), Lease: f.Leases[pod.Node], Fence: f.fence(pod.Node)}
 	return holdFacts(pod.Pod, podsafety.ModeOff, on, f.Now)
 }
 
-// RowOf returns one pod as a row of a List, whether it wants attention or not.
+// RowOf returns the row of any pod, whether it needs attention or not.
 func (f ListFacts) RowOf(pod Pod) Row {
 	node := f.node(pod.Node)
 	hold := f.Hold(pod)
@@ -167,8 +167,8 @@ func (f ListFacts) RowOf(pod Pod) Row {
 	return row
 }
 
-// Since returns since when the pod wants attention: since its node is down, and otherwise since its deletion. The zero
-// time is not known.
+// Since returns the time since which the pod's node is down, or else the time of the pod's deletion. The zero time is
+// unknown.
 func (r Row) Since() time.Time {
 	switch {
 	case r.NodeDownSince != nil:

@@ -12,18 +12,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 )
 
-// NamespaceFacts is what was read of one namespace.
+// NamespaceFacts holds the results of all reads about one namespace.
 type NamespaceFacts struct {
 	ListFacts
 	Namespace *v1.Namespace
-	// Claims are the names of the claims that exist there.
+	// Claims holds the names of the namespace's claims.
 	Claims explain.Read[[]string]
-	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
 }
 
-// ExplainNamespace explains what keeps a namespace that is terminating, as far as it is pods and their claims. It is a
-// pure function.
+// ExplainNamespace explains the pods and claims that keep a terminating namespace. It is a pure function.
 func ExplainNamespace(f NamespaceFacts) explain.Explanation {
 	name := f.Namespace.Name
 	s := explain.Explanation{Object: "namespace " + name}
@@ -52,10 +51,10 @@ func ExplainNamespace(f NamespaceFacts) explain.Explanation {
 	return s
 }
 
-// maxRows bounds how many pods are listed one by one.
+// maxRows limits the number of pods that are listed one by one.
 const maxRows = 20
 
-// rows returns the pods that are left in a namespace that is terminating, and those that want attention in another.
+// rows returns all pods of a terminating namespace, and only the pods that need attention of any other.
 func (f NamespaceFacts) rows() (rows []Row) {
 	if f.Namespace.DeletionTimestamp == nil {
 		return ListOf(f.ListFacts, false).Pods
@@ -67,8 +66,8 @@ func (f NamespaceFacts) rows() (rows []Row) {
 	return rows
 }
 
-// addConditions reports what the namespace controller says, and where it is mistaken: where it deletes pods before all
-// else (gate OrderedNamespaceDeletion), it does not count those that are terminating as content that is left.
+// addConditions reports the namespace controller's conditions, and corrects one of them: with the feature gate
+// OrderedNamespaceDeletion, NamespaceContentRemaining does not count terminating pods.
 func addConditions(s *explain.Explanation, f NamespaceFacts, pods int, left string) {
 	for _, c := range f.Namespace.Status.Conditions {
 		mistaken := c.Type == v1.NamespaceContentRemaining && c.Status == v1.ConditionFalse && pods > 0
@@ -82,7 +81,7 @@ func addConditions(s *explain.Explanation, f NamespaceFacts, pods int, left stri
 	}
 }
 
-// addRows reports the pods, and what each waits for.
+// addRows reports the pods, and the condition that each waits for.
 func addRows(s *explain.Explanation, rows []Row, waits bool) {
 	for i, row := range rows {
 		if i == maxRows {
@@ -108,7 +107,7 @@ func addRows(s *explain.Explanation, rows []Row, waits bool) {
 	}
 }
 
-// addClaims reports the claims that are left, and by which pods they are in use.
+// addClaims reports the claims that remain, and the pods that use them.
 func (f NamespaceFacts) addClaims(s *explain.Explanation) {
 	explain.NoteUnread(s, f.Claims, "Claims", "which are left")
 	if f.Namespace.DeletionTimestamp == nil {
@@ -130,7 +129,7 @@ func (f NamespaceFacts) addClaims(s *explain.Explanation) {
 	}
 }
 
-// headline is the explanation in one sentence.
+// headline returns the explanation in one sentence.
 func (f NamespaceFacts) headline(rows []Row, left string) string {
 	what := "Namespace " + f.Namespace.Name
 	held := 0

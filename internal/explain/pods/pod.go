@@ -39,11 +39,11 @@ func Explain(f Facts) explain.Explanation {
 	return s
 }
 
-// undecided is what is said where a read that the decision asks for failed.
+// undecided is the text for a decision whose next step is a read that failed here.
 const undecided = "A fact that the release depends on could not be read here, so whether the pod is released now is " +
 	"not known."
 
-// decision returns what is decided on the pod.
+// decision converts the engine's decision on the pod.
 func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	d := explain.Decision{By: volumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
 		Text: e.Text}
@@ -56,7 +56,7 @@ func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	return d
 }
 
-// headline is the explanation in one sentence.
+// headline returns the explanation in one sentence.
 func (f Facts) headline(pod Pod, e podsafety.Explanation, d explain.Decision) string {
 	what := "Pod " + pod.Namespace + "/" + pod.Name
 	why := fmt.Sprintf("(%s): %s", d.Reason, d.Text)
@@ -86,7 +86,7 @@ func phase(pod Pod) string {
 	return string(pod.Phase)
 }
 
-// addPod reports what the pod itself says.
+// addPod reports the state in the pod itself.
 func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	state := phase(pod)
 	if pod.Terminating {
@@ -122,7 +122,7 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	addMode(s, f, pod)
 }
 
-// addMode reports what the namespace asks for, and what a person has confirmed.
+// addMode reports the namespace's pod safety mode and the pod's confirmation.
 func addMode(s *explain.Explanation, f Facts, pod Pod) {
 	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
 	if f.Namespace.OK() {
@@ -142,7 +142,7 @@ func addMode(s *explain.Explanation, f Facts, pod Pod) {
 	}
 }
 
-// runningContainers returns the names of the containers that run, as the statuses show.
+// runningContainers returns the names of the containers whose last reported state is running.
 func runningContainers(status v1.PodStatus) (running []string) {
 	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses,
 		status.EphemeralContainerStatuses) {
@@ -153,7 +153,6 @@ func runningContainers(status v1.PodStatus) (running []string) {
 	return running
 }
 
-// addNode reports how the pod's node is.
 func addNode(s *explain.Explanation, f Facts, pod Pod) {
 	if pod.Node == "" {
 		s.AddFact("Node", "none: the pod was never bound to a node")
@@ -163,7 +162,7 @@ func addNode(s *explain.Explanation, f Facts, pod Pod) {
 	addFence(s, f, pod)
 }
 
-// AddNode reports how a node is, its taints, and when its kubelet has renewed its Lease.
+// AddNode reports the state of a node, its taints, and the age of its kubelet's last Lease renewal.
 func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
 	heartbeat explain.Read[*coordinationv1.Lease], now time.Time) {
 	explain.NoteUnread(s, read, "Node "+name, "whether it is Ready, tainted or gone")
@@ -192,7 +191,7 @@ func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
 	}
 }
 
-// addFence reports how far the fence of the node is, which is evidence while it is in force.
+// addFence reports the progress of the node's fence, which is evidence while it is in force.
 func addFence(s *explain.Explanation, f Facts, pod Pod) {
 	if !explain.NoFencing(f.Fence) {
 		explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
@@ -202,7 +201,7 @@ func addFence(s *explain.Explanation, f Facts, pod Pod) {
 	}
 }
 
-// nodeState reports how a node is, and since when where it is down.
+// nodeState describes a node's state, and since when it is not Ready.
 func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	switch {
 	case !read.OK():
@@ -228,7 +227,7 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	return text + ")"
 }
 
-// AddGuards reports whether a volume-guard runs. guards are the Leases of its name.
+// AddGuards reports whether volume-guard runs. guards are the Leases of its name.
 func AddGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Lease], now time.Time) {
 	explain.NoteUnread(s, guards, "Leases", "whether volume-guard runs")
 	switch leader := leaderOf(guards.Value, now); {
@@ -252,7 +251,7 @@ func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Leas
 	return nil
 }
 
-// finalizers returns those of the pod, with their owners.
+// finalizers returns the pod's finalizers, with their owners.
 func (f Facts) finalizers() []explain.Finalizer {
 	all := make([]explain.Finalizer, 0, len(f.Pod.Finalizers))
 	for _, name := range f.Pod.Finalizers {

@@ -22,12 +22,12 @@ import (
 
 var errForbidden = errors.New("forbidden")
 
-// now is when all is read in these tests.
+// now is the time of all reads in these tests.
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// held is the pod of a StatefulSet that runs on a node that is Ready, with all that can be read.
+// held is a StatefulSet's pod that runs on a Ready node. Every object is readable.
 func held() Facts {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", Generation: 2,
@@ -62,32 +62,30 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 		Message: "Kubelet stopped posting node status."}}, NodeInfo: v1.NodeSystemInfo{BootID: "boot"}}}
 }
 
-// lease was renewed so many seconds ago.
+// lease is a Lease that was last renewed this many seconds ago.
 func lease(name string, seconds int) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, ResourceVersion: "1"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a_6f1c"), LeaseDurationSeconds: ptr.To[int32](15),
 			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-time.Duration(seconds) * time.Second)))}}
 }
 
-// attach adds a VolumeAttachment of the claim's volume.
 func (f *Facts) attach(name, to string) {
 	f.Attachments = explain.Found(append(f.Attachments.Value, storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: to,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-0")}}}))
 }
 
-// lock sets the lock of the claim.
 func (f *Facts) lock(value string) {
 	f.Claims["data-0"].Value.Annotations = map[string]string{singlenode.LockAnnotation: value}
 }
 
-// terminate has the pod be deleted an hour ago, with a grace of 30 seconds.
+// terminate deletes the pod an hour ago, with a grace period of 30 seconds.
 func (f *Facts) terminate() {
 	f.Pod.DeletionTimestamp, f.Pod.DeletionGracePeriodSeconds = ptr.To(ago(time.Hour-30*time.Second)), ptr.To[int64](30)
 	f.Pod.Generation = 3
 }
 
-// down has the pod be deleted, and its node be cut off.
+// down deletes the pod, and makes its node unreachable.
 func (f *Facts) down() {
 	f.terminate()
 	f.Node = explain.Found(node("n1", v1.ConditionUnknown))
@@ -97,7 +95,7 @@ func (f *Facts) taint(value string) {
 	f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: value, Effect: v1.TaintEffectNoExecute}}
 }
 
-// finish has the kubelet report the end of the pod.
+// finish lets the kubelet report the end of the pod.
 func (f *Facts) finish() {
 	f.terminate()
 	f.Pod.Status.Phase, f.Pod.Status.Conditions[0].ObservedGeneration = v1.PodSucceeded, 3
@@ -111,7 +109,7 @@ func other(change func(*Pod)) Pod {
 	return p
 }
 
-// expect checks what a text says, and by words that begin with "!" what it does not say.
+// expect checks that text contains each of the words, and does not contain words that begin with "!".
 func expect(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, words := range want {
@@ -271,7 +269,7 @@ func TestExplainPod(t *testing.T) {
 	}
 }
 
-// TestExplainDecidesAsVolumeGuard expects the decision of the engine, whatever the facts are.
+// The decision has to be the engine's own.
 func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 	for name, change := range map[string]func(*Facts){
 		"running": func(*Facts) {}, "terminating": func(f *Facts) { f.terminate() }, "down": func(f *Facts) { f.down() },
@@ -308,7 +306,7 @@ func TestForceDeletionRefused(t *testing.T) {
 	}
 }
 
-// listed returns the facts about these pods, on nodes n1, which is Ready, and n2, which is not.
+// listed returns the facts about these pods, on the Ready node n1 and the unreachable node n2.
 func listed(pods ...Pod) ListFacts {
 	return ListFacts{Now: now(), Pods: explain.Found(pods), Nodes: explain.Found(map[string]*v1.Node{
 		"n1": node("n1", v1.ConditionTrue), "n2": node("n2", v1.ConditionUnknown)})}
@@ -365,7 +363,7 @@ func TestListOf(t *testing.T) {
 	}
 }
 
-func TestListIsSortedAndCounts(t *testing.T) {
+func TestListOrderAndCounts(t *testing.T) {
 	f := listed(pod("b", "n2", func(*Pod) {}), pod("a", "n2", func(*Pod) {}),
 		pod("c", "n2", func(p *Pod) { p.Namespace = "a-shop" }), pod("d", "n1", func(p *Pod) { p.Held = true }))
 	l := ListOf(f, false)
@@ -382,8 +380,8 @@ func TestListIsSortedAndCounts(t *testing.T) {
 	}
 }
 
-// TestWithoutNodesNoneIsDown expects that what is not known is not reported as NodeDown.
-func TestWithoutNodesNoneIsDown(t *testing.T) {
+// The status NodeDown needs a node that was read.
+func TestListWithUnreadNodes(t *testing.T) {
 	f := listed(pod("a", "n2", func(*Pod) {}), pod("b", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
 	f.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
 	l := ListOf(f, false)

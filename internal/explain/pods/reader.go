@@ -20,23 +20,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// volumeGuard is the name of the Lease by which replicas of volume-guard elect a leader.
+// volumeGuard names volume-guard's leader election Lease.
 const volumeGuard = "volume-guard"
 
 // Config holds the settings of a Reader. The zero value is usable.
 type Config struct {
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.PassiveClock
 }
 
-// Reader reads what is explained. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations. Its methods are safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	clients kube.Clients
 	fencing *client.Client
 }
 
-// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+// New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if config == nil {
 		return nil, errors.New("create a reader: no cluster is given")
@@ -55,8 +55,9 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	return &Reader{cfg: cfg, clients: clients, fencing: fences}, nil
 }
 
-// Pod reads the facts about a pod. An error means that the pod itself does not exist or could not be read; every other
-// read that failed is part of the facts. The node and its Lease are read after the pod, as evidence has to be.
+// Pod reads the facts about a pod. It returns an error if the pod does not exist or cannot be read; all other failed
+// reads are part of the facts. The node and its Lease are read after the pod, because evidence has to be newer than
+// the pod.
 func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error) {
 	core := r.clients.Core
 	pod, err := core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -90,8 +91,8 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error)
 	return f, nil
 }
 
-// List reads the facts about the pods of a namespace, or of all namespaces if it is empty. An error means that the
-// pods could not be read.
+// List reads the facts about the pods of a namespace, or of all namespaces if namespace is empty. It returns an error
+// if the pods cannot be read.
 func (r *Reader) List(ctx context.Context, namespace string) (ListFacts, error) {
 	f := ListFacts{Pods: r.pods(ctx, namespace)}
 	if f.Pods.Err != nil {
@@ -102,8 +103,8 @@ func (r *Reader) List(ctx context.Context, namespace string) (ListFacts, error) 
 	return f, nil
 }
 
-// Namespace reads the facts about a namespace and what is left in it. An error means that the namespace itself does
-// not exist or could not be read.
+// Namespace reads the facts about a namespace and the pods and claims in it. It returns an error if the namespace does
+// not exist or cannot be read.
 func (r *Reader) Namespace(ctx context.Context, name string) (NamespaceFacts, error) {
 	namespace, err := r.clients.Core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -125,9 +126,9 @@ func (r *Reader) pods(ctx context.Context, namespace string) explain.Read[[]Pod]
 	return readOf(kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, PodOf))
 }
 
-// readNodes reads all nodes, after the pods, and the Leases of those of held pods that do not exist.
+// readNodes reads all nodes, after the pods, and the Leases of missing nodes that held pods name.
 func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
-	// What nothing is decided from is not kept: a node has names of images and addresses.
+	// Only fields that decisions need are kept: a Node also lists images and addresses.
 	nodes, err := kube.ListAll(ctx, r.clients.Core.Nodes().List, metav1.ListOptions{}, func(o *v1.Node) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name}, Spec: v1.NodeSpec{Taints: o.Spec.Taints},
 			Status: v1.NodeStatus{Conditions: o.Status.Conditions}}
@@ -152,7 +153,7 @@ func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 	}
 }
 
-// fences reads all NodeFences, by the names of their nodes.
+// fences reads all NodeFences, by node name.
 func (r *Reader) fences(ctx context.Context) explain.Read[map[string]*v1alpha1.NodeFence] {
 	all, err := kube.ListAll(ctx, r.fencing.Fences.List, metav1.ListOptions{},
 		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
@@ -170,7 +171,7 @@ func (r *Reader) kubeletLease(ctx context.Context, node string) explain.Read[*co
 	return explain.Optional(r.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{}))
 }
 
-// Guards reads the Leases by which the replicas of volume-guard elect a leader.
+// Guards reads volume-guard's leader election Leases.
 func (r *Reader) Guards(ctx context.Context) explain.Read[[]coordinationv1.Lease] {
 	return readOf(kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, volumeGuard).String(),
@@ -181,5 +182,5 @@ func readOf[T any](value T, err error) explain.Read[T] {
 	return explain.Read[T]{Made: true, Value: value, Err: err}
 }
 
-// names returns the names of the claims of a pod, sorted.
+// names returns claim names in sorted order.
 func names(claims []string) []string { return slices.Sorted(slices.Values(claims)) }

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
-// addClaims reports the claims of the pod: how they may be used, by whom else, and where their volumes are attached.
+// addClaims reports the pod's claims: their access modes, locks and attachments.
 func addClaims(s *explain.Explanation, f Facts, pod Pod) {
 	for _, name := range names(pod.Claims) {
 		explain.NoteUnread(s, f.Claims[name], "Claim "+name, "which volume it has, and how that may be used")
@@ -60,7 +60,7 @@ func (f Facts) claimState(name string) string {
 	return text + ", attached to node " + strings.Join(nodes, ", ")
 }
 
-// lockState is which pod has the lock of a claim, empty for none and for one that is not known.
+// lockState describes the holder of a claim's lock, empty if the claim has no lock or is unknown.
 func (f Facts) lockState(pod Pod, claim string) string {
 	read := f.Claims[claim]
 	if read.Value == nil {
@@ -99,8 +99,7 @@ func (f Facts) attachmentsOf(pv string) (all []storagev1.VolumeAttachment) {
 	return all
 }
 
-// risks returns what a force deletion of the pod would risk, empty where there is evidence that its processes have
-// ended.
+// risks returns the risks of a force deletion of the pod, empty if there is evidence that its processes have ended.
 func (f Facts) risks(pod Pod, hold podsafety.Facts) []string {
 	risks := podsafety.Explain(forced(hold, f.Now), f.Now).Risks
 	if len(risks) == 0 {
@@ -116,7 +115,7 @@ func (f Facts) risks(pod Pod, hold podsafety.Facts) []string {
 	return risks
 }
 
-// claimRisks returns who else can write to the volume of a claim.
+// claimRisks returns the other pods and nodes that may write to the volume of a claim.
 func (f Facts) claimRisks(pod Pod, name string) (risks []string) {
 	for _, other := range f.Pods.Value {
 		if other.UID == pod.UID || !other.uses(name) {
@@ -148,7 +147,7 @@ func (f Facts) claimRisks(pod Pod, name string) (risks []string) {
 	return risks
 }
 
-// shared reports whether the claim may be used by several nodes.
+// shared reports whether an access mode of the claim allows several nodes.
 func shared(claim *v1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(slices.Concat(claim.Status.AccessModes, claim.Spec.AccessModes),
 		func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany })
