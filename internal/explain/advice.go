@@ -22,7 +22,6 @@ func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
 	}
 }
 
-// addReasonWaits adds the condition behind the decision's reason.
 func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
@@ -160,7 +159,6 @@ func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
 	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to)
 }
 
-// adviseDetach adds advice on a VolumeAttachment that stays.
 func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	node := a.Spec.NodeName
 	state, _ := nodeState(f.Nodes[node])
@@ -186,7 +184,6 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	}
 }
 
-// adviseOnFinalizer adds advice on one finalizer of a terminating PV.
 func (s *Explanation) adviseOnFinalizer(pv PV, f Finalizer) {
 	keeps := "its volume stays in the storage system"
 	switch {

@@ -36,7 +36,7 @@ const (
 	noProvisioner = "kubernetes.io/no-provisioner"
 )
 
-// ExplainClaim explains a claim and the PV to which it is bound. It is a pure function.
+// ExplainClaim is a pure function that explains a claim and the PV to which it is bound.
 func ExplainClaim(f ClaimFacts) Explanation {
 	s, _, _ := f.explain()
 	s.AddEvents(f.Events, f.Now)
@@ -89,7 +89,6 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// addClaim reports the state in the claim itself.
 func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	o := f.Claim
 	state := string(o.Status.Phase)
@@ -192,7 +191,6 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	return provisioningDecision(provision.Decide(facts, f.Now, 0), driver)
 }
 
-// addClaimWaits adds the conditions that the claim waits for, and advice.
 func (s *Explanation) addClaimWaits(f ClaimFacts) {
 	o := f.Claim
 	switch {
@@ -245,7 +243,6 @@ func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 	}
 }
 
-// waitsForFinalizers adds the finalizers that keep a terminating claim.
 func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 	use := f.usage()
 	for _, finalizer := range s.Finalizers {
@@ -275,7 +272,6 @@ func (f ClaimFacts) waitsForConsumer() bool {
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// headline returns the explanation in one sentence.
 func (f ClaimFacts) headline(s Explanation, d Decision) string {
 	o := f.Claim
 	what := "Claim " + o.Namespace + "/" + o.Name

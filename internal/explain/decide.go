@@ -21,8 +21,7 @@ type Decision struct {
 	Action string `json:"action,omitempty"`
 	// Reason is the word for the decision in Events, metrics and logs.
 	Reason string `json:"reason"`
-	// Text explains the reason and adds facts of this object.
-	Text string `json:"text"`
+	Text   string `json:"text"`
 
 	// protected: the PV carries a finalizer that counts. waits: the object is due for deletion, which is held back for
 	// now. needsClaim: the decision depends on the claim, which was not read.
@@ -182,7 +181,6 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 	return s
 }
 
-// decideInTree returns the decision on an in-tree volume.
 func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
 	by := volumeGuard
 	if pv.Tree.Writer == intree.WriterOther {

@@ -15,10 +15,8 @@ import (
 // Explanation describes the next step for one PV, claim, pod or namespace, and the reason.
 type Explanation struct {
 	// Object names the explained object: "PV name", "claim namespace/name", "pod namespace/name" or "namespace name".
-	Object string `json:"object"`
-	// Headline is the explanation in one sentence.
-	Headline string `json:"headline"`
-	// Facts are the known facts of the object, in print order.
+	Object     string      `json:"object"`
+	Headline   string      `json:"headline"`
 	Facts      []Fact      `json:"facts,omitempty"`
 	Finalizers []Finalizer `json:"finalizers,omitempty"`
 	Decision   *Decision   `json:"decision,omitempty"`
@@ -28,12 +26,9 @@ type Explanation struct {
 	WaitsFor []string `json:"waitsFor,omitempty"`
 	// Missing lists, for a terminating pod that is held, the gap in each kind of evidence that its processes have ended.
 	Missing []Missing `json:"missing,omitempty"`
-	// Risks lists the risks of a force deletion of the pod.
-	Risks []string `json:"risks,omitempty"`
-	// Advice lists the actions open to a person.
-	Advice []string `json:"advice,omitempty"`
-	// Events are the latest Events about the object, the latest first.
-	Events []string `json:"events,omitempty"`
+	Risks   []string  `json:"risks,omitempty"`
+	Advice  []string  `json:"advice,omitempty"`
+	Events  []string  `json:"events,omitempty"`
 	// Unread lists the reads that failed, and the questions they leave open.
 	Unread []string `json:"unread,omitempty"`
 	// PV explains the claim's PV; nil if it has none.
@@ -49,7 +44,6 @@ type Missing struct {
 	Text     string `json:"text"`
 }
 
-// Fact is one known fact of an object.
 type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -120,7 +114,6 @@ func reporter(e v1.Event) string {
 // Age formats the time from then to now as kubectl does.
 func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
-// stuck returns the finalizers that no program removes.
 func stuck(all []Finalizer) (left []Finalizer) {
 	for _, f := range all {
 		if f.Stuck != "" {

@@ -26,10 +26,8 @@ type Read[T any] struct {
 // OK reports whether the read succeeded, so that Value is the API server's answer.
 func (r Read[T]) OK() bool { return r.Made && r.Err == nil }
 
-// Found returns the result of a read that succeeded.
 func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
 
-// Failed returns the result of a read that failed.
 func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 
 // PV holds the fields of a PersistentVolume that explanations need.
@@ -39,7 +37,7 @@ type PV struct {
 	Tree *intree.PV
 }
 
-// PVOf converts a PersistentVolume. The result keeps no reference to o.
+// PVOf converts a PersistentVolume into a value that keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) PV {
 	pv := PV{PV: volume.Of(o)}
 	if pv.InTree {
@@ -103,7 +101,6 @@ func (w ClusterFacts) presenceOf(driver string) presence {
 	return presenceGone
 }
 
-// leads reports whether a process holds one of the driver's Leases.
 func (w ClusterFacts) leads(driver string) bool {
 	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return IsHeld(l, w.Now) })
 }

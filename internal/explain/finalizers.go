@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Finalizer describes one finalizer of an object.
 type Finalizer struct {
 	Name string `json:"name"`
 	// Owner is the program that removes the finalizer, empty if it is unknown.

@@ -53,12 +53,10 @@ func (w ClusterFacts) indexed() ClusterFacts {
 	return w
 }
 
-// attachmentsOf returns the VolumeAttachments that name the PV.
 func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
 	return w.by.attachments[pv]
 }
 
-// siblingsOf returns the other PVs that name the same volume.
 func (w ClusterFacts) siblingsOf(pv PV) (siblings []PV) {
 	v, known := volumeOf(pv)
 	if !known {

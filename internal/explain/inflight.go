@@ -86,7 +86,6 @@ type InFlight struct {
 // InFlightRequest is the printable part of a CreateVolume request. It holds no secrets, and of parameters only the
 // names.
 type InFlightRequest struct {
-	// Bytes is the required capacity.
 	Bytes      int64    `json:"bytes"`
 	Parameters []string `json:"parameters,omitempty"`
 	// Node is the node that the scheduler selected for the claim, empty if it selected none.
@@ -122,7 +121,6 @@ func inFlightOf(e inflight.Located) InFlight {
 	return shown
 }
 
-// text formats the request in one line.
 func (q InFlightRequest) text() string {
 	words := []string{resource.NewQuantity(q.Bytes, resource.BinarySI).String()}
 	add := func(what, value string) {
@@ -155,7 +153,6 @@ func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 	}
 }
 
-// adviseOnLog adds advice on the unreadable parts of an in-flight log.
 func (s *Explanation) adviseOnLog(problems []inflight.LocatedProblem) {
 	for _, p := range problems {
 		namespace, name, _ := strings.Cut(p.Lease, "/")
@@ -228,8 +225,8 @@ type DeletedClaimFacts struct {
 	Events, LeaseEvents Read[[]v1.Event]
 }
 
-// ExplainDeletedClaim explains a claim that does not exist by its entries in the in-flight log. If the log has none,
-// it only says that the claim does not exist. It is a pure function.
+// ExplainDeletedClaim is a pure function that explains a claim that does not exist by its entries in the in-flight
+// log. If the log has none, it only says that the claim does not exist.
 func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanation {
 	what := fmt.Sprintf("Claim %s/%s", namespace, name)
 	s := Explanation{Object: "claim " + namespace + "/" + name}

@@ -19,23 +19,19 @@ type VolumeFate string
 const (
 	// VolumeUnknown: a fact was not read, or no program is known that decides.
 	VolumeUnknown VolumeFate = "unknown"
-	// VolumeKept: the volume stays in the storage system.
-	VolumeKept VolumeFate = "kept"
+	VolumeKept    VolumeFate = "kept"
 	// VolumeWaits: the volume is due for deletion, and an obstacle stops it that a person has to remove.
 	VolumeWaits VolumeFate = "waits"
 	// VolumeDeleted: the driver or the in-tree plugin deletes the volume.
 	VolumeDeleted VolumeFate = "deleted"
-	// VolumeNone: the claim has no volume.
-	VolumeNone VolumeFate = "none"
+	VolumeNone    VolumeFate = "none"
 )
 
-// VolumeOutcome is the fate of a volume, and the reason.
 type VolumeOutcome struct {
 	Fate VolumeFate `json:"fate"`
 	// Reason is the reason word of the decision on the PV, as in Events and metrics. It is empty if nothing was decided.
 	Reason string `json:"reason,omitempty"`
-	// Text explains the fate to people.
-	Text string `json:"text"`
+	Text   string `json:"text"`
 }
 
 // Volumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that share
@@ -81,9 +77,9 @@ func (w ClusterFacts) FindPV(name string) (pv PV, known bool) {
 // PolicyName returns the PV's reclaim policy as the Kubernetes API spells it.
 func (pv PV) PolicyName() string { return policy(pv.Policy) }
 
-// AfterClaim returns the outcome for a PV's volume after the deletion of its claim and of the claim's pods. It starts
-// from the present PV and asks the engine about its future state: Released, detached, and with the finalizer of its
-// role. The facts must be indexed. It is a pure function.
+// AfterClaim is a pure function that returns the outcome for a PV's volume after the deletion of its claim and of the
+// claim's pods. It starts from the present PV and asks the engine about its future state: Released, detached, and with
+// the finalizer of its role. The facts must be indexed.
 func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 	pv, known := w.FindPV(name)
 	switch {
@@ -117,7 +113,6 @@ func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 	return w.outcome(pv, d)
 }
 
-// outcome translates the decision on a PV whose claim is gone.
 func (w ClusterFacts) outcome(pv PV, d Decision) VolumeOutcome {
 	out := VolumeOutcome{Fate: VolumeUnknown, Reason: d.Reason, Text: d.Text}
 	gone := w.presenceOf(pv.Owner()) == presenceGone

@@ -27,7 +27,7 @@ type PVFacts struct {
 	Minor int
 }
 
-// ExplainPV explains a PV. It is a pure function.
+// ExplainPV is a pure function that explains a PV.
 func ExplainPV(f PVFacts) Explanation {
 	f.ClusterFacts = f.indexed()
 	pv := PVOf(f.PV)
@@ -80,7 +80,6 @@ func phase(o *v1.PersistentVolume) string {
 	return string(o.Status.Phase)
 }
 
-// addPV reports the state in the PV itself.
 func (s *Explanation) addPV(f PVFacts, pv PV) {
 	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
 	state := phase(f.PV)
@@ -115,7 +114,6 @@ func (s *Explanation) addPV(f PVFacts, pv PV) {
 	NoteUnread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
 }
 
-// addClaimOfPV reports the state of the PV's claim.
 func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	if pv.Claim.Name == "" {
 		s.AddFact("Claim", "none")
@@ -144,7 +142,6 @@ func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	}
 }
 
-// addAttachments reports the volume's attachments and the state of their nodes.
 func (s *Explanation) addAttachments(f PVFacts, pv PV) {
 	for _, a := range f.attachmentsOf(pv.Name) {
 		state := "attached"
@@ -198,7 +195,6 @@ func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	return nodeNotReady, time.Time{}
 }
 
-// addSiblings reports the other PVs that name the same volume.
 func (s *Explanation) addSiblings(f PVFacts, pv PV) {
 	for _, other := range f.siblingsOf(pv) {
 		kind := "Same volume"

@@ -19,15 +19,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Reader. The zero value is usable.
+// Config holds the settings of a Reader, and its zero value is usable.
 type Config struct {
 	// Role is the role in which csi-reclaimer decides. Default: guessed for each driver.
 	Role volume.Role
-	// Clock is replaced in tests. Default: the real clock.
+	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.PassiveClock
 }
 
-// Reader reads the facts for explanations. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations, and its methods are safe for concurrent use.
 type Reader struct {
 	cfg    Config
 	source Source

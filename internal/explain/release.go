@@ -32,8 +32,8 @@ type Plan struct {
 	As volume.Role `json:"-"`
 }
 
-// PlanRelease returns the effect of releasing a driver, decided by the function that [reclaim.Controller.Release]
-// uses. It is a pure function.
+// PlanRelease is a pure function that returns the effect of releasing a driver, decided by the function that
+// [reclaim.Controller.Release] uses.
 func PlanRelease(f StatusFacts, driver string) Plan {
 	f.ClusterFacts = f.indexed()
 	role, guessed := f.RoleOf(driver)

@@ -56,7 +56,6 @@ type Lists interface {
 	Minor(ctx context.Context) int
 }
 
-// live is the Source without a cache.
 type live struct {
 	clients   kube.Clients
 	admission admissionv1.AdmissionregistrationV1Interface

@@ -23,7 +23,7 @@ type Standing struct {
 	Text string
 }
 
-// VisitPVs calls visit with the decision on each PV of the cluster. It is a pure function.
+// VisitPVs calls visit with the decision on each PV of the cluster, and has no other effect.
 func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = f.Claims
@@ -44,8 +44,8 @@ func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 	}
 }
 
-// StandingOf decides on a claim, without its PV and Events. Facts that are not indexed are indexed in each call. It is
-// a pure function.
+// StandingOf is a pure function that decides on a claim, without its PV and Events. Facts that are not indexed are
+// indexed in each call.
 func StandingOf(f ClaimFacts) Standing {
 	e, d, known := f.explain()
 	s := Standing{Decision: d, Text: e.Headline}
@@ -55,8 +55,8 @@ func StandingOf(f ClaimFacts) Standing {
 	return s
 }
 
-// StandingOfEntry decides on an entry of an in-flight log. claim is the result of reading the entry's claim, with a
-// nil Value if the claim is gone. Facts that are not indexed are indexed in each call. It is a pure function.
+// StandingOfEntry is a pure function that decides on an entry of an in-flight log. claim is the result of reading the
+// entry's claim, with a nil Value if the claim is gone. Facts that are not indexed are indexed in each call.
 func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim Read[*v1.PersistentVolumeClaim]) Standing {
 	if !claim.OK() {
 		d := Decision{}.undecided(false)

@@ -34,7 +34,6 @@ type Admission struct {
 	Lists map[string][]string
 }
 
-// Status summarizes the PVs of a cluster.
 type Status struct {
 	Drivers []DriverStatus `json:"drivers"`
 	// Warnings need a person's attention.
@@ -70,7 +69,6 @@ type Oldest struct {
 	Since metav1.Time `json:"since"`
 }
 
-// OldestInFlight is an entry of the in-flight log.
 type OldestInFlight struct {
 	Volume string `json:"volume"`
 	// Claim is the namespace and name of the entry's claim.
@@ -78,8 +76,8 @@ type OldestInFlight struct {
 	Since metav1.Time `json:"since"`
 }
 
-// ClaimsToRead returns the claims that decide the status of a driver, or of all drivers if driver is empty. It is a
-// pure function.
+// ClaimsToRead is a pure function that returns the claims that decide the status of a driver, or of all drivers if
+// driver is empty.
 func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 	f.ClusterFacts = f.indexed()
 	for _, pv := range f.PVs.Value {
@@ -93,8 +91,8 @@ func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 	return claims
 }
 
-// StatusOf summarizes the PVs of a cluster by driver. If driver is set, it only counts that driver's PVs. It is a pure
-// function.
+// StatusOf is a pure function that summarizes the PVs of a cluster by driver. If driver is set, it only counts that
+// driver's PVs.
 func StatusOf(f StatusFacts, driver string) Status {
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = f.Claims

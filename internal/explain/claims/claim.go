@@ -25,8 +25,8 @@ func (f ClaimFacts) outcomes() explain.ClusterFacts {
 	return f.ClusterFacts
 }
 
-// Explain explains a claim and its PV. If a StatefulSet gives the claim its name, it also explains the effect of the
-// set's retention policy on the claim. It is a pure function.
+// Explain is a pure function that explains a claim and its PV. If a StatefulSet gives the claim its name, it also
+// explains the effect of the set's retention policy on the claim.
 func Explain(f ClaimFacts) explain.Explanation {
 	s := explain.ExplainClaim(f.ClaimFacts)
 	c := ClaimOf(f.Claim)
@@ -89,7 +89,6 @@ func replicaWords(f statefulset.Facts) string {
 	return fmt.Sprintf("ordinal %d, %s (the set has %s)", f.Ordinal, state, replicas)
 }
 
-// addMark reports volume-guard's mark on the claim.
 func addMark(s *explain.Explanation, c Claim) {
 	switch m := c.Mark; {
 	case c.OwnMark():
@@ -104,7 +103,6 @@ func addMark(s *explain.Explanation, c Claim) {
 	}
 }
 
-// addForecast reports the forecast for the claim and its volume.
 func addForecast(
 	s *explain.Explanation, i *index, c Claim, name string, f statefulset.Forecast, facts statefulset.Facts,
 ) {

@@ -24,7 +24,7 @@ type Set struct {
 	Scaled time.Time
 }
 
-// SetOf converts a StatefulSet. The result keeps no reference to o.
+// SetOf converts a StatefulSet into a value that keeps no reference to o.
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{Set: statefulset.SetOf(o)}
 	if o.Spec.Selector != nil {
@@ -51,7 +51,7 @@ type Claim struct {
 	UnusedSince time.Time
 }
 
-// ClaimOf converts a claim. The result keeps no reference to o.
+// ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{
 		Claim: statefulset.ClaimOf(o), Size: o.Spec.Resources.Requests[v1.ResourceStorage], Labels: maps.Clone(o.Labels),
@@ -88,7 +88,6 @@ type baseKey struct{ namespace, base string }
 
 type objectKey struct{ namespace, name string }
 
-// index finds the sets and pods of a claim.
 type index struct {
 	facts Facts
 	// given holds the sets by the base of their templates' claim names; named holds them by their own names.
@@ -184,7 +183,6 @@ func (i *index) driver(c Claim) string {
 	return i.facts.Classes.Value[c.Class]
 }
 
-// unread lists the failed reads.
 func (f Facts) unread() []string {
 	var s explain.Explanation
 	explain.NoteUnread(&s, f.Sets, "StatefulSets", "which sets the claims belong to")

@@ -37,7 +37,6 @@ func ScaleTo(replicas int) Change {
 func Delete() Change { return Change{statefulset.Change{Kind: statefulset.DeleteSet}} }
 func Orphan() Change { return Change{statefulset.Change{Kind: statefulset.OrphanSet}} }
 
-// words describes the change for people.
 func (c Change) words(s Set) string {
 	switch c.Kind {
 	case statefulset.Scale:
@@ -51,7 +50,6 @@ func (c Change) words(s Set) string {
 
 // Preview describes the effect of a StatefulSet's change on its claims and their volumes.
 type Preview struct {
-	// StatefulSet is the set's namespace and name.
 	StatefulSet string `json:"statefulSet"`
 	Change      string `json:"change"`
 	Policy      Policy `json:"policy"`
@@ -80,7 +78,6 @@ func policyOf(p statefulset.Policy, from statefulset.Source) Policy {
 	return Policy{p.WhenDeleted.String(), p.WhenScaled.String(), from.String()}
 }
 
-// String formats the policy for people.
 func (p Policy) String() string {
 	text := "whenDeleted " + p.WhenDeleted + ", whenScaled " + p.WhenScaled
 	if p.Source != statefulset.SourceNone.String() {
@@ -103,23 +100,20 @@ type Row struct {
 	Driver        string `json:"driver,omitempty"`
 	// Fate is the fate of the claim: kept, deleted or unknown. When is the time of its deletion, empty for a claim that
 	// is kept.
-	Fate   string `json:"fate"`
-	Reason string `json:"reason"`
-	When   string `json:"when,omitempty"`
-	Text   string `json:"text"`
-	// Volume is the fate of the volume.
+	Fate   string                `json:"fate"`
+	Reason string                `json:"reason"`
+	When   string                `json:"when,omitempty"`
+	Text   string                `json:"text"`
 	Volume explain.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
 }
 
-// Reason is a reason of rows, with its meaning.
 type Reason struct {
 	Reason   string `json:"reason"`
 	Sentence string `json:"sentence"`
 }
 
-// Totals counts claims and their volumes.
 type Totals struct {
 	Claims        int    `json:"claims"`
 	Size          string `json:"size"`
@@ -133,7 +127,6 @@ type Totals struct {
 	VolumesUnknown int    `json:"volumesUnknown"`
 }
 
-// String formats the totals in one line.
 func (t Totals) String() string {
 	words := []string{fmt.Sprintf("%s deleted (%s)", plural.Count(t.VolumesDeleted, "volume"), t.SizeDeleted)}
 	for _, n := range []struct {
@@ -148,7 +141,7 @@ func (t Totals) String() string {
 		plural.Count(t.ClaimsDeleted, "claim"), strings.Join(words, ", "))
 }
 
-// PreviewOf returns the effect of a set's change on its claims in their present state. It is a pure function.
+// PreviewOf is a pure function that returns the effect of a set's change on its claims in their present state.
 func PreviewOf(f PreviewFacts, change Change) Preview {
 	p := Preview{StatefulSet: fullName(f.Set.Namespace, f.Set.Name), Claims: []Row{}, Unread: f.unread()}
 	switch at := slices.IndexFunc(f.Sets.Value, func(s Set) bool { return s.UID == f.Set.UID }); {
@@ -178,7 +171,6 @@ func PreviewOf(f PreviewFacts, change Change) Preview {
 	return p
 }
 
-// warn adds the problems of the set and its policy.
 func (p *Preview) warn(s Set, change Change) {
 	switch {
 	case s.Terminating:
@@ -279,7 +271,6 @@ func (w *previewer) when(r Row, f statefulset.Facts, forecast statefulset.Foreca
 	return "with the set"
 }
 
-// explain adds the meaning of a reason, once.
 func (w *previewer) explain(reason, sentence string) {
 	if !slices.ContainsFunc(w.reasons, func(r Reason) bool { return r.Reason == reason }) {
 		w.reasons = append(w.reasons, Reason{reason, sentence})

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Reader reads the facts for explanations. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations, and its methods are safe for concurrent use.
 type Reader struct {
 	cluster *explain.Reader
 	clients kube.Clients

@@ -65,8 +65,8 @@ type RetainedClaim struct {
 	size resource.Quantity
 }
 
-// RetainedOf lists the claims of deleted StatefulSets, and of replicas that were scaled away. It omits claims that a
-// pod uses, terminating claims, and claims that garbage collection is about to delete. It is a pure function.
+// RetainedOf is a pure function that lists the claims of deleted StatefulSets, and of replicas that were scaled away.
+// It omits claims that a pod uses, terminating claims, and claims that garbage collection is about to delete.
 func RetainedOf(f Facts) Retained {
 	l := Retained{Claims: []RetainedClaim{}, Unread: f.unread()}
 	by := f.index()

@@ -15,8 +15,8 @@ func (r *RefusalError) Error() string { return r.Cause }
 // NextStep returns the action open to a person.
 func (r *RefusalError) NextStep() string { return r.Next }
 
-// Confirmable returns the terminating pod that keeps the lock of a claim, so that a person's confirmation of the end
-// of its processes frees the lock. It returns a [RefusalError] if the claim has no such pod. It is a pure function.
+// Confirmable is a pure function that returns the terminating pod that keeps the lock of a claim, so that a person's
+// confirmation of the end of its processes frees the lock. It returns a [RefusalError] if the claim has no such pod.
 func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
 	what, of := "claim "+namespace+"/"+claim, " -n "+namespace
 	refuse := func(cause, next string) (pods.Pod, error) {

@@ -25,8 +25,8 @@ func (f PodFacts) waitsForPod() (pods.Pod, bool) {
 	return i.waitsForPod(p, i.ofGate(p))
 }
 
-// ExplainPod explains a pod, and for a gated pod the reason why it is not scheduled. If the pod that it waits for is
-// terminating, Holder explains that pod too, but goes no further. It is a pure function.
+// ExplainPod is a pure function that explains a pod, and for a gated pod the reason why it is not scheduled. If the
+// pod that it waits for is terminating, Holder explains that pod too, but goes no further.
 func ExplainPod(f PodFacts) explain.Explanation {
 	s := pods.Explain(f.Facts)
 	p := pods.PodOf(f.Pod)
@@ -74,11 +74,10 @@ type ClaimFacts struct {
 // has reports whether the claim has a lock's annotation or finalizer.
 func (c Claim) has() bool { return c.Locked || c.Kept }
 
-// holder returns the pod that has the lock.
 func (f ClaimFacts) holder() (pods.Pod, bool) { return f.Locks.Value.index().holderOf(f.Claim) }
 
 // AddLock adds to the explanation of a claim the pod that has its lock, the pods that wait for the lock, and the
-// condition that frees it. It is a pure function.
+// condition that frees it. It has no other effect.
 func AddLock(s *explain.Explanation, f ClaimFacts) {
 	explain.NoteUnread(s, f.Locks, "Locks", "which pod has the lock of the claim, and which wait for it")
 	if !f.Locks.OK() {
@@ -118,7 +117,6 @@ func AddLock(s *explain.Explanation, f ClaimFacts) {
 	addHolder(s, f.Holder)
 }
 
-// withoutLock says why a claim has no lock.
 func (i *index) withoutLock(c Claim) string {
 	if i.claim(c).Unasked {
 		return "none: nothing asks for one"

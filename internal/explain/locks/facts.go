@@ -27,7 +27,7 @@ type Claim struct {
 	asks map[string]string
 }
 
-// ClaimOf converts a claim. The result keeps no reference to o.
+// ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
 		Class: o.Annotations[v1.BetaStorageClassAnnotation], asks: asking(o)}
@@ -55,7 +55,7 @@ type PV struct {
 	asks map[string]string
 }
 
-// PVOf converts a PV. The result keeps no reference to o.
+// PVOf converts a PV into a value that keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) *PV {
 	return &PV{objects.VolumeOf(o), asking(o)}
 }
@@ -78,7 +78,6 @@ type Facts struct {
 
 type key struct{ namespace, name string }
 
-// index finds the objects of Facts.
 type index struct {
 	Facts
 	claims map[key]Claim
@@ -104,7 +103,6 @@ func (f Facts) index() *index {
 	return i
 }
 
-// mode returns the single-node mode of a namespace.
 func (f Facts) mode(namespace string) singlenode.Mode {
 	mode, found := f.Modes.Value[namespace]
 	switch {

@@ -24,7 +24,6 @@ type List struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Lock is a claim that has a lock.
 type Lock struct {
 	Namespace string `json:"namespace"`
 	Claim     string `json:"claim"`
@@ -76,7 +75,7 @@ type GatedPod struct {
 // WaitsForLock reports whether the pod waits for the lock of a claim, so that the Lock's Waiting contains it.
 func (g GatedPod) WaitsForLock() bool { return g.Reason == string(singlenode.ReasonClaimInUse) }
 
-// ListOf lists the locks and the gated pods. It is a pure function.
+// ListOf is a pure function that lists the locks and the gated pods.
 func ListOf(f Facts) List {
 	i := f.index()
 	l := List{Locks: []Lock{}, GatedPods: []GatedPod{}, Unread: f.unread()}
@@ -106,7 +105,6 @@ func compareLocks(a, b Lock) int {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
 }
 
-// compareSeverity sorts warnings first.
 func compareSeverity(a, b reasons.Severity) int {
 	switch {
 	case a == b:
@@ -127,7 +125,6 @@ func compareWaiting(a, b []Waiting) int {
 	return a[0].Since.Compare(b[0].Since.Time)
 }
 
-// compareGated sorts pods that need attention first, then by age.
 func compareGated(a, b GatedPod) int {
 	return cmp.Or(compareSeverity(a.severity, b.severity), a.Since.Compare(b.Since.Time),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -143,7 +140,6 @@ func (i *index) gatedRow(p pods.Pod) GatedPod {
 	return g
 }
 
-// waitsForPod returns the pod that a gated pod waits for.
 func (i *index) waitsForPod(p pods.Pod, v verdict) (other pods.Pod, found bool) {
 	if v.Reason == singlenode.ReasonClaimInUse {
 		return i.holderOf(i.claims[key{p.Namespace, v.Claim}])

@@ -16,7 +16,6 @@ const controller = "volume-guard (single-node)"
 // undecided is the text for a decision whose next step is a read that failed here.
 const undecided = "A fact that the decision depends on could not be read here, so what happens next is not known."
 
-// verdict is the engine's decision, in words.
 type verdict struct {
 	singlenode.Decision
 	severity reasons.Severity
@@ -32,7 +31,6 @@ func verdictOf(d singlenode.Decision, text, waitsFor string) verdict {
 	return v
 }
 
-// decision converts the verdict for an Explanation.
 func (v verdict) decision() explain.Decision {
 	d := explain.Decision{By: controller, Action: v.Action.String(), Reason: string(v.Reason), Text: v.text}
 	if v.Action.Kind() == session.Reads {
@@ -43,7 +41,6 @@ func (v verdict) decision() explain.Decision {
 
 func (f Facts) led() bool { return pods.Led(f.Guards.Value, f.Now) }
 
-// ofGate returns the verdict on a gated pod.
 func (i *index) ofGate(p pods.Pod) verdict {
 	e := singlenode.Explain(i.gate(p), i.Now)
 	return verdictOf(e.Decision, e.Text, i.gateWaitsFor(p, e.Decision))
@@ -85,7 +82,6 @@ func (i *index) user(namespace string, d singlenode.Decision) (user pods.Pod) {
 	return user
 }
 
-// ofLock returns the verdict on the lock of a claim.
 func (i *index) ofLock(c Claim) verdict {
 	e := singlenode.ExplainLock(i.lock(c), i.Now)
 	return verdictOf(e.Decision, e.Text, i.lockWaitsFor(c, e.Decision))

@@ -26,7 +26,7 @@ type Pod struct {
 	Tolerations []v1.Toleration
 }
 
-// PodOf converts a Pod. The result keeps no reference to its managedFields.
+// PodOf converts a Pod into a value that keeps no reference to its managedFields.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{Pod: pods.PodOf(o), Tolerations: slices.Clone(o.Spec.Tolerations)}
 	if waiting, waits := controller.WaitingOf(o); waits {

@@ -78,7 +78,6 @@ func waitWords() map[fencing.Reason]string {
 	}
 }
 
-// attemptWaits is waitsFor for a fence with an agent at work.
 func attemptWaits(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	last := lastAttempt(f.Fence.Status)
 	if last == nil || last.EndedAt != nil {
@@ -138,7 +137,6 @@ func agentOf(s v1alpha1.NodeFenceSpec, name string) *v1alpha1.Agent {
 	return &s.Agents[i]
 }
 
-// agentWords describes an agent's method and its coverage.
 func agentWords(a *v1alpha1.Agent) string {
 	return fmt.Sprintf("%s, covers %s", how(a), a.Covers)
 }
@@ -158,7 +156,6 @@ func how(a *v1alpha1.Agent) string {
 	return "nothing"
 }
 
-// attemptWords formats one attempt as a line.
 func attemptWords(spec v1alpha1.NodeFenceSpec, a v1alpha1.Attempt, now time.Time) string {
 	text := fmt.Sprintf("%d, agent %s", a.Number, a.Agent)
 	if agent := agentOf(spec, a.Agent); agent != nil {

@@ -21,7 +21,6 @@ type ListFacts struct {
 	On map[string]Facts
 }
 
-// List describes the fences of a cluster.
 type List struct {
 	// Fences are sorted by node name.
 	Fences []Row `json:"fences"`
@@ -54,7 +53,7 @@ type Row struct {
 	Since   metav1.Time `json:"since"`
 }
 
-// ListOf lists the fences. It is a pure function.
+// ListOf is a pure function that lists the fences.
 func ListOf(f ListFacts) List {
 	l := List{Fences: []Row{}}
 	var s explain.Explanation

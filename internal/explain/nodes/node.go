@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Explain explains a node: the objects that it holds up, its fence, and the actions open to a person. It is a pure
-// function.
+// Explain is a pure function that explains a node: the objects that it holds up, its fence, and the actions open to a
+// person.
 func Explain(f Facts) explain.Explanation {
 	s := explain.Explanation{Object: "node " + f.Name}
 	addNode(&s, f)
@@ -33,7 +33,6 @@ func Explain(f Facts) explain.Explanation {
 	return s
 }
 
-// headline returns the explanation in one or two sentences.
 func (f Facts) headline(d *explain.Decision) string {
 	text := "Node " + f.Name + " " + f.state()
 	if waits := f.standing(); waits != "" {
@@ -70,7 +69,6 @@ func (f Facts) state() string {
 	return "has been NotReady for " + explain.Age(f.Now, c.LastTransitionTime.Time)
 }
 
-// standing describes the pods that the node holds up.
 func (f Facts) standing() string {
 	if !f.Pods.OK() {
 		return "which pods are on it could not be read"
@@ -104,7 +102,6 @@ func phaseOf(o *v1alpha1.NodeFence) v1alpha1.Phase {
 	return o.Status.Phase
 }
 
-// addNode reports the state of the node.
 func addNode(s *explain.Explanation, f Facts) {
 	pods.AddNode(s, f.Name, f.Node, f.Lease, f.Now)
 	node := f.node()
@@ -192,7 +189,6 @@ func rowWords(f Facts, row pods.Row) string {
 	return text
 }
 
-// addVolumes reports the volumes that are attached to the node.
 func addVolumes(s *explain.Explanation, f Facts) {
 	explain.NoteUnread(s, f.Attachments, "VolumeAttachments", "which volumes are attached to the node")
 	for i := range f.Attachments.Value {
@@ -219,7 +215,6 @@ func attachmentWords(f Facts, a *storagev1.VolumeAttachment) string {
 	return fmt.Sprintf("%s, driver %s, %s (VolumeAttachment %s)", what, a.Spec.Attacher, state, a.Name)
 }
 
-// addFence reports the node's fence and volume-guard's next step for it.
 func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	if explain.NoFencing(f.Fence) {
 		s.AddFact("Fence", "none: %v", f.Fence.Err)
@@ -263,7 +258,6 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	return d
 }
 
-// endsWords returns the condition that ends the fence.
 func endsWords(fence *v1alpha1.NodeFence) string {
 	switch {
 	case fence.Spec.Unfence == v1alpha1.UnfenceNow:

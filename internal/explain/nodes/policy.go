@@ -22,7 +22,6 @@ func selects(p *v1alpha1.FencePolicy, node *v1.Node) bool {
 	return err == nil && is
 }
 
-// snapshot converts the facts into the controller's input.
 func (f ClusterFacts) snapshot() controller.Snapshot {
 	s := controller.Snapshot{Nodes: f.Nodes.Value, Namespaces: f.Namespaces.Value, Budgets: f.Budgets.Value,
 		Renewed: map[string]time.Time{}, Waiting: map[string][]controller.Waiting{}}
@@ -53,7 +52,6 @@ func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
 	return len(s.Unread) == before
 }
 
-// addPolicies reports each policy's decision about the node.
 func addPolicies(s *explain.Explanation, f Facts) {
 	if explain.NoFencing(f.Policies) {
 		return
@@ -77,7 +75,6 @@ func addPolicies(s *explain.Explanation, f Facts) {
 	}
 }
 
-// policyWords describes a policy's decision about the node.
 func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
 	switch c := readyOf(node); {
 	case !selects(p, node) && controlPlane(node) && !p.Spec.AllowControlPlane:

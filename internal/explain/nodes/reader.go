@@ -23,13 +23,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Config holds the settings of a Reader. The zero value is usable.
+// Config holds the settings of a Reader, and its zero value is usable.
 type Config struct {
-	// Clock is replaced in tests. Default: the real clock.
+	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.PassiveClock
 }
 
-// Reader reads the facts for explanations. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations, and its methods are safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	clients kube.Clients
@@ -148,7 +148,6 @@ func (r *Reader) policies(ctx context.Context) explain.Read[[]*v1alpha1.FencePol
 	return explain.Found(all)
 }
 
-// cluster reads the policies' input.
 func (r *Reader) cluster(ctx context.Context) ClusterFacts {
 	core := r.clients.Core
 	var f ClusterFacts

@@ -19,8 +19,7 @@ import (
 var (
 	// ErrNoNode means that no Node has this name.
 	ErrNoNode = errors.New("there is no Node of this name")
-	// ErrReady means that the node is Ready.
-	ErrReady = errors.New("the node is Ready, so its pods most likely run")
+	ErrReady  = errors.New("the node is Ready, so its pods most likely run")
 	// ErrControlPlane means that the node belongs to the control plane.
 	ErrControlPlane = errors.New("the node is one of the control plane")
 	// ErrFenced means that the node has a fence that has not ended.
@@ -33,7 +32,6 @@ var (
 	ErrDone = errors.New("nothing is to be changed")
 )
 
-// Plan describes the effect of an acceptable request.
 type Plan struct {
 	// Replaces is the UID of the ended NodeFence that the request deletes first, empty for none.
 	Replaces types.UID
@@ -79,15 +77,14 @@ func (f Facts) Unknown() error {
 	return nil
 }
 
-// FenceRequest asks for the fence of a node.
 type FenceRequest struct {
 	Agents []v1alpha1.Agent
 	// AllowControlPlane permits a control plane node, and EvenIfReady a node that is Ready.
 	AllowControlPlane, EvenIfReady bool
 }
 
-// CheckFence returns the effect of a fence of the node, or an error if it should not be created. It is a pure
-// function.
+// CheckFence is a pure function that returns the effect of a fence of the node, or an error if it should not be
+// created.
 func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err
@@ -161,7 +158,6 @@ func (f Facts) heldNow() (n int) {
 	return n
 }
 
-// addRuns adds the signs that the node runs.
 func (f Facts) addRuns(p *Plan) {
 	if node := f.Node.Value; node != nil && ready(node) {
 		p.cost("The node is Ready: its processes run.")
@@ -200,8 +196,8 @@ func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
 	}
 }
 
-// CheckConfirm returns the effect of a person's confirmation that no process on the node writes, or an error if it
-// should not be given. It is a pure function.
+// CheckConfirm is a pure function that returns the effect of a person's confirmation that no process on the node
+// writes, or an error if it should not be given.
 func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err

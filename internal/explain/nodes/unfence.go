@@ -10,8 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// CheckUnfence returns the effect of ending the node's fence, or an error if that should not be requested. It is a
-// pure function.
+// CheckUnfence is a pure function that returns the effect of ending the node's fence, or an error if that should not
+// be requested.
 func CheckUnfence(f Facts, to v1alpha1.Unfence) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err
@@ -50,7 +50,6 @@ func (f Facts) planWhenReleased(p *Plan, fence *v1alpha1.NodeFence) {
 	p.effect("The taint node.kubernetes.io/out-of-service stays until the node has booted again.")
 }
 
-// planEnd adds the effect of ending the proof now.
 func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil && last.EndedAt == nil {
 		p.effect("Agent %s is stopped, if it can be.", last.Agent)
@@ -75,14 +74,12 @@ func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 	}
 }
 
-// planUndo adds the agents that undo the fence.
 func (f Facts) planUndo(p *Plan, fence *v1alpha1.NodeFence) {
 	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
 		p.effect("The fence is undone by %s, also where an attempt had no proof.", agentNames(undoes))
 	}
 }
 
-// planAbandon adds the agents whose work stays.
 func (f Facts) planAbandon(p *Plan, fence *v1alpha1.NodeFence) {
 	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
 		p.cost("What %s did is not undone by volume-guard: the node may stay off or cut off until you undo it.",
@@ -101,5 +98,4 @@ func agentNames(names []string) string {
 // Existing returns the NodeFence, nil if it does not exist or was not read.
 func (f Facts) Existing() *v1alpha1.NodeFence { return f.fence() }
 
-// Ended reports whether the node has a NodeFence that has ended.
 func (f Facts) Ended() bool { return f.fence() != nil && explain.FenceEnded(f.fence()) }

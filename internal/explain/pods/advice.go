@@ -12,7 +12,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// addWaits adds every condition that still keeps a terminating pod.
 func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety.Explanation) {
 	if !pod.Terminating {
 		return

@@ -33,7 +33,7 @@ type Pod struct {
 	Created, Scheduled time.Time
 }
 
-// PodOf converts a Pod. The result keeps no reference to o.
+// PodOf converts a Pod into a value that keeps no reference to o.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{Pod: objects.PodOf(o), Phase: o.Status.Phase, Created: o.CreationTimestamp.Time}
 	for _, c := range o.Status.Conditions {
@@ -111,7 +111,7 @@ type OnNode struct {
 	Fence explain.Read[*v1alpha1.NodeFence]
 }
 
-// Judge returns volume-guard's decision on a pod, with its explanation. It is a pure function; now is the time of the
+// Judge is a pure function that returns volume-guard's decision on a pod, with its explanation. now is the time of the
 // reads.
 func Judge(pod Pod, on OnNode, now time.Time) podsafety.Explanation {
 	return podsafety.Explain(holdFacts(pod.Pod, podsafety.ModeOff, on, now), now)

@@ -78,7 +78,7 @@ const (
 	statusTerminating = "Terminating"
 )
 
-// ListOf lists the pods that need attention, and with running set all held pods. It is a pure function.
+// ListOf is a pure function that lists the pods that need attention, and with running set all held pods.
 func ListOf(f ListFacts, running bool) List {
 	l := List{Pods: []Row{}}
 	for _, pod := range f.Pods.Value {

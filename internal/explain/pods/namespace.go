@@ -16,13 +16,12 @@ import (
 type NamespaceFacts struct {
 	ListFacts
 	Namespace *v1.Namespace
-	// Claims holds the names of the namespace's claims.
-	Claims explain.Read[[]string]
+	Claims    explain.Read[[]string]
 	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
 }
 
-// ExplainNamespace explains the pods and claims that keep a terminating namespace. It is a pure function.
+// ExplainNamespace is a pure function that explains the pods and claims that keep a terminating namespace.
 func ExplainNamespace(f NamespaceFacts) explain.Explanation {
 	name := f.Namespace.Name
 	s := explain.Explanation{Object: "namespace " + name}
@@ -81,7 +80,6 @@ func addConditions(s *explain.Explanation, f NamespaceFacts, pods int, left stri
 	}
 }
 
-// addRows reports the pods, and the condition that each waits for.
 func addRows(s *explain.Explanation, rows []Row, waits bool) {
 	for i, row := range rows {
 		if i == maxRows {
@@ -129,7 +127,6 @@ func (f NamespaceFacts) addClaims(s *explain.Explanation) {
 	}
 }
 
-// headline returns the explanation in one sentence.
 func (f NamespaceFacts) headline(rows []Row, left string) string {
 	what := "Namespace " + f.Namespace.Name
 	held := 0

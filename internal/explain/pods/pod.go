@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Explain explains a pod. It is a pure function.
+// Explain is a pure function that explains a pod.
 func Explain(f Facts) explain.Explanation {
 	pod, hold := PodOf(f.Pod), f.hold()
 	e := podsafety.Explain(hold, f.Now)
@@ -43,7 +43,6 @@ func Explain(f Facts) explain.Explanation {
 const undecided = "A fact that the release depends on could not be read here, so whether the pod is released now is " +
 	"not known."
 
-// decision converts the engine's decision on the pod.
 func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	d := explain.Decision{By: volumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
 		Text: e.Text}
@@ -56,7 +55,6 @@ func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	return d
 }
 
-// headline returns the explanation in one sentence.
 func (f Facts) headline(pod Pod, e podsafety.Explanation, d explain.Decision) string {
 	what := "Pod " + pod.Namespace + "/" + pod.Name
 	why := fmt.Sprintf("(%s): %s", d.Reason, d.Text)
@@ -86,7 +84,6 @@ func phase(pod Pod) string {
 	return string(pod.Phase)
 }
 
-// addPod reports the state in the pod itself.
 func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	state := phase(pod)
 	if pod.Terminating {
@@ -122,7 +119,6 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	addMode(s, f, pod)
 }
 
-// addMode reports the namespace's pod safety mode and the pod's confirmation.
 func addMode(s *explain.Explanation, f Facts, pod Pod) {
 	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
 	if f.Namespace.OK() {
@@ -251,7 +247,6 @@ func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Leas
 	return nil
 }
 
-// finalizers returns the pod's finalizers, with their owners.
 func (f Facts) finalizers() []explain.Finalizer {
 	all := make([]explain.Finalizer, 0, len(f.Pod.Finalizers))
 	for _, name := range f.Pod.Finalizers {

@@ -20,16 +20,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// volumeGuard names volume-guard's leader election Lease.
 const volumeGuard = "volume-guard"
 
-// Config holds the settings of a Reader. The zero value is usable.
+// Config holds the settings of a Reader, and its zero value is usable.
 type Config struct {
-	// Clock is replaced in tests. Default: the real clock.
+	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.PassiveClock
 }
 
-// Reader reads the facts for explanations. Its methods are safe for concurrent use.
+// Reader reads the facts for explanations, and its methods are safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	clients kube.Clients
@@ -153,7 +152,6 @@ func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 	}
 }
 
-// fences reads all NodeFences, by node name.
 func (r *Reader) fences(ctx context.Context) explain.Read[map[string]*v1alpha1.NodeFence] {
 	all, err := kube.ListAll(ctx, r.fencing.Fences.List, metav1.ListOptions{},
 		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
@@ -182,5 +180,4 @@ func readOf[T any](value T, err error) explain.Read[T] {
 	return explain.Read[T]{Made: true, Value: value, Err: err}
 }
 
-// names returns claim names in sorted order.
 func names(claims []string) []string { return slices.Sorted(slices.Values(claims)) }

@@ -89,7 +89,6 @@ func accessModes(claim *v1.PersistentVolumeClaim) (modes []string) {
 	return modes
 }
 
-// attachmentsOf returns the VolumeAttachments that name the PV.
 func (f Facts) attachmentsOf(pv string) (all []storagev1.VolumeAttachment) {
 	for _, a := range f.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == pv {
