@@ -1,10 +1,11 @@
-// Package web serves one read-only page that shows what happens to PersistentVolumes, claims, pods and nodes, live.
+// Package web serves one read-only page that shows, live, the state and next steps of PersistentVolumes, claims, pods
+// and nodes.
 //
-// It answers GET and HEAD alone, reads with the rights of the config that it gets, and writes nothing to the cluster.
-// Everything is below one prefix, which for a person's own page is a random token: who does not know it gets 404. A
-// program that serves many authorizes each request, and open streams again. Host and Origin of requests are checked, so
-// that no other page in the browser can read this one, DNS rebinding included. The cluster is read only while somebody
-// looks.
+// The server only answers GET and HEAD, reads with the rights of the config that it gets, and writes nothing to the
+// cluster. All paths are below one prefix. For a person's own page the prefix is a random token, and any other path
+// gets 404. A program that serves many people authorizes each request, and open streams again and again. The server
+// checks Host and Origin, so that no other page in the browser can read this one, not even by DNS rebinding. It reads
+// the cluster only while a client is connected.
 //
-// Facts come from package watch, rows, graphs and timelines from package view, and the page's files from package page.
+// Package watch provides the facts, package view the rows, graphs and timelines, and package page the page's files.
 package web

@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	// gap is at least between two computations of the tables: two a second.
+	// gap is the minimum interval between two computations of the tables, which allows two a second.
 	gap = 500 * time.Millisecond
-	// idle is after how long they are computed anew although nothing changed: Leases expire without an event.
+	// idle is the interval after which unchanged tables are computed anew, because Leases expire without an event.
 	idle = 10 * time.Second
-	// linger is how long the cluster is still read after the last who looked has gone.
+	// linger is the time for which the cluster is still read after the last client has left.
 	linger = 5 * time.Minute
 )
 
-// tables is what the tables show at one moment. It is not changed.
+// tables is an immutable snapshot of the tables.
 type tables struct {
 	state   view.State
 	summary view.Summary
 	rows    map[string]*view.Row
-	// next is closed when there are newer ones.
+	// next is closed when a newer snapshot exists.
 	next chan struct{}
 }
 
-// row returns the row of that ID.
 func (t *tables) row(id string) (view.Row, bool) {
 	if row := t.rows[id]; row != nil {
 		return *row, true
@@ -39,7 +38,7 @@ func (t *tables) row(id string) (view.Row, bool) {
 	return view.Row{}, false
 }
 
-// source is where tables come from: a *watch.Cluster.
+// source provides the facts for tables; in production it is a *watch.Cluster.
 type source interface {
 	Run(ctx context.Context)
 	Facts(ctx context.Context) view.Facts
@@ -48,23 +47,22 @@ type source interface {
 	Open(ctx context.Context, ref view.Ref) (*watch.Page, error)
 }
 
-// hub reads the cluster and computes the tables while somebody looks at them, once for all who do.
+// hub reads the cluster and computes the tables once for all clients, and only while clients are connected.
 type hub struct {
-	// begin returns a source that is not read yet.
+	// begin returns a source that does not read yet.
 	begin func() (source, error)
 	clock clock.WithTicker
 	about view.State // Cluster and Version
-	// wake receives when somebody begins to look.
+	// wake receives when a client connects.
 	wake chan struct{}
 
 	mu sync.Mutex
-	// cluster is nil while nobody looks, and has not for some time.
+	// cluster is nil if no client has been connected for linger.
 	cluster source
 	current *tables
 	looking int
-	// left is when the last who looked has gone.
-	left   time.Time
-	closed bool
+	left    time.Time
+	closed  bool
 }
 
 func newHub(begin func() (source, error), clock clock.WithTicker, about view.State) *hub {
@@ -74,12 +72,12 @@ func newHub(begin func() (source, error), clock clock.WithTicker, about view.Sta
 	return h
 }
 
-// nothing returns the tables before anything is read.
 func (h *hub) nothing() *tables {
 	return &tables{state: h.about, rows: map[string]*view.Row{}, next: make(chan struct{})}
 }
 
-// run reads the cluster whenever somebody looks, until ctx ends. It returns when all that it started has ended.
+// run reads the cluster while clients are connected, until ctx ends. It returns when all goroutines that it started
+// have ended.
 func (h *hub) run(ctx context.Context) {
 	defer h.close()
 	for {
@@ -94,7 +92,7 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// follow reads the cluster and computes the tables, until nobody has looked for some time.
+// follow reads the cluster and computes the tables, until no client has been connected for linger.
 func (h *hub) follow(ctx context.Context, cluster source) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
@@ -117,18 +115,17 @@ func (h *hub) follow(ctx context.Context, cluster source) {
 	}
 }
 
-// leave forgets the cluster, and returns true, if nobody has looked for some time.
+// leave drops the cluster and its tables, and returns true, if no client has been connected for linger.
 func (h *hub) leave() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.looking > 0 || h.clock.Since(h.left) < linger {
 		return false
 	}
-	h.cluster, h.current = nil, h.nothing() // nobody waits for what is next
+	h.cluster, h.current = nil, h.nothing() // no client waits for the next snapshot
 	return true
 }
 
-// source returns what is read, nil if nothing is.
 func (h *hub) source() source {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,10 +154,10 @@ func (h *hub) watched() bool {
 	return h.looking > 0
 }
 
-// errFull: as many look as may.
+// errFull means that the maximum number of clients is connected.
 var errFull = errors.New("close another tab of the page")
 
-// look counts one more who looks at the cluster, up to most. Done is called when that ends.
+// look adds a client of the cluster, up to most. The caller calls done when the client leaves.
 func (h *hub) look(most int) (cluster source, done func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,15 +183,15 @@ func (h *hub) look(most int) (cluster source, done func(), err error) {
 	}, nil
 }
 
-// get returns the tables as they are now. closed: there will be no newer ones.
+// get returns the current tables. closed means that no newer ones will follow.
 func (h *hub) get() (t *tables, closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.current, h.closed
 }
 
-// compute makes the tables of what the caches have. A row that is as before is the same pointer, so that a comparison
-// of two tables takes little.
+// compute makes the tables from the caches. An unchanged row keeps its pointer, which makes comparisons of two tables
+// cheap.
 func (h *hub) compute(ctx context.Context, cluster source) {
 	facts := cluster.Facts(ctx)
 	state := cluster.State()
@@ -210,7 +207,7 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 		if old := before.rows[row.ID]; old != nil && sameRow(*old, *row) {
 			row = old
 		} else {
-			copied := *row // of its own, so that the slice can go
+			copied := *row // a copy, so that the slice can be freed
 			row = &copied
 		}
 		now.rows[row.ID] = row
@@ -219,7 +216,7 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 	close(before.next)
 }
 
-// sameRow compares two rows, and what their pointers point to.
+// sameRow compares two rows, including the values behind their pointers.
 func sameRow(a, b view.Row) bool {
 	if !a.Terminating.Equal(b.Terminating) || !a.Since.Equal(b.Since) {
 		return false
@@ -228,7 +225,7 @@ func sameRow(a, b view.Row) bool {
 	return a == b
 }
 
-// diff returns what a client lacks that was sent before, as rows by their IDs.
+// diff returns the changes from the rows that a client has to the present rows, by ID.
 func diff(before, now map[string]*view.Row) (d view.Rows) {
 	for id, row := range now {
 		if before[id] != row {

@@ -27,28 +27,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Server. Prefix and Hosts are required.
+// Config holds the settings of a Server. Prefix and Hosts are required, but Authorize can replace Hosts.
 type Config struct {
-	// Prefix is the first and only part of paths, without slashes: a token of Token, or a fixed word where each request
-	// is authorized.
+	// Prefix is the first segment of every path, without slashes: a Token, or a fixed word if each request is authorized.
 	Prefix string
-	// Hosts are the values of the header Host that are answered, with the port; empty: any. Only a server that
-	// authorizes each request may leave it empty.
+	// Hosts lists the accepted values of the header Host, with the port; empty accepts any. Only a server that authorizes
+	// each request may leave it empty.
 	Hosts []string
-	// Authorize, if set, is asked before each request below Prefix, and each 30 seconds about each open stream, which
-	// ends if it returns false. It answers the request itself then; what it writes about an open stream is dropped. It
-	// is called concurrently, and decides by the headers.
-	Authorize func(w http.ResponseWriter, r *http.Request) bool
-	// Cluster and Version are shown.
+	// Authorize, if set, is called before each request below Prefix, and every 30 seconds for each open stream. If it
+	// returns false for a request, it must have answered it; if it returns false for a stream, the stream ends, and its
+	// output is dropped. It is called concurrently, and decides by the headers.
+	Authorize        func(w http.ResponseWriter, r *http.Request) bool
 	Cluster, Version string
-	// Role is that of explain.Config, and Driver the only one whose PVs have rows; empty: all.
+	// Role is the Role of explain.Config. Driver limits the rows of PVs to one driver; empty shows all.
 	Role   volume.Role
 	Driver string
-	// LeakPort is the port of the sidecars' --http-endpoint. 0: leak reports are not read.
+	// LeakPort is the port of the sidecars' --http-endpoint; 0 disables reading leak reports.
 	LeakPort int
-	// Streams bounds how many streams are open at the same time. Default 32.
+	// Streams limits the number of open streams. Default: 32.
 	Streams int
-	// Clock is replaced in tests. Default the real one.
+	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.WithTicker
 }
 
@@ -59,7 +57,7 @@ func Token() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Validate reports what is missing.
+// Validate returns an error if a required setting is missing or Prefix has a slash.
 func (c Config) Validate() error {
 	switch {
 	case c.Prefix == "" || strings.Contains(c.Prefix, "/"):
@@ -70,7 +68,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Server serves the page. It is safe for concurrent use.
+// Server serves the page, and its methods are safe for concurrent use.
 type Server struct {
 	cfg           Config
 	hub           *hub
@@ -78,8 +76,8 @@ type Server struct {
 	authorization authorizationv1.AuthorizationV1Interface
 }
 
-// New returns a Server of the cluster that config describes; config is copied. Nothing is read before somebody opens
-// the page, nor from five minutes after the last has closed it.
+// New returns a Server of the cluster that config describes, and copies config. The cluster is only read while a
+// client has the page open, and for five minutes after the last one has closed it.
 func New(config *rest.Config, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -98,24 +96,24 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 	begin := func() (source, error) {
 		return watch.New(config, watch.Config{Role: cfg.Role, Driver: cfg.Driver, LeakPort: cfg.LeakPort, Clock: cfg.Clock})
 	}
-	if _, err := begin(); err != nil { // what is wrong with config shows now
+	if _, err := begin(); err != nil { // errors in config show now
 		return nil, err
 	}
 	return &Server{cfg: cfg, authorization: client, prefix: sha256.Sum256([]byte(cfg.Prefix)),
 		hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version})}, nil
 }
 
-// Run reads the cluster while somebody looks, until ctx ends, and returns when all that it started has ended. Streams
-// end with it. It is called once. Requests are answered by ServeHTTP.
+// Run reads the cluster while clients are connected, until ctx ends, and returns when all goroutines that it started
+// have ended. Streams end with it. Call it once; ServeHTTP answers the requests.
 func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. The page names
-// them, too.
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. The page
+// names them, too.
 func (s *Server) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	return permission.Missing(ctx, s.authorization, watch.Permissions())
 }
 
-// Serve is Run, and serves on the listener. It closes the listener.
+// Serve calls Run, serves the page on the listener until ctx ends, and closes the listener.
 func (s *Server) Serve(ctx context.Context, on net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -144,11 +142,10 @@ const (
 	headerTimeout   = 10 * time.Second
 	shutdownTimeout = 5 * time.Second
 	maxHeader       = 1 << 16
-	// recheck is between two questions whether an open stream is still authorized.
+	// recheck is the interval at which the authorization of an open stream is checked again.
 	recheck = 30 * time.Second
 )
 
-// ServeHTTP answers a request for the page.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	if !s.fromHere(r) {
@@ -156,7 +153,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	first, rest, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	// A hash, so that the comparison takes as long for any length.
+	// Hashes make the comparison take the same time for any length.
 	of := sha256.Sum256([]byte(first))
 	if subtle.ConstantTimeCompare(of[:], s.prefix[:]) != 1 {
 		http.NotFound(w, r)
@@ -177,7 +174,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, rest)
 }
 
-// protect sets the headers by which a browser keeps other pages away from this one, and this one from others.
+// protect sets the headers by which a browser isolates this page from other pages.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
 		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -190,11 +187,11 @@ func protect(h http.Header) {
 	h.Set("Cross-Origin-Embedder-Policy", "require-corp")
 }
 
-// fromHere reports whether a browser sends the request for this page: Host is this server, and where the browser names
-// the origin or the site of the page that asks, it is this one. A name that another site makes point to this address
-// (DNS rebinding) is in Host.
+// fromHere reports whether a browser sends the request for this page. Host has to be this server; after DNS rebinding
+// it is the other site's name. Origin and Sec-Fetch-Site, if present, have to name this page.
 //
-// Where any Host is answered, the scheme of the origin may be https although the request has no TLS: a proxy ended it.
+// If any Host is accepted, the origin's scheme may be https although the request has no TLS, because a proxy may end
+// it.
 func (s *Server) fromHere(r *http.Request) bool {
 	if len(s.cfg.Hosts) > 0 && !slices.Contains(s.cfg.Hosts, r.Host) {
 		return false
@@ -212,16 +209,15 @@ func (s *Server) fromHere(r *http.Request) bool {
 		}
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none": // none: the person typed or clicked the address outside of the browser's pages
+	case "", "same-origin", "none": // none: the person typed or opened the address outside of any page
 		return true
 	}
-	// A link to the page on another one: that other page cannot read what the browser shows then. A link to a stream
-	// would keep the stream open.
+	// A link on another page may open this page, because the other page cannot read the result. A link to a stream would
+	// keep the stream open.
 	return strings.TrimSuffix(r.URL.Path, "/") == "/"+s.cfg.Prefix &&
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// serve answers a request below the prefix.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, path string) {
 	switch api, is := strings.CutPrefix(path, "api/"); {
 	case !is:
@@ -240,7 +236,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", file.ContentType)
-	_, _ = w.Write(file.Content) // an error is that of a client which is gone
+	_, _ = w.Write(file.Content) // an error means that the client is gone
 }
 
 // object answers api/object/KIND/NAMESPACE/NAME.
@@ -274,7 +270,7 @@ func notFound(w http.ResponseWriter, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // the client is gone
 }
 
-// stream answers with server-sent events, for as long as the client stays and is authorized.
+// stream answers with server-sent events while the client stays connected and authorized.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context.Context, *stream, source) error) {
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -290,10 +286,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, run func(context
 	defer done()
 	ctx, end := s.whileAuthorized(r.Context(), r)
 	defer end()
-	_ = run(ctx, newStream(w, s.cfg.Clock), cluster) // an error is that of a client which is gone
+	_ = run(ctx, newStream(w, s.cfg.Clock), cluster) // an error means that the client is gone
 }
 
-// whileAuthorized returns a context that ends with ctx, and when the request is not authorized any more.
+// whileAuthorized returns a context that ends with ctx, or when the request is no longer authorized.
 func (s *Server) whileAuthorized(ctx context.Context, r *http.Request) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if s.cfg.Authorize == nil {
@@ -320,7 +316,6 @@ func (s *Server) whileAuthorized(ctx context.Context, r *http.Request) (_ contex
 	}
 }
 
-// dropped is a ResponseWriter of what nobody reads.
 type dropped struct{}
 
 func (dropped) Header() http.Header            { return http.Header{} }

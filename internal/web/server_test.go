@@ -17,7 +17,7 @@ import (
 
 const host = "127.0.0.1:18000"
 
-// newServer returns a Server that reads nothing.
+// newServer returns a Server whose API server does not exist.
 func newServer(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	cfg.Prefix = "secret"
@@ -31,7 +31,7 @@ func newServer(t *testing.T, cfg Config) *Server {
 	return s
 }
 
-// request is what a browser sends for the page itself, unless change says otherwise.
+// request is a browser's request for the page, with one change.
 func request(path string, change func(*http.Request)) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 	r.Host = host
@@ -42,7 +42,7 @@ func request(path string, change func(*http.Request)) *http.Request {
 	return r
 }
 
-func TestWhatIsAnswered(t *testing.T) {
+func TestServeHTTP(t *testing.T) {
 	set := func(key, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(key, value) }
 	}
@@ -123,7 +123,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-func TestEachAnswerHasTheHeaders(t *testing.T) {
+func TestSecurityHeaders(t *testing.T) {
 	for _, path := range []string{"/secret/", "/secret/app/main.js", "/wrong/", "/secret/api/none"} {
 		w := httptest.NewRecorder()
 		newServer(t, Config{}).ServeHTTP(w, request(path, nil))
@@ -142,7 +142,7 @@ func TestEachAnswerHasTheHeaders(t *testing.T) {
 	}
 }
 
-func TestFilesHaveTheirTypes(t *testing.T) {
+func TestContentTypes(t *testing.T) {
 	for path, want := range map[string]string{"": "text/html; charset=utf-8",
 		"app/main.js":    "text/javascript; charset=utf-8",
 		"style/list.css": "text/css; charset=utf-8"} {
@@ -154,7 +154,7 @@ func TestFilesHaveTheirTypes(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizerIsAskedForEachPath(t *testing.T) {
+func TestEachPathIsAuthorized(t *testing.T) {
 	asked := 0
 	s := newServer(t, Config{Authorize: func(w http.ResponseWriter, _ *http.Request) bool {
 		asked++
@@ -171,8 +171,8 @@ func TestAnAuthorizerIsAskedForEachPath(t *testing.T) {
 	}
 }
 
-// TestWhereAnyHostIsAnswered has the page behind proxies: one that ends TLS, and kubectl port-forward.
-func TestWhereAnyHostIsAnswered(t *testing.T) {
+// One proxy ends TLS, and the other is kubectl port-forward.
+func TestOriginsBehindProxies(t *testing.T) {
 	s := newServer(t, Config{Authorize: func(http.ResponseWriter, *http.Request) bool { return true }})
 	for name, c := range map[string]struct {
 		host, origin string
@@ -202,14 +202,14 @@ func TestWhereAnyHostIsAnswered(t *testing.T) {
 	}
 }
 
-func TestTokensAreLongAndDiffer(t *testing.T) {
+func TestToken(t *testing.T) {
 	a, b := Token(), Token()
 	if a == b || len(a) < 43 || strings.ContainsAny(a, "/+=") {
 		t.Errorf("tokens are %q and %q", a, b)
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no prefix":                             {Hosts: []string{host}},
 		"prefix with a slash":                   {Prefix: "a/b", Hosts: []string{host}},
@@ -231,7 +231,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, on) }()
-	// A stream that is open does not keep it.
+	// An open stream must not delay the end.
 	answer, err := http.Get("http://" + on.Addr().String() + "/secret/api/list")
 	if err != nil {
 		t.Fatal(err)

@@ -16,23 +16,21 @@ import (
 )
 
 const (
-	// heartbeat is between two comments on a stream on which nothing else is sent: a proxy, or a browser, takes a silent
-	// connection for a dead one.
+	// heartbeat is the interval of comments on an otherwise silent stream, which a proxy or browser may take for dead.
 	heartbeat = 15 * time.Second
-	// writeTimeout bounds one write to a client. One that does not read for that long is disconnected, and connects
-	// anew: nothing is kept for it in the meantime.
+	// writeTimeout limits one write to a client. A client that does not read for this long is disconnected and has to
+	// reconnect; nothing is buffered for it.
 	writeTimeout = 30 * time.Second
-	// lookGap is how often at least a page of an object is looked at anew: its live explanation may be due.
+	// lookGap is the maximum interval between two looks at a page's object, whose live explanation may be due.
 	lookGap = 2 * time.Second
 )
 
-// stream writes server-sent events to one client.
 type stream struct {
 	w     http.ResponseWriter
 	to    *http.ResponseController
 	clock clock.WithTicker
 	state *view.State
-	wrote time.Time // when something was last written
+	wrote time.Time // time of the last write
 }
 
 func newStream(w http.ResponseWriter, clock clock.WithTicker) *stream {
@@ -42,7 +40,6 @@ func newStream(w http.ResponseWriter, clock clock.WithTicker) *stream {
 	return &stream{w: w, to: http.NewResponseController(w), clock: clock, wrote: clock.Now()}
 }
 
-// send writes an event.
 func (s *stream) send(event string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -57,7 +54,7 @@ func (s *stream) send(event string, value any) error {
 }
 
 func (s *stream) write(text []byte) error {
-	// A ResponseWriter without deadlines, as in a test, is written to without.
+	// A ResponseWriter without deadlines, as in a test, is used without them.
 	_ = s.to.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:forbidigo // the network goes by the time of day
 	if _, err := s.w.Write(text); err != nil {
 		return err
@@ -66,7 +63,7 @@ func (s *stream) write(text []byte) error {
 	return s.to.Flush()
 }
 
-// beat writes a heartbeat if nothing was written for so long.
+// beat writes a heartbeat if nothing was written for this interval.
 func (s *stream) beat() error {
 	if s.clock.Since(s.wrote) < heartbeat {
 		return nil
@@ -74,7 +71,7 @@ func (s *stream) beat() error {
 	return s.write([]byte(": alive\n\n"))
 }
 
-// sendState writes the state if it is another than the last that was sent.
+// sendState writes the state if it differs from the last one sent.
 func (s *stream) sendState(state view.State) error {
 	if s.state != nil && sameState(*s.state, state) {
 		return nil
@@ -83,7 +80,7 @@ func (s *stream) sendState(state view.State) error {
 	return s.send("state", state)
 }
 
-// wait returns when there are newer tables, or patience is over.
+// wait returns when newer tables exist, ctx ends, or patience is over.
 func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -92,7 +89,7 @@ func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) {
 	}
 }
 
-// list sends the tables, and then what changes in them, until the client or the server ends.
+// list sends the tables, and then their changes, until the client leaves or the server ends.
 func (s *stream) list(ctx context.Context, h *hub) error {
 	var sent map[string]*view.Row
 	var summary *view.Summary
@@ -126,12 +123,11 @@ func (s *stream) list(ctx context.Context, h *hub) error {
 
 func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
-// looker is a page of one object.
 type looker interface {
 	Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry)
 }
 
-// object sends what is shown of an object, and what changes of it.
+// object sends the view of an object, and then its changes.
 func (s *stream) object(ctx context.Context, h *hub, page looker) error {
 	var sent []byte
 	entries := map[string]view.Entry{}
@@ -166,10 +162,9 @@ func (s *stream) object(ctx context.Context, h *hub, page looker) error {
 	}
 }
 
-// maxEntries bounds how many entries a stream remembers.
 const maxEntries = 10000
 
-// unsent returns the entries that were not sent as they are now, and notes them as sent.
+// unsent returns the entries that are new or changed since they were sent, and notes them as sent.
 func unsent(sent map[string]view.Entry, all []view.Entry) (news []view.Entry) {
 	for _, entry := range all {
 		if before, was := sent[entry.ID]; was && before == entry || len(sent) >= maxEntries {

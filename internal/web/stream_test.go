@@ -32,7 +32,7 @@ type fake struct {
 	state    view.State
 	computed int
 	changed  chan struct{}
-	// begun and ended count the reads.
+	// begun and ended count the calls of Run.
 	begun, ended atomic.Int32
 }
 
@@ -77,7 +77,7 @@ func (f *fake) Open(context.Context, view.Ref) (*watch.Page, error) {
 	return nil, errors.New("it has no pages")
 }
 
-// set changes the phase of a claim, empty to delete it.
+// set changes the phase of a claim; an empty phase deletes it.
 func (f *fake) set(name, phase string) {
 	f.change(func() {
 		if f.claims[name] = phase; phase == "" {
@@ -197,7 +197,7 @@ func (c *client) take(event string, data []byte) {
 
 func (c *client) phase(name string) string { return c.rows["claim/ns/"+name].Phase }
 
-func TestClientsGetWhatChanges(t *testing.T) {
+func TestListStreamSendsChanges(t *testing.T) {
 	f := newFake("a", "b")
 	url, _ := serve(t, f, clock.RealClock{}, 10)
 	first := connect(t, url)
@@ -219,7 +219,7 @@ func TestClientsGetWhatChanges(t *testing.T) {
 	again.until("all rows after a reconnect", func() bool { return len(again.rows) == 2 && again.phase("c") == "Lost" })
 }
 
-func TestTheStateIsSentWhenItChanges(t *testing.T) {
+func TestListStreamSendsStateChanges(t *testing.T) {
 	f := newFake("a")
 	url, _ := serve(t, f, clock.RealClock{}, 10)
 	c := connect(t, url)
@@ -233,7 +233,7 @@ func TestTheStateIsSentWhenItChanges(t *testing.T) {
 	c.until("it is back", func() bool { return c.state.Connected && c.state.Problem == "" })
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestStreamLimit(t *testing.T) {
 	url, h := serve(t, newFake("a"), clock.RealClock{}, 1)
 	first := connect(t, url)
 	first.until("all rows", func() bool { return len(first.rows) == 1 })
@@ -308,8 +308,8 @@ func eventually(t *testing.T, what string, at *testclock.FakeClock, step time.Du
 	}
 }
 
-// TestTheClusterIsReadOnlyWhileSomebodyLooks: not before the first, and not for long after the last.
-func TestTheClusterIsReadOnlyWhileSomebodyLooks(t *testing.T) {
+// The cluster is not read before the first client connects, nor long after the last one leaves.
+func TestNoReadsWithoutClients(t *testing.T) {
 	at := testclock.NewFakeClock(time.Now())
 	f := newFake("a")
 	url, h := serve(t, f, at, 10)
@@ -336,8 +336,8 @@ func TestTheClusterIsReadOnlyWhileSomebodyLooks(t *testing.T) {
 	}
 }
 
-// TestTheClusterIsReadOnAfterAReload: who comes back soon waits for nothing.
-func TestTheClusterIsReadOnAfterAReload(t *testing.T) {
+// A client that comes back soon waits for nothing.
+func TestReloadKeepsCaches(t *testing.T) {
 	at := testclock.NewFakeClock(time.Now())
 	f := newFake("a")
 	url, h := serve(t, f, at, 10)
@@ -354,8 +354,7 @@ func TestTheClusterIsReadOnAfterAReload(t *testing.T) {
 	}
 }
 
-// TestAStreamEndsWithItsPermission has a permission be taken away while a stream is open.
-func TestAStreamEndsWithItsPermission(t *testing.T) {
+func TestStreamEndsWithPermission(t *testing.T) {
 	at := testclock.NewFakeClock(time.Now())
 	var asked atomic.Int32
 	var refused atomic.Bool
@@ -402,7 +401,7 @@ func TestAStreamEndsWithItsPermission(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWithTheServer(t *testing.T) {
+func TestStreamEndsWithServer(t *testing.T) {
 	h := newHub(func() (source, error) { return newFake("a"), nil }, clock.RealClock{}, view.State{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

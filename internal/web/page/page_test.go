@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// all returns the page's files by their paths.
+// all returns the page's files by path.
 func all(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -44,10 +44,10 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// maxBytes is how large the page may be: each program that has it is larger by that.
+// maxBytes limits the size of the page, which each program embeds.
 const maxBytes = 120_000
 
-func TestThePageIsSmall(t *testing.T) {
+func TestPageSize(t *testing.T) {
 	total := 0
 	for name, text := range all(t) {
 		total += len(text)
@@ -62,9 +62,9 @@ func TestThePageIsSmall(t *testing.T) {
 	}
 }
 
-// TestTextIsNoMarkup: what comes from the cluster is never parsed as HTML or as a script, and the content security
-// policy holds: no inline script or style, and nothing from elsewhere.
-func TestTextIsNoMarkup(t *testing.T) {
+// Text from the cluster is never parsed as HTML or as a script, and the content security policy holds: the page has no
+// inline script or style, and loads nothing from elsewhere.
+func TestPageHasNoUnsafeMarkup(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
 		".js": regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|` +
 			`DOMParser|srcdoc|\beval\b|new Function|setAttribute\("(style|on)|javascript:|https?://(?:[^w]|w[^w])`),
@@ -83,7 +83,7 @@ var (
 	linked  = regexp.MustCompile(`(?:src|href)="([a-z][^":]*)"`)
 )
 
-// TestEachFileIsUsed: each module is imported by another or by index.html, and what is imported is there.
+// Each module is imported by another one or by index.html, and each import exists.
 func TestEachFileIsUsed(t *testing.T) {
 	texts := all(t)
 	used := map[string]bool{"index.html": true}

@@ -9,19 +9,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Around is an object, and what belongs to it. What could not be read is missing.
+// Around holds an object and the objects related to it. Objects that could not be read are missing.
 type Around struct {
 	Subject Ref
 	PVs     []*v1.PersistentVolume
 	Claims  []*v1.PersistentVolumeClaim
 	Pods    []pods.Pod
-	// Nodes are those that exist, and Gone the names of those that do not.
+	// Nodes holds the nodes that exist, and Gone the names of all other nodes.
 	Nodes       []*v1.Node
 	Gone        []string
 	Attachments []storagev1.VolumeAttachment
 	Fences      []*v1alpha1.NodeFence
-	// Finalizers are those of the explanation, for the objects that it has them of, by Ref.ID.
+	// Finalizers holds the explained finalizers of the subject and its PV, by Ref.ID.
 	Finalizers map[string][]explain.Finalizer
-	// More is how many objects were left out.
+	// More counts the objects that were left out.
 	More int
 }

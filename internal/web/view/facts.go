@@ -11,24 +11,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// Facts is what was read of a whole cluster. The zero value of each field is not known.
+// Facts holds the results of all reads about a whole cluster. The zero value of each field is unknown.
 type Facts struct {
 	explain.StatusFacts
-	// Driver is the only one that counts, empty for all.
+	// Driver limits the rows to one driver; empty means all.
 	Driver string
-	// Object returns the PV of that name, nil for one that is not in the list.
+	// Object returns the PV of this name, nil if the list lacks it.
 	Object func(name string) *v1.PersistentVolume
-	// AllClaims are those of the cluster, and ClaimOf one of them, nil for one that is gone.
+	// AllClaims holds all claims of the cluster. ClaimOf returns one of them, with a nil Value if it is gone.
 	AllClaims explain.Read[[]*v1.PersistentVolumeClaim]
 	ClaimOf   func(namespace, name string) explain.Read[*v1.PersistentVolumeClaim]
-	// Class returns a StorageClass, nil for one that is gone.
+	// Class returns a StorageClass, with a nil Value if it is gone.
 	Class func(name string) explain.Read[*storagev1.StorageClass]
-	// Users returns the pods that name a claim.
 	Users func(namespace, name string) explain.Read[[]pvc.Pod]
-	// Pods are those that may have a row, and Nodes all of the cluster.
-	Pods pods.ListFacts
-	// Fences are all of the cluster.
+	// Pods holds the pods that may have a row, and all Nodes of the cluster.
+	Pods   pods.ListFacts
 	Fences nodes.ListFacts
-	// Leaks are the reports of the leak checks.
-	Leaks []leaks.Report
+	Leaks  []leaks.Report
 }

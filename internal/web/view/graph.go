@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// Verbs of edges.
 const (
 	verbKeeps    = "keeps"
 	verbNames    = "names"
@@ -27,8 +26,8 @@ const (
 	verbFences   = "fences"
 )
 
-// GraphOf returns what holds what. rows are those of the tables, by their IDs: a node of the graph is as severe as its
-// row. It is a pure function.
+// GraphOf is a pure function that returns the graph of the objects and of their holds on each other. rows returns rows
+// of the tables by ID; a node of the graph has the severity of its row.
 func GraphOf(a Around, rows func(id string) (Row, bool)) Graph {
 	g := grapher{subject: a.Subject.ID(), rows: rows, known: map[string]bool{}}
 	for _, o := range a.PVs {
@@ -59,7 +58,6 @@ func GraphOf(a Around, rows func(id string) (Row, bool)) Graph {
 	return g.finish(a.More)
 }
 
-// grapher makes a Graph.
 type grapher struct {
 	Graph
 	subject string
@@ -67,7 +65,7 @@ type grapher struct {
 	known   map[string]bool
 }
 
-// add brings in a node, once.
+// add adds a node, once, with the severity of its row.
 func (g *grapher) add(n Node) {
 	n.ID = n.Ref.ID()
 	if g.known[n.ID] {
@@ -85,7 +83,7 @@ func (g *grapher) edge(from, to Ref, label string, holds bool) {
 	g.Edges = append(g.Edges, Edge{From: from.ID(), To: to.ID(), Label: label, Holds: holds})
 }
 
-// finish drops edges to what is not in the graph, and says what was left out.
+// finish drops edges without both ends, and reports the number of objects left out.
 func (g *grapher) finish(more int) Graph {
 	g.Edges = slices.DeleteFunc(g.Edges, func(e Edge) bool { return !g.known[e.From] || !g.known[e.To] })
 	if more > 0 {
@@ -145,8 +143,8 @@ func (g *grapher) claim(o *v1.PersistentVolumeClaim, finalizers map[string][]exp
 	g.finalizers(ref, &o.ObjectMeta, finalizers[ref.ID()])
 }
 
-// finalizers adds those of an object. explained says who removes them. That none does is for a person to end only once
-// the object is terminating.
+// finalizers adds an object's finalizers with their owners. A finalizer that no program removes needs attention only
+// if the object is terminating.
 func (g *grapher) finalizers(of Ref, o *metav1.ObjectMeta, explained []explain.Finalizer) {
 	for _, name := range o.Finalizers {
 		ref := Ref{Kind: KindFinalizer, Namespace: of.ID(), Name: name}

@@ -43,7 +43,7 @@ func newNode(name string, ready bool) *v1.Node {
 			LastTransitionTime: ago(time.Hour)}}}}
 }
 
-// everything is a PV with all that can belong to it.
+// everything is a PV with every kind of related object.
 func everything() Around {
 	twin := newPV("twin", func(o *v1.PersistentVolume) {
 		o.Spec.CSI.VolumeHandle, o.Finalizers, o.Spec.ClaimRef = "vol-pv", nil, nil
@@ -73,7 +73,7 @@ func edges(g Graph) (all []string) {
 	return all
 }
 
-func TestWhatHoldsWhat(t *testing.T) {
+func TestGraphEdges(t *testing.T) {
 	g := GraphOf(everything(), noRows)
 	want := []string{
 		"attachment/a-pv attaches pv/pv (holds)",
@@ -104,7 +104,7 @@ func TestWhatHoldsWhat(t *testing.T) {
 	}
 }
 
-func TestAnEdgeHasBothItsEnds(t *testing.T) {
+func TestGraphEdgesHaveBothEnds(t *testing.T) {
 	whole := everything()
 	for i := range 6 {
 		a := whole
@@ -138,7 +138,7 @@ func TestAnEdgeHasBothItsEnds(t *testing.T) {
 	}
 }
 
-func TestANodeOfTheGraphIsAsSevereAsItsRow(t *testing.T) {
+func TestGraphNodeSeverity(t *testing.T) {
 	g := GraphOf(everything(), func(id string) (Row, bool) {
 		return Row{Severity: SeverityAttention}, id == "pod/ns/db"
 	})
@@ -149,7 +149,7 @@ func TestANodeOfTheGraphIsAsSevereAsItsRow(t *testing.T) {
 	}
 }
 
-func TestFinalizersSayWhoRemovesThem(t *testing.T) {
+func TestFinalizerDetails(t *testing.T) {
 	for name, c := range map[string]struct {
 		explained   explain.Finalizer
 		terminating bool
@@ -178,7 +178,7 @@ func TestFinalizersSayWhoRemovesThem(t *testing.T) {
 	}
 }
 
-func TestWhatWasLeftOutIsCounted(t *testing.T) {
+func TestGraphCountsOmittedObjects(t *testing.T) {
 	a := everything()
 	a.More = 7
 	if details := fmt.Sprint(GraphOf(a, noRows).Nodes[0].Details); !strings.Contains(details, "7 more objects") {

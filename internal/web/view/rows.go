@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// RowsOf returns the rows of all tables, sorted by their IDs. It is a pure function.
+// RowsOf is a pure function that returns the rows of all tables, sorted by ID.
 func RowsOf(f Facts) []Row {
 	f.ClusterFacts = f.Indexed()
 	rows := make([]Row, 0, len(f.PVs.Value)+len(f.AllClaims.Value))
@@ -34,11 +34,11 @@ func RowsOf(f Facts) []Row {
 	return rows
 }
 
-// SummaryOf returns what stands above the tables. It is a pure function.
+// SummaryOf is a pure function that returns the summary above the tables.
 func SummaryOf(f Facts) Summary {
 	s := Summary{Status: explain.StatusOf(f.StatusFacts, f.Driver)}
 	if s.Drivers == nil {
-		s.Drivers = []explain.DriverStatus{} // JSON has a list
+		s.Drivers = []explain.DriverStatus{} // JSON has a list, not null
 	}
 	for _, report := range f.Leaks {
 		s.Leaks = append(s.Leaks, LeakSummary{Driver: report.Driver, Headline: report.Headline(),
@@ -58,7 +58,7 @@ func (f Facts) pvRows(rows []Row) []Row {
 	return rows
 }
 
-// pvRow is the row of a PV. o is the object, nil where it is not known.
+// pvRow returns the row of a PV. o is the full object, nil if it is unknown.
 func pvRow(pv explain.PV, s explain.Standing, o *v1.PersistentVolume) Row {
 	row := Row{
 		Ref: Ref{Kind: KindPV, Name: pv.Name}, Driver: pv.Owner(), Policy: pv.PolicyName(),
@@ -111,7 +111,7 @@ func (f Facts) claimRows(rows []Row) []Row {
 	return rows
 }
 
-// claimRow is the row of a claim. Only one that waits is decided on: the text of others says what is bound.
+// claimRow returns the row of a claim. Only claims that wait need a decision; the columns of a bound claim say enough.
 func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	row := Row{Ref: Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, Phase: string(o.Status.Phase),
 		PV: o.Spec.VolumeName, Severity: SeverityNone, Terminating: o.DeletionTimestamp}
@@ -140,7 +140,7 @@ func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	return row
 }
 
-// podRows are the pods that want attention: those that are terminating and held, and those on nodes that are down.
+// podRows adds the pods that need attention: held pods, and pods on nodes that are down.
 func (f Facts) podRows(rows []Row) []Row {
 	for _, pod := range pods.ListOf(f.Pods, true).Pods {
 		row := Row{Ref: Ref{Kind: KindPod, Namespace: pod.Namespace, Name: pod.Name}, Phase: pod.Status, Node: pod.Node,
@@ -186,7 +186,6 @@ func (f Facts) fenceRows(rows []Row) []Row {
 	return rows
 }
 
-// nodeRows are the nodes that are down.
 func (f Facts) nodeRows(rows []Row) []Row {
 	for name, node := range f.Pods.Nodes.Value {
 		ready, since := readyOf(node)
@@ -203,7 +202,6 @@ func (f Facts) nodeRows(rows []Row) []Row {
 	return rows
 }
 
-// readyOf reports whether a node is Ready, and since when that is so.
 func readyOf(node *v1.Node) (ready bool, since time.Time) {
 	for _, c := range node.Status.Conditions {
 		if c.Type == v1.NodeReady {
@@ -233,10 +231,10 @@ func (f Facts) inFlightRow(e inflight.Located) Row {
 	return row
 }
 
-// maxLeaks bounds how many suspects of one driver have rows.
+// maxLeaks limits the suspects of one driver that have rows.
 const maxLeaks = 10000
 
-// leakRows are the volumes that are suspected to be leaks. Two drivers may use one handle, so the name has the driver.
+// leakRows adds the suspected leaks. Two drivers may use the same handle, so the name contains the driver.
 func (f Facts) leakRows(rows []Row) []Row {
 	for _, report := range f.Leaks {
 		if !f.counts(report.Driver) {

@@ -9,7 +9,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
-// many is a cluster of n bound PVs and their claims.
 func many(n int) Facts {
 	pvs := make([]*v1.PersistentVolume, 0, n)
 	claims := make([]*v1.PersistentVolumeClaim, 0, n)
@@ -25,7 +24,7 @@ func many(n int) Facts {
 	return f
 }
 
-// BenchmarkTables is what one change costs with ten thousand PVs.
+// BenchmarkTables measures the cost of one change with ten thousand PVs.
 func BenchmarkTables(b *testing.B) {
 	f := many(10000)
 	for b.Loop() {

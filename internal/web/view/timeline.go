@@ -12,20 +12,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// typeChange is the Type of an Entry that a watch showed.
+// typeChange is the Type of an Entry about a change that a watch showed.
 const (
 	typeChange  = "Change"
 	sourceWatch = "watch"
 )
 
-// fields are what the timeline reports of one object, in words, by the names of the fields. The values of lists are
-// sorted, with commas.
+// fields holds the fields of one object that the timeline reports, by their names for people. Lists are sorted and
+// joined with commas.
 type fields map[string]string
 
-// lists are the fields whose items come and go.
+// fieldFinalizers is the only field with a list, whose items are reported one by one.
 const fieldFinalizers = "finalizers"
 
-// fieldsOf returns the fields of all objects, by Ref.ID.
 func fieldsOf(a Around) map[string]fields {
 	all := map[string]fields{}
 	for _, o := range a.PVs {
@@ -67,7 +66,7 @@ func fieldsOf(a Around) map[string]fields {
 	return all
 }
 
-// fieldUID is compared, and not reported.
+// fieldUID is compared, but not reported.
 const fieldUID = "uid"
 
 func (f fields) common(o *metav1.ObjectMeta) {
@@ -83,8 +82,8 @@ func yesNo(is bool) string {
 	return "no"
 }
 
-// Diff returns what has changed between two looks at an object and what belongs to it. The entries have no ID. It is a
-// pure function; at is when the second look was made.
+// Diff is a pure function that returns the changes between two looks at an object and the objects related to it. The
+// entries have no ID. at is the time of the second look.
 func Diff(before, now Around, at time.Time) (all []Entry) {
 	old, current := fieldsOf(before), fieldsOf(now)
 	report := func(id, reason, format string, args ...any) {
@@ -153,7 +152,6 @@ func compare(was, is []string) (added, removed []string) {
 	return added, removed
 }
 
-// wordsOf is an ID for people.
 func wordsOf(id string) string {
 	kind, name, _ := strings.Cut(id, "/")
 	words := map[Kind]string{KindPV: "PV", KindClaim: "Claim", KindPod: "Pod", KindNode: "Node", KindFence: "The fence of",
@@ -161,7 +159,7 @@ func wordsOf(id string) string {
 	return words[Kind(kind)] + " " + name
 }
 
-// Begin returns the entries of the first look: since when the objects exist, as far as they say.
+// Begin returns the entries of the first look, which are the creation times of the objects.
 func Begin(a Around) (all []Entry) {
 	created := func(ref Ref, at metav1.Time) {
 		all = append(all, Entry{ID: "created/" + ref.ID(), Time: at, Source: sourceWatch, Type: typeChange,
@@ -180,7 +178,6 @@ func Begin(a Around) (all []Entry) {
 	return all
 }
 
-// EntryOf returns an Event as an entry.
 func EntryOf(e *v1.Event) Entry {
 	entry := Entry{ID: "event/" + string(e.UID), Source: cmp.Or(e.ReportingController, e.Source.Component), Type: e.Type,
 		Reason: e.Reason, Text: strings.ReplaceAll(e.Message, "\n", " "), Count: int(max(e.Count, 1))}
@@ -197,7 +194,7 @@ func EntryOf(e *v1.Event) Entry {
 	return entry
 }
 
-// SortEntries sorts entries as the timeline has them, the oldest first.
+// SortEntries sorts entries as the timeline shows them, the oldest first.
 func SortEntries(all []Entry) {
 	slices.SortStableFunc(all, func(a, b Entry) int {
 		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.ID, b.ID))

@@ -67,7 +67,7 @@ func newClaim(name string, change func(*v1.PersistentVolumeClaim)) *v1.Persisten
 	return o
 }
 
-// cluster is one in which all could be read, the driver is installed, and the claims of its PVs are gone.
+// cluster has an installed driver and readable objects, and the claims of its PVs are gone.
 func cluster(pvs ...*v1.PersistentVolume) Facts {
 	by := map[string]*v1.PersistentVolume{}
 	var records []explain.PV
@@ -252,7 +252,7 @@ func TestRowsOfFences(t *testing.T) {
 	}
 }
 
-func TestRowsOfWhatIsInFlight(t *testing.T) {
+func TestRowsOfVolumesInFlight(t *testing.T) {
 	f := cluster()
 	entry := inflight.Located{Entry: inflight.Entry{Volume: "pvc-c", Begun: now().Add(-time.Hour),
 		Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "c"}}}
@@ -290,7 +290,7 @@ func TestRowsOfLeaks(t *testing.T) {
 	}
 }
 
-func TestOneDriverCounts(t *testing.T) {
+func TestRowsOfOneDriver(t *testing.T) {
 	other := newPV("other", func(o *v1.PersistentVolume) {
 		o.Spec.CSI.Driver, o.Annotations[volume.AnnProvisionedBy] = "other.example.com", "other.example.com"
 	})
@@ -310,7 +310,7 @@ func TestOneDriverCounts(t *testing.T) {
 	}
 }
 
-func TestRowsAreSortedAndTheirIDsDiffer(t *testing.T) {
+func TestRowOrderAndIDs(t *testing.T) {
 	f := cluster(newPV("b", nil), newPV("a", nil))
 	f.AllClaims = explain.Found([]*v1.PersistentVolumeClaim{newClaim("data", nil)})
 	rows := RowsOf(f)
@@ -322,7 +322,7 @@ func TestRowsAreSortedAndTheirIDsDiffer(t *testing.T) {
 	}
 }
 
-func TestNothingIsRead(t *testing.T) {
+func TestRowsWithFailedReads(t *testing.T) {
 	none := errForbidden
 	f := cluster()
 	f.PVs = explain.Failed[[]explain.PV](none)

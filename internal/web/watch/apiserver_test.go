@@ -28,7 +28,7 @@ var cluster *controlplane.ControlPlane
 // patience outlasts a machine that stalls any process for half a minute.
 const patience = 3 * time.Minute
 
-// TestMain starts an API server without a controller manager: nothing but the tests changes objects.
+// TestMain starts an API server without a controller manager, so that only the tests change objects.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
@@ -101,7 +101,6 @@ func createPV(t *testing.T, name string) {
 	})
 }
 
-// ids returns those of the rows.
 func ids(ctx context.Context, c *Cluster) (all []string) {
 	for _, row := range view.RowsOf(c.Facts(ctx)) {
 		all = append(all, row.ID)
@@ -111,7 +110,7 @@ func ids(ctx context.Context, c *Cluster) (all []string) {
 
 func noRows(string) (view.Row, bool) { return view.Row{}, false }
 
-func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
+func TestAPIServerRestart(t *testing.T) {
 	createPV(t, "before")
 	c := follow(t, cluster.Admin())
 	until(t, "all is read", func() bool { return c.State().Synced && c.State().Connected })
@@ -124,7 +123,7 @@ func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
 	if state.Since == nil || state.Problem == "" || !state.Synced {
 		t.Errorf("state is %+v", state)
 	}
-	// Nothing else is unread: what cannot be reached is not refused.
+	// No other kind is unread: an unreachable API server does not refuse.
 	if len(state.Unread) != 1 || !strings.HasPrefix(state.Unread[0], "Leak reports: they are not read here") {
 		t.Errorf("not read are %q", state.Unread)
 	}
@@ -140,7 +139,7 @@ func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
 	until(t, "a PV of later has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/after") })
 }
 
-func TestWhatMayNotBeReadIsNamed(t *testing.T) {
+func TestForbiddenReadsAreReported(t *testing.T) {
 	config, err := cluster.ConfigFor("viewer")
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +176,7 @@ func TestWhatMayNotBeReadIsNamed(t *testing.T) {
 			t.Errorf("%q is not named: %q", what, state.Unread)
 		}
 	}
-	// The rights come later: the page gets what was missing without a restart.
+	// The right arrives later, and the page gets the nodes without a restart.
 	role.Rules[0].Resources = append(role.Rules[0].Resources, "nodes")
 	if _, err := roles.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -187,7 +186,7 @@ func TestWhatMayNotBeReadIsNamed(t *testing.T) {
 	})
 }
 
-func TestAPageFollowsItsPV(t *testing.T) {
+func TestPageFollowsPV(t *testing.T) {
 	createPV(t, "followed")
 	c := follow(t, cluster.Admin())
 	until(t, "all is read", func() bool { return c.State().Synced })

@@ -12,10 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
-// maxAround bounds how many objects of a kind a graph has.
+// maxAround limits the number of objects of one kind in a graph.
 const maxAround = 60
 
-// around collects what belongs to an object.
 type around struct {
 	c                        *Cluster
 	cluster                  explain.ClusterFacts
@@ -23,7 +22,7 @@ type around struct {
 	pvs, claims, pods, nodes map[string]bool
 }
 
-// around returns an object and what belongs to it, as far as it is known.
+// around returns an object and the objects related to it, as far as the caches hold them.
 func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
 	a := &around{c: c, result: view.Around{Subject: subject}, pvs: map[string]bool{}, claims: map[string]bool{},
 		pods: map[string]bool{}, nodes: map[string]bool{}}
@@ -47,7 +46,7 @@ func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
 	return a.result
 }
 
-// room reports whether one more object of a kind is to be in the graph.
+// room reports whether the graph has room for one more object of a kind, and otherwise counts it in More.
 func (a *around) room(have int) bool {
 	if have >= maxAround {
 		a.result.More++
@@ -112,7 +111,7 @@ func (a *around) addNode(name string) {
 	}
 }
 
-// addAllOf adds the pods of a node that have claims or are held, and the PVs that are attached to it.
+// addAllOf adds the pods of a node, and the PVs attached to it.
 func (a *around) addAllOf(node string) {
 	onNode := slices.Clone(a.c.podIndex().Value.onNode[node])
 	slices.SortFunc(onNode, func(x, y pod) int {
@@ -128,7 +127,6 @@ func (a *around) addAllOf(node string) {
 	}
 }
 
-// addAttachments adds those of the PVs, and their nodes.
 func (a *around) addAttachments() {
 	for _, attachment := range a.cluster.Attachments.Value {
 		name := attachment.Spec.Source.PersistentVolumeName

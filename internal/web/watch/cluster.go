@@ -23,18 +23,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Cluster. The zero value is usable.
+// Config holds the settings of a Cluster, and its zero value is usable.
 type Config struct {
-	// Role is that of explain.Config, and Driver the only one whose PVs have rows; empty: all.
+	// Role is the Role of explain.Config. Driver limits the rows of PVs to one driver; empty shows all.
 	Role   volume.Role
 	Driver string
-	// LeakPort is the port of the sidecars on which they serve /leaks. 0: leak reports are not read.
+	// LeakPort is the port on which the sidecars serve /leaks; 0 disables reading leak reports.
 	LeakPort int
-	// Clock is replaced in tests. Default the real one.
+	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.Clock
 }
 
-// Cluster is the watch caches of a cluster. Its methods are safe for concurrent use.
+// Cluster holds the watch caches of a cluster, and its methods are safe for concurrent use.
 type Cluster struct {
 	cfg     Config
 	clients kube.Clients
@@ -67,7 +67,7 @@ type Cluster struct {
 	slow slow
 }
 
-// slow is what is read again on an interval.
+// slow holds the data that is polled instead of watched.
 type slow struct {
 	mu        sync.Mutex
 	admission explain.Read[explain.Admission]
@@ -76,7 +76,7 @@ type slow struct {
 	leakErr   error
 }
 
-// New returns caches of the cluster that config describes. config is copied. Nothing is read before Run.
+// New returns caches of the cluster that config describes. It copies config, and nothing is read before Run.
 func New(config *rest.Config, cfg Config) (*Cluster, error) {
 	if config == nil {
 		return nil, errors.New("create watch caches: no cluster is given")
@@ -129,7 +129,8 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 		&coordinationv1.Lease{}, recorder(leaseOf), never)
 }
 
-// Run keeps the caches up to date until ctx ends, and returns when all that it started has ended. It is called once.
+// Run keeps the caches up to date until ctx ends, and returns when all goroutines that it started have ended. Call it
+// once.
 func (c *Cluster) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	start := func(run func(context.Context)) { all.Go(func() { run(ctx) }) }
@@ -153,10 +154,9 @@ func (c *Cluster) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Changed receives after something that is shown may have changed. Only one may receive from it.
+// Changed receives after a change that the page may show. Only one goroutine may receive from it.
 func (c *Cluster) Changed() <-chan struct{} { return c.changed }
 
-// touch wakes who receives from Changed.
 func (c *Cluster) touch() {
 	select {
 	case c.changed <- struct{}{}:
@@ -164,11 +164,11 @@ func (c *Cluster) touch() {
 	}
 }
 
-// maxLeases bounds how many single Leases are watched: two for each driver, and one for each node of a fence.
+// maxLeases limits the number of single Leases that are watched: two for each driver, and one for each fenced node.
 const maxLeases = 500
 
-// lease returns the watch cache of the Leases of one name, in one namespace or in all, and begins it at the first call.
-// nil: there are too many.
+// lease returns the watch cache of the Leases of one name, in one namespace or in all, and starts it at the first
+// call. It returns nil if maxLeases is reached.
 func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +186,6 @@ func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
 	return t
 }
 
-// kubeletLease returns the Lease of the kubelet of a node.
 func (c *Cluster) kubeletLease(node string) explain.Read[*coordinationv1.Lease] {
 	t := c.lease(types.NamespacedName{Namespace: v1.NamespaceNodeLease, Name: node})
 	if t == nil {
@@ -202,8 +201,6 @@ func (c *Cluster) kubeletLease(node string) explain.Read[*coordinationv1.Lease] 
 	return explain.Found(&found)
 }
 
-// errTooMany: maxLeases is reached.
 var errTooMany = fmt.Errorf("more than %d Leases would be watched", maxLeases)
 
-// now returns the time.
 func (c *Cluster) now() time.Time { return c.cfg.Clock.Now() }

@@ -1,6 +1,7 @@
-// Package watch keeps watch caches of what the page shows, and makes facts of them: those of package explain, and those of
-// internal/web/view. It is an [explain.Source], so that the same functions decide on what it has as on live reads.
+// Package watch keeps watch caches of the objects that the page shows, and turns them into the facts of package
+// explain and of internal/web/view. Its Cluster is an [explain.Source], so the same functions decide on cached objects
+// as on live reads.
 //
-// What the caller may not read is missing from the facts, and does not stop the rest. The package decides nothing and
-// writes nothing to the cluster.
+// Kinds that the caller may not read are missing from the facts, and do not stop the rest. The package decides nothing
+// and writes nothing to the cluster.
 package watch

@@ -15,10 +15,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// maxEventWatches bounds how many watches of Events one page has: of its object, and of what belongs to it.
+// maxEventWatches limits the watches of Events of one page, for its object and related objects.
 const maxEventWatches = 4
 
-// events are the Events that a page follows. Methods are safe for concurrent use.
+// events holds the Events that a page follows. Its methods are safe for concurrent use.
 type events struct {
 	c *Cluster
 
@@ -27,7 +27,7 @@ type events struct {
 	tables map[string]*table[v1.Event]
 }
 
-// follow watches the Events that a field selector selects.
+// follow watches the Events that a field selector selects, up to maxEventWatches.
 func (e *events) follow(namespace string, selects fields.Set) {
 	key := namespace + "/" + selects.String()
 	e.mu.Lock()
@@ -53,7 +53,7 @@ func eventOf(o *v1.Event) v1.Event {
 	return *o
 }
 
-// all returns those that were read, the latest last, and why others were not.
+// all returns the Events read so far, the latest last, and an error if others cannot be read.
 func (e *events) all() explain.Read[[]v1.Event] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,20 +69,19 @@ func (e *events) all() explain.Read[[]v1.Event] {
 	return read
 }
 
-// of returns those about an object.
 func (e *events) of(uid types.UID) explain.Read[[]v1.Event] {
 	read := e.all()
 	read.Value = slices.DeleteFunc(read.Value, func(o v1.Event) bool { return o.InvolvedObject.UID != uid })
 	return read
 }
 
-// followed is a Cluster whose Events are those that a page follows.
+// followed is a Cluster with the Events that a page follows.
 type followed struct {
 	*Cluster
 	events *events
 }
 
-// Events returns those about an object.
+// Events returns the Events about an object, and follows them from the first call on.
 func (f followed) Events(_ context.Context, namespace string, about metav1.Object) explain.Read[[]v1.Event] {
 	f.events.followObject(namespace, about.GetUID())
 	return f.events.of(about.GetUID())

@@ -19,12 +19,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// Facts returns what rows are made of.
+// Facts returns the input of the rows.
 func (c *Cluster) Facts(ctx context.Context) view.Facts {
 	f := view.Facts{Driver: c.cfg.Driver, Object: c.object, AllClaims: c.claims.read()}
-	// An error means that PVs cannot be read, and is in what State returns.
+	// An error means that PVs cannot be read, which State reports too.
 	f.StatusFacts, _ = c.reader.Status(ctx, c.cfg.Driver)
-	f.ClusterFacts = f.Indexed() // once for all that follows
+	f.ClusterFacts = f.Indexed() // indexed once for all rows
 	f.ClaimOf = func(namespace, name string) explain.Read[*v1.PersistentVolumeClaim] {
 		return explain.Optional(c.Claim(ctx, namespace, name))
 	}
@@ -40,7 +40,7 @@ func (c *Cluster) Facts(ctx context.Context) view.Facts {
 }
 
 func (c *Cluster) object(name string) *v1.PersistentVolume {
-	found, _, _ := c.pvs.find(name) // nil where it is not known
+	found, _, _ := c.pvs.find(name) // nil if it is unknown
 	return found.object
 }
 
@@ -54,7 +54,6 @@ func (c *Cluster) nodesOf() explain.Read[map[string]*v1.Node] {
 	})
 }
 
-// podList returns the facts by which pods have rows.
 func (c *Cluster) podList() pods.ListFacts {
 	read := c.pods.read()
 	f := pods.ListFacts{Now: c.now(), Nodes: c.nodesOf(), Leases: pods.Leases{}, Fences: c.fencesOf(),
@@ -81,7 +80,6 @@ func (c *Cluster) fencesOf() pods.Fences {
 	return explain.Found(by)
 }
 
-// fenceList returns the facts by which fences have rows.
 func (c *Cluster) fenceList() nodes.ListFacts {
 	f := nodes.ListFacts{Now: c.now(), Fences: c.fences.read().Value, On: map[string]nodes.Facts{}}
 	if len(f.Fences) == 0 {
@@ -115,7 +113,6 @@ func (c *Cluster) optionalNode(name string) explain.Read[*v1.Node] {
 	return explain.Found(node)
 }
 
-// health is how the watch of one kind goes.
 type health struct {
 	kind   kind
 	synced bool
@@ -138,7 +135,7 @@ func (c *Cluster) health() []health {
 	return all
 }
 
-// State returns how current the caches are, and what the caller may not read.
+// State returns how current the caches are, and the reads that the API server refuses.
 func (c *Cluster) State() view.State {
 	s := stateOf(c.health())
 	if c.cfg.LeakPort == 0 {
@@ -153,7 +150,7 @@ func (c *Cluster) State() view.State {
 	return s
 }
 
-// stateOf sums up how the watches go. It is a pure function.
+// stateOf is a pure function that sums up the watches.
 func stateOf(all []health) view.State {
 	s := view.State{Synced: true, Connected: true}
 	var unread []string
@@ -169,7 +166,7 @@ func stateOf(all []health) view.State {
 				unread = append(unread, text)
 			}
 		default:
-			// It is not complete as long as one was never read that the API server surely serves.
+			// The state stays incomplete while a kind that every API server serves was never read.
 			s.Connected, s.Synced = false, s.Synced && (h.synced || h.kind.maybe)
 			if s.Since == nil || h.since.Before(s.Since.Time) {
 				s.Since, s.Problem = &metav1.Time{Time: h.since}, h.err.Error()
@@ -180,7 +177,7 @@ func stateOf(all []health) view.State {
 	return s
 }
 
-// refused reports whether the API server answered, and the answer was no.
+// refused reports whether the API server answered with a refusal.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
-// fingerprint differs between two looks if something changed on which an explanation depends.
+// fingerprint differs between two looks if an input of the explanation changed.
 func fingerprint(a view.Around, e *events) string {
 	var b strings.Builder
 	for _, o := range a.PVs {

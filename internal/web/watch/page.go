@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
-// Page is what is shown of one object while somebody looks at it. Its methods are called one at a time.
+// Page is the view of one object while a client looks at it. Its methods are called one at a time.
 type Page struct {
 	c       *Cluster
 	ref     view.Ref
@@ -38,20 +38,20 @@ type Page struct {
 	last    view.Around
 	looked  bool
 	changes int
-	// exists: the object was there at the last look, and shown is what was seen last of it.
+	// shown is the last seen state of the object. shown.Exists says whether the last look found it.
 	shown view.Object
-	// explained is when the explanation was made by live reads, how long that took, and of what.
+	// explained is the end of the last live explanation, took is its duration, and of is the fingerprint of its input.
 	explained time.Time
 	took      time.Duration
 	of        string
 }
 
-// Kinds are those that have pages.
+// Kinds returns the kinds that have pages.
 func Kinds() []view.Kind {
 	return []view.Kind{view.KindPV, view.KindClaim, view.KindPod, view.KindNode}
 }
 
-// Open begins to follow an object. Close ends it.
+// Open begins to follow an object, until ctx ends or Close is called.
 func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
 	if !slices.Contains(Kinds(), ref.Kind) {
 		return nil, fmt.Errorf("there is no page of kind %q", ref.Kind)
@@ -72,13 +72,13 @@ func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
 	return p, nil
 }
 
-// Close ends what Open began.
 func (p *Page) Close() {
 	p.cancel()
 	p.running.Wait()
 }
 
-// Look returns the object as it is now, and what is new in the timeline. rows are those of the tables.
+// Look returns the object's present state, its changes since the last look, and all its Events. rows returns rows of
+// the tables by ID.
 func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry) {
 	now := p.c.around(ctx, p.ref)
 	p.followEvents(now)
@@ -99,7 +99,6 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 	return p.shown, p.timeline(now)
 }
 
-// exists reports whether the object is there.
 func (p *Page) exists(a view.Around) bool {
 	switch p.ref.Kind {
 	case view.KindPV:
@@ -113,7 +112,7 @@ func (p *Page) exists(a view.Around) bool {
 	return len(a.Pods) > 0 || p.shown.Explanation != nil && p.shown.Exists
 }
 
-// finalizers returns those of the explanation, with their owners.
+// finalizers returns the explained finalizers of the object and its PV, by Ref.ID.
 func (p *Page) finalizers() map[string][]explain.Finalizer {
 	all := map[string][]explain.Finalizer{}
 	e := p.shown.Explanation
@@ -127,7 +126,7 @@ func (p *Page) finalizers() map[string][]explain.Finalizer {
 	return all
 }
 
-// followEvents watches the Events of the object, and of the claim or PV that belongs to it.
+// followEvents watches the Events of the object, and of the claim or PV related to it.
 func (p *Page) followEvents(a view.Around) {
 	switch p.ref.Kind {
 	case view.KindPV, view.KindClaim:
@@ -167,7 +166,7 @@ func (p *Page) timeline(now view.Around) (all []view.Entry) {
 	return all
 }
 
-// explain makes the explanation. made is false where the last one still holds, or there is none.
+// explain makes the explanation. made is false if the last one still holds, or if none can be made.
 func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
 	if p.ref.Kind == view.KindPV {
 		facts, err := p.cluster.PV(ctx, p.ref.Name)
@@ -189,15 +188,15 @@ func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanati
 }
 
 const (
-	// liveGap is at least between two explanations that read from the API server, and liveShare how many times as long
-	// as one took: a page takes at most a tenth of the time.
+	// liveGap is the minimum interval between two explanations by live reads. liveShare is the minimum ratio of that
+	// interval to the duration of an explanation, which limits a page to a tenth of the time.
 	liveGap   = 2 * time.Second
 	liveShare = 9
-	// liveAge is after how long one is made anew although nothing was seen to change: ages, and what is not watched.
+	// liveAge is the interval after which an explanation is made anew without a seen change, for ages and unwatched
+	// objects.
 	liveAge = 30 * time.Second
 )
 
-// due reports whether a live explanation is to be made.
 func (p *Page) due(of string) bool {
 	passed := p.c.now().Sub(p.explained)
 	if passed < max(liveGap, liveShare*p.took) {
@@ -206,7 +205,7 @@ func (p *Page) due(of string) bool {
 	return of != p.of || passed >= liveAge
 }
 
-// explainLive reads from the API server what the caches do not have, of one namespace or one node.
+// explainLive reads the objects of one namespace or node that the caches lack from the API server.
 func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
 	var e explain.Explanation
 	switch p.ref.Kind {

@@ -11,7 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Cluster and its pages need, except for leak reports. What is missing of it is not shown.
+// Permissions returns the permissions that a Cluster and its pages need, except for leak reports. The page leaves out
+// the objects of missing permissions.
 func Permissions() (all []permission.Permission) {
 	fencing := v1alpha1.GroupVersion.Group
 	add := func(group, resource, without string, verbs ...string) {

@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// pollInterval is between two reads of what is not watched: admission policies, and the API server's version.
+	// pollInterval is the interval of reads that no watch replaces: admission policies, and the API server's version.
 	pollInterval = 2 * time.Minute
-	// leakInterval is between two reads of the leak reports, which change with each leak check.
+	// leakInterval is the interval of reads of the leak reports, which change with each leak check.
 	leakInterval = 30 * time.Second
-	// pollTimeout bounds one read of these.
-	pollTimeout = 10 * time.Second
+	pollTimeout  = 10 * time.Second
 )
 
 func (c *Cluster) poll(ctx context.Context) {
@@ -38,15 +37,14 @@ func (c *Cluster) poll(ctx context.Context) {
 	}, pollInterval)
 }
 
-// leakStart is how soon leak reports are asked for where it is not known yet who leads.
+// leakStart is the interval of attempts to find the leaders before the first read of leak reports.
 const leakStart = time.Second
 
-// pollLeaks reads the leak reports.
 func (c *Cluster) pollLeaks(ctx context.Context) {
 	if c.cfg.LeakPort == 0 {
 		return
 	}
-	// An end of ctx is found by what follows.
+	// The error is the end of ctx, which also ends the polling below.
 	_ = wait.PollUntilContextCancel(ctx, leakStart, true, func(ctx context.Context) (bool, error) {
 		pvs := c.PVs(ctx)
 		return pvs.OK() && !errors.Is(c.Leases(ctx, explain.LeasesFor(pvs.Value)).Err, errNotYet), nil
@@ -59,7 +57,7 @@ func (c *Cluster) pollLeaks(ctx context.Context) {
 	}, leakInterval)
 }
 
-// readLeaks asks the leader of each driver for its report. A driver whose leader has none is no error.
+// readLeaks asks each driver's leader for its report. A leader without a report is no error.
 func (c *Cluster) readLeaks(ctx context.Context) {
 	found := map[string]leaks.Report{}
 	var forbidden error
@@ -81,7 +79,6 @@ func (c *Cluster) readLeaks(ctx context.Context) {
 	c.slow.mu.Unlock()
 }
 
-// leaders returns the pod that leads for each driver, as NAMESPACE/NAME.
 func (c *Cluster) leaders(ctx context.Context) map[string]string {
 	pvs := c.PVs(ctx)
 	w := explain.ClusterFacts{Now: c.now(), PVs: pvs, Leases: c.Leases(ctx, explain.LeasesFor(pvs.Value))}
@@ -97,7 +94,7 @@ func (c *Cluster) leaders(ctx context.Context) map[string]string {
 	return leaders
 }
 
-// reports returns the leak reports that were read last, by driver.
+// reports returns the last leak reports, sorted by driver, and the error if the API server refuses them.
 func (c *Cluster) reports() ([]leaks.Report, error) {
 	c.slow.mu.Lock()
 	defer c.slow.mu.Unlock()

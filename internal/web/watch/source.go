@@ -19,7 +19,7 @@ import (
 
 var _ explain.Source = &Cluster{}
 
-// one returns a record, or an error of the form of the API server's for one that does not exist.
+// one returns a record, or an error like the API server's if the object does not exist.
 func one[R any](t *table[R], group, key, name string) (r R, err error) {
 	r, found, err := t.find(key)
 	if err == nil && !found {
@@ -28,23 +28,19 @@ func one[R any](t *table[R], group, key, name string) (r R, err error) {
 	return r, err
 }
 
-// PV returns the PV of that name.
 func (c *Cluster) PV(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	found, err := one(c.pvs, "", name, name)
 	return found.object, err
 }
 
-// Claim returns the claim of that name.
 func (c *Cluster) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	return one(c.claims, "", namespace+"/"+name, name)
 }
 
-// Node returns the Node of that name.
 func (c *Cluster) Node(_ context.Context, name string) (*v1.Node, error) {
 	return one(c.nodes, "", name, name)
 }
 
-// Class returns the StorageClass of that name.
 func (c *Cluster) Class(_ context.Context, name string) (*storagev1.StorageClass, error) {
 	return one(c.classes, storagev1.GroupName, name, name)
 }
@@ -61,22 +57,19 @@ func (c *Cluster) PVs(context.Context) explain.Read[[]explain.PV] {
 	})
 }
 
-// Attachments returns all VolumeAttachments.
 func (c *Cluster) Attachments(context.Context) explain.Read[[]storagev1.VolumeAttachment] {
 	return c.attachments.read()
 }
 
-// Installed returns the names of the CSIDrivers.
 func (c *Cluster) Installed(context.Context) explain.Read[[]string] { return c.drivers.read() }
 
-// OnNodes returns the names of the drivers that nodes run.
 func (c *Cluster) OnNodes(context.Context) explain.Read[[]string] {
 	return deriveFrom(&c.onNodes, c.csiNodes, func(all [][]string) []string {
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(all...))))
 	})
 }
 
-// Leases returns those of these names, and watches them from the first call on.
+// Leases returns the Leases with these names in all namespaces, and watches them from the first call on.
 func (c *Cluster) Leases(_ context.Context, names []string) explain.Read[[]coordinationv1.Lease] {
 	var all []coordinationv1.Lease
 	var failed error
@@ -98,12 +91,10 @@ func (c *Cluster) Leases(_ context.Context, names []string) explain.Read[[]coord
 	return explain.Found(all)
 }
 
-// InFlight returns the in-flight logs.
 func (c *Cluster) InFlight(context.Context) explain.Read[explain.InFlightLogs] {
 	return deriveFrom(&c.inFlight, c.shards, explain.InFlightOf)
 }
 
-// podIndex has the pods by what they belong to.
 type podIndex struct {
 	inNamespace, ofClaim map[string][]pvc.Pod
 	onNode               map[string][]pod
@@ -123,25 +114,24 @@ func (c *Cluster) podIndex() explain.Read[podIndex] {
 	})
 }
 
-// Pods returns those of a namespace.
 func (c *Cluster) Pods(_ context.Context, namespace string) explain.Read[[]pvc.Pod] {
 	read := c.podIndex()
 	return explain.Read[[]pvc.Pod]{Made: true, Err: read.Err, Value: read.Value.inNamespace[namespace]}
 }
 
-// Events reads those about an object from the API server.
+// Events reads the Events about an object from the API server.
 func (c *Cluster) Events(ctx context.Context, namespace string, about metav1.Object) explain.Read[[]v1.Event] {
 	return c.live.Events(ctx, namespace, about)
 }
 
-// Admission returns what was read last about admission policies.
+// Admission returns the result of the last poll.
 func (c *Cluster) Admission(context.Context) explain.Read[explain.Admission] {
 	c.slow.mu.Lock()
 	defer c.slow.mu.Unlock()
 	return c.slow.admission
 }
 
-// Minor returns the version that was read last.
+// Minor returns the result of the last poll.
 func (c *Cluster) Minor(context.Context) int {
 	c.slow.mu.Lock()
 	defer c.slow.mu.Unlock()

@@ -14,25 +14,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// retry is how soon a request is made again that did not reach the API server.
+// retry is the delay before a request that did not reach the API server is repeated.
 const retry = 2 * time.Second
 
-// errNotYet: the first list of a kind has not come.
+// errNotYet means that the first list of a kind has not arrived.
 var errNotYet = errors.New("not read yet")
 
-// kind is what is watched, in words for people.
 type kind struct {
-	// resource is the one of the API, what its name for people, and open what is not known where it cannot be read.
+	// The fields are the API's resource, its name for people, and the question that stays open if it is unread.
 	resource, what, open string
 	// maybe: the API server may not serve the kind.
 	maybe bool
 }
 
-// table is the watch cache of one kind, with how its reads go.
+// table is the watch cache of one kind, with the health of its watch.
 type table[R any] struct {
 	kind  kind
 	cache *kube.Cache[R]
-	// same reports whether a change matters to nothing that is shown.
+	// same reports whether the page shows no difference between two records.
 	same    func(before, now R) bool
 	changed func()
 	now     func() time.Time
@@ -53,7 +52,7 @@ func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interf
 	return t
 }
 
-// Added, Updated and Deleted are those of [kube.Handler].
+// Added, Updated and Deleted implement [kube.Handler].
 func (t *table[R]) Added(R) { t.bump() }
 
 func (t *table[R]) Updated(before, now R) {
@@ -63,7 +62,7 @@ func (t *table[R]) Updated(before, now R) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.version++ // the next that asks sees it; nobody is woken
+	t.version++ // the next reader sees the change, but no client is woken
 }
 
 func (t *table[R]) Deleted(R, bool) { t.bump() }
@@ -75,10 +74,9 @@ func (t *table[R]) bump() {
 	t.changed()
 }
 
-// observe notes the outcome of a request.
 func (t *table[R]) observe(err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // it is listed again: the normal course of things
+		return // the cache lists again, which is normal
 	}
 	t.mu.Lock()
 	turned := (err == nil) != (t.err == nil)
@@ -90,14 +88,14 @@ func (t *table[R]) observe(err error) {
 	t.changed()
 }
 
-// health returns how the watch goes.
 func (t *table[R]) health() health {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return health{t.kind, t.cache.Synced(), t.err, t.since}
 }
 
-// failure is why what the cache has says nothing, nil where it is all there is, if not of this moment.
+// failure returns the reason why the cache's content is meaningless, nil if the content is complete, even if it is
+// stale.
 func (t *table[R]) failure() error {
 	synced := t.cache.Synced()
 	t.mu.Lock()
@@ -111,7 +109,7 @@ func (t *table[R]) failure() error {
 	return nil
 }
 
-// list returns all records, in no order.
+// list returns all records in no order, and their version.
 func (t *table[R]) list() ([]R, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +120,7 @@ func (t *table[R]) list() ([]R, uint64) {
 	return t.all, t.version
 }
 
-// read returns all records, or why they are not known.
+// read returns all records, or the reason why they are unknown.
 func (t *table[R]) read() explain.Read[[]R] {
 	if err := t.failure(); err != nil {
 		return explain.Failed[[]R](err)
@@ -131,7 +129,7 @@ func (t *table[R]) read() explain.Read[[]R] {
 	return explain.Found(all)
 }
 
-// find returns one record, or why it is not known.
+// find returns one record, or the reason why it is unknown.
 func (t *table[R]) find(name string) (r R, found bool, err error) {
 	if err := t.failure(); err != nil {
 		return r, false, err
@@ -140,7 +138,7 @@ func (t *table[R]) find(name string) (r R, found bool, err error) {
 	return r, found, nil
 }
 
-// derived is what is made of a table, once for each version of it.
+// derived caches a value that is computed from a table, once for each version of it.
 type derived[T any] struct {
 	mu    sync.Mutex
 	of    uint64
@@ -160,7 +158,7 @@ func deriveFrom[R, T any](d *derived[T], t *table[R], make func([]R) T) explain.
 	return explain.Found(d.value)
 }
 
-// some is a Recorder that leaves out what keep does not report.
+// some returns a Recorder that also leaves out the records that keep rejects.
 func some[R any](record kube.Recorder[R], keep func(R) bool) kube.Recorder[R] {
 	return func(object runtime.Object, known bool) (R, bool, error) {
 		r, kept, err := record(object, known)
@@ -168,7 +166,7 @@ func some[R any](record kube.Recorder[R], keep func(R) bool) kube.Recorder[R] {
 	}
 }
 
-// recorder returns a Recorder that keeps what of returns of each object.
+// recorder returns a Recorder that keeps the result of of for each object.
 func recorder[O runtime.Object, R any](of func(O) R) kube.Recorder[R] {
 	return func(object runtime.Object, _ bool) (r R, keep bool, err error) {
 		o, ok := object.(O)

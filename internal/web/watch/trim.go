@@ -17,26 +17,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// pv is what is kept of each PV.
 type pv struct {
 	explain.PV
-	// object has all that an explanation, a row or a graph reads.
+	// object holds all fields that an explanation, a row or a graph reads.
 	object *v1.PersistentVolume
 }
 
-// pod is what is kept of each pod.
 type pod struct {
 	nodes.Pod
 	uses pvc.Pod
 }
 
-// trimMeta drops what nothing reads. Of managedFields it keeps who set finalizers.
+// trimMeta drops unread metadata. It keeps the managers of finalizers in managedFields.
 func trimMeta(o *metav1.ObjectMeta) {
 	delete(o.Annotations, v1.LastAppliedConfigAnnotation)
 	o.ManagedFields = finalizerFields(o.ManagedFields)
 }
 
-// finalizerFields returns the entries that set finalizers, without the other fields in them.
+// finalizerFields returns the entries that set finalizers, without their other fields.
 func finalizerFields(all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFieldsEntry) {
 	for _, entry := range all {
 		if entry.FieldsV1 == nil || !bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:finalizers"`)) {
@@ -78,7 +76,7 @@ func podOf(o *v1.Pod) pod { return pod{nodes.PodOf(o), pvc.PodOf(o)} }
 // matters reports whether a pod can be in a row or in a graph.
 func matters(p pod) bool { return len(p.Claims) > 0 || p.Terminating || p.Held || p.Gated }
 
-// nodeOf drops what changes with each heartbeat, and what nothing reads: names of images, addresses, sizes.
+// nodeOf drops fields that change with each heartbeat, and unread fields: names of images, addresses, sizes.
 func nodeOf(o *v1.Node) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels, Annotations: o.Annotations,
@@ -118,7 +116,7 @@ func leaseOf(o *coordinationv1.Lease) coordinationv1.Lease {
 	return *o
 }
 
-// samePod reports whether two records are the same but for the resourceVersion of a pod.
+// samePod reports whether two records of a pod differ at most in the resourceVersion.
 func samePod(before, now pod) bool {
 	before.ResourceVersion = now.ResourceVersion
 	return reflect.DeepEqual(before, now)
@@ -132,7 +130,7 @@ func sameNames(before, now []string) bool { return slices.Equal(before, now) }
 
 func sameName(string, string) bool { return true }
 
-// sameLease reports whether a Lease was renewed by the same holder, and nothing else.
+// sameLease reports whether two records of a Lease differ only in its renewal by the same holder.
 func sameLease(before, now coordinationv1.Lease) bool {
 	holder := func(l coordinationv1.Lease) string {
 		if l.Spec.HolderIdentity == nil {

@@ -60,7 +60,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-func TestTrimKeepsWhoAddedAFinalizer(t *testing.T) {
+func TestTrimKeepsFinalizerManagers(t *testing.T) {
 	fields := func(text string) *metav1.FieldsV1 { return metav1.NewFieldsV1(text) }
 	o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Finalizers: []string{"a"},
 		Annotations: map[string]string{v1.LastAppliedConfigAnnotation: "long", "kept": "yes"},
@@ -86,7 +86,7 @@ func TestTrimKeepsWhoAddedAFinalizer(t *testing.T) {
 	}
 }
 
-func TestOnlyChangesThatShowWake(t *testing.T) {
+func TestInvisibleChangesDoNotWake(t *testing.T) {
 	lease := func(holder string, renewed time.Time, annotation string) coordinationv1.Lease {
 		return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"x": annotation}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder), RenewTime: ptr.To(metav1.NewMicroTime(renewed))}}
