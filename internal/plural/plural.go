@@ -1,9 +1,9 @@
-// Package plural puts numbers before English nouns and verbs, in what people read.
+// Package plural puts numbers before English nouns and verbs in output for people.
 package plural
 
 import "strconv"
 
-// Count returns a number with its noun in English, as "1 volume" or "2 volumes". The plural is the noun with an s.
+// Count formats a number with its noun, as "1 volume" or "2 volumes". It forms the plural with an s.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -11,7 +11,7 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// Verb returns the one of a verb's two forms that goes with a number: singular with 1, plural with any other.
+// Verb returns the form of a verb that fits a number: singular for 1, plural for any other number.
 func Verb(n int, singular, plural string) string {
 	if n == 1 {
 		return singular

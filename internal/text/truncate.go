@@ -1,5 +1,4 @@
-// Package text keeps words that come from elsewhere (names, handles, a driver's messages) within
-// what logs, Events and metrics can take.
+// Package text keeps foreign text (names, handles, a driver's messages) within the limits of logs, Events and metrics.
 package text
 
 import (
@@ -7,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Truncate returns the text in at most so many bytes, cut between characters and marked as cut, and
-// valid UTF-8, as JSON, protobuf and Prometheus want it. limit is at least 3.
+// Truncate returns the text as valid UTF-8 in at most limit bytes, as JSON, protobuf and Prometheus require. It cuts
+// between characters, and marks a cut with an ellipsis. limit must be at least 3.
 func Truncate(text string, limit int) string {
 	const more = "…"
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))

@@ -1,4 +1,4 @@
-// Package version has the version of the programs, which the Makefile sets when it compiles them.
+// Package version holds the version of the programs, which the Makefile sets at build time.
 package version
 
 import (
@@ -7,8 +7,8 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Get returns the version that was set at build time, or "unknown". It is that of k8s.io/component-base, so that
-// client-go and its metrics report the same one.
+// Get returns the version that was set at build time, or "unknown". It reads k8s.io/component-base, so client-go and
+// its metrics report the same version.
 func Get() string {
 	v := version.Get().GitVersion
 	if strings.Contains(v, "$Format") {

@@ -2,7 +2,7 @@ package version
 
 import "testing"
 
-// TestGet: nothing sets the version of a test. That the Makefile sets it is tested with a whole release in test/deploy.
+// No version is set in a test. A test of a whole release in test/deploy checks that the Makefile sets it.
 func TestGet(t *testing.T) {
 	if got := Get(); got != "unknown" {
 		t.Errorf("the version is %q", got)
