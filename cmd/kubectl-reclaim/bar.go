@@ -8,16 +8,15 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// barWidth is the width of the bar in a terminal.
 const barWidth = 40
 
-// bar shows progress: redrawn in a terminal, and elsewhere in ten lines. Its methods are
-// called by one goroutine at a time.
+// bar shows progress: it redraws one line in a terminal, and prints up to eleven lines elsewhere. Its methods must not
+// be called concurrently.
 type bar struct {
 	w      io.Writer
 	of     int
 	redraw bool
-	// drawn is how many tenths, or in a terminal parts of the bar, were shown.
+	// drawn is the last step shown, of ten or, in a terminal, of barWidth; -1 for none.
 	drawn int
 }
 
@@ -25,7 +24,6 @@ func newBar(w io.Writer, of int) *bar {
 	return &bar{w: w, of: of, redraw: printers.IsTerminal(w), drawn: -1}
 }
 
-// show shows how many are done and failed, of how many.
 func (b *bar) show(done, failed, of int) {
 	b.of = of
 	steps := 10
@@ -51,7 +49,6 @@ func (b *bar) show(done, failed, of int) {
 	fmt.Fprintln(b.w, text)
 }
 
-// end ends the line of the bar.
 func (b *bar) end() {
 	if b.redraw && b.drawn >= 0 {
 		fmt.Fprintln(b.w)

@@ -33,16 +33,14 @@ what you may not read, and continues. Only "release", "settle", "delete-pod", "f
 "leaks" with --adopt or --reclaim, write to the cluster. They ask first, but for "delete-pod" without --force, which
 deletes as "kubectl delete pod" does.`
 
-// shared is what all commands have in common.
 type shared struct {
 	genericiooptions.IOStreams
 	cluster *genericclioptions.ConfigFlags
 	role    string
-	// isTerminal reports whether somebody can answer there. It is replaced in tests.
+	// isTerminal reports whether a stream is a terminal, so that a person can answer there; tests replace it.
 	isTerminal func(any) bool
 }
 
-// newCommand returns the plugin with all its commands.
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return commandOf(&shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true),
 		isTerminal: printers.IsTerminal})
@@ -60,7 +58,7 @@ func commandOf(s *shared) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		// The logs of libraries are not for a terminal; errors are returned.
+		// Logs of libraries do not belong in a terminal; errors are returned.
 		cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
 	}
 	s.cluster.AddFlags(root.PersistentFlags())
@@ -78,15 +76,14 @@ func roleNames() []string {
 	return []string{volume.RoleOwner.String(), volume.RoleCompanion.String(), volume.RoleObserver.String()}
 }
 
-// mustComplete adds shell completion for a flag of the command.
 func mustComplete(cmd *cobra.Command, flag string, words []string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words,
 		cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is not there: a mistake in this program
+		panic(err) // the flag does not exist, which is a bug in this program
 	}
 }
 
-// asRole returns the value of --role, RoleUnknown for none.
+// asRole returns the value of --role, RoleUnknown if it is not set.
 func (s *shared) asRole() (volume.Role, error) {
 	at := slices.Index(roleNames(), s.role)
 	switch {
@@ -98,7 +95,7 @@ func (s *shared) asRole() (volume.Role, error) {
 	return []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver}[at], nil
 }
 
-// config returns how to reach the cluster.
+// config returns the cluster's client configuration, with the plugin's user agent.
 func (s *shared) config() (*rest.Config, error) {
 	config, err := s.cluster.ToRESTConfig()
 	if err != nil {
@@ -107,7 +104,6 @@ func (s *shared) config() (*rest.Config, error) {
 	return rest.AddUserAgent(config, name), nil
 }
 
-// reader returns what reads the cluster.
 func (s *shared) reader() (*explain.Reader, error) {
 	role, err := s.asRole()
 	if err != nil {
@@ -120,7 +116,6 @@ func (s *shared) reader() (*explain.Reader, error) {
 	return explain.New(config, explain.Config{Role: role})
 }
 
-// claimReader returns what reads the claims of StatefulSets.
 func (s *shared) claimReader() (*claims.Reader, error) {
 	role, err := s.asRole()
 	if err != nil {
@@ -133,7 +128,6 @@ func (s *shared) claimReader() (*claims.Reader, error) {
 	return claims.New(config, explain.Config{Role: role})
 }
 
-// podReader returns what reads pods.
 func (s *shared) podReader() (*pods.Reader, error) {
 	config, err := s.config()
 	if err != nil {
@@ -142,7 +136,6 @@ func (s *shared) podReader() (*pods.Reader, error) {
 	return pods.New(config, pods.Config{})
 }
 
-// lockReader returns what reads the locks of claims.
 func (s *shared) lockReader() (*locks.Reader, error) {
 	config, err := s.config()
 	if err != nil {
@@ -151,7 +144,6 @@ func (s *shared) lockReader() (*locks.Reader, error) {
 	return locks.New(config, pods.Config{})
 }
 
-// nodeReader returns what reads nodes and their fences.
 func (s *shared) nodeReader() (*nodes.Reader, error) {
 	config, err := s.config()
 	if err != nil {
@@ -160,12 +152,12 @@ func (s *shared) nodeReader() (*nodes.Reader, error) {
 	return nodes.New(config, nodes.Config{})
 }
 
-// answer asks a question and returns the answer, without the spaces around it. No answer is an empty one.
+// answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.
 func (s *shared) answer(ctx context.Context, question string) string {
 	fmt.Fprint(s.ErrOut, question+" ")
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(s.In).ReadString('\n') // the end of the input is no answer
+		line, _ := bufio.NewReader(s.In).ReadString('\n') // an error means the end of the input, which is no answer
 		answer <- strings.TrimSpace(line)
 	}()
 	select {
@@ -176,7 +168,7 @@ func (s *shared) answer(ctx context.Context, question string) string {
 	}
 }
 
-// confirm asks for confirmation. No answer means no.
+// confirm asks a question, which only the answers y and yes confirm.
 func (s *shared) confirm(ctx context.Context, question string) error {
 	switch strings.ToLower(s.answer(ctx, question+" [y/N]")) {
 	case "y", "yes":
@@ -185,5 +177,5 @@ func (s *shared) confirm(ctx context.Context, question string) error {
 	return errNotConfirmed
 }
 
-// errNotConfirmed: the answer was no, or there was none.
+// errNotConfirmed means that the answer was no, or missing.
 var errNotConfirmed = errors.New("not confirmed: nothing was changed")

@@ -22,7 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// run runs a command line and returns what it wrote.
+// run runs a command line and returns its output.
 func run(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
@@ -32,7 +32,7 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-func TestCommandLinesThatAreWrong(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args []string
 		want string
@@ -117,7 +117,7 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 	}
 }
 
-func TestEveryErrorHasANextStep(t *testing.T) {
+func TestErrorNextSteps(t *testing.T) {
 	pvs := schema.GroupResource{Resource: "persistentvolumes"}
 	for sentence, c := range map[string]struct {
 		err  error
@@ -154,7 +154,7 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 	}
 }
 
-func TestTheShellCompletes(t *testing.T) {
+func TestShellCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"explain ": "pv/\npvc/\npod/\nnamespace/\nnode/\n", "confirm ": "node/\npvc/\n",
 		"fence a --dry-run=": "none\nserver\n", "unfence a ": ":4\n", "fence a ": ":4\n",
@@ -174,8 +174,7 @@ func TestTheShellCompletes(t *testing.T) {
 	}
 }
 
-// TestTheShellCompletesEachOutput that a command has, and none that it would refuse.
-func TestTheShellCompletesEachOutput(t *testing.T) {
+func TestShellCompletionOfOutput(t *testing.T) {
 	want := map[string]struct {
 		args    []string
 		formats []string
@@ -204,7 +203,7 @@ func TestTheShellCompletesEachOutput(t *testing.T) {
 			t.Errorf("%s -o is completed by %q, %v, want %q", cmd.Name(), said, err, c.formats)
 		}
 		for _, format := range c.formats {
-			// Nothing answers there: what is complained of is that.
+			// The server does not answer, so the error must be about the connection and not about the format.
 			_, err := run(t, append(line, "--server=http://127.0.0.1:1", "-o", format)...)
 			if err == nil || strings.Contains(err.Error(), "--output") {
 				t.Errorf("%s -o %s: %v", cmd.Name(), format, err)
@@ -219,7 +218,7 @@ func TestTheShellCompletesEachOutput(t *testing.T) {
 	}
 }
 
-// some is a status with something in each column.
+// some is a status with a value in each column.
 func some() explain.Status {
 	return explain.Status{
 		Drivers: []explain.DriverStatus{{
@@ -231,7 +230,7 @@ func some() explain.Status {
 	}
 }
 
-func TestHowAStatusIsPrinted(t *testing.T) {
+func TestPrintStatus(t *testing.T) {
 	for format, want := range map[string][]string{
 		"table": {"DRIVER", "OLDEST TERMINATING", "Held 1", "60m, old", "\n! look^[[2J\n", "Not read: Leases", "idle"},
 		"wide":  {"ROLE", "ADMISSION", "owner"},
@@ -259,7 +258,7 @@ func TestHowAStatusIsPrinted(t *testing.T) {
 	}
 }
 
-func TestHowAPlanIsPrinted(t *testing.T) {
+func TestPrintReleasePlan(t *testing.T) {
 	p := explain.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
 		Unread: []string{"Leases"}}
 	for i := range 12 {
@@ -277,7 +276,7 @@ func TestHowAPlanIsPrinted(t *testing.T) {
 	}
 }
 
-func TestOnlyAYesIsAYes(t *testing.T) {
+func TestConfirmNeedsYes(t *testing.T) {
 	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed,
 		"\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {
 		o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(input),
@@ -296,7 +295,7 @@ func TestOnlyAYesIsAYes(t *testing.T) {
 	}
 }
 
-func TestTheBar(t *testing.T) {
+func TestProgressBar(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out, 40)
 	for i := range 40 {

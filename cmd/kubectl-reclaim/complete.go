@@ -15,10 +15,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// maxCompleted bounds how many names the shell completes.
+// maxCompleted limits the names that the shell completes.
 const maxCompleted = 500
 
-// complete returns the completions of an object, without those that cannot be read.
+// complete returns the completions of KIND/NAME, none if the objects cannot be read.
 func (s *shared) complete(ctx context.Context, begun string) (words []string) {
 	of, _, named := strings.Cut(begun, "/")
 	if !named {
@@ -34,7 +34,7 @@ func (s *shared) complete(ctx context.Context, begun string) (words []string) {
 	return s.completions(ctx, begun, of, kind)
 }
 
-// completions returns the objects of a kind as KIND/NAME that begin so.
+// completions returns the objects of a kind, as KIND/NAME, that begin with begun.
 func (s *shared) completions(ctx context.Context, begun, word string, of kind) (words []string) {
 	for _, name := range s.names(ctx, of) {
 		if word := word + "/" + name; strings.HasPrefix(word, begun) {
@@ -44,7 +44,7 @@ func (s *shared) completions(ctx context.Context, begun, word string, of kind) (
 	return words
 }
 
-// completeObject returns the completions of KIND/NAME for one kind; the names are those of objects of another.
+// completeObject returns the completions of KIND/NAME for kind word, with the names of objects of kind names.
 func (s *shared) completeObject(ctx context.Context, begun string, word, names kind) []string {
 	of, _, named := strings.Cut(begun, "/")
 	if !named {
@@ -56,7 +56,7 @@ func (s *shared) completeObject(ctx context.Context, begun string, word, names k
 	return s.completions(ctx, begun, of, names)
 }
 
-// completeNames returns what completes the one argument of a command by the names of objects of a kind.
+// completeNames completes the only argument of a command with the names of objects of a kind.
 func (s *shared) completeNames(of kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -66,18 +66,18 @@ func (s *shared) completeNames(of kind) cobra.CompletionFunc {
 	}
 }
 
-// mustCompleteBy adds shell completion of a flag by the names of objects of a kind.
+// mustCompleteBy adds shell completion of a flag with the names of objects of a kind.
 func (s *shared) mustCompleteBy(cmd *cobra.Command, flag string, of kind) {
 	err := cmd.RegisterFlagCompletionFunc(flag,
 		func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return s.names(cmd.Context(), of), cobra.ShellCompDirectiveNoFileComp
 		})
 	if err != nil {
-		panic(err) // the flag is not there: a mistake in this program
+		panic(err) // the flag does not exist, which is a bug in this program
 	}
 }
 
-// completeSet returns the completions of a StatefulSet, without those that cannot be read.
+// completeSet returns the completions of a StatefulSet, none if StatefulSets cannot be read.
 func (s *shared) completeSet(ctx context.Context, begun string) (words []string) {
 	of, _, named := strings.Cut(begun, "/")
 	if !named {
@@ -107,7 +107,7 @@ func (s *shared) completeSet(ctx context.Context, begun string) (words []string)
 	return words
 }
 
-// names returns the names of objects of a kind, in the namespace that is asked for; none if they cannot be read.
+// names returns the names of objects of a kind in the chosen namespace, none if they cannot be read.
 func (s *shared) names(ctx context.Context, of kind) []string {
 	namespace, err := s.namespace()
 	if err != nil {
@@ -139,7 +139,6 @@ func (s *shared) names(ctx context.Context, of kind) []string {
 	return nil
 }
 
-// fenceNames returns the names of NodeFences or FencePolicies.
 func fenceNames(ctx context.Context, config *rest.Config, of kind, options metav1.ListOptions) []string {
 	fencing, err := client.New(config)
 	switch {

@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
-// confirmOptions are the flags of confirm.
 type confirmOptions struct {
 	fenceChange
 	because     string

@@ -18,13 +18,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// Values of --dry-run.
 const (
 	dryRunNone   = "none"
 	dryRunServer = "server"
 )
 
-// deletePodOptions are the flags of delete-pod, and what it works with.
 type deletePodOptions struct {
 	*shared
 	force, yes bool
@@ -94,7 +92,7 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 	return o.delete(ctx, facts)
 }
 
-// prepare checks the flags, and makes what reads and writes the pods of a namespace.
+// prepare checks the flags, and creates the reader and the client for the pods of a namespace.
 func (o *deletePodOptions) prepare(namespace string) (err error) {
 	if !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun) {
 		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
@@ -114,7 +112,6 @@ func (o *deletePodOptions) prepare(namespace string) (err error) {
 	return nil
 }
 
-// dry returns the DryRun of a request.
 func (o *deletePodOptions) dry() []string {
 	if o.dryRun == dryRunServer {
 		return []string{metav1.DryRunAll}
@@ -143,7 +140,7 @@ func (o *deletePodOptions) delete(ctx context.Context, f pods.Facts) error {
 	return nil
 }
 
-// report prints that the pod was deleted, and what it waits for.
+// report prints the result of the deletion, and the conditions that the pod still waits for.
 func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string) {
 	if o.dryRun == dryRunServer {
 		fmt.Fprintf(o.Out, "Pod %s would be %s (server dry run). Nothing was changed.\n", fullName(pod), done)
@@ -163,20 +160,21 @@ func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string)
 }
 
 func (o *deletePodOptions) show(e explain.Explanation) {
-	_ = printers.WriteEscaped(o.Out, e.Text(false)) // the end of what reads it is no reason to stop
+	_ = printers.WriteEscaped(o.Out, e.Text(false)) // an error means that the output is closed
 }
 
 var (
-	// errReplaced: there is no pod of the UID that was shown. A pod of the name may be a new one.
+	// errReplaced means that the pod with the shown UID is gone. Another pod may have its name.
 	errReplaced = errors.New("the pod that was shown is gone, and no other was touched")
-	// errChanged: what was shown is not so any more.
+	// errChanged means that the facts behind the shown risk have changed.
 	errChanged = errors.New("the pod, its node or the users of its claims changed since they were shown: nothing was " +
 		"changed")
-	// errNoTerminal: nobody can be asked.
+	// errNoTerminal means that no person can be asked.
 	errNoTerminal = errors.New("this needs a confirmation, and the input is no terminal: nothing was changed")
 )
 
-// unfinishedError is a force deletion of which the confirmation was written, or may have been, and no more is certain.
+// unfinishedError describes a force deletion whose confirmation was written, or may have been, but whose deletion is
+// uncertain.
 type unfinishedError struct {
 	pod   *v1.Pod
 	state string
@@ -189,13 +187,13 @@ func (e *unfinishedError) Error() string {
 
 func (e *unfinishedError) Unwrap() error { return e.err }
 
-// NextStep returns how to continue, and how to undo it.
+// NextStep returns the ways to continue, and to undo the confirmation.
 func (e *unfinishedError) NextStep() string {
 	return fmt.Sprintf("to continue, run the same command again; to undo: kubectl annotate pod %s -n %s %s- "+
 		"(volume-guard may have released the pod before)", e.pod.Name, e.pod.Namespace, pods.ConfirmAnnotation)
 }
 
-// forceDelete shows the risk, asks, confirms, and deletes without grace.
+// forceDelete shows the risk, asks, confirms, and deletes without a grace period.
 func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error {
 	shown := pods.Explain(f)
 	o.show(shown)
@@ -234,7 +232,7 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 	return nil
 }
 
-// again reads the pod again, and returns an error if it is another one, or not as it was shown.
+// again reads the pod again, and returns an error if it was replaced or no longer matches the shown explanation.
 func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain.Explanation) (pods.Facts, error) {
 	f, err := o.reader.Pod(ctx, pod.Namespace, pod.Name)
 	switch {
@@ -249,11 +247,11 @@ func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain
 	return f, nil
 }
 
-// maxConfirmTries bounds how often the confirmation is tried: a kubelet writes the status of a pod in between.
+// maxConfirmTries limits the attempts to write the confirmation, because the kubelet's status writes conflict with it.
 const maxConfirmTries = 5
 
-// confirmPod writes the confirmation, bound to the pod's UID and to the resourceVersion of the read that the risk was
-// judged by. It returns the pod as it was judged last.
+// confirmPod writes the confirmation, bound to the pod's UID and to the resourceVersion of the read on which the shown
+// risk is based. It returns the pod of the last such read.
 func (o *deletePodOptions) confirmPod(ctx context.Context, f pods.Facts, shown explain.Explanation) (*v1.Pod, error) {
 	for try := 1; ; try++ {
 		if f.Pod.Annotations[pods.ConfirmAnnotation] == string(f.Pod.UID) {
@@ -287,15 +285,15 @@ func (o *deletePodOptions) patchConfirmation(ctx context.Context, pod *v1.Pod) e
 	return err
 }
 
-// deleteNow deletes the pod without grace, if it has the UID.
+// deleteNow deletes the pod without a grace period, if it still has the UID.
 func (o *deletePodOptions) deleteNow(ctx context.Context, pod *v1.Pod) error {
 	options := metav1.NewDeleteOptions(0)
 	options.Preconditions, options.DryRun = metav1.NewUIDPreconditions(string(pod.UID)), o.dry()
 	return o.pods.Delete(ctx, pod.Name, *options)
 }
 
-// tryForceDelete has the API server check both requests. Where pod safety is enforced it would refuse the second one,
-// because the confirmation is not stored.
+// tryForceDelete lets the API server check both requests. If the namespace enforces pod safety, the deletion is
+// skipped, because the API server would refuse it without a stored confirmation.
 func (o *deletePodOptions) tryForceDelete(ctx context.Context, f pods.Facts) error {
 	if err := o.patchConfirmation(ctx, f.Pod); err != nil {
 		return fmt.Errorf("confirm pod %q: %w", fullName(f.Pod), err)
@@ -309,11 +307,11 @@ func (o *deletePodOptions) tryForceDelete(ctx context.Context, f pods.Facts) err
 	return nil
 }
 
-// isGone reports whether a request was not carried out because the pod is not as the request says: it is gone, another
-// pod has its name, or it has changed.
+// isGone reports whether a request failed because the pod does not match it: the pod is gone, was replaced, or has
+// changed.
 func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// isRefused reports whether the API server refused a request as the client's mistake, so that it was not carried out.
+// isRefused reports whether the API server refused a request as a client error, so that it had no effect.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code/100 == 4

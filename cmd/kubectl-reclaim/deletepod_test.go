@@ -27,23 +27,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// podServer has one pod, its namespace and its node. Everything else is forbidden.
+// podServer serves one pod, its namespace and its node, and forbids everything else.
 type podServer struct {
 	mu        sync.Mutex
-	pod       *v1.Pod // nil: it is gone
+	pod       *v1.Pod // nil means that the pod is gone
 	node      *v1.Node
 	namespace *v1.Namespace
-	// refuse, if not zero, is the code of the answer about the pod, by the method.
+	// refuse maps a method to the status code of requests for the pod.
 	refuse map[string]int
-	// before is called before a write is carried out.
+	// before is called before a write.
 	before func(*podServer, string)
-	// interrupt, if set for the method of a write, is called instead, and the write is not answered.
+	// interrupt maps the method of a write to a function that is called instead. The write gets no answer.
 	interrupt map[string]func()
-	// writes are the methods of all writes, and what they carried.
+	// writes lists the method and content of each write.
 	writes []string
 }
 
-// newPodServer has a held pod on a node that is down.
+// newPodServer serves a held pod on a node that is down.
 func newPodServer() *podServer {
 	return &podServer{
 		pod: &v1.Pod{
@@ -63,7 +63,7 @@ func newPodServer() *podServer {
 	}
 }
 
-// replace has a new pod take the name.
+// replace gives the pod's name to a new pod.
 func (s *podServer) replace() {
 	s.pod = s.pod.DeepCopy()
 	s.pod.UID, s.pod.Annotations, s.pod.DeletionTimestamp, s.pod.ResourceVersion = "new", nil, nil, "100"
@@ -98,7 +98,7 @@ func (s *podServer) write(w http.ResponseWriter, r *http.Request) {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
 	err := json.Unmarshal(body, &asked)
-	if r.Method == http.MethodDelete { // it comes as protobuf
+	if r.Method == http.MethodDelete { // its body is protobuf
 		err = runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), body, &asked.DeleteOptions)
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *podServer) write(w http.ResponseWriter, r *http.Request) {
 	version := asked.Metadata.ResourceVersion
 	if interrupt := s.interrupt[r.Method]; interrupt != nil {
 		interrupt()
-		<-r.Context().Done() // it ends with the client's request
+		<-r.Context().Done() // until the client's request ends
 		return
 	}
 	switch code := s.refuse[r.Method]; {
@@ -159,7 +159,7 @@ func refuse(w http.ResponseWriter, code int) {
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: "refused"})
 }
 
-// typing is what a person types, and what happens before.
+// typing is the input of a person. before is called before the first read.
 type typing struct {
 	text   io.Reader
 	before func()
@@ -173,8 +173,7 @@ func (r *typing) Read(p []byte) (int, error) {
 	return r.text.Read(p)
 }
 
-// deletePod runs delete-pod db-0 in a terminal in which somebody types this. It is interrupted by a write of the method
-// interrupted, if that is not empty.
+// deletePod runs delete-pod db-0 with typed as input. A write of the method interrupted, if set, interrupts it.
 func (s *podServer) deletePod(t *testing.T, typed *typing, interrupted string, args ...string) (string, error) {
 	t.Helper()
 	cmd, out := commandIn(t, s, typed, append([]string{"delete-pod", "db-0"}, args...)...)
@@ -185,7 +184,7 @@ func (s *podServer) deletePod(t *testing.T, typed *typing, interrupted string, a
 	return out.String(), err
 }
 
-// runIn runs a command line in a terminal in which somebody types this, with a server and namespace shop.
+// runIn runs a command line with typed as input, against a server and in namespace shop.
 func runIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (string, error) {
 	t.Helper()
 	cmd, out := commandIn(t, handler, typed, args...)
@@ -193,7 +192,7 @@ func runIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (s
 	return out.String(), err
 }
 
-// commandIn returns a command line to run so, and what it writes.
+// commandIn returns such a command line and its output. The input is a terminal if typed has a text.
 func commandIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (*cobra.Command, *bytes.Buffer) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -206,7 +205,7 @@ func commandIn(t *testing.T, handler http.Handler, typed *typing, args ...string
 	return cmd, &out
 }
 
-// What a force deletion writes.
+// Writes of a force deletion.
 const (
 	writesConfirmation = "PATCH version 7 confirms u uid u"
 	writesForce        = "DELETE grace 0 uid u"
@@ -215,9 +214,9 @@ const (
 func TestDeletePod(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args   []string
-		types  string // empty: there is no terminal
+		types  string // empty means no terminal
 		change func(*podServer)
-		typing func(*podServer) // what happens while it is asked
+		typing func(*podServer) // called before the answer
 		writes []string
 		err    error
 		want   []string
@@ -337,7 +336,7 @@ func TestDeletePod(t *testing.T) {
 	}
 }
 
-// TestRefusedRequests expects the error of each request that the API server refuses, and no request after it.
+// The command returns the error of a refused request, and makes no request after it.
 func TestRefusedRequests(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args   []string
@@ -370,8 +369,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestForceDeletionThatStopsHalfway expects the error to say what was done, and how to undo it.
-func TestForceDeletionThatStopsHalfway(t *testing.T) {
+// The error names the steps done and the way to undo them.
+func TestUnfinishedForceDeletion(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		refuse    map[string]int
 		interrupt string

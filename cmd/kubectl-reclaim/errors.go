@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// withNextStep returns an error in one line, with the next step where it is known.
+// withNextStep formats an error in one line, followed by the next step if one is known.
 func withNextStep(err error) string {
 	text := printers.EscapeTerminal(strings.ReplaceAll(err.Error(), "\n", "; "))
 	if step := nextStep(err); step != "" {
@@ -50,13 +50,12 @@ func nextStep(err error) string {
 	return ""
 }
 
-// errorStep is an error, and the next step after it.
 type errorStep struct {
 	err  error
 	step string
 }
 
-// ownSteps are the errors of this program, which may wrap one of the API server. The first that fits counts.
+// ownSteps lists the errors of this program, which may wrap an error of the API server. The first match counts.
 func ownSteps() []errorStep {
 	const look = "kubectl reclaim explain node/NAME"
 	return []errorStep{

@@ -79,7 +79,7 @@ func explainCommand(s *shared) *cobra.Command {
 	return cmd
 }
 
-// kind of object that can be explained.
+// kind is a kind of object that the plugin explains or completes.
 type kind uint8
 
 const (
@@ -88,12 +88,12 @@ const (
 	kindPod
 	kindNamespace
 	kindNode
-	// kindFence and kindPolicy are completed, and not explained.
+	// kindFence and kindPolicy are only completed, not explained.
 	kindFence
 	kindPolicy
 )
 
-// kinds are the words for each kind, as kubectl takes them; the first is the one that the shell completes.
+// kinds holds the words for each kind, as kubectl takes them, and the shell completes the first.
 var kinds = map[kind][]string{
 	kindPV:        {"pv", "pvs", "persistentvolume", "persistentvolumes"},
 	kindClaim:     {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims"},
@@ -102,7 +102,6 @@ var kinds = map[kind][]string{
 	kindNode:      {"node", "no", "nodes"},
 }
 
-// parseObject reads "KIND/NAME".
 func parseObject(arg string) (kind, string, error) {
 	of, name, found := strings.Cut(arg, "/")
 	if found && name != "" && !strings.Contains(name, "/") {
@@ -123,7 +122,6 @@ func (s *shared) namespace() (string, error) {
 	return namespace, nil
 }
 
-// readers read what can be explained.
 type readers struct {
 	cluster *explain.Reader
 	claims  *claims.Reader
@@ -132,7 +130,6 @@ type readers struct {
 	locks   *locks.Reader
 }
 
-// readers returns what reads the cluster.
 func (s *shared) readers() (r readers, err error) {
 	if r.cluster, err = s.reader(); err != nil {
 		return r, err

@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// fenceOptions are the flags of fence.
 type fenceOptions struct {
 	fenceChange
 	reason, agentsOf, file         string
@@ -89,7 +88,7 @@ func (o *fenceOptions) run(ctx context.Context, node string) error {
 	}
 	f := o.reader.Node(ctx, node)
 	request := nodes.FenceRequest{AllowControlPlane: o.allowControlPlane, EvenIfReady: o.evenIfReady}
-	// What is wrong with the node is said first, whatever the agents are.
+	// The node is checked before the agents, so that its error comes first.
 	if _, err := nodes.CheckFence(f, request); err != nil {
 		return fmt.Errorf("fence node %q: %w", node, err)
 	}
@@ -105,7 +104,6 @@ func (o *fenceOptions) run(ctx context.Context, node string) error {
 	return o.create(ctx, node, plan, request.Agents)
 }
 
-// agents returns the agents that the flags name.
 func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Agent, error) {
 	var text []byte
 	var err error
@@ -135,7 +133,7 @@ func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Ag
 	return nodes.ParseAgents(text)
 }
 
-// create creates the NodeFence, after it has deleted one that has ended.
+// create creates the NodeFence, after deleting an ended one of the same name.
 func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan, agents []v1alpha1.Agent) error {
 	if o.dryRun == dryRunServer && plan.Replaces != "" {
 		fmt.Fprintf(o.Out, "\nThe NodeFence of node %s would be replaced. It was not tried: the name is taken.\n", node)
@@ -169,11 +167,11 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan,
 }
 
 var (
-	// errNotProven: no agent could prove that the node is fenced.
+	// errNotProven means that no agent could prove that the node is fenced.
 	errNotProven = errors.New("no agent could prove that the node is fenced; all are tried again later")
-	// errWaitOver: the time of --wait is over.
+	// errWaitOver means that --timeout has passed.
 	errWaitOver = errors.New("it is not proven yet that the node is fenced (--timeout); the fence goes on")
-	// errFenceOver: the fence that is waited for has ended, or is another one.
+	// errFenceOver means that the awaited fence has ended or was replaced.
 	errFenceOver = errors.New("the fence has ended before it was proven that the node is fenced")
 )
 
@@ -197,7 +195,7 @@ func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence
 	}
 }
 
-// waited prints how far the fence is, and reports whether the wait is over.
+// waited prints a new phase of the fence, and reports whether the wait is over.
 func (o *fenceOptions) waited(fence, now *v1alpha1.NodeFence, last *string) (over bool, err error) {
 	if now == nil || now.UID != fence.UID || explain.FenceEnded(now) {
 		return true, fmt.Errorf("fence node %q: %w", fence.Name, errFenceOver)
@@ -215,7 +213,6 @@ func (o *fenceOptions) waited(fence, now *v1alpha1.NodeFence, last *string) (ove
 	return false, nil
 }
 
-// unfenceOptions are the flags of unfence.
 type unfenceOptions struct {
 	fenceChange
 	whenReleased, abandon bool
@@ -255,7 +252,6 @@ It shows what that may cost, and asks you to type the name of the node.`,
 	return cmd
 }
 
-// to returns the value of spec.unfence.
 func (o *unfenceOptions) to() v1alpha1.Unfence {
 	switch {
 	case o.whenReleased:
@@ -276,8 +272,8 @@ func (o *unfenceOptions) run(ctx context.Context, node string) error {
 	})
 }
 
-// change shows what a change of the spec of a node's fence means, asks, and makes it. spec gets the UID of the
-// NodeFence.
+// change shows the effect of a change to the spec of a node's fence, asks, and makes the change. spec gets the UID of
+// the NodeFence.
 func (c *fenceChange) change(ctx context.Context, node, what string, of check,
 	spec func(uid types.UID) map[string]any) error {
 	f, plan, err := c.agree(ctx, c.reader.Node(ctx, node), of)

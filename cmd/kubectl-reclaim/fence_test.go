@@ -27,19 +27,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// fenceServer has node n1, which is down, a policy, and what NodeFence there is. Lists of anything else are empty.
+// fenceServer serves node n1, which is down, a policy, and the NodeFence if it is set. All other lists are empty.
 type fenceServer struct {
 	mu     sync.Mutex
 	node   *v1.Node
-	fence  *v1alpha1.NodeFence // nil: there is none
+	fence  *v1alpha1.NodeFence // nil means that the node has no fence
 	policy *v1alpha1.FencePolicy
-	// without: the kinds of fencing are not served.
+	// without: the API server does not serve the fencing API.
 	without bool
-	// refuse, if not zero, is the code of the answer to a write, by its method.
+	// refuse maps the method of a write to the status code of its answer.
 	refuse map[string]int
-	// before is called before a write is carried out, and after when it was.
+	// before is called before a write, and after is called after a successful one.
 	before, after func(*fenceServer, string)
-	// writes are the methods of all writes, and what they carried.
+	// writes lists the method and content of each write.
 	writes []string
 }
 
@@ -57,7 +57,7 @@ func newFenceServer() *fenceServer {
 	}
 }
 
-// exists gives the node a fence that an agent works at.
+// exists gives the node a fence with an agent at work.
 func (s *fenceServer) exists() {
 	s.fence = &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeFence"},
@@ -69,7 +69,7 @@ func (s *fenceServer) exists() {
 	}
 }
 
-// ended gives it one that has ended.
+// ended gives the node a fence that has ended.
 func (s *fenceServer) ended() {
 	s.exists()
 	s.fence.Status = v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseReturned, Conditions: []metav1.Condition{{
@@ -104,7 +104,7 @@ func (s *fenceServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list answers lists of kinds of Kubernetes.
+// list answers lists of other kinds.
 func (s *fenceServer) list(w http.ResponseWriter, path string) {
 	list := func(version, kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: version, Kind: kind} }
 	switch filepath.Base(path) {
@@ -181,7 +181,7 @@ func (s *fenceServer) write(w http.ResponseWriter, r *http.Request) {
 	s.after(s, r.Method)
 }
 
-// run runs a command in a terminal in which somebody types this; nil: there is none.
+// run runs a command with typed as input, which is a terminal if typed.before is set.
 func (s *fenceServer) run(t *testing.T, typed *typing, args ...string) (string, error) {
 	t.Helper()
 	server := httptest.NewServer(s)
@@ -201,9 +201,9 @@ func (s *fenceServer) run(t *testing.T, typed *typing, args ...string) (string, 
 // fenceCase is one run of a command that changes a fence.
 type fenceCase struct {
 	args   string
-	types  string // empty: there is no terminal
+	types  string // empty means no terminal
 	change func(*fenceServer)
-	typing func(*fenceServer) // what happens while it is asked
+	typing func(*fenceServer) // called before the answer
 	writes []string
 	err    error
 	want   []string
@@ -321,7 +321,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// wordsError is any error that contains these words.
+// wordsError stands for any error that contains these words.
 type wordsError struct{ words string }
 
 func (e wordsError) Error() string { return e.words }
@@ -387,8 +387,8 @@ func TestUnfenceAndConfirm(t *testing.T) {
 	}
 }
 
-// TestReplaceWaitsUntilItIsGone: volume-guard removes its finalizer from a NodeFence that has ended.
-func TestReplaceWaitsUntilItIsGone(t *testing.T) {
+// The finalizer keeps the ended NodeFence for some time after its deletion.
+func TestReplaceWaitsForDeletion(t *testing.T) {
 	s := newFenceServer()
 	s.ended()
 	gets := 0

@@ -20,11 +20,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// errNodeChanged: what was shown of a node is not so any more.
+// errNodeChanged means that the facts behind the shown plan have changed.
 var errNodeChanged = errors.New("the node, its pods or its fence changed since they were shown: nothing was changed")
 
-// fenceChange is what the commands have in common that change a fence: they show what the change means, ask, and make
-// it.
+// fenceChange is the common part of the commands that change a fence: they show the effect, ask, and make the change.
 type fenceChange struct {
 	*shared
 	yes    bool
@@ -43,7 +42,6 @@ func (c *fenceChange) flags(cmd *cobra.Command) {
 	mustComplete(cmd, "dry-run", []string{dryRunNone, dryRunServer})
 }
 
-// prepare checks the flags, and makes what reads and writes the cluster.
 func (c *fenceChange) prepare() error {
 	if !slices.Contains([]string{dryRunNone, dryRunServer}, c.dryRun) {
 		return fmt.Errorf("--dry-run=%s: must be %s or %s", c.dryRun, dryRunNone, dryRunServer)
@@ -61,7 +59,6 @@ func (c *fenceChange) prepare() error {
 	return err
 }
 
-// dry returns the DryRun of a request.
 func (c *fenceChange) dry() []string {
 	if c.dryRun == dryRunServer {
 		return []string{metav1.DryRunAll}
@@ -69,17 +66,17 @@ func (c *fenceChange) dry() []string {
 	return nil
 }
 
-// check returns what a change means on these facts, or why it is not made.
+// check returns the effect of a change on these facts, or an error if it should not be made.
 type check func(nodes.Facts) (nodes.Plan, error)
 
-// agree shows the node and what the change means, and asks. It returns the facts that were read last, on which the
-// change means what was shown. With --dry-run and --yes it does not ask.
+// agree shows the node and the effect of the change, and asks, except with --dry-run and --yes. It returns the last
+// facts read, on which the change still has the shown effect.
 func (c *fenceChange) agree(ctx context.Context, f nodes.Facts, of check) (nodes.Facts, nodes.Plan, error) {
 	plan, err := of(f)
 	if err != nil {
 		return f, plan, err
 	}
-	_ = printers.WriteEscaped(c.Out, nodes.Explain(f).Text(false)) // the end of what reads it is no reason to stop
+	_ = printers.WriteEscaped(c.Out, nodes.Explain(f).Text(false)) // an error means that the output is closed
 	c.show(plan)
 	switch {
 	case c.dryRun == dryRunServer, c.yes:
@@ -95,7 +92,6 @@ func (c *fenceChange) agree(ctx context.Context, f nodes.Facts, of check) (nodes
 	return f, plan, err
 }
 
-// show prints what a change means, and what it may cost.
 func (c *fenceChange) show(p nodes.Plan) {
 	fmt.Fprintln(c.Out)
 	for _, effect := range p.Effects {
@@ -106,7 +102,7 @@ func (c *fenceChange) show(p nodes.Plan) {
 	}
 }
 
-// again reads the node again, and returns an error if the change does not mean what was shown, or if the node has
+// again reads the node again, and returns an error if the change no longer has the shown effect, or if the node has
 // another fence.
 func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan, of check) (nodes.Facts, error) {
 	now := c.reader.Node(ctx, f.Name)
@@ -117,7 +113,7 @@ func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan
 	return now, nil
 }
 
-// uidOf returns the UID of the NodeFence that was read, empty for none.
+// uidOf returns the UID of the NodeFence, empty if the node has none.
 func uidOf(f nodes.Facts) types.UID {
 	if fence := f.Existing(); fence != nil {
 		return fence.UID
@@ -125,10 +121,10 @@ func uidOf(f nodes.Facts) types.UID {
 	return ""
 }
 
-// maxPatchTries bounds how often a change of a NodeFence is tried: volume-guard writes its status in between.
+// maxPatchTries limits the attempts to change a NodeFence, because volume-guard's status writes conflict with it.
 const maxPatchTries = 5
 
-// patch changes the spec of the NodeFence that was read, and no other. spec is JSON.
+// patch applies spec, which is JSON, to the NodeFence that was read, and to no other.
 func (c *fenceChange) patch(ctx context.Context, f nodes.Facts, shown nodes.Plan, of check, spec string) error {
 	for try := 1; ; try++ {
 		fence := f.Existing()
@@ -149,16 +145,16 @@ func (c *fenceChange) patch(ctx context.Context, f nodes.Facts, shown nodes.Plan
 }
 
 const (
-	// waitPoll is how often a NodeFence is read that is waited for.
+	// waitPoll is the interval of reads of an awaited NodeFence.
 	waitPoll = time.Second
-	// goneTimeout is how long volume-guard has to remove its finalizer from a NodeFence that has ended.
+	// goneTimeout limits the time that volume-guard has to remove its finalizer from an ended NodeFence.
 	goneTimeout = 30 * time.Second
 )
 
-// errNotGone: the NodeFence that has ended is still there.
+// errNotGone means that the ended NodeFence still exists.
 var errNotGone = errors.New("the NodeFence of before was deleted and is still there: it has a finalizer")
 
-// replace deletes a NodeFence that has ended, and waits until it is gone.
+// replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {
 	err := c.fences.Delete(ctx, node, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -190,5 +186,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// stateOf is how far a fence is.
 func stateOf(o *v1alpha1.NodeFence) string { return explain.FenceWords(o, time.Now()) }

@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
-// fencesOptions are the flags of fences.
 type fencesOptions struct {
 	*shared
 	out      output
@@ -63,7 +62,7 @@ func (o *fencesOptions) run(ctx context.Context) error {
 		facts, err := reader.List(ctx)
 		switch {
 		case ctx.Err() != nil && last != nil:
-			return nil // interrupted while it was reading again
+			return nil // interrupted during a repeated read
 		case err != nil:
 			return err
 		}
@@ -80,7 +79,7 @@ func (o *fencesOptions) run(ctx context.Context) error {
 	}
 }
 
-// show prints the fences; again: it is not the first time.
+// show prints the fences, separated from the previous output if it is printed again.
 func (o *fencesOptions) show(l nodes.List, now time.Time, again bool) error {
 	return o.out.print(o.Out, "Fences", l, func(w io.Writer) error {
 		beginAgain(w, again)

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
-// someFences are one with something in each column, and one with as little as can be.
+// someFences has a fence with a value in each column, and a fence with as few values as possible.
 func someFences() nodes.List {
 	return nodes.List{
 		Fences: []nodes.Row{{Node: "n1", UID: "u", Phase: "Fenced", Reason: "Fenced", WaitsFor: "the node to boot again",
@@ -26,7 +26,7 @@ func someFences() nodes.List {
 	}
 }
 
-func TestHowFencesArePrinted(t *testing.T) {
+func TestPrintFences(t *testing.T) {
 	for name, c := range map[string]struct {
 		list     nodes.List
 		format   string
@@ -80,8 +80,7 @@ kind: Fences
 	}
 }
 
-// TestFencesOfAServer lists the fences of a server, and of one that does not serve them.
-func TestFencesOfAServer(t *testing.T) {
+func TestFencesWithAndWithoutAPI(t *testing.T) {
 	s := newFenceServer()
 	if _, err := s.run(t, &typing{}, "fences"); err != nil {
 		t.Error(err)

@@ -13,10 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// formatCSV is a further format of -o.
 const formatCSV = "csv"
 
-// leaksOptions are the flags of leaks.
 type leaksOptions struct {
 	*shared
 	out    output
@@ -115,7 +113,7 @@ func (o *leaksOptions) validate() error {
 // remedy shows the PV of a remedy, asks, and carries the remedy out.
 func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks.Remediation, handle string) error {
 	found, reported := report.Find(handle)
-	if !reported { // an existing PV accounts for it
+	if !reported { // an existing PV may account for it
 		found = leaks.Found{Handle: handle}
 	}
 	pv, err := o.make(report.Driver, to, found, reported)
@@ -135,7 +133,7 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 		return err
 	}
 	show := pv
-	if made != nil { // by an earlier run, which this one continues
+	if made != nil { // an earlier run made the PV, and this run continues it
 		show = made
 		show.SetGroupVersionKind(pv.GroupVersionKind())
 	}
@@ -155,8 +153,8 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 	return nil
 }
 
-// make returns the PV of a remedy. For a volume that is not reported, no PV is created, and only an existing one is
-// looked up: its size does not matter.
+// make returns the PV of a remedy. For an unreported volume it is only compared with an existing PV and never created,
+// so its size does not matter.
 func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Found,
 	reported bool) (*v1.PersistentVolume,
 	error) {
@@ -169,7 +167,7 @@ func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Fou
 	return leaks.AdoptPV(driver, found, o.pv)
 }
 
-// showPV prints the PV that would be created, and for people a warning.
+// showPV prints the PV that would be created, with a warning for people.
 func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, found leaks.Found) error {
 	printer := o.out.printer
 	if printer == nil {
@@ -186,7 +184,6 @@ func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, fou
 	return nil
 }
 
-// question is the question before a remedy.
 func question(to leaks.Remediation, found leaks.Found) string {
 	if to == leaks.Reclaim {
 		return fmt.Sprintf("Delete volume %q?", found.Handle)
@@ -194,7 +191,7 @@ func question(to leaks.Remediation, found leaks.Found) string {
 	return fmt.Sprintf("Create this PV for volume %q?", found.Handle)
 }
 
-// printResult prints what was done, and how to stop or to continue.
+// printResult prints the result, and the way to stop or to continue.
 func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume) {
 	if to == leaks.Reclaim {
 		printLine(o.Out, fmt.Sprintf("PV %s is Released with policy Delete: its volume is deleted. See the progress with "+

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// reported is a report with a suspect and a volume that is none.
+// reported is a report with one suspect and one other volume.
 func reported(t *testing.T) string {
 	t.Helper()
 	text, err := json.Marshal(leaks.Report{
@@ -36,8 +36,7 @@ func reported(t *testing.T) string {
 	return string(text)
 }
 
-// apiServer answers as an API server does which has these PVs, the Leases of these names and holders, and the pod
-// ns/leads that serves a report. It notes what was asked.
+// apiServer serves these PVs, the Leases in holders, and the report of pod ns/leads. It appends each request to asked.
 func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...*v1.PersistentVolume) string {
 	t.Helper()
 	report, of, all := reported(t), map[string]string{}, []string{}
@@ -63,7 +62,7 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`, items)
 		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/leaks":
 			fmt.Fprint(w, report)
-		case r.URL.Path == "/api/v1/namespaces/ns/pods/locked:8080/proxy/leaks": // it runs with --http-authorization
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/locked:8080/proxy/leaks": // a sidecar with --http-authorization
 			http.Error(w, "unauthorized: a token is required", http.StatusUnauthorized)
 		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
@@ -78,7 +77,7 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 	return server.URL
 }
 
-// in runs a command line with this input and returns all that it wrote.
+// in runs a command line with this input and returns all of its output.
 func in(t *testing.T, input string, args ...string) (said string, err error) {
 	t.Helper()
 	streams, stdin, out, errOut := genericiooptions.NewTestIOStreams()
@@ -89,7 +88,7 @@ func in(t *testing.T, input string, args ...string) (said string, err error) {
 	return out.String() + errOut.String(), err
 }
 
-func TestWhereAReportComesFrom(t *testing.T) {
+func TestReportSource(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
 		t.Fatal(err)
@@ -131,7 +130,7 @@ func TestWhereAReportComesFrom(t *testing.T) {
 	}
 }
 
-func TestHowAReportIsPrinted(t *testing.T) {
+func TestPrintLeakReport(t *testing.T) {
 	for format, want := range map[string][]string{
 		"table": {"1 volume of driver d.example.com is suspected to be a leak", "HANDLE", "1 more have no PV"},
 		"wide":  {"vol-2", "claim ns/data"},
@@ -151,8 +150,8 @@ func TestHowAReportIsPrinted(t *testing.T) {
 	}
 }
 
-// TestARemedyWritesNothingUnlessItIsConfirmed: the API server is asked for what there is, and for nothing else.
-func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
+// The command only reads from the API server.
+func TestRemedyNeedsConfirmation(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args        []string
 		said, wrong string
@@ -187,9 +186,9 @@ func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestARemedyThatWasCarriedOutIsToldOf, and nothing is asked: a person may not know whether the run before came to
-// its end.
-func TestARemedyThatWasCarriedOutIsToldOf(t *testing.T) {
+// The command reports the result of an earlier run without a question, because a person may not know whether that run
+// finished.
+func TestFinishedRemedyIsReported(t *testing.T) {
 	adopted, err := leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{})
 	if err != nil {
 		t.Fatal(err)

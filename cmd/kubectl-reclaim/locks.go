@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
 
-// locksOptions are the flags of locks.
 type locksOptions struct {
 	*shared
 	out           output
@@ -111,8 +110,8 @@ func (o *locksOptions) showTable(w io.Writer, t *metav1.Table) error {
 	return nil
 }
 
-// newTable returns a table with these columns, those of -o wide after the others, and with that of the namespace where
-// all are listed.
+// newTable returns a table with these columns, followed by the columns of -o wide. A list of all namespaces gets a
+// column for the namespace.
 func (o *locksOptions) newTable(columns, wide []string) *metav1.Table {
 	t := &metav1.Table{}
 	column := func(name string, priority int32) {
@@ -131,7 +130,6 @@ func (o *locksOptions) newTable(columns, wide []string) *metav1.Table {
 	return t
 }
 
-// addRow adds a row to a table of newTable.
 func (o *locksOptions) addRow(t *metav1.Table, namespace string, cells ...any) {
 	if o.allNamespaces {
 		cells = append([]any{namespace}, cells...)
@@ -139,7 +137,6 @@ func (o *locksOptions) addRow(t *metav1.Table, namespace string, cells ...any) {
 	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
 }
 
-// lockTable returns the locks as rows.
 func (o *locksOptions) lockTable(l locks.List, now time.Time) *metav1.Table {
 	t := o.newTable([]string{"Claim", "Holder", "Node", "Reason", "Since", "Waiting pods", "Waits for"},
 		[]string{"Holder UID", "Claim UID", "Meaning"})
@@ -154,10 +151,10 @@ func (o *locksOptions) lockTable(l locks.List, now time.Time) *metav1.Table {
 	return t
 }
 
-// maxWaiting bounds how many of the pods that wait for a lock are named in a table.
+// maxWaiting limits the number of waiting pods that a row names.
 const maxWaiting = 3
 
-// waitingWords names the pods that have waited for the longest time, as "db-1 (5m), db-2 (3m) and 4 more".
+// waitingWords names the pods with the longest wait, as "db-1 (5m), db-2 (3m) and 4 more".
 func waitingWords(all []locks.Waiting, now time.Time) string {
 	var words []string
 	for _, w := range all[:min(len(all), maxWaiting)] {
@@ -170,7 +167,7 @@ func waitingWords(all []locks.Waiting, now time.Time) string {
 	return text
 }
 
-// gatedTable returns the gated pods as rows that wait for something else than a lock.
+// gatedTable returns the gated pods that do not wait for a lock as rows.
 func (o *locksOptions) gatedTable(l locks.List, now time.Time) *metav1.Table {
 	t := o.newTable([]string{"Pod", "Reason", "Since", "Waits for"}, []string{"UID", "Meaning"})
 	for _, pod := range l.GatedPods {

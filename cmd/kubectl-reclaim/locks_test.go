@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
 
-// someLocks are two locks, one with something in each column, and a pod that waits for something else.
+// someLocks has two locks, one with a value in each column, and a pod that waits for another condition.
 func someLocks() locks.List {
 	at := metav1.Unix(0, 0)
 	waiting := []locks.Waiting{{Pod: "w1", UID: "1", Since: at}, {Pod: "w2", UID: "2", Since: at},
@@ -31,7 +31,7 @@ func someLocks() locks.List {
 	}
 }
 
-func TestHowLocksArePrinted(t *testing.T) {
+func TestPrintLocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		list          locks.List
 		format        string
@@ -121,7 +121,7 @@ locks:
 	}
 }
 
-// lockServer has the pod of a podServer, and a claim of it with a lock.
+// lockServer serves the pod of a podServer, and its claim with a lock.
 type lockServer struct {
 	*podServer
 	lock string
@@ -148,19 +148,19 @@ func (s *lockServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// terminating has the pod with the lock be deleted, on a node that is down.
+// terminating deletes the pod with the lock, on a node that is down.
 func terminating(s *lockServer) {
 	s.pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
 	s.pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 }
 
-func TestConfirmALock(t *testing.T) {
+func TestConfirmLock(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args   []string
-		types  string // empty: there is no terminal
+		types  string // empty means no terminal
 		change func(*lockServer)
-		typing func(*lockServer) // what happens while it is asked
+		typing func(*lockServer) // called before the answer
 		writes []string
 		err    string
 		next   string
@@ -221,7 +221,7 @@ func TestConfirmALock(t *testing.T) {
 	}
 }
 
-func TestExplainALock(t *testing.T) {
+func TestExplainLock(t *testing.T) {
 	s := &lockServer{newPodServer(), "u db-0"}
 	terminating(s)
 	for _, c := range []struct {

@@ -1,7 +1,8 @@
-// Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"): it explains what happens to a PV, a claim, a pod
-// or a node and why, summarizes the PVs of each driver, lists the pods that are held or on a node that is down and the
-// locks of claims, shows suspected leaks, previews what scaling or deleting a StatefulSet does to its claims, deletes
-// pods, asks for nodes to be fenced and lists their fences, and removes csi-reclaimer's finalizers from a driver's PVs.
+// Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"). It explains the state and next steps of a PV,
+// claim, pod or node, summarizes the PVs of each driver, lists the locks of claims and the pods that are held or on a
+// node that is down, shows suspected leaks, and previews the effect of scaling or deleting a StatefulSet on its
+// claims. It also deletes pods, requests and lists fences of nodes, and removes csi-reclaimer's finalizers from a
+// driver's PVs.
 package main
 
 import (

@@ -13,10 +13,9 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// apiVersion is that of the JSON and YAML output. Within a version, fields are added and not changed.
+// apiVersion is the version of the JSON and YAML output. Within a version, fields are added but not changed.
 const apiVersion = "csi-reclaimer.io/v1alpha1"
 
-// formats of -o.
 const (
 	formatTable = "table"
 	formatWide  = "wide"
@@ -29,7 +28,7 @@ type output struct {
 	printer printers.ResourcePrinter
 }
 
-// flags adds -o to the command, with the formats that all commands have and those that it alone has.
+// flags adds -o to the command, with the common formats and its own ones.
 func (o *output) flags(cmd *cobra.Command, own ...string) {
 	o.formats = append([]string{formatTable, formatWide, "json", "yaml"}, own...)
 	last := len(o.formats) - 1
@@ -38,10 +37,8 @@ func (o *output) flags(cmd *cobra.Command, own ...string) {
 	mustComplete(cmd, "output", o.formats)
 }
 
-// wide reports whether the format is wide.
 func (o *output) wide() bool { return o.format == formatWide }
 
-// prepare returns an error for an unknown format.
 func (o *output) prepare() (err error) {
 	if o.format == formatTable || o.format == formatWide {
 		return nil
@@ -73,7 +70,7 @@ func (o *output) print(w io.Writer, kind string, value any, people func(io.Write
 	return nil
 }
 
-// beginAgain separates a repeated output from the one before; again: it is not the first.
+// beginAgain separates a repeated output from the previous one.
 func beginAgain(w io.Writer, again bool) {
 	switch {
 	case again && printers.IsTerminal(w):
@@ -83,7 +80,6 @@ func beginAgain(w io.Writer, again bool) {
 	}
 }
 
-// orDash is a cell of a table.
 func orDash(text string) string {
 	if text == "" {
 		return "-"
@@ -91,8 +87,8 @@ func orDash(text string) string {
 	return text
 }
 
-// printLine writes a line that may contain text from the cluster: it escapes control sequences. A line for attention
-// is red where the terminal shows colors.
+// printLine writes a line that may contain text from the cluster, so it escapes control sequences. A line for
+// attention is red if the terminal shows colors.
 func printLine(w io.Writer, text string, attention bool) {
 	text = printers.EscapeTerminal(text)
 	if attention && printers.AllowsColorOutput(w) {

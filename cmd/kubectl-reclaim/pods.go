@@ -15,7 +15,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 )
 
-// podsOptions are the flags of pods.
 type podsOptions struct {
 	*shared
 	out           output

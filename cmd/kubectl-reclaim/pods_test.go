@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// somePods are one with something in each column, and one with as little as can be.
+// somePods has a pod with a value in each column, and a pod with as few values as possible.
 func somePods() pods.List {
 	at := metav1.Unix(0, 0)
 	return pods.List{
@@ -25,7 +25,7 @@ func somePods() pods.List {
 	}
 }
 
-func TestHowPodsArePrinted(t *testing.T) {
+func TestPrintPods(t *testing.T) {
 	const nothing = " are held while they terminate, or are on a node that is down.\n"
 	for name, c := range map[string]struct {
 		list          pods.List
@@ -101,7 +101,7 @@ Not read: Nodes
 	}
 }
 
-// trimmed is a text without the spaces at the ends of its lines.
+// trimmed removes the spaces at the ends of lines.
 func trimmed(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

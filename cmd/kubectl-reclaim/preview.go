@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
 
-// previewOptions are the flags of preview.
 type previewOptions struct {
 	*shared
 	out      output
@@ -23,7 +22,7 @@ type previewOptions struct {
 	cascade  string
 }
 
-// Values of --cascade, as kubectl delete has them.
+// Values of --cascade, as in kubectl delete.
 const (
 	cascadeBackground = "background"
 	cascadeForeground = "foreground"
@@ -77,7 +76,6 @@ func (o *previewOptions) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsOneRequired("replicas", "delete", "cascade")
 }
 
-// change returns the change that the flags name.
 func (o *previewOptions) change(cmd *cobra.Command) (none claims.Change, err error) {
 	switch {
 	case cmd.Flags().Changed("replicas") && o.replicas < 0:
@@ -95,10 +93,9 @@ func (o *previewOptions) change(cmd *cobra.Command) (none claims.Change, err err
 	return claims.Delete(), nil
 }
 
-// setWords are the words for StatefulSets, as kubectl takes them.
+// setWords returns the words for StatefulSets, as kubectl takes them, and the shell completes the first.
 func setWords() []string { return []string{"statefulset", "sts", "statefulsets", "statefulsets.apps"} }
 
-// parseSet reads "statefulset/NAME".
 func parseSet(arg string) (string, error) {
 	of, name, found := strings.Cut(arg, "/")
 	if !found || name == "" || strings.Contains(name, "/") || !slices.Contains(setWords(), strings.ToLower(of)) {
@@ -168,7 +165,7 @@ func (o *previewOptions) show(p claims.Preview) error {
 	})
 }
 
-// volumeWords explains the volumes of claims that are deleted, each sentence once.
+// volumeWords explains the volumes of deleted claims, with each sentence only once.
 func volumeWords(p claims.Preview) (lines []string) {
 	var texts []string
 	by := map[string][]string{}

@@ -15,8 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
 
-// TestFlagsOfPreview: each way to name a change.
-func TestFlagsOfPreview(t *testing.T) {
+func TestPreviewFlags(t *testing.T) {
 	for line, want := range map[string]claims.Change{
 		"--replicas=0": claims.ScaleTo(0), "--replicas=3": claims.ScaleTo(3), "--delete": claims.Delete(),
 		"--cascade=background": claims.Delete(), "--delete --cascade=foreground": claims.Delete(),
@@ -34,7 +33,7 @@ func TestFlagsOfPreview(t *testing.T) {
 	}
 }
 
-func TestSetsThatCanBePreviewed(t *testing.T) {
+func TestParseSet(t *testing.T) {
 	for _, arg := range []string{"sts/db", "statefulset/db", "statefulsets/db", "StatefulSet/db",
 		"statefulsets.apps/db"} {
 		if name, err := parseSet(arg); err != nil || name != "db" {
@@ -43,7 +42,7 @@ func TestSetsThatCanBePreviewed(t *testing.T) {
 	}
 }
 
-// somePreview has something in each column, and as little as can be.
+// somePreview has a row with a value in each column, and a row with as few values as possible.
 func somePreview() claims.Preview {
 	return claims.Preview{
 		StatefulSet: "shop/db", Change: "scale from 2 to 1 replica",
@@ -65,7 +64,7 @@ func somePreview() claims.Preview {
 	}
 }
 
-func TestHowAPreviewIsPrinted(t *testing.T) {
+func TestPrintPreview(t *testing.T) {
 	for name, c := range map[string]struct {
 		preview claims.Preview
 		format  string
@@ -146,7 +145,7 @@ totals:
 	}
 }
 
-func TestHowRetainedClaimsArePrinted(t *testing.T) {
+func TestPrintRetainedClaims(t *testing.T) {
 	since := metav1.Unix(1800, 0)
 	list := claims.Retained{
 		Claims: []claims.RetainedClaim{

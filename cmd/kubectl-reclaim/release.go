@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// releaseOptions are the flags of release.
 type releaseOptions struct {
 	*shared
 	out     output
@@ -92,7 +91,7 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	return errors.Join(o.release(ctx, plan, logs), inFlight(plan))
 }
 
-// plan returns the plan, and the in-flight log that it is made from.
+// plan returns the plan, and the in-flight log on which it is based.
 func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlightLogs, error) {
 	reader, err := o.reader()
 	if err != nil {
@@ -105,7 +104,7 @@ func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlig
 	return explain.PlanRelease(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
 }
 
-// inFlight returns an error for volumes that remain in flight.
+// inFlight returns an error if volumes remain in flight.
 func inFlight(p explain.Plan) error {
 	if len(p.InFlight) == 0 {
 		return nil
@@ -116,7 +115,7 @@ func inFlight(p explain.Plan) error {
 		plural.Verb(len(p.InFlight), "it", "them"))
 }
 
-// shownPVs is how many names the text output shows; -o json has all.
+// shownPVs limits the names in the text output; -o json has all of them.
 const shownPVs = 10
 
 func writePlan(w io.Writer, p explain.Plan) error {
@@ -199,7 +198,7 @@ func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Co
 	return admission.WaitUntilRemoved(ctx, config, []string{plan.Driver})
 }
 
-// allowed returns an error for each missing permission on PVs: without them, a release would wait forever.
+// allowed returns an error for each missing permission on PVs, because a release without them would wait forever.
 func allowed(ctx context.Context, r *reclaim.Controller) error {
 	missing, err := r.MissingPermissions(ctx)
 	if err != nil {
@@ -215,10 +214,9 @@ func allowed(ctx context.Context, r *reclaim.Controller) error {
 	return errors.Join(lacks...)
 }
 
-// nobody deletes no volume.
+// A release deletes no volume, so its deleter refuses every call.
 type nobody struct{}
 
-// DeleteVolume refuses: a release deletes nothing.
 func (nobody) DeleteVolume(context.Context, string, map[string]string) error {
 	return errors.New("delete volume: a release deletes none")
 }

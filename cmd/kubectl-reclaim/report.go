@@ -23,10 +23,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// errNoReport: no pod serves a report.
+// errNoReport means that no pod serves a report.
 var errNoReport = errors.New("no leak report is available")
 
-// reportSource is where the report of the leak check comes from: the pod of the leading sidecar, or a file.
+// reportSource is the source of the leak check's report: the pod of the leading sidecar, or a file.
 type reportSource struct {
 	*shared
 	driver, pod, from string
@@ -81,7 +81,6 @@ func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	return report, nil
 }
 
-// fetch reads the report from the pod, through the API server.
 func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	config, err := s.config()
 	if err != nil {
@@ -110,8 +109,8 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	return text, err
 }
 
-// leader returns the pod that holds a Lease of the driver's sidecar: that of the roles beside a provisioner
-// first, because the other Lease is the provisioner's then.
+// leader returns the pod that holds a Lease of the driver's sidecar. The Lease of the roles beside a provisioner takes
+// precedence, because the provisioner holds the other Lease in that case.
 func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) (namespace, name string, err error) {
 	lease := leader.LeaseName(s.driver)
 	for _, of := range []string{lease + "-reclaimer", lease} {
@@ -131,7 +130,7 @@ func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) 
 		errNoReport, lease, lease)
 }
 
-// holderOf returns the holder that renews a Lease, empty for none.
+// holderOf returns the pod of a Lease's holder, empty if the Lease was not renewed within leaseDurationSeconds.
 func holderOf(l coordinationv1.Lease, now time.Time) string {
 	s := l.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||

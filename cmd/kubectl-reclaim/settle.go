@@ -23,7 +23,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// settleOptions are the flags of settle.
 type settleOptions struct {
 	*shared
 	allNamespaces, all    bool
@@ -72,7 +71,7 @@ flight. An entry that changes after it was shown is left as it is.`,
 	return cmd
 }
 
-// validate returns an error for flags and volumes that do not go together.
+// validate returns an error for flags and volumes that conflict or are missing.
 func (o *settleOptions) validate(volumes []string) error {
 	byFlags := o.all || o.class != "" || o.olderThan > 0
 	switch {
@@ -121,7 +120,7 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	return o.settle(ctx, client, chosen)
 }
 
-// unreadableOf returns an error that names the entries that cannot be read, nil for none.
+// unreadableOf returns an error that names the unreadable entries, nil for none.
 func unreadableOf(problems []inflight.LocatedProblem) error {
 	if len(problems) == 0 {
 		return nil
@@ -133,7 +132,7 @@ func unreadableOf(problems []inflight.LocatedProblem) error {
 	return fmt.Errorf("not read: %s", strings.Join(lines, "; "))
 }
 
-// choose returns the entries that are to be settled, by age. A volume that is named and not in flight is an error.
+// choose returns the entries to settle, the oldest first. A named volume that is not in flight is an error.
 func (o *settleOptions) choose(entries []inflight.Located, volumes []string, namespace string,
 	now time.Time) ([]inflight.Located, error) {
 	var chosen []inflight.Located
@@ -161,7 +160,6 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
-// settle shows the entries, asks, and settles them.
 func (o *settleOptions) settle(ctx context.Context, client coordinationv1.LeasesGetter,
 	entries []inflight.Located) error {
 	if len(entries) == 0 {
@@ -208,7 +206,7 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	return errors.Join(failed...)
 }
 
-// patch adds to a Lease what settles the entries, all or none: only if each still is as it was shown.
+// patch settles all of a Lease's entries, or none: each entry must be unchanged since it was shown.
 func (o *settleOptions) patch(ctx context.Context, client coordinationv1.LeasesGetter, lease types.NamespacedName,
 	entries []inflight.Located) error {
 	type operation struct {
@@ -240,7 +238,6 @@ func (o *settleOptions) patch(ctx context.Context, client coordinationv1.LeasesG
 	return nil
 }
 
-// pathOf returns the JSON pointer to an annotation.
 func pathOf(annotation string) string {
 	return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
 }

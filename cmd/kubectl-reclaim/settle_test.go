@@ -29,11 +29,10 @@ import (
 type leaseServer struct {
 	t      *testing.T
 	client *fake.Clientset
-	patch  func() // before a PATCH is carried out
+	patch  func() // called before a PATCH
 	dry    bool
 }
 
-// newLeaseServer returns a server that has these Leases.
 func newLeaseServer(t *testing.T, leases ...runtime.Object) *leaseServer {
 	t.Helper()
 	s := &leaseServer{t: t, client: fake.NewClientset(leases...)}
@@ -66,7 +65,7 @@ func fourVolumes(t *testing.T) (leases []runtime.Object) {
 	return leases
 }
 
-// open has a driver's log hold a volume.
+// open adds a volume to a driver's log.
 func (s *leaseServer) open(driver string, age time.Duration, volume, namespace, class string) {
 	s.t.Helper()
 	log, err := inflight.New(inflight.Config{Leases: s.client.CoordinationV1(), Namespace: "kube-system",
@@ -91,7 +90,7 @@ func (s *leaseServer) open(driver string, age time.Duration, volume, namespace, 
 	}
 }
 
-// inFlight returns the volumes that the logs hold.
+// inFlight returns the volumes in the logs.
 func (s *leaseServer) inFlight() (volumes []string) {
 	leases, err := s.client.CoordinationV1().Leases("").List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *leaseServer) inFlight() (volumes []string) {
 	return volumes
 }
 
-// annotations returns the keys of the Leases' annotations that begin with one of these.
+// annotations returns the keys of the Leases' annotations that begin with one of the prefixes.
 func (s *leaseServer) annotations(prefixes ...string) (keys []string) {
 	leases, err := s.client.CoordinationV1().Leases("").List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -136,7 +135,7 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.patch != nil {
 			s.patch()
 		}
-		body, _ := io.ReadAll(r.Body) // a body that is cut off is no JSON
+		body, _ := io.ReadAll(r.Body) // a truncated body is invalid JSON
 		name := path.Base(r.URL.Path)
 		if s.dry = r.URL.Query().Get("dryRun") == metav1.DryRunAll; s.dry {
 			answer, err = s.client.CoordinationV1().Leases("kube-system").Get(r.Context(), name, metav1.GetOptions{})
@@ -153,14 +152,14 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(int(status.Status().Code))
 		answer = status.Status()
 	}
-	_ = json.NewEncoder(w).Encode(answer) // the client is gone
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
 }
 
 func TestSettle(t *testing.T) {
 	all, leases := []string{"pvc-1", "pvc-2", "pvc-3", "pvc-4"}, fourVolumes(t)
 	for sentence, c := range map[string]struct {
 		args  []string
-		types string // empty: there is no terminal
+		types string // empty means no terminal
 		left  []string
 		err   string
 		want  []string
@@ -215,12 +214,12 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleKeepsEntriesThatChanged: an entry that changed meanwhile stays, and the others of its Lease.
-func TestSettleKeepsEntriesThatChanged(t *testing.T) {
+// A changed entry stays, together with the other entries of its Lease.
+func TestSettleKeepsChangedEntries(t *testing.T) {
 	s := newLeaseServer(t, fourVolumes(t)...)
 	s.patch = func() {
 		s.patch = nil
-		s.open("disk.csi.example.com", time.Second, "pvc-1", "shop", "faster") // another request under the name
+		s.open("disk.csi.example.com", time.Second, "pvc-1", "shop", "faster") // another request under the same name
 	}
 	out, err := runIn(t, s, &typing{text: strings.NewReader("y\n")}, "settle", "pvc-1")
 	if err == nil || !strings.Contains(err.Error(), "changed or is gone since it was shown") || len(s.inFlight()) != 4 {
@@ -231,7 +230,7 @@ func TestSettleKeepsEntriesThatChanged(t *testing.T) {
 	}
 }
 
-// TestSettledEntriesLeaveTheLog: the next csi-reclaimer does what the command says.
+// The next leader of csi-reclaimer drops the settled entries.
 func TestSettledEntriesLeaveTheLog(t *testing.T) {
 	s := newLeaseServer(t, fourVolumes(t)...)
 	if out, err := runIn(t, s, &typing{}, "settle", "pvc-1", "pvc-3", "--yes"); err != nil {

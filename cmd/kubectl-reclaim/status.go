@@ -18,7 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 )
 
-// statusOptions are the flags of status.
 type statusOptions struct {
 	*shared
 	out      output
@@ -65,7 +64,7 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 	return o.runDrivers(cmd.Context())
 }
 
-// runDrivers shows the status of each driver, with --watch again and again.
+// runDrivers shows the status of each driver, repeatedly with --watch.
 func (o *statusOptions) runDrivers(ctx context.Context) error {
 	reader, err := o.reader()
 	if err != nil {
@@ -76,7 +75,7 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 		facts, err := reader.Status(ctx, o.driver)
 		switch {
 		case ctx.Err() != nil && last != nil:
-			return nil // interrupted while it was reading again
+			return nil // interrupted during a repeated read
 		case err != nil:
 			return err
 		}
@@ -98,7 +97,7 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 	}
 }
 
-// show prints a status; again: it is not the first.
+// show prints a status, separated from the previous output if it is printed again.
 func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error {
 	return o.out.print(o.Out, "Status", s, func(w io.Writer) error {
 		beginAgain(w, again)
@@ -137,7 +136,6 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 	return t
 }
 
-// retainedFlags are those of status --retained.
 type retainedFlags struct {
 	retained, allNamespaces bool
 }
@@ -162,7 +160,6 @@ func (o *statusOptions) validate() error {
 	return nil
 }
 
-// runRetained lists the claims that StatefulSets have left behind.
 func (o *statusOptions) runRetained(ctx context.Context) error {
 	namespace := metav1.NamespaceAll
 	if !o.allNamespaces {

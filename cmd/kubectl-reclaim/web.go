@@ -18,14 +18,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web"
 )
 
-// webOptions are the flags of web.
 type webOptions struct {
 	*shared
 	address        string
 	port, leakPort int
 	driver         string
 	open           bool
-	// browser opens a URL. It is replaced in tests.
+	// browser opens a URL, and is replaced in tests.
 	browser func(ctx context.Context, url string) error
 }
 
@@ -80,7 +79,7 @@ func (o *webOptions) validate() error {
 	return nil
 }
 
-// errNotLoopback: the page would be reached from other machines.
+// errNotLoopback means that other machines could reach the page.
 var errNotLoopback = errors.New("the page shows the cluster with your rights, and is served on this machine alone: " +
 	"must be in 127.0.0.0/8, or ::1")
 
@@ -119,13 +118,13 @@ func (o *webOptions) run(ctx context.Context) error {
 	return server.Serve(ctx, on)
 }
 
-// hostsOf returns the values of the header Host by which a browser of this machine reaches a listener.
+// hostsOf returns the values of the header Host with which a local browser reaches a listener.
 func hostsOf(at net.Addr) []string {
 	_, port, _ := net.SplitHostPort(at.String())
 	return []string{at.String(), net.JoinHostPort("localhost", port)}
 }
 
-// clusterName returns what the page calls the cluster: the context of the kubeconfig, or the API server's address.
+// clusterName returns the context of the kubeconfig, or the API server's address.
 func (s *shared) clusterName(host string) string {
 	if s.cluster.Context != nil && *s.cluster.Context != "" {
 		return *s.cluster.Context
@@ -137,14 +136,14 @@ func (s *shared) clusterName(host string) string {
 	return raw.CurrentContext
 }
 
-// openPage has the browser open the page, by a file that only this user can read: other users of the machine see the
-// arguments of programs, and the token is not to be among them. remove removes the file.
+// openPage opens the page in the browser through a file that only this user can read. Other users of the machine can
+// see the arguments of programs, so the token must not be an argument. remove removes the file.
 func (o *webOptions) openPage(ctx context.Context, url string) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", name+"-web-") // only this user can read it
 	if err != nil {
 		return func() {}, err
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // what is left is of no use: the token ends with the program
+	remove = func() { _ = os.RemoveAll(dir) } // a leftover file is useless, because the token ends with the program
 	file := filepath.Join(dir, "open.html")
 	text := `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=` + url +
 		`"><title>kubectl reclaim web</title><a href="` + url + `">kubectl reclaim web</a>`
@@ -154,7 +153,7 @@ func (o *webOptions) openPage(ctx context.Context, url string) (remove func(), e
 	return remove, o.browser(ctx, (&neturl.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String())
 }
 
-// openBrowser starts what opens a URL, and does not wait for its end.
+// openBrowser starts the program that opens URLs, and does not wait for its end.
 func openBrowser(ctx context.Context, url string) error {
 	name := "xdg-open"
 	args := []string{url}
@@ -168,6 +167,6 @@ func openBrowser(ctx context.Context, url string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // the browser stays
+	go func() { _ = cmd.Wait() }() // the browser may outlive the command
 	return nil
 }

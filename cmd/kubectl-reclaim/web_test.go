@@ -36,7 +36,7 @@ func TestWebRefusesToServeOtherMachines(t *testing.T) {
 	}
 }
 
-// TestWeb serves the page until its context ends, beside an API server that answers nothing.
+// TestWeb serves the page until its context ends, with an API server that answers every request with 404.
 func TestWeb(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
@@ -68,7 +68,7 @@ func TestWeb(t *testing.T) {
 		t.Errorf("%s: %s", url, answer.Status)
 	}
 
-	// The browser gets a file that nobody else can read, for programs' arguments can be read by all.
+	// Other users can read the arguments of programs, so the browser gets a file that only this user can read.
 	file := <-opened
 	if token := strings.Split(url, "/")[3]; len(token) < 43 || strings.Contains(file, token) {
 		t.Errorf("the browser is started with %s", file)
