@@ -47,7 +47,7 @@ func ExplainClaim(f ClaimFacts) Explanation {
 	return s
 }
 
-// explain does the work of ExplainClaim without the PV and the Events. known has the same meaning as in decide.
+// explain does the work of ExplainClaim without the PV and the Events, with the same meaning of known as in decide.
 func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
 	f.ClusterFacts = f.indexed()
 	s = Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}

@@ -17,7 +17,7 @@ import (
 type Decision struct {
 	// By is the program that decides, with its role.
 	By string `json:"by"`
-	// Action is the next step: Wait if nothing is left to do, empty if the step is unknown.
+	// Action is the next step: Wait if no step can be taken now, empty if the step is unknown.
 	Action string `json:"action,omitempty"`
 	// Reason is the word for the decision in Events, metrics and logs.
 	Reason string `json:"reason"`
@@ -68,7 +68,7 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	return d
 }
 
-// undecided returns d for the case that a fact it depends on, the claim if needsClaim, was not read.
+// undecided turns d into the decision without a fact that was not read, which is the claim if needsClaim is set.
 func (d Decision) undecided(needsClaim bool) Decision {
 	d.Action, d.Reason, d.needsClaim = "", string(engine.ReasonAPIReadFailed), needsClaim
 	d.Text = "A fact that a deletion depends on could not be read here, so whether the volume is deleted now is not known."
@@ -87,7 +87,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: engine.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
-	// WasAttached only matters if VolumeAttachments cannot be read: any volume may have been attached.
+	// WasAttached only matters if VolumeAttachments cannot be read, and any volume may have been attached.
 	s.PV.WasAttached = true
 	if w.releaseBrakeCommand(driver) != "" {
 		s.Brake = engine.BrakeOn

@@ -76,7 +76,7 @@ const (
 	maxMessage = 512
 )
 
-// AddEvents adds the latest Events. SortEvents must have sorted them.
+// AddEvents adds the latest of the Events, which SortEvents must have sorted before.
 func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
 	NoteUnread(s, events, "Events", "what programs reported about it")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {

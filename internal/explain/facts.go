@@ -124,7 +124,7 @@ func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
-// HolderOf returns the host name of a Lease's holder, which is its pod's name. It is empty if the Lease has no holder.
+// HolderOf returns the host name of a Lease's holder, which is its pod's name, or an empty string without a holder.
 func HolderOf(l coordinationv1.Lease) string {
 	return leadership.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
 }

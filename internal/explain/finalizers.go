@@ -23,7 +23,7 @@ type Finalizer struct {
 	Owner string `json:"owner,omitempty"`
 	// When is the condition under which the owner removes it.
 	When string `json:"when,omitempty"`
-	// Stuck is the reason why no program removes it, empty if its owner runs.
+	// Stuck is the reason why no program removes it, empty if a program may.
 	Stuck string `json:"stuck,omitempty"`
 	// AddedBy is the field manager that added it, empty if managedFields do not show one.
 	AddedBy string `json:"addedBy,omitempty"`
@@ -85,8 +85,8 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	return Finalizer{}
 }
 
-// attacherOf returns the driver whose name external-attacher shortened to this: csiDriver, or an installed driver. It
-// returns short itself if none matches.
+// attacherOf returns the driver whose sanitized name is short: csiDriver or an installed driver, and short itself if
+// none matches.
 func (w ClusterFacts) attacherOf(short, csiDriver string) string {
 	for _, names := range [][]string{{csiDriver}, w.Installed.Value, w.OnNodes.Value} {
 		for _, name := range names {

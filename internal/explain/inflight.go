@@ -16,8 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// InFlightLogs holds the in-flight logs of a cluster. It is a [reclaim.InFlight] that is fixed at the time of its
-// read.
+// InFlightLogs holds the in-flight logs of a cluster, and is a [reclaim.InFlight] that does not change after its read.
 type InFlightLogs struct {
 	Entries []inflight.Located
 	// Problems lists the parts of the logs that cannot be read.
@@ -220,8 +219,8 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provision.Clai
 // DeletedClaimFacts holds the results of all reads about a claim that does not exist.
 type DeletedClaimFacts struct {
 	ClusterFacts
-	// Events holds the Events about the claim of the first entry, and LeaseEvents those about the entry's Lease. Both
-	// have the latest last.
+	// Events holds the Events about the claim of the first entry, and LeaseEvents the Events about the entry's Lease,
+	// both with the latest last.
 	Events, LeaseEvents Read[[]v1.Event]
 }
 
@@ -255,7 +254,7 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 	return s
 }
 
-// eventsOf returns the Events of a deleted claim, which are on the claim or on the Lease. The latest is last.
+// eventsOf returns the Events of a deleted claim, which are on the claim or on the Lease, with the latest last.
 func (w DeletedClaimFacts) eventsOf(volume string) Read[[]v1.Event] {
 	all := w.Events
 	all.Value = slices.Clone(all.Value)

@@ -21,7 +21,7 @@ import (
 
 // Config holds the settings of a Reader, and its zero value is usable.
 type Config struct {
-	// Role is the role in which csi-reclaimer decides. Default: guessed for each driver.
+	// Role is the role in which csi-reclaimer decides, and is guessed for each driver by default.
 	Role volume.Role
 	// Clock defaults to the real clock; only tests replace it.
 	Clock clock.PassiveClock

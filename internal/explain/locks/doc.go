@@ -1,4 +1,4 @@
-// Package locks explains the locks of claims whose volumes are not attached: the pod that may use a claim, the pods
+// Package locks explains the locks of claims whose volumes are never attached: the pod that may use a claim, the pods
 // that wait for it, and the conditions that free the lock.
 //
 // A [Reader] reads; [ListOf], [ExplainPod], [AddLock] and [Confirmable] are pure functions of the facts that it

@@ -19,7 +19,7 @@ const undecided = "A fact that the decision depends on could not be read here, s
 type verdict struct {
 	singlenode.Decision
 	severity reasons.Severity
-	// text is the reason's sentence with further facts, and waitsFor is the object of the words "waits for".
+	// text is the reason's sentence with further facts, and waitsFor is the phrase after "waits for".
 	text, waitsFor string
 }
 
@@ -46,7 +46,7 @@ func (i *index) ofGate(p pods.Pod) verdict {
 	return verdictOf(e.Decision, e.Text, i.gateWaitsFor(p, e.Decision))
 }
 
-// gateWaitsFor returns the object of the words "waits for" for a gated pod.
+// gateWaitsFor returns a gated pod's phrase after "waits for".
 func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
 	claim := "claim " + d.Claim
 	switch d.Reason {
@@ -87,7 +87,7 @@ func (i *index) ofLock(c Claim) verdict {
 	return verdictOf(e.Decision, e.Text, i.lockWaitsFor(c, e.Decision))
 }
 
-// lockWaitsFor returns the object of the words "waits for" for a lock.
+// lockWaitsFor returns a lock's phrase after "waits for".
 func (i *index) lockWaitsFor(c Claim, d singlenode.Decision) string {
 	if d.Action == singlenode.FreeLock {
 		return "volume-guard to free the lock"

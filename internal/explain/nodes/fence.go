@@ -35,7 +35,7 @@ func decisionOf(d fencing.Decision) explain.Decision {
 	return e
 }
 
-// waitsFor returns the object of the words "waits for", empty if the fence waits for nothing.
+// waitsFor returns a fence's phrase after "waits for", empty if it waits for nothing.
 func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 	switch d.Reason {
 	case fencing.ReasonFencing, fencing.ReasonWaitsForConfirmation, fencing.ReasonAgentStopping,

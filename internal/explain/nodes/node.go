@@ -51,7 +51,7 @@ func (f Facts) headline(d *explain.Decision) string {
 	}
 }
 
-// state returns the node's state as a predicate to its name.
+// state returns the phrase after the node's name, such as "is Ready".
 func (f Facts) state() string {
 	node := f.Node.Value
 	switch {

@@ -28,7 +28,7 @@ func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety
 	}
 }
 
-// heldWaitsFor returns the object of the words "waits for", for a terminating pod that is held.
+// heldWaitsFor returns the phrase after "waits for" of a terminating pod that is held.
 func heldWaitsFor(f podsafety.Facts, d podsafety.Decision) string {
 	if d.Action.Kind() == session.Reads {
 		return "not known: not all could be read"

@@ -61,8 +61,8 @@ type Row struct {
 	// Each is nil if it does not apply or is unknown.
 	NodeDownSince    *metav1.Time `json:"nodeDownSince,omitempty"`
 	TerminatingSince *metav1.Time `json:"terminatingSince,omitempty"`
-	// Held: the pod has volume-guard's finalizer. If so, Reason is the word of Events and metrics for keeping or
-	// releasing it, and WaitsFor tells people its next condition.
+	// Held: the pod has volume-guard's finalizer, and Reason is the word of Events and metrics for keeping or releasing
+	// it. WaitsFor tells people the next condition of a terminating pod, held or not.
 	Held     bool   `json:"held"`
 	Reason   string `json:"reason,omitempty"`
 	WaitsFor string `json:"waitsFor,omitempty"`

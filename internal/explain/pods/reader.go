@@ -125,7 +125,8 @@ func (r *Reader) pods(ctx context.Context, namespace string) explain.Read[[]Pod]
 	return readOf(kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, PodOf))
 }
 
-// readNodes reads all nodes, after the pods, and the Leases of missing nodes that held pods name.
+// readNodes reads all nodes, after the pods, the Leases of missing nodes that held pods name, and the NodeFences if a
+// held pod is terminating.
 func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 	// Only fields that decisions need are kept: a Node also lists images and addresses.
 	nodes, err := kube.ListAll(ctx, r.clients.Core.Nodes().List, metav1.ListOptions{}, func(o *v1.Node) *v1.Node {
