@@ -82,7 +82,7 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
 	s := engine.Facts{
-		Leading: true, // what the leader does
+		Leading: true, // as the leader decides
 		Rules:   engine.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != volume.RoleObserver, Logged: true},
 		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: engine.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),

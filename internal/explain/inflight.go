@@ -278,7 +278,7 @@ func wasRefused(sorted Read[[]v1.Event]) bool {
 	return false
 }
 
-// entriesOf returns the entries for claims of this namespace and name, whatever their UID.
+// entriesOf returns the entries for claims of this namespace and name, with any UID.
 func (w ClusterFacts) entriesOf(namespace, name string) []inflight.Located {
 	return w.InFlight.Value.matching(func(e inflight.Located) bool {
 		return e.Claim.Namespace == namespace &&

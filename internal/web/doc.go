@@ -5,7 +5,7 @@
 // cluster. All paths are below one prefix. For a person's own page the prefix is a random token, and any other path
 // gets 404. A program that serves many people authorizes each request, and open streams again and again. The server
 // checks Host and Origin, so that no other page in the browser can read this one, not even by DNS rebinding. It reads
-// the cluster only while a client is connected.
+// the cluster only while a client is connected, and for five minutes after that.
 //
 // Package watch provides the facts, package view the rows, graphs and timelines, and package page the page's files.
 package web

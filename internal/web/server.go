@@ -188,7 +188,8 @@ func protect(h http.Header) {
 }
 
 // fromHere reports whether a browser sends the request for this page. Host has to be this server; after DNS rebinding
-// it is the other site's name. Origin and Sec-Fetch-Site, if present, have to name this page.
+// it is the other site's name. Origin and Sec-Fetch-Site, if present, have to name this page, except for a link that
+// opens it.
 //
 // If any Host is accepted, the origin's scheme may be https although the request has no TLS, because a proxy may end
 // it.

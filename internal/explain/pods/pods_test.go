@@ -327,7 +327,7 @@ func TestListOf(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		pod     Pod
 		running bool
-		want    string // status, since, reason, what it waits for
+		want    string // status, since, reason, waits for
 	}{
 		"runs":                    {pod("p", "n1", nothing), false, ""},
 		"runs, all are asked for": {pod("p", "n1", nothing), true, ""},

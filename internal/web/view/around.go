@@ -15,7 +15,7 @@ type Around struct {
 	PVs     []*v1.PersistentVolume
 	Claims  []*v1.PersistentVolumeClaim
 	Pods    []pods.Pod
-	// Nodes holds the nodes that exist, and Gone the names of all other nodes.
+	// Nodes holds the related nodes that exist, and Gone the names of related nodes that do not.
 	Nodes       []*v1.Node
 	Gone        []string
 	Attachments []storagev1.VolumeAttachment
