@@ -183,15 +183,15 @@ func (h *hub) look(most int) (cluster source, done func(), err error) {
 	}, nil
 }
 
-// get returns the current tables. closed means that no newer ones will follow.
+// get returns the current tables, and closed if no newer ones will follow.
 func (h *hub) get() (t *tables, closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.current, h.closed
 }
 
-// compute makes the tables from the caches. An unchanged row keeps its pointer, which makes comparisons of two tables
-// cheap.
+// compute makes the tables from the caches, and keeps the pointer of an unchanged row, which makes comparisons of two
+// tables cheap.
 func (h *hub) compute(ctx context.Context, cluster source) {
 	facts := cluster.Facts(ctx)
 	state := cluster.State()

@@ -104,11 +104,11 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 }
 
 // Run reads the cluster while clients are connected, until ctx ends, and returns when all goroutines that it started
-// have ended. Streams end with it. Call it once; ServeHTTP answers the requests.
+// have ended. Streams end with it. It must only be called once, and ServeHTTP answers the requests.
 func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. The page
-// names them, too.
+// MissingPermissions returns the permissions that the API server does not grant, which the page names, too; see
+// [permission.Missing].
 func (s *Server) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	return permission.Missing(ctx, s.authorization, watch.Permissions())
 }

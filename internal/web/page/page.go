@@ -27,8 +27,8 @@ type File struct {
 	Content     []byte
 }
 
-// Get returns the file at a path below the page's address, such as "app/main.js". The empty path is index.html. ok is
-// false if the file does not exist.
+// Get returns the file at a path below the page's address, such as "app/main.js", and index.html for an empty path. ok
+// is false if the file does not exist.
 func Get(name string) (file File, ok bool) {
 	if name == "" {
 		name = "index.html"

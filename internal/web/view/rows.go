@@ -234,7 +234,7 @@ func (f Facts) inFlightRow(e inflight.Located) Row {
 // maxLeaks limits the suspects of one driver that have rows.
 const maxLeaks = 10000
 
-// leakRows adds the suspected leaks. Two drivers may use the same handle, so the name contains the driver.
+// leakRows adds the suspected leaks, whose names contain the driver because two drivers may use the same handle.
 func (f Facts) leakRows(rows []Row) []Row {
 	for _, report := range f.Leaks {
 		if !f.counts(report.Driver) {

@@ -18,8 +18,8 @@ const (
 	sourceWatch = "watch"
 )
 
-// fields holds the fields of one object that the timeline reports, by their names for people. Lists are sorted and
-// joined with commas.
+// fields holds the fields of one object that the timeline reports, by their names for people, with sorted lists joined
+// by commas.
 type fields map[string]string
 
 // fieldFinalizers is the only field with a list, whose items are reported one by one.
@@ -82,8 +82,8 @@ func yesNo(is bool) string {
 	return "no"
 }
 
-// Diff is a pure function that returns the changes between two looks at an object and the objects related to it. The
-// entries have no ID. at is the time of the second look.
+// Diff is a pure function that returns the changes between two looks at an object and the objects related to it, as
+// entries without an ID. at is the time of the second look.
 func Diff(before, now Around, at time.Time) (all []Entry) {
 	old, current := fieldsOf(before), fieldsOf(now)
 	report := func(id, reason, format string, args ...any) {

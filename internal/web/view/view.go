@@ -30,8 +30,8 @@ const (
 // Severity is the degree of attention that a row needs from a person.
 type Severity string
 
-// SeverityNone needs nothing. SeverityWaits waits for a condition that is about to be met. SeverityAttention needs a
-// person's action.
+// SeverityNone needs nothing, SeverityWaits waits for a condition that is about to be met, and SeverityAttention needs
+// a person's action.
 const (
 	SeverityNone      Severity = "none"
 	SeverityWaits     Severity = "waits"
@@ -83,12 +83,12 @@ type Rows struct {
 	Remove []string `json:"remove,omitempty"`
 }
 
-// State says how current the page is, as event "state" of both streams. It is sent first and at each change.
+// State says how current the page is, as event "state" of both streams, which is sent first and at each change.
 type State struct {
 	// Cluster names the cluster: the context of the kubeconfig, or the API server's address.
 	Cluster string `json:"cluster"`
 	Version string `json:"version"`
-	// Synced: every readable kind was read once. The tables are incomplete until then.
+	// Synced: every readable kind was read once, before which the tables are incomplete.
 	Synced bool `json:"synced"`
 	// Connected: the watches are up. If they are not, Since is the time of the interruption, and Problem its cause.
 	Connected bool         `json:"connected"`
@@ -114,7 +114,7 @@ type LeakSummary struct {
 	Bytes     int64 `json:"bytes"`
 }
 
-// Object is the whole view of one object, as event "object" of its stream. It is sent at each change.
+// Object is the whole view of one object, as event "object" of its stream, which is sent at each change.
 type Object struct {
 	Row
 	// Exists is false for an object that is gone. The other fields then hold its last seen state.

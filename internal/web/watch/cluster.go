@@ -129,8 +129,8 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 		&coordinationv1.Lease{}, recorder(leaseOf), never)
 }
 
-// Run keeps the caches up to date until ctx ends, and returns when all goroutines that it started have ended. Call it
-// once.
+// Run keeps the caches up to date until ctx ends, and returns when all goroutines that it started have ended. It must
+// only be called once.
 func (c *Cluster) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	start := func(run func(context.Context)) { all.Go(func() { run(ctx) }) }
@@ -154,7 +154,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Changed receives after a change that the page may show. Only one goroutine may receive from it.
+// Changed receives after a change that the page may show, and only one goroutine may receive from it.
 func (c *Cluster) Changed() <-chan struct{} { return c.changed }
 
 func (c *Cluster) touch() {

@@ -166,7 +166,7 @@ func (p *Page) timeline(now view.Around) (all []view.Entry) {
 	return all
 }
 
-// explain makes the explanation. made is false if the last one still holds, or if none can be made.
+// explain makes the explanation, unless the last one still holds or none can be made.
 func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
 	if p.ref.Kind == view.KindPV {
 		facts, err := p.cluster.PV(ctx, p.ref.Name)

@@ -28,7 +28,7 @@ type pod struct {
 	uses pvc.Pod
 }
 
-// trimMeta drops unread metadata. It keeps the managers of finalizers in managedFields.
+// trimMeta drops unread metadata, but keeps the managers of finalizers in managedFields.
 func trimMeta(o *metav1.ObjectMeta) {
 	delete(o.Annotations, v1.LastAppliedConfigAnnotation)
 	o.ManagedFields = finalizerFields(o.ManagedFields)
