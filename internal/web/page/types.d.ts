@@ -1,5 +1,5 @@
 // The types of the page's modules, for checks by hand and for editors: see docs/development.md. No program has this file.
-// What the server sends is what internal/web/view and internal/explain write as JSON.
+// The server sends the JSON of internal/web/view and internal/explain.
 
 /** view.Row. */
 interface Row {

@@ -1,5 +1,5 @@
 // @ts-check
-// Starts the page: follows the address, keeps the streams, and passes what they bring to the view.
+// Starts the page: follows the address, keeps the streams, and passes their events to the view.
 
 import { announce, byId, el, setText } from "./dom.js";
 import { countAges, number } from "./format.js";

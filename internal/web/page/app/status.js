@@ -8,7 +8,7 @@ export class Status {
   #last = "";
 
   constructor() {
-    // Screen readers say what changes here. The age beside it counts on, and is not said each second.
+    // Screen readers announce changes here, but not the age beside it, which counts each second.
     this.word = el("span", { role: "status", "aria-live": "polite", id: "status" });
     byId("link").append(this.word);
   }

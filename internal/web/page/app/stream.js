@@ -1,5 +1,5 @@
 // @ts-check
-// Server-sent events that come back by themselves.
+// Streams of server-sent events that reconnect by themselves.
 
 /** How long after a refusal the stream is asked for again. A lost connection the browser itself retries. */
 const RETRY_MS = 2000;

@@ -1,5 +1,5 @@
 // @ts-check
-// What the columns of the tables show.
+// The contents of the tables' columns.
 
 import { el, setText, sign } from "../app/dom.js";
 import { ageElement, kindWord, setAge, severityWord, size } from "../app/format.js";

@@ -1,6 +1,6 @@
 // @ts-check
-// The views that are lists: what waits, all volumes, suspected leaks. Each is a toolbar above a table; what is filtered
-// and sorted by stands in the address.
+// The views that are lists: waiting objects, all volumes, suspected leaks. Each is a toolbar above a table. The address
+// holds filter and order.
 
 import { announce, el, setText } from "../app/dom.js";
 import { kindWord, number, plural, severityWord, size } from "../app/format.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// What stands above a table: what wants a person's attention, and the reports of the leak checks.
+// The notices above a table: warnings that need a person's attention, and the reports of the leak checks.
 
 import { el, sign } from "../app/dom.js";
 import { plural, size } from "../app/format.js";

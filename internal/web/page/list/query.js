@@ -1,5 +1,5 @@
 // @ts-check
-// Which rows a table shows, and in which order. Pure functions.
+// Selects and sorts the rows of a table, by pure functions.
 
 /** @type {Record<string, (row: Row) => boolean>} which rows a view has */
 export const VIEWS = {
@@ -25,7 +25,7 @@ const KEYS = {
   bound: (r) => (r.row.claim ?? r.row.pv ?? r.row.node ?? "").toLowerCase(),
   size: (r) => r.row.bytes ?? 0,
   severity: (r) => RANK[/** @type {keyof RANK} */ (r.row.severity)] ?? 0,
-  // Ascending is young first. What has no time is younger than all.
+  // Ascending puts the youngest first. A row without a time counts as youngest.
   age: (r) => (Number.isNaN(r.since) ? -Infinity : -r.since),
 };
 

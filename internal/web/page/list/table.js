@@ -271,7 +271,7 @@ export class Table {
     const id = idOf(e.target);
     if (!id) return;
     if (id !== this.#active) this.#activate(id);
-    // The Tab key comes to the active row, wherever that is.
+    // The Tab key moves to the active row, even outside the visible part.
     if (!this.#inSight(id)) this.#reveal();
   }
 
@@ -283,7 +283,7 @@ export class Table {
       this.#activate(id);
       return;
     }
-    // Who marks text does not want to leave.
+    // A person who selects text does not want to leave.
     if (!getSelection()?.isCollapsed) return;
     this.#activate(id);
     this.open(this.#records[this.#activeIndex]);

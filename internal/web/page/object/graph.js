@@ -1,5 +1,6 @@
 // @ts-check
-// The picture of what holds what. Arrows that hold are solid with a full head; others are dashed with an open one.
+// The picture of the holds between objects. An arrow that holds is solid with a full head, any other dashed with an
+// open head.
 
 import { el, sign, svg } from "../app/dom.js";
 import { kindWord, severityWord } from "../app/format.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// The life of an object: Events and what the watch shows, the latest first. It grows while it is open.
+// The life of an object: Events and changes seen by the watch, the latest first. It grows while it is open.
 
 import { announce, el } from "../app/dom.js";
 import { ageElement, clock, millis, moment, number } from "../app/format.js";
