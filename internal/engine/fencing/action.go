@@ -2,29 +2,29 @@ package fencing
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is a step of a session. The zero value is to do nothing.
+// Action is a step of a session. The zero value is [Wait].
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing until the next event or the end of the wait.
 	Wait Action = iota
 	// ReadFence, ReadNode and ReadLease read the NodeFence, its Node and the Lease of the node from the API server.
 	ReadFence
 	ReadNode
 	ReadLease
-	// ReadRun reads the object by which the agent of Decision.Run works.
+	// ReadRun reads the object that belongs to Decision.Run.
 	ReadRun
-	// ListRemaining lists what remains on the node of before: pods that are terminating, and VolumeAttachments.
+	// ListRemaining lists the pods and VolumeAttachments that are left on the node.
 	ListRemaining
-	// AddFinalizer and RemoveFinalizer change Finalizer of the NodeFence, and DeleteFence deletes it.
+	// AddFinalizer and RemoveFinalizer change Finalizer on the NodeFence, and DeleteFence deletes it.
 	AddFinalizer
 	RemoveFinalizer
 	DeleteFence
-	// WriteStatus writes Decision.Status, if the NodeFence is as it was read.
+	// WriteStatus writes Decision.Status, if the NodeFence is unchanged since it was read.
 	WriteStatus
-	// StartRun starts the run of an agent. It succeeds where it was started before.
+	// StartRun starts the run of an agent, and succeeds if the run was already started.
 	StartRun
-	// StopRun ends the run of an agent, or removes what remains of one that has ended.
+	// StopRun ends the run of an agent, or removes the object of an ended one.
 	StopRun
 	// AddTaint and RemoveTaint change the taint of this project on the Node.
 	AddTaint
@@ -45,7 +45,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns what the action does. An action that is not known writes.
+// Kind returns the effect of the action, where an unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

@@ -11,27 +11,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Decision is the next step for one NodeFence, and why.
+// Decision is the next step for one NodeFence and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// After, if not zero, is how long this wait lasts at most.
-	After time.Duration
-	// Status is what WriteStatus writes.
+	// After is the longest duration of this wait; zero means no limit.
+	After  time.Duration
 	Status *v1alpha1.NodeFenceStatus
-	// Run is what ReadRun, StartRun and StopRun are about.
+	// Run is set for ReadRun, StartRun and StopRun, as Status is for WriteStatus.
 	Run Run
-	// PodsOnly: ListRemaining is about pods, and not about VolumeAttachments.
+	// PodsOnly limits ListRemaining to pods, without VolumeAttachments.
 	PodsOnly bool
 }
 
-// Run is one run of one agent. The zero value is none.
+// Run identifies one run of one agent: its attempt to fence, or a try to undo that. The zero value is no run.
 type Run struct {
-	// Attempt is the number of the attempt.
 	Attempt int32
-	// Agent is the name of the agent.
-	Agent string
-	// Undo: the agent undoes the fence, in the try of this number.
+	Agent   string
+	// Undo reports that the agent undoes the fence, and Try is the number of this try.
 	Undo bool
 	Try  int32
 }
@@ -45,10 +42,8 @@ func runStep(a Action, why Reason, run Run) Decision {
 	return Decision{Action: a, Reason: why, Run: run}
 }
 
-// Decide returns what to do next about one NodeFence: carrying out a step adds to what is known, and Decide is called
-// again with that. It releases nothing whenever a fact is unknown.
-//
-// now is the time by which reads are judged too old, and time limits over.
+// Decide returns the next step for one NodeFence, and releases nothing while a fact is unknown. Each step adds to the
+// facts, with which Decide is called again. now is the time for judging the age of reads and the end of time limits.
 func Decide(f Facts, now time.Time) Decision {
 	d := decide(f, now)
 	if d.Status != nil {
@@ -75,15 +70,15 @@ func decide(f Facts, now time.Time) Decision {
 	case fence.ended():
 		return end(f, ReasonEnded, now)
 	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced):
-		return end(f, ReasonRebooted, now) // it has begun
+		return end(f, ReasonRebooted, now) // the end has begun
 	case fence.Status.Proof != nil:
 		return proven(f, now)
 	}
 	return requested(f, now)
 }
 
-// leftover handles a node that has the taint of this project and no NodeFence: somebody has removed its finalizer, or a
-// request of a former leader was carried out after the end of the fence.
+// leftover handles a node that has the taint of this project and no NodeFence. Either the finalizer was removed by
+// hand, or a request of a former leader was carried out after the end of the fence.
 func leftover(f Facts, now time.Time) Decision {
 	switch {
 	case !f.FenceRead.Fresh(now):
@@ -96,11 +91,11 @@ func leftover(f Facts, now time.Time) Decision {
 	return wait(ReasonNoFence, 0)
 }
 
-// returned handles a fence that has come to its end: its object is kept for some time. A request of a former leader may
+// returned handles a fence that has ended, whose object is kept for some time. A late request of a former leader may
 // still have tainted the node.
 func returned(f Facts, now time.Time) Decision {
 	switch {
-	case f.TaintSeen && !f.FenceRead.Fresh(now): // another fence of the name may have tainted it
+	case f.TaintSeen && !f.FenceRead.Fresh(now): // an earlier fence with this name may have added the taint
 		return step(ReadFence, ReasonReturned)
 	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonReturned)
@@ -119,8 +114,8 @@ func returned(f Facts, now time.Time) Decision {
 	return step(DeleteFence, ReasonReturned)
 }
 
-// requested handles a fence without a proof and without an agent at work. The next attempt is written down, with what
-// the node is like before its agent starts.
+// requested handles a fence without a proof and without a working agent. It records the next attempt, with the state of
+// the node before the agent starts.
 func requested(f Facts, now time.Time) Decision {
 	agent, pause := f.Fence.next(now)
 	why := ReasonRequested
@@ -153,7 +148,8 @@ func requested(f Facts, now time.Time) Decision {
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// idle handles a fence without a proof of which no agent is to be started now. That it was given up is written down.
+// idle handles a fence without a proof whose next agent must not start now. If the fence was given up, that is
+// recorded.
 func (f Facts) idle(why Reason, pause time.Duration) Decision {
 	c := meta.FindStatusCondition(f.Fence.Status.Conditions, v1alpha1.ConditionSucceeded)
 	switch {
@@ -169,7 +165,7 @@ func (f Facts) idle(why Reason, pause time.Duration) Decision {
 func attempting(f Facts, now time.Time) Decision {
 	attempt := f.Fence.attempt()
 	agent := f.Fence.agent(attempt.Agent)
-	if agent == nil { // the spec cannot be changed so
+	if agent == nil { // the API allows no such change of the spec
 		return f.end(attempt, v1alpha1.ResultFailed, "The spec has no agent of this name.", now)
 	}
 	if agent.Manual != nil {
@@ -192,7 +188,7 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	over := f.over(left)
 	state := f.Run.State
 	switch {
-	case f.proves(): // although its time is over
+	case f.proves(): // even after the timeout
 		return f.prove(attempt, agent, f.Run.Message, now)
 	case state == RunFailed:
 		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
@@ -202,7 +198,7 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 		return f.working(attempt, min(left, agentPoll))
 	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
 		return f.end(attempt, over, f.words(attempt), now)
-	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // one at work is stopped, however late that is
+	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // a running agent is stopped, however late
 		return f.end(attempt, over, f.words(attempt), now)
 	case state == Running:
 		return f.stop(attempt, agent, over, now)
@@ -210,13 +206,13 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	return wait(state.reason(), agentPoll)
 }
 
-// proves reports whether the agent has succeeded in time to prove that the node is fenced.
+// proves reports whether the agent's success is accepted as a proof.
 func (f Facts) proves() bool {
 	return f.Run.State == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken()
 }
 
-// working handles an agent that has no result yet. What may keep it from one is written down: once it is stopped, its
-// object is gone.
+// working handles an agent that has no result yet. A likely obstacle to its success is recorded now, because stopping
+// the agent removes its object.
 func (f Facts) working(attempt *v1alpha1.Attempt, after time.Duration) Decision {
 	switch {
 	case f.Run.Removal != RemovalDeletes:
@@ -229,9 +225,9 @@ func (f Facts) working(attempt *v1alpha1.Attempt, after time.Duration) Decision 
 	return wait(ReasonAgentDeletesPods, after)
 }
 
-// stop stops an agent at work. One of volumes is not stopped, and undoes what it did when the fence ends: another one
-// may have fenced, or be about to fence, the same addresses in the same storage system, and would prove nothing any
-// more.
+// stop stops an agent at work, except for an agent of volumes, which only undoes its fence when the NodeFence ends.
+// Another agent may have fenced, or be about to fence, the same addresses in the same storage system, and its proof
+// would be void.
 func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alpha1.Result, now time.Time) Decision {
 	if agent.Covers == v1alpha1.CoversVolumes {
 		return f.end(attempt, over, f.words(attempt), now)
@@ -239,8 +235,8 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
-// start starts an agent. What a policy has asked for, or follows a reboot, needs a node that is not Ready: it may have
-// come back since the attempt was written down.
+// start starts an agent. For a fence of a policy, or beside an existing proof, the node must be NotReady, because it
+// may have come back since the attempt was recorded.
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
 	case f.Fence.Spec.PolicyName == "" && f.Fence.Status.Proof == nil:
@@ -252,11 +248,11 @@ func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision
 	return runStep(StartRun, ReasonFencing, run)
 }
 
-// hurried reports whether an agent that does not end, or cannot be asked, is not waited for: a person says that the
-// node is fenced, or that nothing is to be undone.
+// hurried reports whether to stop waiting for an agent that does not end or does not answer. A person has either
+// confirmed the fence or abandoned its undo.
 func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
 
-// settled reports whether a person's word takes the place of an agent at work. Beside a proof of volumes it does not.
+// settled reports whether a confirmation replaces the agent at work, which it never does beside a proof of volumes.
 func (f Facts) settled() bool { return !f.Fence.ofVolumes() && f.Fence.confirmed() }
 
 // reason is the reason to wait for an agent without a result.
@@ -267,7 +263,7 @@ func (s RunState) reason() Reason {
 	return ReasonAgentUnusable
 }
 
-// over returns why an agent is to be stopped, empty for nothing.
+// over returns the result to record for an agent that has to be stopped, or "".
 func (f Facts) over(left time.Duration) v1alpha1.Result {
 	switch {
 	case f.Fence.ended(), f.settled(), f.overtaken(), f.Fence.GivenUp:
@@ -278,12 +274,12 @@ func (f Facts) over(left time.Duration) v1alpha1.Result {
 	return ""
 }
 
-// overtaken reports whether a fence of volumes that is in force is about to end, so that no further volumes matter.
+// overtaken reports whether a fence in force is about to end, so that proofs for further volumes do not matter.
 func (f Facts) overtaken() bool {
 	return f.Fence.Status.Proof != nil && (f.Fence.Terminating || !f.Node.Found || f.booted())
 }
 
-// byHand handles an attempt that waits for a person's word.
+// byHand handles an attempt that waits for a person's confirmation.
 func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
 	switch {
@@ -299,7 +295,7 @@ func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.
 	return wait(ReasonWaitsForConfirmation, left)
 }
 
-// prove writes down a proof, with what the node is like after it.
+// prove records a proof, with the state of the node after it.
 func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message string, now time.Time) Decision {
 	after := f.Run.Read
 	if agent.Manual != nil {
@@ -323,7 +319,7 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
 			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID,
 			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.Version}
-		// The node may have booted before its agent has said so, and its Node may be gone.
+		// The node may have booted before its agent reported success, or its Node may be gone.
 		if agent.Covers == v1alpha1.CoversReboot || !f.Node.Found {
 			s.Proof.BootID = attempt.BootID
 		}
@@ -348,14 +344,14 @@ func (f Facts) covered(agent *v1alpha1.Agent) v1alpha1.CoveredVolumes {
 	return out
 }
 
-// outran reports whether what the agent of an attempt has done may not be true of the node any more: it has booted
-// after it was powered off, or is another machine than the one that the agent has begun with.
+// outran reports whether an agent's success may no longer be true of the node: the node has booted after it was powered
+// off, or another machine has its name since the attempt began.
 func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool {
 	other := Machine{attempt.MachineID, attempt.SystemUUID}.isOther(f.Node.Machine)
 	return f.Node.Found && f.Node.BootID != attempt.BootID && (covers == v1alpha1.CoversUntilUnfenced || other)
 }
 
-// end writes down that an attempt has ended without a proof.
+// end records that an attempt has ended without a proof.
 func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message string, now time.Time) Decision {
 	return f.write(reasonOf(result), func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, result, message, now)
@@ -368,13 +364,13 @@ func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message st
 // proven handles a fence in force.
 func proven(f Facts, now time.Time) Decision {
 	switch {
-	case !f.Node.Read.FreshAfter(f.FenceRead, now): // and so after the proof
+	case !f.Node.Read.FreshAfter(f.FenceRead, now): // and therefore after the proof
 		return step(ReadNode, ReasonFenced)
 	case !f.Lease.Read.FreshAfter(f.Node.Read, now):
 		return step(ReadLease, ReasonFenced)
 	case f.runsOn(now):
 		return contradicted(f, now)
-	case f.booted() && f.Node.Tainted: // at once: what runs there again would lose its volumes once it is not Ready
+	case f.booted() && f.Node.Tainted: // at once: new pods would lose their volumes if the node became NotReady
 		return step(RemoveTaint, f.reasonOfBoot())
 	case f.replaced():
 		return wait(ReasonMachineReplaced, nodePoll)
@@ -392,7 +388,7 @@ func proven(f Facts, now time.Time) Decision {
 	return release(f, now)
 }
 
-// volumes handles a fence in force that keeps a node from volumes. Its other agents are tried as well.
+// volumes handles a fence in force that keeps a node from volumes, and tries the remaining agents of volumes as well.
 func (f Facts) volumes(now time.Time) Decision {
 	why := ReasonFenced
 	if f.Fence.Terminating || f.renewed() && !f.silent(now) {
@@ -408,9 +404,9 @@ func (f Facts) volumes(now time.Time) Decision {
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// goOn handles a fence that has no node to taint. A node that does not return from a reboot has released the pods that
-// were terminating before. For others that are held, the next agent is tried, unless it covers volumes, which releases
-// no pod. The proof stays until there is another.
+// goOn handles a fence in force whose node must not be tainted. A node that does not return from a reboot has released
+// the pods that were terminating before. For other held pods the next agent is tried, except an agent of volumes, which
+// releases no pod. The proof stays in force until the next one replaces it.
 func (f Facts) goOn(now time.Time) Decision {
 	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)
@@ -430,14 +426,14 @@ func (f Facts) goOn(now time.Time) Decision {
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// leavesHeld reports whether a pod is held and terminating on the node that the proof does not release.
+// leavesHeld reports whether a held, terminating pod remains on the node that the proof does not release.
 func (f Facts) leavesHeld() bool {
 	released := find(&f.Fence.Status, f.Fence.Status.Proof.Attempt).TerminatingPods
 	return slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return !slices.Contains(released, pod) })
 }
 
-// gone handles a fence in force whose Node was deleted. While an agent has something to undo, only a person ends it:
-// what the machine is now is not known. That nothing remains on the node is written down, for policies.
+// gone handles a fence in force whose Node was deleted. Only a person ends it while an agent has something to undo,
+// because the state of the machine is unknown. An empty node is recorded, so that policies stop counting the fence.
 func gone(f Facts, now time.Time) Decision {
 	switch {
 	case f.Fence.toUndo() == nil:
@@ -452,12 +448,12 @@ func gone(f Facts, now time.Time) Decision {
 	return f.fenced(ReasonNodeDeleted, now)
 }
 
-// fenced writes down why the fence is in force.
+// fenced records the reason of a fence in force.
 func (f Facts) fenced(why Reason, now time.Time) Decision {
 	return f.write(why, func(s *v1alpha1.NodeFenceStatus) { set(s, now, v1alpha1.ConditionFenced, true, why) })
 }
 
-// reasonOfBoot is why a node has another boot ID.
+// reasonOfBoot is the reason for a changed boot ID.
 func (f Facts) reasonOfBoot() Reason {
 	if f.replaced() {
 		return ReasonMachineReplaced
@@ -465,9 +461,9 @@ func (f Facts) reasonOfBoot() Reason {
 	return ReasonRebooted
 }
 
-// release taints the node that does not run, so that Kubernetes deletes its pods and detaches its volumes. On a node
-// that is Ready it would detach them under running processes: the condition Ready is True for some time after a node
-// has ended.
+// release taints a node that does not run, so that Kubernetes deletes its pods and detaches its volumes. A node that is
+// still Ready is not tainted, because its volumes would be detached under running processes. Ready stays True for some
+// time after a node has died.
 func release(f Facts, now time.Time) Decision {
 	switch {
 	case !f.Node.Tainted && !f.Node.NotReady:
@@ -484,9 +480,9 @@ func release(f Facts, now time.Time) Decision {
 	return leave(f, ReasonReleased, now)
 }
 
-// contradicted handles a proof that the node contradicts: it has renewed its Lease again and again since, and was not
-// rebooted. A node that boots renews its Lease some seconds before it writes its new boot ID, and may be cut off before
-// that, so the renewals have to go on for as long as a node may be silent.
+// contradicted handles a node that has renewed its Lease since the proof, without a reboot. A booting node renews its
+// Lease some seconds before it writes its new boot ID, and may be cut off in between. The renewals must therefore go on
+// for as long as a node may be silent.
 func contradicted(f Facts, now time.Time) Decision {
 	if f.Sight.RunsSince.IsZero() || f.Sight.LeaseSince.Sub(f.Sight.RunsSince) < f.Rules.silentAfter() {
 		return wait(ReasonNodeRuns, nodePoll)

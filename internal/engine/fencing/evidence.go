@@ -8,21 +8,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Shown is what a fence shows about one pod on its node. The zero value: nothing.
+// Shown is the evidence that a fence gives about one pod on its node. The zero value means that it gives none.
 type Shown struct {
-	// InForce: the fence is proven, nobody has begun to end it, and nothing contradicts the proof.
+	// InForce reports that the fence is proven, not contradicted, and not about to end.
 	InForce bool
 	Covers  v1alpha1.Coverage
-	// Volumes are what a fence of volumes covers.
+	// Volumes are the volumes that a fence of volumes covers.
 	Volumes []v1alpha1.CoveredVolumes
-	// TerminatingBefore: the pod was terminating before the agent was started.
+	// TerminatingBefore reports that the pod was terminating before the agent was started.
 	TerminatingBefore bool
 	// BootID is the boot ID of the Node that the fence has ended.
 	BootID string
 }
 
-// MayKeepVolumes reports whether an agent may keep the node from volumes: one that does so was about to be started, and
-// has not undone it.
+// MayKeepVolumes reports whether an agent may keep the node from volumes: it was started, or was about to be, and has
+// not undone its fence.
 func (f Fence) MayKeepVolumes() bool {
 	return !f.returned() && slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		agent := f.agent(a.Agent)
@@ -30,7 +30,7 @@ func (f Fence) MayKeepVolumes() bool {
 	})
 }
 
-// Evidence returns what a fence shows about a pod.
+// Evidence returns the evidence that a fence gives about a pod.
 func Evidence(f Fence, pod types.UID) Shown {
 	p := f.Status.Proof
 	if p == nil || f.ended() || !f.is(v1alpha1.ConditionFenced) {

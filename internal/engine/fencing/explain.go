@@ -1,16 +1,17 @@
 package fencing
 
-// Back reports whether the facts show that the node has come back since the proof of its fence: it was rebooted and has
-// renewed its Lease. Without a proof, or while a fact is not known, it is not back.
+// Back reports whether the node has come back since the proof of its fence: it was rebooted and has renewed its Lease.
+// It is false without a proof and while a fact is unknown.
 func (f Facts) Back() bool { return f.back() }
 
-// Confirmed reports whether the fence has a person's word that counts as a proof: the node has not contradicted it.
+// Confirmed reports whether the fence has a person's confirmation that counts as a proof, because the node has not
+// contradicted it.
 func (f Fence) Confirmed() bool { return f.confirmed() }
 
-// Ending reports whether somebody has ended the fence.
+// Ending reports whether the end of the fence was requested.
 func (f Fence) Ending() bool { return f.ended() }
 
-// Undoes returns the agents that have something to undo when the fence ends, the last one first.
+// Undoes returns the names of the agents that have something to undo when the fence ends, the last one first.
 func (f Fence) Undoes() (names []string) {
 	for {
 		attempt := f.toUndo()

@@ -11,11 +11,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Finalizer is the finalizer on NodeFences whose fence has begun and not ended.
+// Finalizer is the finalizer of every NodeFence whose fence has begun and not ended.
 const Finalizer = "csi-reclaimer.io/fence"
 
-// Facts is all that is known of one NodeFence at one moment. The zero value of every field means that the fact is not
-// known, or speaks for releasing nothing.
+// Facts holds all knowledge of one NodeFence at one moment. The zero value of every field means that the fact is
+// unknown or argues against a release.
 type Facts struct {
 	Rules Rules
 
@@ -23,48 +23,48 @@ type Facts struct {
 	Fence     Fence
 	FenceRead session.Read
 
-	// TaintSeen: the watch shows the taint of this project on the Node. Where there is no NodeFence of its name, the taint
-	// is what remains of one, and Fence has nothing but the name.
+	// TaintSeen reports that the watch shows the taint of this project on the Node. If no NodeFence has the name of the
+	// node, the taint is left over from an earlier fence, and only the name of Fence is set.
 	TaintSeen bool
 
-	// Node, Lease, Run and Remaining are what live reads found.
+	// Node, Lease, Run and Remaining are the results of live reads.
 	Node      NodeFacts
 	Lease     LeaseFacts
 	Run       RunFacts
 	Remaining RemainingFacts
 
-	// Sight is since when this process has seen what.
+	// Sight holds this process's earlier observations of the Lease, of a contradiction and of refused runs.
 	Sight Sight
 }
 
-// Rules are the settings of the controller.
+// Rules are the settings of the controller that decisions depend on.
 type Rules struct {
-	// KeepReturned is how long a NodeFence is kept after its node has returned. Default 1 hour.
+	// KeepReturned is the delay from the return of a node to the deletion of its NodeFence. Default 1 hour.
 	KeepReturned time.Duration
-	// SilentAfter is how long a node that runs takes at most to renew its Lease. Default SilentAfter.
+	// SilentAfter is the longest time that a running node takes to renew its Lease. Default SilentAfter.
 	SilentAfter time.Duration
 	// DryRun ends a session before its first write.
 	DryRun bool
 }
 
 const (
-	// DefaultKeepReturned is the default of Rules.KeepReturned.
+	// DefaultKeepReturned applies if Rules.KeepReturned is zero.
 	DefaultKeepReturned = time.Hour
-	// SilentAfter is the default of Rules.SilentAfter: nodeLeaseDurationSeconds of the kubelet,
-	// and node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. A renewal that comes later than
-	// this after a proof is of a node that runs, and not of a request that was under way.
+	// SilentAfter applies if Rules.SilentAfter is zero. It equals nodeLeaseDurationSeconds of the kubelet and
+	// node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. A renewal that comes later than this
+	// after a proof was sent by a running node, and not before the node was fenced.
 	SilentAfter = 40 * time.Second
-	// stopGrace is how long an agent that was stopped has to end before the next one is tried beside it.
+	// stopGrace is the longest wait for a stopped agent to end, before the next one is tried beside it.
 	stopGrace = time.Minute
 	// retryUndo is the pause before an agent that could not undo the fence is asked again.
 	retryUndo = time.Minute
 	// retryChainFirst and retryChainMax bound the pause before the agents are tried again after all have failed.
 	retryChainFirst, retryChainMax = time.Minute, 10 * time.Minute
-	// returnPatience is how long a node that was rebooted has to return before the next agent is tried.
+	// returnPatience is the time that a rebooted node has to return before the next agent is tried.
 	returnPatience = 10 * time.Minute
-	// agentPoll is how often an agent is asked for its result: its object is not watched.
+	// agentPoll is the interval at which an agent is asked for its result, because its object is not watched.
 	agentPoll = 5 * time.Second
-	// nodePoll is how often a node that is fenced is read: Leases are not watched, each is renewed every 10 s.
+	// nodePoll is the interval at which a fenced node is read. Node Leases are not watched: each is renewed every 10 s.
 	nodePoll = 10 * time.Second
 )
 
@@ -82,20 +82,20 @@ func (r Rules) silentAfter() time.Duration {
 	return r.SilentAfter
 }
 
-// Fence is a NodeFence as decisions need it.
+// Fence holds the fields of a NodeFence that decisions need.
 type Fence struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
-	// Generation is metadata.generation.
-	Generation int64
-	// Terminating: it has a deletionTimestamp. Finalized: it has Finalizer. GivenUp: it has v1alpha1.AnnotationTimedOut.
+	Generation      int64
+	// Terminating reports a deletionTimestamp, Finalized reports Finalizer, and GivenUp reports
+	// v1alpha1.AnnotationTimedOut.
 	Terminating, Finalized, GivenUp bool
 	Spec                            v1alpha1.NodeFenceSpec
 	Status                          v1alpha1.NodeFenceStatus
 }
 
-// FenceOf returns what decisions need of a NodeFence. It shares memory with it.
+// FenceOf returns the fields of a NodeFence that decisions need, and shares memory with o.
 func FenceOf(o *v1alpha1.NodeFence) Fence {
 	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
 	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
@@ -103,128 +103,128 @@ func FenceOf(o *v1alpha1.NodeFence) Fence {
 		Spec: o.Spec, Status: o.Status}
 }
 
-// NodeFacts is what a live read of the Node found.
+// NodeFacts is the result of a live read of the Node.
 type NodeFacts struct {
 	Read            session.Read
 	Found           bool
 	ResourceVersion string
-	// Ready and NotReady: the condition Ready is True, or it is False or Unknown. A Node without it is neither.
+	// Ready reports that the condition Ready is True, and NotReady that it is False or Unknown. Without the condition,
+	// both are false.
 	Ready, NotReady bool
 	BootID          string
 	Machine         Machine
-	// Tainted: it has the taint of this project.
+	// Tainted reports that the Node has the taint of this project.
 	Tainted bool
-	// ControlPlane: it has the label node-role.kubernetes.io/control-plane.
+	// ControlPlane reports that the Node has the label node-role.kubernetes.io/control-plane.
 	ControlPlane bool
 }
 
-// Machine tells machines apart that have the name of one node, as far as status.nodeInfo of the Node does. The zero
-// value: not known.
+// Machine distinguishes machines that share the name of one node, as far as status.nodeInfo of the Node does. The zero
+// value is an unknown machine.
 type Machine struct{ MachineID, SystemUUID string }
 
-// isOther reports whether the machine of a Node is not known to be this one, of which something is known.
+// isOther reports whether now is not known to be the same machine as m. It is false if m is the zero value.
 func (m Machine) isOther(now Machine) bool { return m != Machine{} && m != now }
 
-// LeaseFacts is what a live read of the node's Lease found. Version is its resourceVersion, which changes with each
-// renewal, and is empty where there is none.
+// LeaseFacts is the result of a live read of the node's Lease. Version is the resourceVersion, which changes with each
+// renewal, and is empty if the Lease does not exist.
 type LeaseFacts struct {
 	Read    session.Read
 	Version string
 }
 
-// RunState is how far an agent is. The zero value is not known.
+// RunState is the state of an agent's run, RunUnknown by default.
 type RunState uint8
 
 const (
-	// RunUnknown: it was not read, or could not be.
+	// RunUnknown means that the run was not read, or that the read failed.
 	RunUnknown RunState = iota
-	// RunAbsent: there is no object; the agent was not started, or somebody has deleted it.
+	// RunAbsent means that the run was not started, or that its object was deleted or still belongs to another run.
 	RunAbsent
-	// Running: the agent has no result yet.
+	// Running means that the agent has no result yet.
 	Running
-	// RunStopping: the agent was stopped, and has not ended.
+	// RunStopping means that the agent was stopped and has not ended.
 	RunStopping
-	// RunSucceeded: the agent says that it has done what it was asked for.
+	// RunSucceeded means that the agent reports success.
 	RunSucceeded
-	// RunFailed: the agent says that it could not.
+	// RunFailed means that the agent reports failure.
 	RunFailed
 )
 
-// RunFacts is what a live read of an agent's object found.
+// RunFacts is the result of a live read of an agent's object.
 type RunFacts struct {
 	Read session.Read
-	// Of is the run that the object is for.
+	// Of is the run that the object was created for.
 	Of    Run
 	State RunState
-	// Message is what the agent says, or why it could not be read.
+	// Message is the agent's own message, or the error of the read.
 	Message string
-	// EndedAt is when it failed, zero if that is not known.
+	// EndedAt is the time of the failure, zero if unknown.
 	EndedAt time.Time
-	// Removal is how a remediator takes the pods from the node.
+	// Removal describes how a remediator removes the pods from the node.
 	Removal Removal
-	// Attributes are what the PVs of the volumes have that the node was cut off from, as its agent has found them. They
-	// count where the agent's spec names none.
+	// Attributes are the volume attributes, as found by the agent, that identify the PVs that the node was cut off from,
+	// unless the agent's spec names any.
 	Attributes map[string]v1alpha1.AttributeValue
 }
 
-// RemainingFacts is what live lists found on the node. Of what is waited for, they may be some seconds old, and show a
-// part.
+// RemainingFacts is the result of live lists of the node's pods and VolumeAttachments. While a fence waits for objects
+// to go, the lists may be some seconds old and incomplete.
 type RemainingFacts struct {
 	Read session.Read
-	// PodsOnly: VolumeAttachments were not listed.
+	// PodsOnly reports that VolumeAttachments were not listed.
 	PodsOnly bool
-	// Terminating are the UIDs of pods on the node that are terminating.
+	// Terminating holds the UIDs of the terminating pods on the node.
 	Terminating []types.UID
-	// Held are the terminating pods with the hold (internal/engine/podsafety).
+	// Held holds the UIDs of the terminating pods that are held (internal/engine/podsafety).
 	Held []types.UID
-	// Leaving are the pods that are held (internal/engine/podsafety) and terminating, and the VolumeAttachments that
-	// are terminating.
+	// Leaving counts the terminating pods that are held (internal/engine/podsafety), and the terminating
+	// VolumeAttachments.
 	Leaving Remains
-	// All are the pods that use a claim or are held, and have not ended, whether they are terminating or not, and all
+	// All counts the pods that are held or that use a claim and have not ended, whether terminating or not, and all
 	// VolumeAttachments.
 	All Remains
 }
 
-// Remains counts what is on a node.
+// Remains counts the objects that are left on a node, as far as they matter for the end of a fence.
 type Remains struct{ Pods, VolumeAttachments int }
 
-// none reports whether nothing remains.
 func (r Remains) none() bool { return r == Remains{} }
 
-// Sight is since when one process has seen what of a fence, by its own clock. The zero value: nothing.
+// Sight holds one process's observation times of a fence, by its own clock. A zero time means that nothing was
+// observed.
 type Sight struct {
-	// LeaseVersion is the Lease that was read last, and LeaseSince when it was first read.
+	// LeaseVersion is the Lease version of the last read, and LeaseSince is the time of the first read that returned it.
 	LeaseVersion string
 	LeaseSince   time.Time
-	// RunsSince is since when the node shows that it runs as before its proof.
+	// RunsSince is the time of the first observation that the node runs on and so contradicts its proof.
 	RunsSince time.Time
-	// Refused is the run that could not be started or stopped when that was last tried, and RefusedBy the error.
+	// Refused is the run whose last start or stop failed, and RefusedBy is the error.
 	Refused   Run
 	RefusedBy string
 }
 
-// ended reports whether the fence is to end at once. The deletion of its object asks for that, too, but not where
-// volumes are fenced: programs delete it once the node is healthy, and what its processes have not written yet would
-// reach the volumes. There it asks for the end once the node is back, which is how the fence ends anyway.
+// ended reports whether the fence has to end at once. A deletion of the NodeFence asks for that as well, except for a
+// fence of volumes: health checks delete it once the node is healthy, and writes still buffered on the node would then
+// reach the volumes. Such a fence ends only when the node is back, which would end it anyway.
 func (f Fence) ended() bool {
 	return f.Terminating && !f.ofVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
 }
 
-// ofVolumes reports whether it is proven that the node does not reach volumes, and that its processes may run.
+// ofVolumes reports whether the proof covers only the access to volumes, so that the node's processes may run on.
 func (f Fence) ofVolumes() bool {
 	return f.Status.Proof != nil && f.Status.Proof.Covers == v1alpha1.CoversVolumes
 }
 
-// abandoned reports whether the agents are to undo nothing.
+// abandoned reports whether the fence ends without any undo by the agents.
 func (f Fence) abandoned() bool { return f.Spec.Unfence == v1alpha1.UnfenceAbandon }
 
-// returned reports whether the fence has come to its end.
 func (f Fence) returned() bool { return f.is(v1alpha1.ConditionReturned) }
 
-// confirmation is the name of the agent that is a person's word.
+// confirmation is the name of the agent that stands for a person's confirmation.
 const confirmation = "confirmation"
 
-// agent returns the agent of a name, nil for none.
+// agent returns the agent with this name, which is that of the spec or the confirmation, or nil.
 func (f Fence) agent(name string) *v1alpha1.Agent {
 	if name == confirmation {
 		return &v1alpha1.Agent{Name: confirmation, Covers: v1alpha1.CoversUntilUnfenced, Manual: &v1alpha1.ManualAgent{}}
@@ -237,25 +237,25 @@ func (f Fence) agent(name string) *v1alpha1.Agent {
 	return nil
 }
 
-// OwnWord reports whether the fence has a person's word about itself, and not a copy of one about another fence.
+// OwnWord reports whether the confirmation is about this very fence, and not copied from another one.
 func (f Fence) OwnWord() bool {
 	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
 }
 
-// confirmed reports whether a person's word is a proof that the node has not contradicted.
+// confirmed reports whether the confirmation is a proof that the node has not contradicted.
 func (f Fence) confirmed() bool {
 	return f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return f.manual(a) && a.Result == v1alpha1.ResultContradicted && a.Message == f.Spec.Confirmation
 	})
 }
 
-// manual reports whether an attempt waits for a person's word, or is one.
+// manual reports whether an attempt waits for a person's confirmation or records one.
 func (f Fence) manual(a v1alpha1.Attempt) bool {
 	agent := f.agent(a.Agent)
 	return agent != nil && agent.Manual != nil
 }
 
-// attempt returns the attempt that has no result, nil for none.
+// attempt returns the attempt without a result, or nil if no agent is at work.
 func (f Fence) attempt() *v1alpha1.Attempt {
 	if n := len(f.Status.Attempts); n > 0 && f.Status.Attempts[n-1].EndedAt == nil {
 		return &f.Status.Attempts[n-1]
@@ -263,15 +263,15 @@ func (f Fence) attempt() *v1alpha1.Attempt {
 	return nil
 }
 
-// next returns the name of the agent that is tried next, empty for none, and how long to wait before: the first one
-// follows the last.
+// next returns the name of the agent to try next, or "", and the pause before it. The chain starts again after its last
+// agent.
 func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
 	if f.confirmed() {
 		return confirmation, 0
 	}
 	chain, tried := f.Spec.Agents, f.tried()
 	switch {
-	case len(chain) == 0, f.GivenUp: // the API refuses the first, and with the second another remediator is at work
+	case len(chain) == 0, f.GivenUp: // the API refuses an empty chain; after GivenUp another remediator works
 		return "", 0
 	case tried <= 0:
 		return chain[0].Name, 0
@@ -282,7 +282,7 @@ func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
 	return chain[tried%len(chain)].Name, pause
 }
 
-// pause returns how long to wait before agents are tried again that were tried before.
+// pause returns the pause before a new round of the agents, which doubles with each round up to retryChainMax.
 func (f Fence) pause(now time.Time) time.Duration {
 	pause := retryChainFirst
 	for range min(f.tried()/len(f.Spec.Agents)-1, 10) {
@@ -292,8 +292,8 @@ func (f Fence) pause(now time.Time) time.Duration {
 	return max(pause-now.Sub(last.EndedAt.Time), 0)
 }
 
-// nextOfVolumes returns the name of the next agent of volumes without a part in the proof, empty for none, and how long
-// to wait before. Another remediator is at work on a fence that was given up.
+// nextOfVolumes returns the name of the next agent of volumes that has no part in the proof, or "", and the pause
+// before it. A fence that was given up starts no agent, because another remediator is at work.
 func (f Fence) nextOfVolumes(now time.Time) (agent string, pause time.Duration) {
 	if f.GivenUp {
 		return "", 0
@@ -317,13 +317,13 @@ func (f Fence) nextOfVolumes(now time.Time) (agent string, pause time.Duration) 
 	return "", 0
 }
 
-// exhausted reports whether all agents were tried in this round.
+// exhausted reports whether every agent was tried in this round.
 func (f Fence) exhausted() bool {
 	agents, tried := len(f.Spec.Agents), f.tried()
 	return agents > 0 && tried > 0 && tried%agents == 0
 }
 
-// tried returns how many attempts of the chain there were. Those of a person's word do not count; they are kept.
+// tried returns the number of attempts of the chain, without confirmations, whose attempts are never dropped.
 func (f Fence) tried() int {
 	n := len(f.Status.Attempts)
 	if n == 0 {
@@ -338,8 +338,8 @@ func (f Fence) tried() int {
 	return count
 }
 
-// toUndo returns the last attempt whose agent has to undo what it did, nil for none. What an agent did in several
-// attempts it undoes at once.
+// toUndo returns the last attempt whose agent has something to undo, or nil. The undo covers all attempts of that
+// agent.
 func (f Fence) toUndo() *v1alpha1.Attempt {
 	if f.abandoned() {
 		return nil
@@ -353,36 +353,36 @@ func (f Fence) toUndo() *v1alpha1.Attempt {
 	return nil
 }
 
-// proved reports whether an agent has said once that the node is fenced.
+// proved reports whether an agent's success was ever accepted as a proof, even if contradicted later.
 func (f Fence) proved(agent string) bool {
 	return slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return a.Agent == agent && (a.Result == v1alpha1.ResultProven || a.Result == v1alpha1.ResultContradicted)
 	})
 }
 
-// undoes reports whether an agent has something to undo.
+// undoes reports whether an agent is able to undo its fence.
 func undoes(agent *v1alpha1.Agent) bool {
 	return agent.Job != nil && agent.Job.Undo || agent.Remediation != nil || agent.NetworkFence != nil
 }
 
-// renewed reports whether the Lease of the node was renewed after the proof.
+// renewed reports whether the node has renewed its Lease since the proof.
 func (f Facts) renewed() bool {
 	return f.Lease.Version != "" && f.Lease.Version != f.Fence.Status.Proof.LeaseVersion
 }
 
-// silent reports whether the node has not renewed its Lease for so long that it does not run.
+// silent reports whether the Lease was not renewed for as long as a running node may take.
 func (f Facts) silent(now time.Time) bool {
 	return f.Sight.LeaseVersion == f.Lease.Version && now.Sub(f.Sight.LeaseSince) >= f.Rules.silentAfter()
 }
 
-// runsOn reports whether the node shows that it runs as before the proof: it has renewed its Lease, and has the boot ID
-// of before. A renewal that was under way when the node was fenced counts until the Lease has been silent.
+// runsOn reports whether the node contradicts the proof: it renewed its Lease with the boot ID of the proof. A renewal
+// that was already in flight at the time of the fence counts too, until the Lease has been silent.
 func (f Facts) runsOn(now time.Time) bool {
 	p := f.Fence.Status.Proof
 	return p != nil && !f.Fence.ofVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
 }
 
-// booted reports whether the Node has another boot ID than the one that the fence has ended.
+// booted reports whether the Node's boot ID differs from the boot ID that the fence has ended.
 func (f Facts) booted() bool {
 	p := f.Fence.Status.Proof
 	return p != nil && f.Node.Found && f.Node.BootID != "" && f.Node.BootID != p.BootID
@@ -391,24 +391,24 @@ func (f Facts) booted() bool {
 // rebooted reports whether the node was rebooted after the proof.
 func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
 
-// replaced reports whether the boot ID may be of another machine, which has the name of the node now: that is no reboot
-// of the one that was fenced, which may run on.
+// replaced reports whether the boot ID may belong to another machine that has taken the node's name. That proves no
+// reboot of the fenced machine, which may run on.
 func (f Facts) replaced() bool {
 	p := f.Fence.Status.Proof
 	return f.booted() && Machine{p.MachineID, p.SystemUUID}.isOther(f.Node.Machine)
 }
 
-// listed reports whether all that may remain on the node was listed, after what shows how the node is.
+// listed reports whether pods and VolumeAttachments were both listed after the last read of the Lease.
 func (f Facts) listed(now time.Time) bool {
 	return f.Remaining.Read.FreshAfter(f.Lease.Read, now) && !f.Remaining.PodsOnly
 }
 
-// back reports whether the node has come back: it was rebooted, and has renewed its Lease after the proof. That it is
-// Ready is not enough where volumes are fenced: what its processes have not written yet would reach the volumes.
+// back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. A Ready
+// condition alone is not enough for a fence of volumes, because writes still buffered on the node would reach them.
 func (f Facts) back() bool { return f.rebooted() && f.renewed() }
 
-// words returns what is known of a run that has no result: what its agent says, or why it could not be started, and
-// what was written down while it was at work.
+// words returns the message for an attempt without success: the agent's own, or the error of its start or stop, and
+// then the message recorded while it worked.
 func (f Facts) words(attempt *v1alpha1.Attempt) string {
 	words := f.Run.Message
 	if words == "" && f.Sight.Refused == f.Run.Of {

@@ -10,63 +10,60 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// PolicyFacts is all that is known for one FencePolicy at one moment. The zero value of every field means that the fact
-// is not known, or speaks against fencing.
+// PolicyFacts holds all knowledge for one FencePolicy at one moment. The zero value of every field means that the fact
+// is unknown or argues against fencing.
 type PolicyFacts struct {
 	Rules Rules
 
 	Name string
 	Spec v1alpha1.FencePolicySpec
-	// View: this process sees a cluster at run: a Lease of some node was renewed a short time ago.
-	View bool
-	// Nodes are all nodes of the cluster.
+	// View reports that this process sees a working cluster: some node has renewed its Lease a short time ago.
+	View  bool
 	Nodes []NodeView
-	// Others are the names of the NodeFences that have not ended and are of none of these nodes, but for those that are
-	// vacant (see Fence.Vacant).
+	// Others names every NodeFence that has not ended, belongs to none of these nodes, and is not vacant (see
+	// Fence.Vacant).
 	Others []string
 }
 
-// NodeView is what the watches show of one node.
+// NodeView is the state of one node in the watches.
 type NodeView struct {
 	Name, Zone string
-	// Selected: the policy is for this node.
-	Selected bool
-	// Unreachable: its condition Ready is Unknown. Since is since when it has been so, and its Lease not renewed, by the
-	// clock of this process.
+	Selected   bool
+	// Unreachable reports that the condition Ready is Unknown. Since is the first observation of that state, without a
+	// renewal of the Lease after it, by the clock of this process.
 	Unreachable bool
 	Since       time.Time
-	// Fenced: it has a NodeFence that has not ended. One that has ended and is kept yet has to be deleted before another
-	// can have its name.
+	// Fenced reports a NodeFence that has not ended. An ended one must be deleted before another can take its name.
 	Fenced bool
-	// Waiting is how many pods with claims, in namespaces that the policy selects, are bound to the node. Tolerating is
-	// how many of these are not terminating yet, because they tolerate the node for some time. Budgeted: all of them have
-	// a PodDisruptionBudget that is healthy without them.
+	// Waiting counts the pods on the node that have claims and are in namespaces that the policy selects. Tolerating
+	// counts those not yet terminating, because they tolerate the unreachable node for some time. Budgeted reports that
+	// each of them has a PodDisruptionBudget that is healthy without it.
 	Waiting, Tolerating int
 	Budgeted            bool
 }
 
-// Judgement is what a policy does about one node that is unreachable.
+// Judgement is the decision of a policy about one unreachable node.
 type Judgement struct {
 	Node   string
 	Reason Reason
-	// After is when the node is judged anew, if no event comes before.
+	// After is the time until the next decision, unless an event comes first.
 	After time.Duration
 }
 
-// PolicyDecision is what a policy does now.
+// PolicyDecision is the decision of a policy about all of its nodes at one moment.
 type PolicyDecision struct {
-	// Halted is why no node is fenced now, empty for nothing.
+	// Halted is the reason why no node may be fenced now, or "".
 	Halted Reason
-	// Nodes are the selected nodes that are unreachable.
+	// Nodes judges the selected nodes that are unreachable.
 	Nodes []Judgement
-	// Fenced are the nodes whose fences count against the limits, by name.
+	// Fenced names the nodes whose fences count against the limits.
 	Fenced []string
-	// Fence is the node that is fenced next, once a live read shows it as the watches do; empty for none.
+	// Fence is the node to fence next, once a live read confirms the watches, or "".
 	Fence string
 }
 
-// DecidePolicy returns what a policy does about each of its nodes, and which one it fences next: the one that has been
-// unreachable for the longest time.
+// DecidePolicy returns the decision of a policy about each of its nodes, and the node to fence next, which is the node
+// that has been unreachable for the longest time.
 func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
 	d := PolicyDecision{Halted: f.halt(), Fenced: slices.Clone(f.Others)}
 	for _, n := range f.Nodes {
@@ -91,7 +88,7 @@ func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
 	return d
 }
 
-// patience returns how long a node has to be unreachable before it is fenced.
+// patience returns the minimum duration of unreachability before a node is fenced.
 func (f PolicyFacts) patience(n NodeView) time.Duration {
 	patience := max(f.Spec.UnreachableAfter.Duration, f.Rules.silentAfter())
 	if n.Budgeted {
@@ -100,7 +97,6 @@ func (f PolicyFacts) patience(n NodeView) time.Duration {
 	return patience
 }
 
-// judge returns what is done about a node that is unreachable.
 func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 	left := f.patience(n)
 	if !n.Since.IsZero() {
@@ -133,7 +129,7 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 	return Judgement{Node: n.Name, Reason: why}
 }
 
-// halt returns why no node is fenced now, empty for nothing.
+// halt returns the reason why no node may be fenced now, or "".
 func (f PolicyFacts) halt() Reason {
 	if !f.View {
 		return ReasonViewLost
@@ -165,7 +161,7 @@ func (f PolicyFacts) halt() Reason {
 	return ""
 }
 
-// active returns how many nodes of a zone, or of all for "", are fenced.
+// active returns the number of fenced nodes in a zone, or in all zones for "".
 func (f PolicyFacts) active(zone string) (n int) {
 	for _, node := range f.Nodes {
 		if node.Fenced && (zone == "" || node.Zone == zone) {
@@ -175,7 +171,7 @@ func (f PolicyFacts) active(zone string) (n int) {
 	return n
 }
 
-// limit returns how many nodes are fenced at most at once.
+// limit returns the maximum number of nodes fenced at once.
 func (f PolicyFacts) limit() int {
 	selected := 0
 	for _, n := range f.Nodes {
@@ -184,10 +180,10 @@ func (f PolicyFacts) limit() int {
 		}
 	}
 	down, up := f.share(selected, false), f.share(selected, true)
-	return max(down, min(up, 1)) // 0 percent are not 1
+	return max(down, min(up, 1)) // 1, except for 0 percent
 }
 
-// share returns the limit for so many nodes, 0 for one that cannot be read.
+// share returns the limit for this number of nodes, or 0 if it cannot be parsed.
 func (f PolicyFacts) share(nodes int, roundUp bool) int {
 	n, _ := intstr.GetScaledValueFromIntOrPercent(&f.Spec.MaxFences, nodes, roundUp) // 0 with an error
 	return n

@@ -5,8 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Reason is why a decision is what it is. The same word is an Event's reason, the reason of a condition, a value in the
-// log and a label of the metrics. What each means is its Sentence.
+// Reason is the reason of a decision, and Sentence returns its meaning. The same word is the reason of Events and
+// conditions, a value in the log and a label of the metrics.
 type Reason string
 
 // Reasons of a fence, in the order of its life.
@@ -63,7 +63,7 @@ const (
 	ReasonZoneUnreachable  Reason = "ZoneUnreachable"
 )
 
-// Reasons that only carrying out a step finds.
+// Reasons that only the execution of a step finds.
 const (
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
@@ -71,7 +71,7 @@ const (
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNoFence, Sentence: "The node has no fence."},
 	{Reason: ReasonRequested, Severity: reasons.Normal, Sentence: "The node is to be fenced."},
@@ -175,17 +175,17 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason, and the action that a person can take.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of the Events with this reason, Normal or Warning, or "" for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // Waits reports whether a fence with this reason counts as waiting.
 func (r Reason) Waits() bool { return r.About().Severity.Waits() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the meaning and severity of the reason, or the zero value for an unknown word.
 func (r Reason) About() reasons.About { return table.About(r) }

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// remediated says in a status what node health checks read: whether the fence is under way, and whether it has
-// succeeded. Where Succeeded is False, they try the next remediator at once.
+// remediated sets the conditions Processing and Succeeded, which node health checks read. They try the next remediator
+// as soon as Succeeded is False.
 func (f Fence) remediated(s *v1alpha1.NodeFenceStatus, now time.Time) {
 	f.Status = *s
 	processing, succeeded, why := f.remediation()
@@ -25,7 +25,7 @@ func (f Fence) remediated(s *v1alpha1.NodeFenceStatus, now time.Time) {
 }
 
 // remediation returns the conditions Processing and Succeeded and their reason, which is empty before the first
-// attempt. A proof stays one when its fence has ended, but not when the node has contradicted it.
+// attempt. A proof counts as success even after the end of its fence, unless the node has contradicted it.
 func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why Reason) {
 	switch {
 	case f.Status.Proof != nil:
@@ -44,29 +44,29 @@ func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why 
 	return "", "", ""
 }
 
-// Removal is how a remediator takes the pods from a node. The zero value: it is not known.
+// Removal describes how a remediator removes the pods from a node, if that is known.
 type Removal uint8
 
 const (
 	RemovalUnknown Removal = iota
-	// RemovalTaints: it adds the taint node.kubernetes.io/out-of-service, and has succeeded.
+	// RemovalTaints means that the remediator adds the taint node.kubernetes.io/out-of-service, and then reports success.
 	RemovalTaints
-	// RemovalDeletes: it deletes all pods of the node without grace, and has succeeded if each deletion does. One
-	// namespace in which pod safety refuses that keeps it from all that it lists later, and from its success.
+	// RemovalDeletes means that the remediator force-deletes all pods of the node, and reports success if each deletion
+	// succeeds. A refusal by pod safety in one namespace stops it before the pods that it lists later, and before its
+	// success.
 	RemovalDeletes
 )
 
-// RemovalOf returns how the remediator of a custom resource takes the pods from its node: group and kind are those of
-// the custom resource, strategy is its spec.remediationStrategy, with the default of its kind. Other remediators than
-// these are not known.
+// RemovalOf returns how a remediator removes the pods from its node, and RemovalUnknown for unknown remediators. group
+// and kind identify the custom resource, and strategy is its spec.remediationStrategy with the default of the kind.
 func RemovalOf(group, kind, strategy string) Removal {
 	switch kind + "." + group {
 	case "FenceAgentsRemediation.fence-agents-remediation.medik8s.io":
-		if strategy == "" { // of an object that is older than the field
+		if strategy == "" { // an object older than the field
 			strategy = "ResourceDeletion"
 		}
 	case "SelfNodeRemediation.self-node-remediation.medik8s.io":
-		if strategy == "Automatic" { // Kubernetes 1.28 and newer, and there are no NodeFences before 1.30
+		if strategy == "Automatic" { // Automatic means the taint from Kubernetes 1.28 on, and NodeFences need 1.30
 			strategy = "OutOfServiceTaint"
 		}
 	default:

@@ -9,62 +9,61 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Ask is a call that a Session waits for. The zero value: it waits for none.
+// Ask is a call that a Session waits for. The zero value means that the session waits for none.
 type Ask struct {
-	// Action is the call.
 	Action Action
 	// Node is the name of the node and of its NodeFence.
 	Node string
-	// UID and ResourceVersion are those of the NodeFence; writes to it are bound to them.
+	// UID and ResourceVersion are those of the NodeFence, and preconditions of each write to it.
 	UID             types.UID
 	ResourceVersion string
-	// NodeVersion is the resourceVersion of the Node; AddTaint and RemoveTaint are bound to it.
+	// NodeVersion is the resourceVersion of the Node, a precondition of AddTaint and RemoveTaint.
 	NodeVersion string
-	// Status is what WriteStatus writes.
-	Status *v1alpha1.NodeFenceStatus
-	// Run and Agent are what ReadRun, StartRun and StopRun are about.
+	Status      *v1alpha1.NodeFenceStatus
+	// Run and Agent are set for ReadRun, StartRun and StopRun, as Status is for WriteStatus.
 	Run   Run
 	Agent v1alpha1.Agent
-	// PodsOnly: ListRemaining is about pods, and not about VolumeAttachments.
+	// PodsOnly limits ListRemaining to pods, so that it does not list VolumeAttachments.
 	PodsOnly bool
-	// Proved: the agent has proven that the node is fenced, so it has done that.
+	// Proved reports that the agent was once accepted as proof, so that it did fence the node.
 	Proved bool
 }
 
-// Reply is the answer to an Ask. Only the fields of its call are set; a Read in them is set by the session.
+// Reply is the answer to an Ask. Only the fields of its call are set, and the session sets their Read.
 type Reply struct {
 	Outcome session.Outcome
-	// Found: ReadFence found a NodeFence, which is in Fence.
+	// Found reports that ReadFence found a NodeFence, which is Fence.
 	Found bool
 	Fence Fence
 	Node  NodeFacts
 	Lease LeaseFacts
-	// Run is what ReadRun found. Of a StartRun or StopRun that failed it has the Message: why.
+	// Run is the result of ReadRun, or only the error of a failed StartRun or StopRun in its Message.
 	Run       RunFacts
 	Remaining RemainingFacts
 }
 
-// maxSteps bounds the steps of one session: five reads, and as many after a run was started or the taint changed.
+// maxSteps bounds the steps of one session: five reads, and as many again after a run was started or the taint changed.
 const maxSteps = 24
 
-// Session is the work on one NodeFence, from its key to the next wait. It returns one Ask after the other.
+// Session is the work on one NodeFence, from its key to the next wait. It yields one Ask at a time, which its caller
+// executes and answers.
 type Session struct {
 	session.Progress
 	Facts Facts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the step in progress, or after End the last one.
 	Decision Decision
 }
 
-// Tracker is since when one process has seen what of fences. It is not safe for concurrent use.
+// Tracker holds one process's observation times of all fences, and is not safe for concurrent use.
 type Tracker struct{ Fences map[types.UID]Sight }
 
-// NewTracker returns a Tracker without records.
+// NewTracker returns an empty Tracker.
 func NewTracker() *Tracker { return &Tracker{Fences: map[types.UID]Sight{}} }
 
-// Forget ends what is known of a fence that is gone.
+// Forget drops the record of a deleted fence.
 func (t *Tracker) Forget(fence types.UID) { delete(t.Fences, fence) }
 
-// saw records what the facts show, and returns it.
+// saw records the state of the Lease and any contradiction of the proof, and returns the record.
 func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	s := t.Fences[f.Fence.UID]
 	if f.Lease.Read.Order == 0 {
@@ -84,14 +83,14 @@ func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	return s
 }
 
-// refused records why a run could not be started or stopped, empty where it could.
+// refused records why a run could not be started or stopped, with an empty why after a success.
 func (t *Tracker) refused(fence types.UID, run Run, why string) {
 	s := t.Fences[fence]
 	s.Refused, s.RefusedBy = run, why
 	t.Fences[fence] = s
 }
 
-// Begin returns a session on these facts, up to its first Ask or its End. What the facts show is recorded in t.
+// Begin returns a session on these facts, up to its first Ask or its End, and records the facts in t.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.saw(f, now)
 	s := Session{Facts: f}
@@ -99,13 +98,12 @@ func Begin(t *Tracker, f Facts, now time.Time) Session {
 	return s
 }
 
-// decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
 	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the call that the session waits for, or the zero Ask after its End.
 func (s *Session) Ask() Ask {
 	if s.End != session.NotEnded {
 		return Ask{}
@@ -124,8 +122,8 @@ func (s *Session) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End.
+// Answer applies the reply to the pending Ask and advances to the next one or the End. sent is the time at which the
+// call was made.
 func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	if action := s.Decision.Action; action == StartRun || action == StopRun {
 		t.refused(s.Facts.Fence.UID, s.Decision.Run, r.Run.Message)
@@ -165,7 +163,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		f.Remaining = r.Remaining
 		f.Remaining.Read, f.Remaining.PodsOnly = s.Live(sent), s.Decision.PodsOnly
 	case StartRun, StopRun:
-		f.Run = RunFacts{} // what came of it is read
+		f.Run = RunFacts{} // the outcome is read
 	case AddTaint, RemoveTaint:
 		f.Node = NodeFacts{}
 	default:
@@ -173,7 +171,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 	}
 }
 
-// Reason returns the reason to report after the session has ended, empty for none.
+// Reason returns the reason to report after the session has ended, or "".
 func (s *Session) Reason() Reason {
 	switch s.End {
 	case session.Skipped:
@@ -189,7 +187,6 @@ func (s *Session) Reason() Reason {
 	}
 }
 
-// failed returns the reason of a call that failed.
 func (s *Session) failed() Reason {
 	switch a := s.Decision.Action; {
 	case a == ReadRun || a == StartRun || a == StopRun:

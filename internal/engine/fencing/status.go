@@ -20,7 +20,7 @@ func (f Fence) is(condition string) bool {
 	return meta.IsStatusConditionTrue(f.Status.Conditions, condition)
 }
 
-// since returns when a condition took its status, the zero time for one that is not there.
+// since returns the last transition time of a condition, or the zero time if the condition is missing.
 func (f Fence) since(condition string) metav1.Time {
 	if c := meta.FindStatusCondition(f.Status.Conditions, condition); c != nil {
 		return c.LastTransitionTime
@@ -28,8 +28,8 @@ func (f Fence) since(condition string) metav1.Time {
 	return metav1.Time{}
 }
 
-// Vacant reports whether the fence is in force of a node whose Node was deleted, and on which nothing remained. It
-// releases nothing any more, and stays only for what its agents may have to undo.
+// Vacant reports whether the fence is in force, its Node was deleted and the node was found empty. Such a fence
+// releases no more pods and stays only for the undo of its agents.
 func (f Fence) Vacant() bool {
 	c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionFenced)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(ReasonNodeDeleted)
@@ -48,7 +48,7 @@ func (f Fence) reason() Reason {
 	return ReasonRequested
 }
 
-// write returns the step that writes the status as change makes it.
+// write returns the step that writes the status after change.
 func (f Facts) write(why Reason, change func(*v1alpha1.NodeFenceStatus)) Decision {
 	status := f.Fence.Status.DeepCopy()
 	change(status)
@@ -56,7 +56,7 @@ func (f Facts) write(why Reason, change func(*v1alpha1.NodeFenceStatus)) Decisio
 	return Decision{Action: WriteStatus, Reason: why, Status: status}
 }
 
-// begin writes down an attempt that is about to start.
+// begin records an attempt that is about to start.
 func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	number := int32(1)
 	if n := len(s.Attempts); n > 0 {
@@ -70,7 +70,7 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
 			return repeated(s.Attempts, a) && (s.Proof == nil || a.Number != s.Proof.Attempt)
 		})
-		i = max(i, 0) // somebody has changed the status
+		i = max(i, 0) // the status was changed by hand
 		s.Attempts = slices.Delete(s.Attempts, i, i+1)
 	}
 	if s.Proof == nil {
@@ -78,34 +78,34 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	}
 }
 
-// repeated reports whether an attempt has a later one of the same agent, which undoes what both did. There are more
-// attempts than agents.
+// repeated reports whether the same agent has a later attempt, whose undo covers this one too. maxAttempts exceeds the
+// number of agents, so the list always holds one.
 func repeated(all []v1alpha1.Attempt, a v1alpha1.Attempt) bool {
 	return slices.ContainsFunc(all, func(other v1alpha1.Attempt) bool {
 		return other.Agent == a.Agent && other.Number > a.Number
 	})
 }
 
-// conclude writes down how an attempt ended.
+// conclude records the result of an attempt.
 func conclude(s *v1alpha1.NodeFenceStatus, number int32, result v1alpha1.Result, message string, now time.Time) {
 	at, attempt := metav1.NewTime(now), find(s, number)
 	attempt.Result, attempt.Message, attempt.EndedAt = result, text.Truncate(message, maxMessage), &at
 	if result != v1alpha1.ResultProven {
-		attempt.TerminatingPods = nil // there may be many, and they are for a proof
+		attempt.TerminatingPods = nil // the list may be long, and only a proof needs it
 	}
 }
 
-// find returns an attempt to change it.
+// find returns a pointer to an attempt in the status, so that it can be changed.
 func find(s *v1alpha1.NodeFenceStatus, number int32) *v1alpha1.Attempt {
 	i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
 	if i < 0 {
-		return &v1alpha1.Attempt{} // somebody has changed the status
+		return &v1alpha1.Attempt{} // the status was changed by hand
 	}
 	return &s.Attempts[i]
 }
 
-// set sets a condition, which keeps its time where it is so already. Its message is what the reason means, and the
-// words.
+// set sets a condition, whose transition time stays if its status does. The message is the reason's sentence, followed
+// by words if there is more to say.
 func set(s *v1alpha1.NodeFenceStatus, now time.Time, condition string, to bool, why Reason, words ...string) {
 	status := metav1.ConditionFalse
 	if to {
@@ -116,7 +116,6 @@ func set(s *v1alpha1.NodeFenceStatus, now time.Time, condition string, to bool, 
 		Message: message, LastTransitionTime: metav1.NewTime(now)})
 }
 
-// phaseOf sums up a status.
 func phaseOf(s *v1alpha1.NodeFenceStatus) v1alpha1.Phase {
 	is := func(condition string) bool { return meta.IsStatusConditionTrue(s.Conditions, condition) }
 	var last v1alpha1.Attempt
@@ -140,7 +139,6 @@ func phaseOf(s *v1alpha1.NodeFenceStatus) v1alpha1.Phase {
 	return v1alpha1.PhaseFailed
 }
 
-// reasonOf returns the reason of a result.
 func reasonOf(r v1alpha1.Result) Reason {
 	switch r {
 	case v1alpha1.ResultProven:

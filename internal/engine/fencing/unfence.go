@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// leave begins the end of the fence once nothing remains on the node of what ran there before. A node that was rebooted
-// may run pods anew: of it, only what is terminating counts.
+// leave begins the end of the fence once the node is empty of the pods and volumes from before. A rebooted node may run
+// new pods, so that only terminating ones count there.
 func leave(f Facts, why Reason, now time.Time) Decision {
 	remains := f.Remaining.All
 	if why == ReasonRebooted {
@@ -24,16 +24,16 @@ func leave(f Facts, why Reason, now time.Time) Decision {
 	return end(f, why, now)
 }
 
-// end ends the fence. It proves nothing from the first write on. Then the agents undo what they did, the last one
-// first, also those that have proven nothing: one that was stopped may have done it. The taint goes last, but at once
-// where the node runs again.
+// end ends the fence, which is no proof from the first write on. The agents then undo their fences in reverse order,
+// including any that proved nothing, because a stopped agent may still have fenced the node. The taint is removed last,
+// but at once if the node runs again.
 func end(f Facts, why Reason, now time.Time) Decision {
 	if f.Fence.is(v1alpha1.ConditionFenced) {
 		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
 			set(s, now, v1alpha1.ConditionFenced, false, ReasonUnfencing)
 		})
 	}
-	switch { // not after the agents, which may take long: what runs again on the node would lose its volumes
+	switch { // first, since agents may take long: new pods on the node would lose their volumes
 	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)
 	case f.TaintSeen && f.booted() && f.Node.Tainted:
@@ -45,7 +45,7 @@ func end(f Facts, why Reason, now time.Time) Decision {
 	return finish(f, why, now)
 }
 
-// finish ends a fence that is undone.
+// finish ends a fence that the agents have undone.
 func finish(f Facts, why Reason, now time.Time) Decision {
 	awaits := f.Fence.Status.Proof != nil && !f.Fence.ended() && f.Node.Found && !f.back()
 	switch {
@@ -53,7 +53,7 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 		return step(ReadNode, why)
 	case !f.Lease.Read.FreshAfter(f.FenceRead, now):
 		return step(ReadLease, why)
-	case f.booted() && f.Node.Tainted: // by a request of a former leader
+	case f.booted() && f.Node.Tainted: // added by a late request of a former leader
 		return step(RemoveTaint, why)
 	case awaits:
 		return wait(f.awaits(now), nodePoll)
@@ -69,7 +69,7 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 	})
 }
 
-// awaits is why a fence that is undone is not over: the node is not back.
+// awaits returns the reason why an undone fence has not ended: the node is not back.
 func (f Facts) awaits(now time.Time) Reason {
 	switch {
 	case f.runsOn(now):
@@ -80,15 +80,15 @@ func (f Facts) awaits(now time.Time) Reason {
 	return ReasonAwaitsReturn
 }
 
-// undo has one agent undo what it did. Each try is written down before it is started. The first one continues what an
-// earlier version has started without that.
+// undo has one agent undo its fence, and records each try before it starts. The first try continues a run that an
+// earlier version has started without a record.
 func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	run, why := Run{Attempt: attempt.Number, Agent: attempt.Agent, Undo: true, Try: attempt.UndoTry}, ReasonUnfencing
 	switch {
 	case run.Try == 0 || attempt.UndoTriedAt == nil:
 		return f.tryUndo(run, why, now)
 	case run.Try > 1:
-		why = ReasonUnfenceFailed // before
+		why = ReasonUnfenceFailed // the last result, until this try has one
 	}
 	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
 		return runStep(ReadRun, why, run)
@@ -100,7 +100,7 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 		return f.undone(run.Agent, now)
 	case RunFailed:
 		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
-			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the two clocks may differ
+			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the clocks may differ
 		}
 		return f.tryUndo(run, ReasonUnfenceFailed, now)
 	case RunUnknown:
@@ -113,7 +113,7 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	return wait(why, agentPoll)
 }
 
-// undone writes down that an agent has undone all that it did.
+// undone records that an agent has undone all its attempts.
 func (f Facts) undone(agent string, now time.Time) Decision {
 	return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
 		for i := range s.Attempts {
@@ -125,9 +125,9 @@ func (f Facts) undone(agent string, now time.Time) Decision {
 	})
 }
 
-// undoIsLate handles a try that has no result in its time. A Job may never have one, such as while its pod is
-// terminating on a node that is lost: another one follows. Other agents have one object for all tries, and their
-// controllers try again by themselves.
+// undoIsLate handles a try without a result in its time. A Job may never get one, for example while its pod is
+// terminating on a lost node, so the next Job follows. Other agents have one object for all tries, and their
+// controllers retry by themselves.
 func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decision {
 	if agent.Job == nil {
 		return wait(ReasonUnfenceFailed, agentPoll)
@@ -135,7 +135,6 @@ func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decisio
 	return f.tryUndo(run, ReasonUnfenceFailed, now)
 }
 
-// tryUndo writes down the try after that of a run.
 func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
 	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
