@@ -1,5 +1,5 @@
-// Package boottime reads a clock that counts the time in which the machine was suspended.
+// Package boottime reads a clock that keeps counting while the machine is suspended.
 //
-// Go's own monotonic clock is CLOCK_MONOTONIC on Linux, which stands still while the machine
-// sleeps. A lease continues meanwhile, so how long it lasts is measured by this clock.
+// Go's monotonic clock is CLOCK_MONOTONIC on Linux, which stops during a suspend. A lease runs on in that time, so its
+// duration is measured on this clock.
 package boottime

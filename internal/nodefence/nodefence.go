@@ -1,5 +1,4 @@
-// Package nodefence reads NodeFences, and the Nodes that they are about, for the controllers that take a fence in force
-// as evidence.
+// Package nodefence reads NodeFences and their Nodes for the controllers that accept a fence in force as evidence.
 package nodefence
 
 import (
@@ -20,13 +19,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Fence is what a watch cache keeps of a NodeFence.
+// Fence is the record of a NodeFence in a watch cache.
 type Fence struct {
 	Node    string
 	InForce bool
-	// Covers is how many agents have proven that they cover volumes.
+	// Covers is the number of agents that have proven a fence of volumes.
 	Covers int
-	// KeepsVolumes: it may keep the node from volumes.
+	// KeepsVolumes reports that the fence may keep the node from volumes.
 	KeepsVolumes bool
 }
 
@@ -41,11 +40,10 @@ func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
 }
 
-// Changes is a handler of the watch: it is called with each fence that changed, and with a fence that is not in force
-// for one that was deleted.
+// Changes is a handler of the watch. It is called with each changed fence, and after a deletion with a fence that is
+// not in force.
 type Changes func(Fence)
 
-// Added, Updated and Deleted call it.
 func (c Changes) Added(now Fence) { c(now) }
 
 func (c Changes) Updated(before, now Fence) {
@@ -56,21 +54,22 @@ func (c Changes) Updated(before, now Fence) {
 
 func (c Changes) Deleted(last Fence, _ bool) { c(Fence{Node: last.Node}) }
 
-// NewCache returns a watch cache of all NodeFences that is not running.
+// NewCache returns a watch cache of all NodeFences, which does not run yet.
 func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
 	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, Record, handler)
 }
 
-// None is the cache where NodeFences are not read: it is empty.
+// None is an empty cache, for programs that do not read NodeFences.
 type None struct{}
 
-// Get finds nothing.
+// Get always returns false.
 func (None) Get(string) (Fence, bool) { return Fence{}, false }
 
-// Each visits nothing.
+// Each never calls its argument.
 func (None) Each(func(Fence)) {}
 
-// Read returns what a live read of the NodeFence of a node shows about a pod. A node without one is no error.
+// Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and
+// yields the zero FenceFacts.
 func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (podsafety.FenceFacts, error) {
 	o, err := fences.Fences.Get(ctx, node, metav1.GetOptions{})
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
@@ -83,7 +82,7 @@ func Read(ctx context.Context, fences *client.Client, node string, pod types.UID
 	return Facts(o, pod), nil
 }
 
-// ReadNode returns what a live read of a Node finds. That there is none is no error.
+// ReadNode returns the facts of a live read of a Node. A missing Node is no error, and yields the zero NodeFacts.
 func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podsafety.NodeFacts, error) {
 	o, err := nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -95,12 +94,12 @@ func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podsa
 	return podsafety.NodeOf(o), nil
 }
 
-// Facts returns what a NodeFence shows about a pod.
+// Facts returns the evidence that a NodeFence gives about a pod.
 func Facts(o *v1alpha1.NodeFence, pod types.UID) podsafety.FenceFacts {
 	return FactsOf(fencing.FenceOf(o), pod)
 }
 
-// FactsOf returns what a fence shows about a pod.
+// FactsOf returns the evidence that a fence gives about a pod.
 func FactsOf(f fencing.Fence, pod types.UID) podsafety.FenceFacts {
 	shown := fencing.Evidence(f, pod)
 	out := podsafety.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Volumes: shown.Volumes,
