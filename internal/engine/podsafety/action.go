@@ -2,26 +2,27 @@ package podsafety
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step. The zero value is [Wait].
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing until the next event or the end of the wait.
 	Wait Action = iota
 	// AddFinalizer adds the finalizer to a pod that is not terminating.
 	AddFinalizer
-	// ReadPod, ReadNode, ReadLease and ReadFence read the pod, its node, the node's Lease, and the fence of the node from
-	// the API server.
+	// ReadPod, ReadNode, ReadLease and ReadFence read the pod, its node, the node's Lease and the node's fence from the
+	// API server.
 	ReadPod
 	ReadNode
 	ReadLease
 	ReadFence
-	// ForceDelete deletes the pod without grace, if it has the UID: a pod whose grace is not 0 would stay without the
-	// finalizer too.
+	// ForceDelete deletes the pod without grace, with its UID as a precondition. It is needed before RemoveFinalizer,
+	// because a pod whose grace is not 0 would stay even without the finalizer.
 	ForceDelete
-	// RemoveFinalizer removes the finalizer from a pod that is terminating: only if it still is as it was judged.
+	// RemoveFinalizer removes the finalizer from a terminating pod, if the pod is unchanged since it was judged.
 	RemoveFinalizer
-	// RemoveFinalizerByUID removes the finalizer because volume-guard is uninstalled, whatever else changed on the pod.
+	// RemoveFinalizerByUID removes the finalizer because volume-guard is uninstalled, regardless of other changes to the
+	// pod.
 	RemoveFinalizerByUID
 )
 
@@ -38,7 +39,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns what the action does to the objects. One that is not known may write.
+// Kind returns the effect of the action, where an unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

@@ -7,11 +7,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Decision is the next step for one pod, and why.
+// Decision is the next step for one pod and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// After, if not zero, is how long this wait lasts at most.
+	// After is the longest duration of this wait; zero means no limit.
 	After time.Duration
 }
 
@@ -19,10 +19,8 @@ func wait(why Reason) Decision                         { return Decision{Action:
 func waitFor(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
 func step(a Action, why Reason) Decision               { return Decision{Action: a, Reason: why} }
 
-// Decide returns what to do next about one pod: carrying out a step adds to what is known, and Decide is called again
-// with that. It holds the pod whenever a fact is unknown.
-//
-// now is the time by which reads are judged too old, and waits over.
+// Decide returns the next step for one pod, and holds the pod while a fact is unknown. Each step adds to the facts,
+// with which Decide is called again. now is the time for judging the age of reads and the end of waits.
 func Decide(f Facts, now time.Time) Decision {
 	switch {
 	case !f.Pod.Held:
@@ -35,7 +33,7 @@ func Decide(f Facts, now time.Time) Decision {
 	return terminating(f, now)
 }
 
-// notHeld handles a pod without the finalizer. One that is terminating cannot get it.
+// notHeld handles a pod without the finalizer, which the API server lets no terminating pod receive.
 func notHeld(f Facts) Decision {
 	switch {
 	case f.Rules.RemovingFinalizers:
@@ -46,8 +44,7 @@ func notHeld(f Facts) Decision {
 	return step(AddFinalizer, ReasonHold)
 }
 
-// running handles a pod that nobody has deleted. Where nobody else deletes the pods of nodes that are gone, it is
-// deleted for that.
+// running handles a pod that was not deleted. With CollectOrphans, it deletes the pod if its Node is gone.
 func running(f Facts, now time.Time) Decision {
 	if !f.Rules.CollectOrphans || f.NodeSeen != NodeAbsent || f.Pod.Node == "" {
 		return wait(ReasonNotTerminating)
@@ -64,8 +61,8 @@ func running(f Facts, now time.Time) Decision {
 	return wait(ReasonNotTerminating)
 }
 
-// terminating handles a pod that is held and was deleted: it is held until there is evidence of the end of its
-// processes, which is looked for on the pod, and then on its node.
+// terminating handles a deleted pod that is held until evidence shows the end of its processes. The evidence is
+// searched on the pod first, and then on its node.
 func terminating(f Facts, now time.Time) Decision {
 	d := byPod(f, now)
 	if d.Action == Wait && f.nodeMayProve() {
@@ -82,7 +79,7 @@ func terminating(f Facts, now time.Time) Decision {
 	return d
 }
 
-// byPod looks for evidence on the pod itself. Without it, it returns what is waited for as far as the watch shows.
+// byPod searches for evidence on the pod itself. Without it, the result is the wait that follows from the watch.
 func byPod(f Facts, now time.Time) Decision {
 	pod := f.Pod
 	switch {
@@ -91,7 +88,7 @@ func byPod(f Facts, now time.Time) Decision {
 	case pod.Confirmation == objects.ConfirmedThis && (pod.GraceZero || !now.Before(pod.GraceEnds)):
 		return step(RemoveFinalizer, ReasonConfirmed)
 	case pod.Finished() && pod.Confirmation == objects.ConfirmedThis:
-		// Its kubelet can be cut off before it has unmounted the volumes.
+		// The kubelet may be cut off before it has unmounted the volumes.
 		return both(waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now)), finished(f, now))
 	case pod.Finished():
 		return finished(f, now)
@@ -107,8 +104,8 @@ func byPod(f Facts, now time.Time) Decision {
 	return overdueIn(ReasonProcessesMayRun, ReasonEndOverdue, rest(pod.GraceEnds, overdueAfter, now))
 }
 
-// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. While the
-// node is not Ready no kubelet unmounts them, so that time shows nothing; nor does it while a fence keeps the node from
+// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. Waiting
+// proves no unmount while the node is not Ready, when no kubelet unmounts, or while a fence keeps the node from
 // volumes.
 func finished(f Facts, now time.Time) Decision {
 	switch {
@@ -121,12 +118,12 @@ func finished(f Facts, now time.Time) Decision {
 	}
 	d := overdueIn(ReasonWaitsForUnmount, ReasonUnmountOverdue, rest(f.Sight.FinishedSince, overdueAfter, now))
 	if !f.Pod.GraceZero {
-		return d // the kubelet sets it to 0 after the unmount
+		return d // the kubelet sets the grace period to 0 after the unmount
 	}
 	return waitFor(d.Reason, f.unmountIn(now))
 }
 
-// overdueIn waits for what takes a moment, and for so long without an Event.
+// overdueIn waits for a step that takes a moment, without an Event until it is overdue.
 func overdueIn(silent, overdue Reason, left time.Duration) Decision {
 	if left <= 0 {
 		return wait(overdue)
@@ -134,8 +131,8 @@ func overdueIn(silent, overdue Reason, left time.Duration) Decision {
 	return waitFor(silent, left)
 }
 
-// byNode looks for evidence on the pod's node, by reads that are made after one that shows the pod terminating. Without
-// it, the pod waits as it does for otherwise, or for what the reads have found.
+// byNode searches for evidence on the pod's node, by reads that follow a read of the terminating pod. Without evidence,
+// the pod waits for otherwise, or for the result of the reads.
 func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	switch {
 	case !f.PodRead.Fresh(now):
@@ -158,8 +155,7 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	return d
 }
 
-// both returns the wait for either of two: as long as the shorter one, and with the reason that a person can do more
-// about.
+// both returns the wait for either of two events, with the shorter duration and the more actionable reason.
 func both(node, pod Decision) Decision {
 	d := node
 	switch pod.Reason {
@@ -177,7 +173,7 @@ func both(node, pod Decision) Decision {
 	return d
 }
 
-// byNodeObject looks for evidence on the Node and its Lease.
+// byNodeObject searches for evidence on the Node and its Lease.
 func byNodeObject(f Facts, now time.Time) Decision {
 	node := f.Node
 	switch {
@@ -195,8 +191,8 @@ func byNodeObject(f Facts, now time.Time) Decision {
 	return wait(ReasonNodeUnreachable)
 }
 
-// byGoneNode looks for evidence where the Node does not exist. Where the kubelet has reported the end of the pod since,
-// the time is for the unmount.
+// byGoneNode searches for evidence if the Node does not exist. If the kubelet has since reported the end of the pod,
+// the wait is for the unmount.
 func byGoneNode(f Facts, now time.Time) Decision {
 	soon, gone := ReasonNodeRecentlyGone, ReasonNodeGone
 	if f.Pod.Finished() {
@@ -204,9 +200,9 @@ func byGoneNode(f Facts, now time.Time) Decision {
 	}
 	switch {
 	case f.Pod.Ending():
-		// A kubelet whose Node is gone cannot renew its Lease, however well it works: the garbage collector removes the
-		// Lease with its owner, and a Lease is not created without a Node (ensureLease in
-		// component-helpers/apimachinery/lease). It may be waiting for a process that does not end.
+		// A kubelet whose Node is gone cannot renew its Lease, however well it works: the garbage collector removes the Lease
+		// with its owner, and a Lease is not created without a Node (ensureLease in component-helpers/apimachinery/lease).
+		// The kubelet may be waiting for a process that does not end.
 		return wait(ReasonNodeGoneDuringEnd)
 	case f.Pod.Finished() && f.Storage.Fenced:
 		return wait(ReasonVolumesFenced)

@@ -8,29 +8,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Explanation is what happens to a pod next, and why.
+// Explanation describes the next step for a pod, and its reason.
 type Explanation struct {
 	Decision Decision
-	// Text is for people: the reason's sentence and what is known of this pod.
+	// Text is for people: the sentence of the reason, and the details of this pod.
 	Text string
-	// Held: the pod has the finalizer. Waits: it is terminating, and held back.
+	// Held reports that the pod has the finalizer, and Waits that it is also terminating and held back.
 	Held, Waits bool
-	// NodeDown: the node of the pod is not Ready, or does not exist.
+	// NodeDown reports that the node of the pod is not Ready, or does not exist.
 	NodeDown bool
-	// Missing is, for a pod that is terminating and held, what each kind of evidence lacks.
+	// Missing lists, for a terminating and held pod, why each kind of evidence is missing.
 	Missing []Missing
-	// Risks are what a force deletion that is confirmed would risk, empty where there is evidence.
+	// Risks are the risks of a confirmed force deletion, empty if evidence makes one safe.
 	Risks []string
 }
 
-// Missing is one kind of evidence, and why it does not count.
+// Missing is one kind of evidence, and the reason why it does not count.
 type Missing struct {
 	Evidence Reason
 	Text     string
 }
 
-// Explain returns what [Decide] decides on these facts, and why. It is a pure function; now is the time by which reads
-// are judged too old.
+// Explain returns the decision of [Decide] on these facts, with its explanation. It is a pure function; now is the time
+// for judging the age of reads.
 func Explain(f Facts, now time.Time) Explanation {
 	d := Decide(f, now)
 	e := Explanation{
@@ -55,7 +55,6 @@ func (f Facts) nodeDown() bool {
 	return f.NodeSeen == NodeNotReady || f.NodeSeen == NodeAbsent
 }
 
-// missing returns what each kind of evidence lacks.
 func (f Facts) missing(now time.Time) []Missing {
 	return []Missing{
 		{ReasonFinished, f.whyNotFinished(now)},
@@ -150,7 +149,6 @@ func (f Facts) whyNotConfirmed() string {
 	}
 }
 
-// risks returns what a force deletion that is confirmed would risk.
 func (f Facts) risks() []string {
 	var risks []string
 	switch node := f.Pod.Node; {

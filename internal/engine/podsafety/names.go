@@ -8,9 +8,9 @@ const (
 	EnforceValue   = "enforce"
 	WarnValue      = "warn"
 	// OwnTaintValue is the value of the taint node.kubernetes.io/out-of-service that this project adds to a node that it
-	// has fenced. The fence is the evidence then, not the taint.
+	// has fenced. The evidence is then the fence, not the taint.
 	OwnTaintValue = "csi-reclaimer"
 )
 
-// Pod is what decisions need of a pod.
+// Pod is the record of a pod that decisions are made from.
 type Pod = objects.Pod

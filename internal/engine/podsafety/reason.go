@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
-// metrics. What each means is its Sentence.
+// Reason is the reason of a decision, and Sentence returns its meaning. The same word is the reason of Events, a value
+// in the log and a label of the metrics.
 type Reason string
 
 // Evidence that no process of a pod runs: the reasons to remove the finalizer.
@@ -51,14 +51,14 @@ const (
 	ReasonOrphaned Reason = "Orphaned"
 )
 
-// Reasons that only carrying out a step finds.
+// Reasons that only the execution of a step finds.
 const (
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonFinished, Sentence: "The kubelet reports that the processes of the pod have ended."},
 	{Reason: ReasonNeverBound, Sentence: "The pod was never bound to a node, so it has no processes."},
@@ -123,19 +123,19 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason, and the action that a person can take.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of the Events with this reason, Normal or Warning, or "" for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // Waits reports whether a pod with this reason counts as waiting: it is terminating and held.
 func (r Reason) Waits() bool { return r.About().Severity.Waits() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the meaning and severity of the reason, or the zero value for an unknown word.
 func (r Reason) About() reasons.About { return table.About(r) }
 
 // Evidence reports whether the reason is evidence that no process of a pod runs.
@@ -148,7 +148,7 @@ func (r Reason) Evidence() bool {
 	}
 }
 
-// Detail returns what is known of this pod beyond the reason's sentence, empty for nothing.
+// Detail returns the details of this pod beyond the reason's sentence, or "".
 func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonNodeUnreachable, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonNodeRecentlyGone,

@@ -9,63 +9,62 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Call is a request to the API server. The zero value is none.
+// Call is a request to the API server. The zero value is NoCall.
 type Call uint8
 
 const (
-	// NoCall is no call.
 	NoCall Call = iota
-	// GetPod, GetNode, GetLease and GetFence read one object. They do not fail where there is none.
+	// GetPod, GetNode, GetLease and GetFence read one object, and succeed if it does not exist.
 	GetPod
 	GetNode
 	GetLease
 	GetFence
-	// PatchFinalizers adds Finalizer to a pod, or removes it.
+	// PatchFinalizers adds or removes finalizers of a pod.
 	PatchFinalizers
 	// DeletePod deletes a pod with grace 0 and the UID as precondition.
 	DeletePod
 )
 
-// Ask is a call that a Session waits for, and what it is about. The zero value: it waits for none.
+// Ask is a call that a Session waits for, with its arguments. The zero value means that the session waits for none.
 type Ask struct {
 	Call Call
 	// Action is the step that the call belongs to.
 	Action Action
-	// Namespace and Name are the pod's. Node is the name of the node that GetNode, GetLease and GetFence read about.
+	// Namespace and Name are the pod's. Node is the name of the pod's node, for GetNode, GetLease and GetFence.
 	Namespace, Name, Node string
-	// UID and ResourceVersion are what a write is bound to; without ResourceVersion it is bound to the UID alone.
+	// UID and ResourceVersion are preconditions of a write. Without ResourceVersion, the UID is the only one.
 	UID             types.UID
 	ResourceVersion string
-	// Add and Remove are finalizers of PatchFinalizers.
+	// Add and Remove are the finalizers for PatchFinalizers.
 	Add, Remove []string
 }
 
 // Reply is the answer to an Ask. Only the fields of its call are set.
 type Reply struct {
 	Outcome session.Outcome
-	// Found: GetPod found a pod of the name, and Pod is it.
+	// Found reports that GetPod found a pod with this name, which is Pod.
 	Found bool
 	Pod   Pod
-	// Node, Lease and Fence are what the other reads found, without a Read.
+	// Node, Lease and Fence are the results of the other reads, without a Read.
 	Node  NodeFacts
 	Lease LeaseFacts
 	Fence FenceFacts
 }
 
 // maxSteps bounds the steps of one session: at most four reads come before the deletion, and four and a write after it.
-// Only reads that are too old before the next is answered take more.
+// More steps are needed only if reads are too old before the next one is answered.
 const maxSteps = 16
 
-// Session is the work on one pod, from its key to the next wait. It returns one Ask after the other.
+// Session is the work on one pod, from its key to the next wait. It yields one Ask at a time, which its caller executes
+// and answers.
 type Session struct {
 	session.Progress
 	Facts Facts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the step in progress, or after End the last one.
 	Decision Decision
 }
 
-// Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the pod is recorded
-// in t.
+// Begin returns a session on these facts, up to its first Ask or its End, and records the state of the pod in t.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.Saw(f.Pod, f.NodeSeen, now)
 	s := Session{Facts: f}
@@ -73,13 +72,12 @@ func Begin(t *Tracker, f Facts, now time.Time) Session {
 	return s
 }
 
-// decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
 	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the call that the session waits for, or the zero Ask after its End.
 func (s *Session) Ask() Ask {
 	if s.End != session.NotEnded {
 		return Ask{}
@@ -108,8 +106,8 @@ func (s *Session) Ask() Ask {
 	return ask
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End. What it shows of the pod is recorded in t.
+// Answer applies the reply to the pending Ask and advances to the next one or the End. sent is the time at which the
+// call was made. New states of the pod are recorded in t.
 func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	if s.Decision.Action == ForceDelete {
 		s.Facts.Sight = t.forced(s.Facts.Pod.UID)
@@ -141,7 +139,7 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 		f.Fence = r.Fence
 		f.Fence.Read = s.Live(sent)
 	case ForceDelete:
-		// The evidence is read again: the patch that removes the finalizer is bound to the pod as it is after this.
+		// The evidence is read again, because the patch that removes the finalizer is bound to the pod after this deletion.
 		f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
 	default:
 		s.End = session.Written
@@ -153,10 +151,10 @@ func (s *Session) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Requeue returns when another session begins after this one has ended.
+// Requeue returns when to begin another session after this one has ended.
 func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
 
-// Reason returns the reason to report after the session has ended, empty for none.
+// Reason returns the reason to report after the session has ended, or "".
 func (s *Session) Reason() Reason {
 	switch {
 	case s.End == session.Skipped:

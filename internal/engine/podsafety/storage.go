@@ -2,16 +2,16 @@ package podsafety
 
 import "time"
 
-// Storage is whether fences keep a node from volumes, as the watch of NodeFences has shown it. The zero value: none
-// has.
+// Storage tells whether fences keep a node from volumes, as observed in the watch of NodeFences. The zero value means
+// that no such fence was observed.
 type Storage struct {
-	// Fenced: a fence may keep the node from volumes, whatever their driver. An unmount may not end for that.
+	// Fenced reports that a fence may keep the node from volumes, whatever their driver, so that an unmount may not end.
 	Fenced bool
-	// Since is when this process saw that none does any more, zero for never.
+	// Since is the time at which this process saw the last such fence go, or zero if it saw none.
 	Since time.Time
 }
 
-// Storages has the Storage of each node by name. It is not safe for concurrent use.
+// Storages maps the names of nodes to their Storage. It is not safe for concurrent use.
 type Storages map[string]Storage
 
 // Saw records whether a fence may keep a node from volumes.

@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Tracker is since when one process has seen what of the pods that are terminating, and of the fences of their nodes. A
-// process that starts without it waits again, and no shorter than another. It is not safe for concurrent use.
+// Tracker holds one process's observation times of terminating pods, and of the fences of their nodes. A process that
+// starts with an empty Tracker waits again from the start, never shorter. It is not safe for concurrent use.
 type Tracker struct {
 	Sights map[types.UID]Sight
-	// Storages has the nodes that had a fence of volumes.
+	// Storages holds the nodes that had a fence of volumes.
 	Storages Storages
 }
 
-// NewTracker returns a Tracker without records.
+// NewTracker returns an empty Tracker.
 func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}, Storages: Storages{}} }
 
-// Saw records a state of a pod, from an event of the watch or a live read, and returns the Sight of the pod. node is
-// what the watch shows of its node. Every event is to be recorded: the state in which a pod has finished and still has
-// grace lasts for a moment only. States can come late or twice, which makes waits no shorter.
+// Saw records a state of a pod from an event of the watch or from a live read, and returns the Sight of the pod. node
+// is the state of its node in the watch. Every event must be recorded, because a pod that has finished and still has
+// grace is in that state only for a moment. Late and repeated states make no wait shorter.
 func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
 	s := t.Sights[p.UID]
 	if !p.Held || !p.Terminating {
@@ -30,7 +30,7 @@ func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
 	}
 	switch {
 	case !p.Finished():
-		// Of an older kubelet, the end of a pod that others have failed can be read before it is one.
+		// Under an older kubelet, a pod that another program failed can look finished before it is.
 		s.FinishedSince, s.FinishedWithGrace = time.Time{}, false
 	case s.FinishedSince.IsZero():
 		s.FinishedSince, s.FinishedWithGrace = now, !p.GraceZero
@@ -41,7 +41,7 @@ func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
 	return s
 }
 
-// sawLease records what a live read of the Lease of the pod's node has found.
+// sawLease records the result of a live read of the Lease of the pod's node.
 func (t *Tracker) sawLease(pod types.UID, l LeaseFacts, now time.Time) Sight {
 	s := t.Sights[pod]
 	if s.LeaseSince.IsZero() || s.LeaseVersion != l.ResourceVersion {
@@ -59,5 +59,5 @@ func (t *Tracker) forced(pod types.UID) Sight {
 	return s
 }
 
-// Forget ends what is known of a pod that is gone, or no longer held.
+// Forget drops the record of a pod that is gone or no longer held.
 func (t *Tracker) Forget(pod types.UID) { delete(t.Sights, pod) }
