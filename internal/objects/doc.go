@@ -1,6 +1,6 @@
-// Package objects has the records of API objects from which decisions are made: for each kind one record, with what its
-// fields prove. Every controller of volume-guard and every explanation asks these.
+// Package objects defines the records of API objects from which decisions are made. Each kind has one record, whose
+// methods say which conclusions its fields prove, and which every controller and explanation of volume-guard uses.
 //
-// A record is a value without references to the object that it was read from. The zero value of a record speaks for
-// processes that run, and for data that stays.
+// A record is a value without references to the object that it was read from. Its zero value argues for running
+// processes, and for keeping data.
 package objects

@@ -20,86 +20,89 @@ const (
 	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
 	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
 
-	// StatefulSet is the kind of controllers that give the name of a pod to the next one.
+	// StatefulSet is the kind of controllers that give the name of a pod to its replacement.
 	StatefulSet = "StatefulSet"
 
-	// kubelet and kubeletWindows are the field managers under which kubelets write: the first part of their user agent,
-	// which is the name of their program. That of k3s and MicroK8s (kubelite) is none: their kube-controller-manager is
-	// part of the same program.
+	// kubelet and kubeletWindows are the field managers of kubelets: the first part of their user agent, which is the name
+	// of their program. The manager of k3s and MicroK8s (kubelite) does not count, because their kube-controller-manager
+	// belongs to the same program.
 	kubelet, kubeletWindows = "kubelet", "kubelet.exe"
-	// podCompleted and podFailed are the reasons of the condition ContainersReady that a kubelet sets when a pod has
-	// ended (pkg/kubelet/status/generate.go: PodCompleted, PodFailed).
+	// podCompleted and podFailed are the reasons of the condition ContainersReady that a kubelet sets when a pod has ended
+	// (pkg/kubelet/status/generate.go: PodCompleted, PodFailed).
 	podCompleted = "PodCompleted"
 	podFailed    = "PodFailed"
-	// statusUnknown is the reason of the end that a kubelet gives a container that its runtime does not know
+	// statusUnknown is the termination reason that a kubelet gives to a container unknown to its runtime
 	// (ContainerReasonStatusUnknown in pkg/kubelet/container).
 	statusUnknown = "ContainerStatusUnknown"
 )
 
-// Confirmation is what the annotation ConfirmAnnotation says. The zero value: nothing.
+// Confirmation is the result of reading ConfirmAnnotation. The zero value is NotConfirmed.
 type Confirmation uint8
 
 const (
-	// NotConfirmed: the pod does not have the annotation.
+	// NotConfirmed means that the pod does not have the annotation.
 	NotConfirmed Confirmation = iota
-	// ConfirmedOther: the annotation has another value than the pod's UID, such as that of an earlier pod of the name.
+	// ConfirmedOther means that the annotation does not have the pod's UID but, for example, that of an earlier pod with
+	// the same name.
 	ConfirmedOther
-	// ConfirmedThis: the annotation has the pod's UID.
+	// ConfirmedThis means that the annotation has the pod's UID.
 	ConfirmedThis
 )
 
-// Pod holds the fields of a Pod that decisions are made from. The zero value is a pod that nothing is done to.
+// Pod holds the fields of a Pod that decisions are made from. The zero value is a pod that no decision acts on.
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Node is spec.nodeName, empty for a pod that is not bound to a node.
+	// Node is spec.nodeName, which is empty until the pod is bound to a node.
 	Node string
-	// OwnerKind is the kind of the object that controls the pod, such as ReplicaSet, empty for none.
+	// OwnerKind is the kind of the pod's controller, such as ReplicaSet, or "" without one.
 	OwnerKind string
-	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes, sorted.
-	// Ephemeral are the latter.
+	// Claims names the claims of the pod's volumes, including the claims of its generic ephemeral volumes, sorted and
+	// without duplicates. Ephemeral names only the latter.
 	Claims, Ephemeral []string
-	// Gated: it has VolumeGate. OtherGates are its other scheduling gates, such as that of a queue.
+	// Gated reports VolumeGate. OtherGates are the remaining scheduling gates, such as the gate of a queue.
 	Gated      bool
 	OtherGates []string
-	// Unschedulable: the scheduler has found no node for it. That may change.
+	// Unschedulable reports that the scheduler has found no node for the pod so far.
 	Unschedulable bool
 
-	// Held: the pod has RunningFinalizer.
+	// Held reports that the pod has RunningFinalizer.
 	Held bool
-	// Mirror: a kubelet created it for a static pod.
+	// Mirror reports that a kubelet created the pod for a static pod.
 	Mirror bool
-	// Terminating: the pod has a deletionTimestamp, which is GraceEnds.
+	// Terminating reports that the pod has a deletionTimestamp, which is GraceEnds.
 	Terminating bool
 	GraceEnds   time.Time
-	// GraceZero: deletionGracePeriodSeconds is 0. Without a finalizer the API server would have removed the pod.
+	// GraceZero reports that deletionGracePeriodSeconds is 0. Without a finalizer the API server would have removed the
+	// pod.
 	GraceZero    bool
 	Confirmation Confirmation
 
-	// Final: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector writes
-	// Failed. So it is evidence of no end; see Finished, Completed and UsesVolumes.
+	// Final reports that the phase is Succeeded or Failed. The kubelet is not the only writer of phases: the pod garbage
+	// collector writes Failed. The phase alone is therefore no evidence of an end; see Finished, Completed and
+	// UsesVolumes.
 	Final bool
-	// Succeeded: the phase is Succeeded, which only kubelets write.
+	// Succeeded reports that the phase is Succeeded, which only kubelets write.
 	Succeeded bool
-	// Running: a container status of any kind has the state running.
+	// Running reports that a container status of any kind has the state running.
 	Running bool
-	// Reported: each of the containers in spec.containers has a status, and the end of none is a guess. One is missing of
-	// a pod that its kubelet has not reported on, and of one that a kubelet refuses after a restart, whose containers may
-	// run for a moment more.
+	// Reported reports that each container in spec.containers has a status, and that no container's end is a guess. A
+	// status is missing if the kubelet has not reported on the pod yet, or if it refuses the pod after a restart, when
+	// containers may still run for a moment.
 	Reported bool
-	// Generation is metadata.generation, which the API server raises with a deletion. ObservedGeneration is that of the
-	// condition ContainersReady, which only kubelets write (KEP-5067, default from 1.34 on); 0 without that feature.
-	// status.observedGeneration does not do: the pod garbage collector writes it together with the phase Failed
-	// (markFailedAndDeletePodWithCondition in pkg/controller/podgc).
+	// Generation is metadata.generation, which the API server raises with a deletion. ObservedGeneration is the observed
+	// generation of the condition ContainersReady, which only kubelets write (KEP-5067, default from 1.34 on), and 0
+	// without that feature. The field status.observedGeneration is no substitute: the pod garbage collector writes it
+	// together with the phase Failed (markFailedAndDeletePodWithCondition in pkg/controller/podgc).
 	Generation, ObservedGeneration int64
-	// ContainersReadyEnded: the condition ContainersReady has the reason PodCompleted or PodFailed.
+	// ContainersReadyEnded reports that the condition ContainersReady has the reason PodCompleted or PodFailed.
 	ContainersReadyEnded bool
-	// PhaseByKubelet: according to managedFields, a kubelet wrote the phase.
+	// PhaseByKubelet reports that a kubelet wrote the phase, according to managedFields.
 	PhaseByKubelet bool
 }
 
-// PodOf reads what is needed of a Pod, without keeping a reference to it.
+// PodOf returns the record of a Pod, which keeps no reference to o.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Node: o.Spec.NodeName,
@@ -129,7 +132,6 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-// readSpec reads the claims and the gates.
 func (p *Pod) readSpec(o *v1.Pod) {
 	for i := range o.Spec.Volumes {
 		switch v := &o.Spec.Volumes[i]; {
@@ -162,26 +164,26 @@ func (p *Pod) readConditions(o *v1.Pod) {
 	}
 }
 
-// HasVolumeGate reports whether a pod has VolumeGate.
+// HasVolumeGate reports whether the pod has VolumeGate.
 func HasVolumeGate(o *v1.Pod) bool {
 	return slices.ContainsFunc(o.Spec.SchedulingGates, func(g v1.PodSchedulingGate) bool { return g.Name == VolumeGate })
 }
 
-// OfSet reports whether a StatefulSet controls the pod. Kinds of that name in other groups count: they name their pods
-// alike.
+// OfSet reports whether a StatefulSet controls the pod. Kinds with that name in other groups count too, because they
+// name their pods alike.
 func OfSet(o *v1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(o)
 	return owner != nil && owner.Kind == StatefulSet
 }
 
-// HasClaims reports whether a volume of the pod is that of a claim.
+// HasClaims reports whether the pod has a volume with a claim, including generic ephemeral volumes.
 func HasClaims(o *v1.Pod) bool {
 	return slices.ContainsFunc(o.Spec.Volumes, func(v v1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})
 }
 
-// anyOf reports whether a container is so, as far as the statuses show. Sidecars are among the init containers.
+// anyOf reports whether is holds for any container status. Sidecars are among the init containers.
 func anyOf(s *v1.PodStatus, is func(v1.ContainerStatus) bool) bool {
 	return slices.ContainsFunc(s.ContainerStatuses, is) || slices.ContainsFunc(s.InitContainerStatuses, is) ||
 		slices.ContainsFunc(s.EphemeralContainerStatuses, is)
@@ -189,12 +191,12 @@ func anyOf(s *v1.PodStatus, is func(v1.ContainerStatus) bool) bool {
 
 // reported returns Pod.Reported.
 //
-// A kubelet whose runtime does not know a container, because it is that of another machine under the name of the node
-// or its state was wiped, reports an end all the same: ContainerStatusUnknown (TerminatePod in pkg/kubelet/status), and
-// before that the state waiting. So it does of a container that it never started, such as one whose image is missing.
-// Only the latter has no trace of an earlier run, which a kubelet copies from the status before
-// (convertToAPIContainerStatuses in pkg/kubelet). A kubelet that refuses a pod drops the statuses with that trace, and
-// leaves the reason of its refusal (rejectPod).
+// A kubelet whose runtime does not know a container reports its end all the same: ContainerStatusUnknown (TerminatePod
+// in pkg/kubelet/status), and the state waiting before that. The container may belong to another machine with the name
+// of the node, or the state of the runtime may have been wiped. A container that never started, for example for lack of
+// its image, is reported in the same way, but without a trace of an earlier run. A kubelet copies that trace from the
+// earlier status (convertToAPIContainerStatuses in pkg/kubelet). A kubelet that refuses a pod drops the statuses with
+// the trace, and leaves the reason of its refusal (rejectPod).
 func reported(o *v1.Pod) bool {
 	guessed := func(c v1.ContainerStatus) bool {
 		known := c.State.Running != nil || c.State.Terminated != nil && c.State.Terminated.Reason != statusUnknown
@@ -204,8 +206,8 @@ func reported(o *v1.Pod) bool {
 	return len(all) > 0 && len(all) >= len(o.Spec.Containers) && !anyOf(&o.Status, guessed)
 }
 
-// writesPhase reports whether an entry of managedFields says that a kubelet wrote status.phase. A write of the value
-// that the field has already does not change the owner.
+// writesPhase reports whether an entry of managedFields shows that a kubelet wrote status.phase. A write of an
+// unchanged value does not change the owner of a field.
 func writesPhase(entry metav1.ManagedFieldsEntry) bool {
 	return (entry.Manager == kubelet || entry.Manager == kubeletWindows) &&
 		entry.Operation == metav1.ManagedFieldsOperationUpdate &&
@@ -225,26 +227,26 @@ func hasPhase(fields []byte) bool {
 	return has
 }
 
-// Finished reports whether the kubelet says that the pod has ended, and says so knowing of the deletion. A pod that the
-// pod garbage collector has set to Failed has not finished by that.
+// Finished reports whether the kubelet, knowing of the deletion, reports the end of the pod. The phase Failed that the
+// pod garbage collector writes does not count.
 func (p Pod) Finished() bool { return p.Terminating && p.Final && !p.Running && p.kubeletSays() }
 
-// Completed reports whether the kubelet says that the pod has ended, though nobody has deleted it, such as that of a
-// Job. Its volumes may still be mounted for a moment.
+// Completed reports whether the kubelet reports the end of a pod that was not deleted, such as a pod of a Job. Its
+// volumes may still be mounted for a moment.
 func (p Pod) Completed() bool {
 	return !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet)
 }
 
-// kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
+// kubeletSays reports whether the kubelet itself has reported the end of the pod.
 //
 // A kubelet writes a final phase only once no container of the pod can run, and starts none after that (mergePodStatus
-// in pkg/kubelet/status). That holds also where it wrote the phase before the deletion: of a pod that has ended by
-// itself, such as that of a Job, it writes nothing more when the pod is deleted.
+// in pkg/kubelet/status). A phase that it wrote before the deletion counts too, because the kubelet does not write
+// again when a pod is deleted that has ended by itself, such as a pod of a Job.
 //
-// Where somebody else wrote the phase first, the kubelet does not write it again. A kubelet that tracks generations has
-// seen the deletion once it has observed the generation, which the deletion raised; it starts no container from then
-// on. Of one that does not, the reason of the condition is a trace that it leaves, unless the pod ended during init or
-// without its image.
+// If another program wrote the phase first, the kubelet does not write it again. A kubelet that tracks generations has
+// seen the deletion once it has observed the generation, which the deletion raised, and starts no container from then
+// on. An older kubelet leaves only the reason of the condition as a trace, unless the pod ended during init or without
+// its image.
 func (p Pod) kubeletSays() bool {
 	switch {
 	case !p.Reported:
@@ -257,15 +259,15 @@ func (p Pod) kubeletSays() bool {
 	return p.ContainersReadyEnded
 }
 
-// Ending reports whether the kubelet has seen the deletion of the pod, and a container ran when it last said so. Only
-// of a kubelet that tracks generations is that known.
+// Ending reports whether the kubelet has seen the deletion of the pod and last reported a running container. This is
+// known only of kubelets that track generations.
 func (p Pod) Ending() bool {
 	return p.Terminating && p.Running && p.ObservedGeneration != 0 && p.ObservedGeneration == p.Generation
 }
 
-// UsesVolumes reports whether processes of the pod may use its volumes, now or once its kubelet starts them: it is
-// bound to a node, and has not ended. Of a pod that is held, only the word of its kubelet is an end, and of one that
-// was deleted too, only its release.
+// UsesVolumes reports whether processes of the pod may use its volumes, now or once its kubelet starts them: the pod is
+// bound to a node and has not ended. For a held pod only the report of its kubelet counts as an end, and for a held pod
+// that was deleted only its release.
 func (p Pod) UsesVolumes() bool {
 	switch {
 	case p.Node == "":
@@ -276,6 +278,6 @@ func (p Pod) UsesVolumes() bool {
 	return !p.Final
 }
 
-// ShutDown reports whether the pod was deleted without grace, by force or by the kubelet that is done with it, and
-// nothing holds it.
+// ShutDown reports whether no finalizer holds the pod and its grace period is 0, after a force deletion or once its
+// kubelet is done with it.
 func (p Pod) ShutDown() bool { return p.GraceZero && !p.Held }

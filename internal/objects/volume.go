@@ -9,15 +9,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Volume is what a volume is known by to a fence of volumes. The zero value: no fence covers it.
+// Volume holds the properties by which a fence of volumes recognizes a volume. No fence covers the zero value.
 type Volume struct {
-	// Driver is the CSI driver of its PV, empty for none or where it is not known.
+	// Driver is the CSI driver of the PV, or "" if the PV has none or is unknown.
 	Driver string
 	// Attributes are spec.csi.volumeAttributes of the PV.
 	Attributes map[string]string
 }
 
-// VolumeOf reads what is needed of a PV.
+// VolumeOf returns the record of a PV.
 func VolumeOf(o *v1.PersistentVolume) Volume {
 	if o.Spec.CSI == nil {
 		return Volume{}
@@ -25,9 +25,10 @@ func VolumeOf(o *v1.PersistentVolume) Volume {
 	return Volume{o.Spec.CSI.Driver, maps.Clone(o.Spec.CSI.VolumeAttributes)}
 }
 
-// CoversVolume reports whether one of these fences covers the volume. One driver may serve several storage systems, and
-// a fence is of one, so a volume is covered if it has each attribute that the fence names: one that it lacks may be of
-// another storage system. A fence that names none covers none, unless it says that it covers all.
+// CoversVolume reports whether one of these fences covers the volume. A driver may serve several storage systems, and a
+// fence concerns only one of them. A volume is therefore covered if it has every attribute that the fence names,
+// because a volume without one may be in another storage system. A fence without attributes covers no volume, unless it
+// is explicitly for all.
 func CoversVolume(fenced []v1alpha1.CoveredVolumes, v Volume) bool {
 	return slices.ContainsFunc(fenced, func(of v1alpha1.CoveredVolumes) bool {
 		return v.Driver != "" && of.Driver == v.Driver && covers(of, v.Attributes)
