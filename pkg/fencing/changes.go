@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fenceChanges takes the events of the watch of NodeFences.
+// fenceChanges handles the events of the watch of NodeFences.
 type fenceChanges struct{ *observer }
 
 func (o fenceChanges) Added(now *fence) { o.concern(now) }
@@ -23,13 +23,13 @@ func (o fenceChanges) Deleted(last *fence, _ bool) {
 	o.concern(last)
 }
 
-// concern wakes what a NodeFence concerns: policies count all.
+// concern wakes the reconcilers that depend on a NodeFence: its own, and those of all policies, which count it.
 func (o *observer) concern(f *fence) {
 	o.wake.fence(f.Name)
 	o.wakePolicies()
 }
 
-// nodeChanges takes the events of the watch of Nodes.
+// nodeChanges handles the events of the watch of Nodes.
 type nodeChanges struct{ *observer }
 
 func (o nodeChanges) Added(now *node) { o.concernNode(&node{}, now) }
@@ -42,7 +42,7 @@ func (o nodeChanges) Updated(before, now *node) {
 
 func (o nodeChanges) Deleted(last *node, _ bool) { o.concernNode(last, &node{name: last.name}) }
 
-// concernNode wakes what a change of a node concerns.
+// concernNode wakes the reconcilers that depend on a change of a node.
 func (o *observer) concernNode(before, now *node) {
 	if _, found := o.fences.Get(now.name); found || now.tainted {
 		o.wake.fence(now.name)
@@ -55,7 +55,7 @@ func (o *observer) concernNode(before, now *node) {
 	}
 }
 
-// policyChanges takes the events of the watch of FencePolicies.
+// policyChanges handles the events of the watch of FencePolicies.
 type policyChanges struct{ *observer }
 
 func (o policyChanges) Added(now *policy) { o.wake.policy(now.name) }
@@ -73,7 +73,7 @@ func (o *observer) wakePolicies() {
 	o.policies.Each(func(p *policy) { o.wake.policy(p.name) })
 }
 
-// unreachable returns the nodes that the watch shows as such.
+// unreachable returns the sorted names of the nodes that the watch reports as unreachable.
 func (o *observer) unreachable() (names []string) {
 	o.nodes.Each(func(n *node) {
 		if n.unreachable {
@@ -86,14 +86,14 @@ func (o *observer) unreachable() (names []string) {
 
 func (o *observer) anyUnreachable() bool { return len(o.unreachable()) > 0 }
 
-// looksForSilence reports whether it matters which nodes renew their Leases.
+// looksForSilence reports whether the Lease renewals of nodes matter, which needs a policy and an unreachable node.
 func (o *observer) looksForSilence() bool {
 	any := false
 	o.policies.Each(func(*policy) { any = true })
 	return any && o.anyUnreachable()
 }
 
-// forgetJudged replaces the nodes that a policy judges, and forgets what was reported about those that it does not.
+// forgetJudged replaces the nodes that a policy judges, and drops the reports on nodes that it no longer judges.
 func (o *observer) forgetJudged(policy types.UID, now map[types.UID]bool, forget func(types.UID)) {
 	o.mu.Lock()
 	before := o.judged[policy]

@@ -21,14 +21,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/agents"
 )
 
-// clients are what the controller reads and writes with.
 type clients struct {
 	kube.Clients
-	// all has every group of Kubernetes, for agents and budgets.
-	all kubernetes.Interface
-	// own has the kinds of this project.
-	own *client.Client
-	// runner runs agents.
+	// all serves every API group of Kubernetes, for agents and budgets.
+	all    kubernetes.Interface
+	own    *client.Client
 	runner runner
 }
 
@@ -55,12 +52,12 @@ func newClients(config *rest.Config) (c clients, err error) {
 	return c, nil
 }
 
-// ErrNotInstalled: the API server does not have the kinds NodeFence and FencePolicy.
+// ErrNotInstalled means that the API server does not have the kinds NodeFence and FencePolicy.
 var ErrNotInstalled = errors.New("the API server does not have the kinds NodeFence and FencePolicy of " +
 	"csi-reclaimer.io/v1alpha1: kubectl apply -f deploy/manifests/node-fencing-crd.yaml, or leave out node-fencing of " +
 	"--controllers")
 
-// installed returns ErrNotInstalled if the API server says that it does not have the kinds. Any other error may pass.
+// installed returns ErrNotInstalled if the API server definitely lacks the kinds, and other errors if that is unknown.
 func installed(ctx context.Context, of discovery.DiscoveryInterface) error {
 	list, err := of.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
 	switch {

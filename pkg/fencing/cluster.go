@@ -19,35 +19,35 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// cluster is what is asked of the API server for a NodeFence. Every read is live: it goes to the server, and is as new
-// as the moment it was sent. Reads do not fail where there is no such object.
+// cluster is the access to the API server for a NodeFence. Every read is live, so that it is as new as the moment at
+// which it was sent, and does not fail if the object does not exist.
 type cluster interface {
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
 	readNode(ctx context.Context, name string) (fencing.NodeFacts, error)
 	readLease(ctx context.Context, node string) (fencing.LeaseFacts, error)
-	// listRemaining lists what remains on the node of an Ask. That nothing does is live.
+	// listRemaining lists the objects that are left on the node of an Ask. An empty result is live, but another may be
+	// old.
 	listRemaining(ctx context.Context, ask fencing.Ask) (fencing.RemainingFacts, error)
-	// setFinalizer adds Finalizer to the NodeFence of an Ask, or removes it.
+	// setFinalizer adds or removes Finalizer on the NodeFence of an Ask.
 	setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error
 	deleteFence(ctx context.Context, ask fencing.Ask) error
 	writeStatus(ctx context.Context, ask fencing.Ask) error
-	// setTaint adds the taint of this project to the Node of an Ask, or removes it. The Node must be as it was read.
+	// setTaint adds or removes the taint of this project on the Node of an Ask, which must be unchanged since it was read.
 	setTaint(ctx context.Context, ask fencing.Ask, has bool) error
-	// eachTainted reads all Nodes with that taint, page by page.
+	// eachTainted reads all Nodes that have the taint of this project, page by page.
 	eachTainted(ctx context.Context, visit func(name string, facts fencing.NodeFacts)) error
 }
 
 const (
 	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
 	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage is how many objects one list request returns at most.
-	listPage = 500
+	listPage                = 500
 )
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	clients clients
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	// timeout bounds each call, so that a hanging server does not block a worker.
 	timeout   time.Duration
 	detaching *detaching
 }
@@ -56,7 +56,6 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-// fenceResource is the resource of NodeFences.
 func fenceResource() schema.GroupResource {
 	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
 }
@@ -108,8 +107,8 @@ func (a apiServer) readLease(ctx context.Context, node string) (fencing.LeaseFac
 	return fencing.LeaseFacts{Version: o.ResourceVersion}, nil
 }
 
-// eachPod reads the pods of a node, page by page. version is the resourceVersion that the list is at least as new as;
-// empty reads what the API server has at the moment.
+// eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version
+// reads the latest state.
 func eachPod(ctx context.Context, clients kube.Clients, node, version string, visit func(*v1.Pod)) error {
 	options := metav1.ListOptions{ResourceVersion: version, Limit: listPage,
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
@@ -129,8 +128,8 @@ func eachPod(ctx context.Context, clients kube.Clients, node, version string, vi
 	return nil
 }
 
-// setFinalizer replaces the list of finalizers, because a custom resource takes no strategic merge patch. The write is
-// bound to a live read, so that no finalizer of others is lost.
+// setFinalizer replaces the list of finalizers, because a custom resource accepts no strategic merge patch. The write
+// is bound to a live read, so that the finalizers of other programs survive.
 func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -171,7 +170,7 @@ func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
 	return nil
 }
 
-// writeStatus replaces the status. The API server takes nothing but the status from this object.
+// writeStatus replaces the status, since the API server ignores the other fields of this object.
 func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -206,8 +205,8 @@ func (a apiServer) eachTainted(ctx context.Context, visit func(string, fencing.N
 	return nil
 }
 
-// setTaint writes the whole list of taints, bound to a live read: a merge patch cannot change one entry. That read must
-// show the Node of the decision.
+// setTaint replaces the whole list of taints, because a merge patch cannot change one entry. The write is bound to a
+// live read, which must show the same version of the Node as the decision.
 func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -13,28 +13,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. The zero value is usable.
+// Config holds the settings of a Controller. Its zero value is usable and takes the default of every field.
 type Config struct {
-	// KeepReturned is how long a NodeFence is kept after its node has returned. Default 1 hour; 0 is the default.
+	// KeepReturned is the delay from the return of a node to the deletion of its NodeFence. 0 means the default of 1 hour.
 	KeepReturned time.Duration
-	// SilentAfter is how long a node that runs takes at most to renew its Lease: nodeLeaseDurationSeconds of the kubelet,
-	// and node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, and no less: a
-	// shorter one takes nodes that run for fenced ones, and releases what they still write to. A test, which has a Clock
-	// of its own, may set any.
+	// SilentAfter is the longest time that a running node takes to renew its Lease: nodeLeaseDurationSeconds of the
+	// kubelet, and node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, which
+	// is also the minimum, because a shorter time mistakes running nodes for fenced ones and releases pods and volumes
+	// that they still write to. A test with its own Clock may set any value.
 	SilentAfter time.Duration
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool
-	// Workers is how many NodeFences are worked on at once, which also bounds the load on the API server. Default 10.
+	// Workers is the number of NodeFences that are worked on concurrently, which also bounds the load on the API server.
+	// Default 10.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a call that failed. Default 1 second and 5
+	// RetryStart and RetryMax bound the delay after a failed call, which doubles each time. Default 1 second and 5
 	// minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what is done on the NodeFence and its Node, and on the FencePolicy. It should have a client and a
-	// rate limit of its own. Default none.
+	// Events records actions on the NodeFence, its Node and the FencePolicy. It should have its own client and rate limit.
+	// Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is where the metrics of the package are registered. Default none.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is the real clock unless a test replaces it.
 	Clock clock.WithTicker
 }
 
@@ -57,7 +58,7 @@ func (c Config) retries() controller.Backoff {
 	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.KeepReturned < 0, "time to keep NodeFences: %v is negative", c.KeepReturned)

@@ -22,13 +22,13 @@ type Controller struct {
 	cluster  cluster
 	policies policyCluster
 	runner   runner
-	// discovery and authorization check whether this program can work.
+	// discovery and authorization check the preconditions of this program.
 	discovery     discovery.DiscoveryInterface
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
 	view          *view
-	// reports are on NodeFences, policyReports on FencePolicies, and judgements on nodes that a FencePolicy judges. They
-	// are apart, so that each kind has its count of what waits.
+	// reports are on NodeFences, policyReports on FencePolicies, and judgements on nodes that a FencePolicy judges.
+	// Separate recorders give each kind its own waiting metric.
 	reports, policyReports, judgements *events.Recorder[Reason]
 	metrics                            metrics
 
@@ -36,8 +36,8 @@ type Controller struct {
 	fences, policyQueue *controller.Queue[string]
 }
 
-// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
-// means that nothing but the number of workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the cluster of config, which is copied, and starts nothing: see Run. A QPS of 0 in
+// config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a controller that fences nodes: no cluster is given")
@@ -70,7 +70,7 @@ func newController(cfg Config, cluster cluster, policies policyCluster, runner r
 	return c, c.register(cfg.Metrics)
 }
 
-// run makes what works from the caches.
+// run creates the queues, which work on the objects in the caches.
 func (c *Controller) run(caches ...controller.Cache) error {
 	c.control = controller.NewController("node-fencing", caches...)
 	var err error
@@ -83,7 +83,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 	return err
 }
 
-// woken has the queues work on what the watches show.
+// woken enqueues the objects that the watches report.
 type woken struct{ c *Controller }
 
 func (w woken) fence(name string)           { w.c.fences.Enqueue(name) }
@@ -96,23 +96,23 @@ func (w woken) forgetPolicy(p *policy) {
 	w.c.observer.forgetJudged(p.uid, nil, w.c.judgements.Forget)
 }
 
-// Installed returns ErrNotInstalled if the API server does not have the kinds that the controller works on. An error of
-// another kind means that this could not be found out.
+// Installed returns ErrNotInstalled if the API server lacks the kinds of the controller. Any other error means that
+// their presence is unknown.
 func (c *Controller) Installed(ctx context.Context) error { return installed(ctx, c.discovery) }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes no object in the
+// cluster, so that a replica that waits for leadership can call it and act as soon as it leads.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
-// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
-// has to end with the lease.
+// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
+// its goroutines have ended. Only the leading replica calls Run, and only once; with leader election, ctx must end with
+// the lease.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled; nothing is decided from less.
+// Run starts the watches unless Watch runs already, and then relies on Watch to continue. It returns an error if ctx
+// ended before the caches were filled, since no decision is made without them.
 func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin, c.pollLeases) }
 
-// begin has everything worked on that the caches show at the start.
+// begin enqueues every object in the caches that may need work.
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Fencing nodes", "workers", c.cfg.Workers, "dryRun", c.cfg.DryRun, "keepReturned",
 		c.cfg.KeepReturned)
@@ -121,11 +121,11 @@ func (c *Controller) begin(ctx context.Context) {
 	c.policyQueue.AddAll(ctx, policies)
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced returns true, and returns an error if ctx ends first.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the objects that the API server had when they were started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets the work in progress finish and begins no more, so that Run returns. It does not wait for that.
 func (c *Controller) Stop() { c.control.Stop() }

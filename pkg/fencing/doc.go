@@ -1,5 +1,6 @@
-// Package fencing is volume-guard's controller node-fencing: it carries out NodeFences, and creates them for nodes that
-// are unreachable where a FencePolicy asks for it (pkg/apis/fencing/v1alpha1).
+// Package fencing is the controller node-fencing of volume-guard. It executes NodeFences, and creates them for
+// unreachable nodes if a FencePolicy asks for it (pkg/apis/fencing/v1alpha1).
 //
-// It decides nothing: internal/engine/fencing does. What it reads, writes and remembers, and why, is in DESIGN.md.
+// All decisions are made in internal/engine/fencing. DESIGN.md lists the objects that this package reads, writes and
+// remembers, with the reasons.
 package fencing

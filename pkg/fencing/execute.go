@@ -15,14 +15,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// runner runs agents: agents.Runner is one.
+// runner runs agents, and is implemented by agents.Runner.
 type runner interface {
 	Read(ctx context.Context, ask fencing.Ask) fencing.RunFacts
 	Start(ctx context.Context, ask fencing.Ask) error
 	Stop(ctx context.Context, ask fencing.Ask) error
 }
 
-// reconcile works on the fence of a node.
 func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
 	facts, found := c.observer.observe(name)
 	if !found {
@@ -39,7 +38,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	return c.requeue(&s)
 }
 
-// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
+// carryOut makes the calls that a session asks for until it ends: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *fencing.Session) error {
 	err := controller.Calls[*fencing.Session, fencing.Ask, fencing.Reply]{
 		Clock: c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
@@ -50,7 +49,7 @@ func (c *Controller) carryOut(ctx context.Context, s *fencing.Session) error {
 	return err
 }
 
-// wrote logs and counts a write, and reports one that no NodeFence shows.
+// wrote logs and counts a write, and reports the removal of a taint that is left over without a NodeFence.
 func (c *Controller) wrote(ctx context.Context, s *fencing.Session, ask fencing.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	if ask.Action == fencing.RemoveTaint && ask.UID == "" {
@@ -61,7 +60,7 @@ func (c *Controller) wrote(ctx context.Context, s *fencing.Session, ask fencing.
 	}
 }
 
-// call makes a call. The error is why its outcome is not Succeeded.
+// call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.
 func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.Reply, err error) {
 	switch ask.Action {
 	case fencing.ReadFence:
@@ -88,7 +87,7 @@ func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.R
 	return reply, err
 }
 
-// agent asks the agent of a run, which takes as long as one call to the API server at most.
+// agent makes a call to an agent, which is bounded like one call to the API server.
 func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.RunFacts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -106,7 +105,6 @@ func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.
 	return facts, err
 }
 
-// report reports why a session has ended.
 func (c *Controller) report(ctx context.Context, s *fencing.Session, err error) {
 	about, reason := object(s.Facts.Fence), s.Reason()
 	switch {
@@ -122,12 +120,12 @@ func (c *Controller) report(ctx context.Context, s *fencing.Session, err error) 
 	}
 }
 
-// would returns what a dry run leaves out.
+// would returns the message for a step that a dry run omits.
 func would(action fmt.Stringer, why Reason) string {
 	return "Would do " + action.String() + ": " + why.Sentence()
 }
 
-// detail returns what a report on a fence adds to the sentence of its reason: about which agent it is.
+// detail returns the addition to the sentence of a reason: the attempt and agent that it is about.
 func detail(s *fencing.Session, reason Reason) string {
 	status := &s.Facts.Fence.Status
 	if s.Decision.Status != nil {
@@ -158,7 +156,7 @@ func attemptText(a v1alpha1.Attempt) string {
 // fenceKind and policyKind are the kinds of this project.
 const fenceKind, policyKind = "NodeFence", "FencePolicy"
 
-// object returns what a report on a fence is about: the Node where there is no NodeFence.
+// object returns the object of reports on a fence, which is the Node if the NodeFence does not exist.
 func object(f fencing.Fence) events.Object {
 	if f.UID == "" {
 		return events.Object{ObjectReference: events.Node(f.Name)}
@@ -170,10 +168,9 @@ func object(f fencing.Fence) events.Object {
 	}
 }
 
-// agentRetryMax bounds the delay after a call has failed while an agent works, whose time limit ends meanwhile.
+// agentRetryMax bounds the delay after a failed call while an agent works, because its time limit runs on.
 const agentRetryMax = 10 * time.Second
 
-// requeue returns when there is to be another session.
 func (c *Controller) requeue(s *fencing.Session) controller.Result {
 	retries := c.cfg.retries()
 	if s.Facts.Fence.Status.Phase == v1alpha1.PhaseFencing {

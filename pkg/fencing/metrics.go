@@ -12,13 +12,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// metrics count what was done.
 type metrics struct {
 	attempts, reports *prometheus.CounterVec
 	release           prometheus.Histogram
 }
 
-// buckets are those of times that a patience of minutes is part of.
+// buckets suit durations that include a patience of minutes.
 var buckets = []float64{5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
 
 func newMetrics() metrics {
@@ -39,7 +38,7 @@ func newMetrics() metrics {
 			Buckets: buckets,
 		}),
 	}
-	// A rate over a counter that appears with its first event misses that event.
+	// A counter that first appears with its first event would hide that event from rate().
 	for _, agent := range []string{agentJob, agentRemediation, agentNetworkFence, agentManual, agentConfirmation} {
 		for _, result := range []v1alpha1.Result{v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
 			v1alpha1.ResultCanceled, v1alpha1.ResultContradicted} {
@@ -49,7 +48,7 @@ func newMetrics() metrics {
 	return m
 }
 
-// The kinds of agents, as the label agent has them.
+// Values of the label agent.
 const (
 	agentJob          = "job"
 	agentRemediation  = "remediation"
@@ -58,12 +57,12 @@ const (
 	agentConfirmation = "confirmation"
 )
 
-// kindOf returns the kind of an agent of a fence.
+// kindOf returns the value of the label agent for an agent of a fence.
 func kindOf(f fencing.Fence, name string) string {
 	i := slices.IndexFunc(f.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Name == name })
 	switch {
 	case i < 0:
-		return agentConfirmation // the only name that the spec does not have
+		return agentConfirmation // the only agent that is not in the spec
 	case f.Spec.Agents[i].Job != nil:
 		return agentJob
 	case f.Spec.Agents[i].Remediation != nil:
@@ -74,8 +73,8 @@ func kindOf(f fencing.Fence, name string) string {
 	return agentManual
 }
 
-// wrote counts what differs between the status of a fence and the one that was written. began is when the node was
-// unreachable, or the fence asked for.
+// wrote counts the differences between the earlier status of a fence and the written one. began is the time at which
+// the node became unreachable, or the fence was requested.
 func (m metrics) wrote(f fencing.Fence, began time.Time, after *v1alpha1.NodeFenceStatus, now time.Time) {
 	before := &f.Status
 	for _, attempt := range after.Attempts {
@@ -92,7 +91,6 @@ func (m metrics) wrote(f fencing.Fence, began time.Time, after *v1alpha1.NodeFen
 	}
 }
 
-// register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
 	return events.Register(to, c.metrics.attempts, c.metrics.reports, c.metrics.release,
 		c.reports.WaitingMetric("csi_reclaimer_fence_waiting_nodes",
@@ -101,7 +99,7 @@ func (c *Controller) register(to prometheus.Registerer) error {
 			"Nodes that are unreachable, and that a FencePolicy does not fence, by reason.", nil), newInventory(c.observer))
 }
 
-// inventory counts when it is scraped.
+// inventory counts NodeFences whenever it is scraped.
 type inventory struct {
 	observer *observer
 	fences   *prometheus.Desc
@@ -112,7 +110,6 @@ func newInventory(o *observer) inventory {
 		nil)}
 }
 
-// phases are all there are.
 var phases = []v1alpha1.Phase{v1alpha1.PhaseRequested, v1alpha1.PhaseFencing, v1alpha1.PhaseFailed,
 	v1alpha1.PhaseFenced, v1alpha1.PhaseReleased, v1alpha1.PhaseUnfencing, v1alpha1.PhaseReturned}
 
@@ -123,10 +120,10 @@ func phaseOf(f *fence) v1alpha1.Phase {
 	return f.Status.Phase
 }
 
-// Describe names the figures.
+// Describe implements prometheus.Collector.
 func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.fences }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	count := map[v1alpha1.Phase]int{}
 	i.observer.fences.Each(func(f *fence) {

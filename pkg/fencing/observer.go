@@ -14,25 +14,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// lister is what is read of a watch cache, by name.
+// lister is the part of a watch cache that is used here, by name.
 type lister[R any] interface {
 	Get(name string) (R, bool)
 	Each(visit func(R))
 }
 
-// wake has objects worked on; its methods do not block.
+// wake enqueues objects and passes on changes, without blocking.
 type wake interface {
 	fence(name string)
-	// forgetFence is called when a NodeFence is gone.
+	// forgetFence is called after the deletion of a NodeFence.
 	forgetFence(fence types.UID)
 	policy(name string)
-	// forgetPolicy is called when a FencePolicy is gone.
+	// forgetPolicy is called after the deletion of a FencePolicy.
 	forgetPolicy(p *policy)
 	// reached is called when a node is not unreachable.
 	reached(name string)
 }
 
-// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+// observer holds the state of the watches, and wakes the reconcilers that depend on a change. Its methods are safe for
+// concurrent use.
 type observer struct {
 	rules fencing.Rules
 	wake  wake
@@ -44,7 +45,7 @@ type observer struct {
 	mu sync.Mutex
 	// tracker and judged are guarded by mu.
 	tracker *fencing.Tracker
-	// judged are the keys of the nodes that a policy was reported to judge, by the UID of the policy.
+	// judged holds the keys of the nodes with reports of a policy, by the UID of the policy.
 	judged map[types.UID]map[types.UID]bool
 }
 
@@ -53,7 +54,7 @@ func newObserver(rules fencing.Rules, wake wake) *observer {
 		judged: map[types.UID]map[types.UID]bool{}}
 }
 
-// follow makes the caches, which do not run yet.
+// follow creates the caches, which do not run yet.
 func (o *observer) follow(clients clients) []controller.Cache {
 	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordNode, nodeChanges{o})
 	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{}, recordFence, fenceChanges{o})
@@ -63,8 +64,8 @@ func (o *observer) follow(clients clients) []controller.Cache {
 	return []controller.Cache{nodes, fences, policies}
 }
 
-// observe returns what is known about the fence of a node without a live read, false where there is neither a NodeFence
-// nor the taint of one.
+// observe returns the facts about the fence of a node without a live read. It returns false if the node has neither a
+// NodeFence nor the taint of one.
 func (o *observer) observe(name string) (fencing.Facts, bool) {
 	facts := fencing.Facts{Rules: o.rules, Fence: fencing.Fence{Name: name}}
 	f, found := o.fences.Get(name)
@@ -76,21 +77,20 @@ func (o *observer) observe(name string) (fencing.Facts, bool) {
 	return facts, found || facts.TaintSeen
 }
 
-// begin returns a session on these facts.
+// begin returns a session on these facts, recorded in the tracker.
 func (o *observer) begin(f fencing.Facts, now time.Time) fencing.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return fencing.Begin(o.tracker, f, now)
 }
 
-// answer has a session take a reply.
 func (o *observer) answer(s *fencing.Session, reply fencing.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, reply, sent, now)
 }
 
-// settle forgets what a session has recorded of a NodeFence that has gone meanwhile.
+// settle drops the records of a session whose NodeFence has gone in the course of it.
 func (o *observer) settle(f fencing.Fence) {
 	if now, found := o.fences.Get(f.Name); !found || now.UID != f.UID {
 		o.forget(f.UID)
@@ -104,7 +104,8 @@ func (o *observer) forget(fence types.UID) {
 	o.wake.forgetFence(fence)
 }
 
-// began returns when a node was unreachable, where a policy asked for its fence, else when its fence was asked for.
+// began returns the time at which the node became unreachable if a policy requested its fence, and otherwise the
+// creation time of the NodeFence.
 func (o *observer) began(f fencing.Fence) time.Time {
 	var created time.Time
 	if seen, found := o.fences.Get(f.Name); found {
@@ -117,7 +118,7 @@ func (o *observer) began(f fencing.Fence) time.Time {
 	return created
 }
 
-// first returns what there may be to do at the start.
+// first returns the names of all objects that may need work at the start.
 func (o *observer) first() (fences, policies []string) {
 	o.fences.Each(func(f *fence) { fences = append(fences, f.Name) })
 	o.nodes.Each(func(n *node) {

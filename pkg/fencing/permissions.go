@@ -11,7 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with this Config needs, except what agents need: that depends on the agents.
+// Permissions returns the permissions that a Controller with this Config needs. It excludes the permissions of agents,
+// which depend on their kinds.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	var permissions []permission.Permission

@@ -10,15 +10,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// waiting is what is read of a pod with claims on a node that is unreachable.
+// waiting is the record of a pod with claims on an unreachable node.
 type waiting struct {
 	namespace   string
 	labels      map[string]string
 	terminating bool
 }
 
-// waitingOf returns a pod as what waits for its node, false for one that does not: it has no claim, it has ended, it
-// cannot run on another node (DaemonSets, static pods), or it is to stay on its node for ever.
+// waitingOf returns the record of a pod, and false for a pod that does not wait for its node. Such a pod has no claim,
+// has ended, cannot run on another node (DaemonSets, static pods), or tolerates the unreachable node for ever.
 func waitingOf(o *v1.Pod) (waiting, bool) {
 	p, owner := objects.PodOf(o), metav1.GetControllerOf(o)
 	switch {
@@ -32,8 +32,8 @@ func waitingOf(o *v1.Pod) (waiting, bool) {
 	return waiting{o.Namespace, o.Labels, p.Terminating}, true
 }
 
-// staysForEver reports whether a pod tolerates its node being unreachable without a limit, as kube-controller-manager
-// has it (getMinTolerationTime in pkg/controller/tainteviction).
+// staysForEver reports whether a pod tolerates an unreachable node without a limit, by the rules of
+// kube-controller-manager (getMinTolerationTime in pkg/controller/tainteviction).
 func staysForEver(o *v1.Pod) bool {
 	taint := v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
 	limit, tolerates := int64(math.MaxInt64), false

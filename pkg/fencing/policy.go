@@ -21,11 +21,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// leasePoll is how often the Leases of all nodes are listed while a node is unreachable: each is renewed every 10 s.
+// leasePoll is the interval of lists of all node Leases while a node is unreachable, and equals their renewal interval.
 const leasePoll = 10 * time.Second
 
-// pollLeases lists the Leases while there is a policy and a node is unreachable, and has the policies worked on. It
-// returns when ctx ends.
+// pollLeases lists the Leases and wakes the policies at each leasePoll, while a policy exists and a node is
+// unreachable, until ctx ends.
 func (c *Controller) pollLeases(ctx context.Context) {
 	for {
 		if c.observer.looksForSilence() {
@@ -58,7 +58,7 @@ func (c *Controller) pollOnce(ctx context.Context) {
 	c.observer.wakePolicies()
 }
 
-// reconcilePolicy works on the policy of a name. One worker does so: the limits of each policy are about the fences of
+// reconcilePolicy works on one policy. A single worker calls it, because the limits of each policy count the fences of
 // all.
 func (c *Controller) reconcilePolicy(ctx context.Context, name string) controller.Result {
 	p, found := c.observer.policies.Get(name)
@@ -66,7 +66,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 		return controller.Done()
 	}
 	if _, known := c.view.clear(c.cfg.Clock.Now()); !known && c.observer.looksForSilence() {
-		return controller.Done() // the next list of Leases says more
+		return controller.Done() // the next list of Leases decides
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("FencePolicy", name))
 	err := c.carryOutPolicy(ctx, p)
@@ -79,7 +79,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 	return failure.Result(c.cfg.retries())
 }
 
-// carryOutPolicy fences as many nodes as the policy wants now, and writes its status.
+// carryOutPolicy fences as many nodes as the policy allows now, and writes its status.
 func (c *Controller) carryOutPolicy(ctx context.Context, p *policy) error {
 	f, err := c.policyFacts(ctx, p)
 	if err != nil {
@@ -98,8 +98,8 @@ func (c *Controller) carryOutPolicy(ctx context.Context, p *policy) error {
 	return c.writePolicy(ctx, p, d)
 }
 
-// fenceNode creates the NodeFence of a node, if live reads show what the watches do. It returns the facts with what was
-// read and done.
+// fenceNode creates the NodeFence of a node, if live reads agree with the watches. It returns the facts, updated by
+// these reads and the creation.
 func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyFacts, name string) (
 	fencing.PolicyFacts, error) {
 	old, err := c.readLive(ctx, p, &f, name)
@@ -110,7 +110,7 @@ func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyF
 		return f, nil
 	}
 	if old != nil {
-		// The name is free when that is gone, which wakes the policy.
+		// The deletion frees the name and wakes the policy.
 		if err := c.policies.deleteEnded(ctx, old); err != nil && !errors.Is(err, kube.ErrGone) {
 			return f, err
 		}
@@ -125,8 +125,8 @@ func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyF
 	return f, nil
 }
 
-// readLive replaces what the watches show of a policy, of its node, and of all fences, by live reads. It returns the
-// NodeFence of the node that has ended, nil for none.
+// readLive replaces the state of a policy, of the node and of all fences in f by live reads. It returns the ended
+// NodeFence of the node, or nil.
 func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyFacts, name string) (*fence, error) {
 	live, found, err := c.policies.readPolicy(ctx, p.name)
 	switch {
@@ -163,7 +163,7 @@ func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyF
 	return old, err
 }
 
-// countFences replaces which nodes are fenced, and returns the fence of one node that has ended.
+// countFences recounts the fenced nodes in f, and returns the ended fence with this name, or nil.
 func countFences(f *fencing.PolicyFacts, fences []*fence, name string) (ended *fence) {
 	active := map[string]*fence{}
 	for _, one := range fences {
@@ -187,7 +187,7 @@ func indexOf(f fencing.PolicyFacts, name string) int {
 	return slices.IndexFunc(f.Nodes, func(n fencing.NodeView) bool { return n.Name == name })
 }
 
-// fenceFor returns the NodeFence that a policy asks for.
+// fenceFor returns the NodeFence that a policy requests for a node.
 func fenceFor(p *policy, node string, since time.Time) *v1alpha1.NodeFence {
 	return &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
@@ -201,8 +201,8 @@ func fenceFor(p *policy, node string, since time.Time) *v1alpha1.NodeFence {
 	}
 }
 
-// reportNodes reports what a policy does about nodes that are unreachable. What it does about those with a NodeFence is
-// reported there.
+// reportNodes reports the decisions of a policy about unreachable nodes. A node with a NodeFence is reported there
+// instead.
 func (c *Controller) reportNodes(ctx context.Context, p *policy, d fencing.PolicyDecision) {
 	judgedNow := map[types.UID]bool{}
 	for _, j := range d.Nodes {
@@ -220,13 +220,13 @@ func (c *Controller) reportNodes(ctx context.Context, p *policy, d fencing.Polic
 	c.observer.forgetJudged(p.uid, judgedNow, c.judgements.Forget)
 }
 
-// policyObject returns what a report on a policy is about.
+// policyObject returns the object of reports on a policy.
 func policyObject(p *policy) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind,
 		Name: p.name, UID: p.uid}}
 }
 
-// judged returns what a report on a policy and a node is about.
+// judged returns the object of reports on a policy and a node.
 func judged(p *policy, node string) events.Object {
 	o := policyObject(p)
 	o.Node, o.Key = events.Node(node), p.uid+"/"+types.UID(node)

@@ -17,30 +17,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// policyCluster is what is asked of the API server for a FencePolicy.
+// policyCluster is the access to the API server for a FencePolicy.
 type policyCluster interface {
-	// listLeases returns the resourceVersions of the Leases of all nodes.
+	// listLeases maps each node to the resourceVersion of its Lease.
 	listLeases(ctx context.Context) (map[string]string, error)
-	// listWaiting lists the pods that wait for a node.
 	listWaiting(ctx context.Context, node string) ([]waiting, error)
-	// listBudgets lists the PodDisruptionBudgets of a namespace.
 	listBudgets(ctx context.Context, namespace string) ([]budget, error)
-	// readNamespace returns the labels of a namespace, none where it does not exist.
+	// readNamespace returns the labels of a namespace, or nil if it does not exist.
 	readNamespace(ctx context.Context, name string) (map[string]string, error)
 
-	// The rest is live, for the decision to fence a node.
+	// The remaining reads are live, for the decision to fence a node.
 	readPolicy(ctx context.Context, name string) (p *policy, found bool, err error)
 	listFences(ctx context.Context) ([]*fence, error)
 	readWholeNode(ctx context.Context, name string) (n *node, found bool, err error)
-	// createFence fails with kube.ErrChanged where there is one of the name.
+	// createFence returns kube.ErrChanged if a NodeFence with this name exists.
 	createFence(ctx context.Context, o *v1alpha1.NodeFence) error
-	// deleteEnded deletes a NodeFence that has ended, if it is as it was read.
+	// deleteEnded deletes an ended NodeFence, if it is unchanged since it was read.
 	deleteEnded(ctx context.Context, f *fence) error
 	writePolicyStatus(ctx context.Context, p *policy, status v1alpha1.FencePolicyStatus) error
 }
 
-// fromCache has a list answered from the watch cache of the API server: lists that only choose what is worth a live
-// read.
+// fromCache answers a list from the watch cache of the API server. It suits lists that only select the live reads to
+// make.
 const fromCache = "0"
 
 func (a apiServer) listLeases(ctx context.Context) (map[string]string, error) {
@@ -71,10 +69,9 @@ func (a apiServer) listWaiting(ctx context.Context, node string) (all []waiting,
 	return all, err
 }
 
-// budget is what is read of a PodDisruptionBudget.
 type budget struct {
 	selector labels.Selector
-	// healthy: as many pods are healthy as it asks for. Those of a node that is unreachable are not.
+	// healthy reports that at least the desired number of pods is healthy, which no pod of an unreachable node is.
 	healthy bool
 }
 
@@ -175,7 +172,7 @@ func (a apiServer) deleteEnded(ctx context.Context, f *fence) error {
 	return a.deleteFence(ctx, fencing.Ask{Node: f.Name, UID: f.UID, ResourceVersion: f.ResourceVersion})
 }
 
-// writePolicyStatus replaces the status. The API server takes nothing but the status from this object.
+// writePolicyStatus replaces the status, since the API server ignores the other fields of this object.
 func (a apiServer) writePolicyStatus(ctx context.Context, p *policy, status v1alpha1.FencePolicyStatus) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
-// maxJudged is how many nodes the status of a policy lists (pkg/apis/fencing/v1alpha1).
+// maxJudged bounds the nodes in the status of a policy (pkg/apis/fencing/v1alpha1).
 const maxJudged = 100
 
-// policyFacts returns what is known for a policy without a live read.
+// policyFacts returns the facts for a policy without a live read.
 func (c *Controller) policyFacts(ctx context.Context, p *policy) (fencing.PolicyFacts, error) {
 	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Name: p.name, Spec: p.spec}
 	f.View, _ = c.view.clear(c.cfg.Clock.Now())
@@ -43,14 +43,14 @@ func (c *Controller) policyFacts(ctx context.Context, p *policy) (fencing.Policy
 		}
 	}
 	if fencing.DecidePolicy(f, c.cfg.Clock.Now()).Halted != "" && len(ask) > maxJudged {
-		// No node is fenced. So only the status depends on the pods, and it has no more nodes.
+		// No node is fenced, so the pods matter only for the status, which lists no more nodes.
 		slices.SortFunc(ask, bySilence)
 		ask = ask[:maxJudged]
 	}
 	return f, c.countPods(ctx, p, ask)
 }
 
-// selects reports whether a policy is for a node.
+// selects reports whether a policy selects a node, by its labels and its role in the control plane.
 func selects(p *policy, n *node) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.spec.NodeSelector)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Controller) countPods(ctx context.Context, p *policy, nodes []*fencing.
 }
 
 // count counts the pods that wait for a node. counts reports whether the policy selects a namespace, and budgeted
-// whether a pod has budgets that are healthy without it.
+// whether all budgets of a pod are healthy without it.
 func count(n *fencing.NodeView, p *policy, pods []waiting, counts func(namespace string) (bool, error),
 	budgeted func(waiting) (bool, error)) error {
 	n.Budgeted = p.spec.BudgetPatience.Duration > 0
@@ -106,7 +106,7 @@ func count(n *fencing.NodeView, p *policy, pods []waiting, counts func(namespace
 	return nil
 }
 
-// worth reports which pods count, and asks about each namespace once.
+// worth decides which pods count, and reads each namespace at most once.
 type worth struct {
 	cluster    policyCluster
 	namespaces labels.Selector
@@ -114,7 +114,6 @@ type worth struct {
 	budgets    map[string][]budget
 }
 
-// counts reports whether the policy selects a namespace.
 func (w worth) counts(ctx context.Context, namespace string) (bool, error) {
 	if w.namespaces.Empty() {
 		return true, nil
@@ -131,7 +130,7 @@ func (w worth) counts(ctx context.Context, namespace string) (bool, error) {
 	return is, nil
 }
 
-// budgeted reports whether a pod has a budget, and all that it has are healthy without it.
+// budgeted reports whether a pod has a budget, and all its budgets are healthy without it.
 func (w worth) budgeted(ctx context.Context, pod waiting) (bool, error) {
 	all, known := w.budgets[pod.namespace]
 	if !known {
@@ -144,7 +143,7 @@ func (w worth) budgeted(ctx context.Context, pod waiting) (bool, error) {
 	return isBudgeted(pod, all), nil
 }
 
-// isBudgeted reports whether a pod has a budget among these of its namespace, and all that it has are healthy.
+// isBudgeted reports whether the pod has at least one budget in its namespace, and all of them are healthy.
 func isBudgeted(pod waiting, all []budget) (has bool) {
 	for _, b := range all {
 		if !b.selector.Matches(labels.Set(pod.labels)) {

@@ -17,7 +17,7 @@ import (
 // reasonActive is the reason of the condition Active while it is True.
 const reasonActive = "Active"
 
-// writePolicy writes the status of a policy, if it is not so already.
+// writePolicy writes the status of a policy, unless it is unchanged.
 func (c *Controller) writePolicy(ctx context.Context, p *policy, d fencing.PolicyDecision) error {
 	now := c.cfg.Clock.Now()
 	status := c.policyStatus(p, d, now)
@@ -27,7 +27,6 @@ func (c *Controller) writePolicy(ctx context.Context, p *policy, d fencing.Polic
 	return c.policies.writePolicyStatus(ctx, p, status)
 }
 
-// policyStatus returns what a policy does now.
 func (c *Controller) policyStatus(p *policy, d fencing.PolicyDecision, now time.Time) v1alpha1.FencePolicyStatus {
 	status := v1alpha1.FencePolicyStatus{ObservedGeneration: p.generation}
 	for _, one := range p.status.Conditions {
@@ -41,7 +40,7 @@ func (c *Controller) policyStatus(p *policy, d fencing.PolicyDecision, now time.
 	case p.spec.DryRun:
 		halted = fencing.ReasonDryRun
 	case !c.observer.anyUnreachable():
-		halted = "" // no Lease is read then
+		halted = "" // no Lease is read in this state
 	}
 	if halted != "" {
 		active.Status, active.Reason, active.Message = metav1.ConditionFalse, string(halted), halted.Sentence()
@@ -58,11 +57,12 @@ func (c *Controller) policyStatus(p *policy, d fencing.PolicyDecision, now time.
 	return status
 }
 
-// maxNamed is how many of the nodes that are fenced are named to each one that waits for them.
+// maxNamed bounds the fenced nodes that are named in the message of a waiting node.
 const maxNamed = 10
 
-// judgement returns what a policy does about one node, with the time since when it does. fenced are the nodes whose
-// fences count: of one that waits for these, they are named, for a fence may last as long as a repair.
+// judgement returns the status entry for one node, whose Since stays if its reason does. fenced are the nodes whose
+// fences count against the limits. The message of a node that waits for them names them, because a fence may last as
+// long as a repair.
 func judgement(p *policy, j fencing.Judgement, fenced []string, now time.Time) v1alpha1.NodeJudgement {
 	out := v1alpha1.NodeJudgement{Name: j.Node, Reason: string(j.Reason), Message: j.Reason.Sentence(),
 		Since: metav1.NewTime(now)}

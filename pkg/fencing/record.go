@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// fence is what is kept of a NodeFence: there are few.
+// fence is the cached record of a NodeFence. It keeps spec and status, because NodeFences are few.
 type fence struct {
 	fencing.Fence
 	created time.Time
@@ -34,12 +34,12 @@ func fenceOf(o *v1alpha1.NodeFence) *fence {
 	return &fence{fencing.FenceOf(o), o.CreationTimestamp.Time}
 }
 
-// ended reports whether the fence has come to its end: it does not count against limits.
+// ended reports whether the fence has ended, so that it does not count against limits.
 func (f *fence) ended() bool {
 	return meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ConditionReturned)
 }
 
-// policy is what is kept of a FencePolicy: there are few.
+// policy is the cached record of a FencePolicy. It keeps spec and status, because FencePolicies are few.
 type policy struct {
 	name, version string
 	uid           types.UID
@@ -62,22 +62,21 @@ func policyOf(o *v1alpha1.FencePolicy) *policy {
 		terminating: o.DeletionTimestamp != nil, spec: o.Spec, status: o.Status}
 }
 
-// label is one label of a node.
 type label struct{ key, value string }
 
-// node is what is kept of a Node: there may be thousands, each with tens of labels.
+// node is the cached record of a Node, small because a cluster may have thousands of Nodes with tens of labels each.
 type node struct {
 	name, zone string
-	// unreachable: the condition Ready is Unknown, since then by the clock of the control plane.
+	// unreachable reports that the condition Ready is Unknown, and since when, by the clock of the control plane.
 	unreachable bool
 	since       time.Time
-	// tainted: it has the taint of this project.
+	// tainted reports that the Node has the taint of this project.
 	tainted      bool
 	controlPlane bool
 	labels       nodeLabels
 }
 
-// nodeLabels are the labels of a node in the order of their keys. It implements labels.Labels.
+// nodeLabels are the labels of a node, sorted by key, and implement labels.Labels.
 type nodeLabels []label
 
 // Has implements labels.Labels.
@@ -110,7 +109,7 @@ func recordNode(object runtime.Object, _ bool) (*node, bool, error) {
 	return wholeNodeOf(o), true, nil
 }
 
-// wholeNodeOf reads what is kept of a Node, without keeping a reference to it.
+// wholeNodeOf returns the record of a Node, which keeps no reference to o.
 func wholeNodeOf(o *v1.Node) *node {
 	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: hasTaint(o)}
 	_, n.controlPlane = o.Labels[controlPlaneLabel]
@@ -127,16 +126,16 @@ func wholeNodeOf(o *v1.Node) *node {
 	return n
 }
 
-// same reports whether nothing that decisions depend on differs.
+// same reports whether both records lead to the same decisions.
 func (n *node) same(other *node) bool {
 	return n.zone == other.zone && n.unreachable == other.unreachable && n.since.Equal(other.since) &&
 		n.tainted == other.tainted && n.controlPlane == other.controlPlane && slices.Equal(n.labels, other.labels)
 }
 
-// controlPlaneLabel on a Node says that it is one of the control plane (kubeadm, and most installers).
+// controlPlaneLabel marks a Node of the control plane (kubeadm, and most installers).
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// nodeOf reads what decisions on a fence need of a Node.
+// nodeOf returns the facts that decisions on a fence need of a Node.
 func nodeOf(o *v1.Node) fencing.NodeFacts {
 	info := &o.Status.NodeInfo
 	n := fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, BootID: info.BootID,

@@ -12,28 +12,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Fences is from how many NodeFences the finalizer was removed, Nodes from how many Nodes the taint.
+	// Fences counts the NodeFences whose finalizer was removed, and Nodes the Nodes whose taint was removed.
 	Fences, Nodes int
-	// Active are those of the NodeFences that had not ended, as "NAME (PHASE)". Nobody ends them any more.
+	// Active lists the NodeFences that had not ended, as "NAME (PHASE)", and that no controller ends any more.
 	Active []string
-	// Left are NodeFences and Nodes that were not released, as "NodeFence NAME" or "Node NAME".
+	// Left lists the NodeFences and Nodes that were not released, as "NodeFence NAME" or "Node NAME".
 	Left []string
 }
 
-// releaseTries is how often what has changed meanwhile is tried again.
+// releaseTries bounds the tries for objects that change concurrently.
 const releaseTries = 5
 
 // Release removes the finalizer of this project from all NodeFences, and its taint from all Nodes. It is the first step
-// of uninstalling volume-guard: no Controller may run meanwhile, and it is called instead of Run.
+// of uninstalling volume-guard and replaces Run: no Controller may run at the same time.
 //
-// It removes the taint of nodes that are fenced, too. To remove it releases nothing: pods that are not gone yet stay
-// until their node returns, and volumes stay attached. To leave it would: with it, Kubernetes deletes the pods and
-// detaches the volumes of the node whenever it is not Ready again, whether they run or not, and nobody would remove it.
+// The taint of fenced nodes is removed as well, which releases nothing: pods that are left stay until their node
+// returns, and volumes stay attached. A remaining taint would do harm: Kubernetes would delete the pods and detach the
+// volumes of the node each time that it is not Ready, even under running processes, and no controller would remove the
+// taint.
 //
-// It deletes no NodeFence, and undoes nothing that agents did. All objects are tried, and the error names those that
-// were not released. Where the kinds are not installed, only Nodes are released.
+// Release deletes no NodeFence and undoes no agent's fence. It tries all objects, and the error names the ones that
+// were not released. If the kinds are not installed, it releases only Nodes.
 func (c *Controller) Release(ctx context.Context) (Released, error) {
 	err := c.Installed(ctx)
 	absent := errors.Is(err, ErrNotInstalled)
@@ -43,7 +44,6 @@ func (c *Controller) Release(ctx context.Context) (Released, error) {
 	return c.release(ctx, absent)
 }
 
-// release is Release; absent: the kinds are not installed.
 func (c *Controller) release(ctx context.Context, absent bool) (out Released, err error) {
 	for try := 1; ; try++ {
 		out.Left = nil
@@ -62,7 +62,6 @@ func (c *Controller) release(ctx context.Context, absent bool) (out Released, er
 	}
 }
 
-// releaseFences removes the finalizer from all NodeFences.
 func (c *Controller) releaseFences(ctx context.Context, out *Released, first bool) error {
 	fences, err := c.policies.listFences(ctx)
 	errs := []error{err}
@@ -86,7 +85,6 @@ func (c *Controller) releaseFences(ctx context.Context, out *Released, first boo
 	return errors.Join(errs...)
 }
 
-// releaseNodes removes the taint from all Nodes.
 func (c *Controller) releaseNodes(ctx context.Context, out *Released) error {
 	var errs []error
 	err := c.cluster.eachTainted(ctx, func(name string, n fencing.NodeFacts) {

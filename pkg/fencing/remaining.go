@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// detaching is how many VolumeAttachments of each node were terminating in the last list of all. No selector finds
-// those of one node, so that fences which wait for some share a list. It is safe for concurrent use.
+// detaching counts the terminating VolumeAttachments of each node in the last list of all nodes. No selector finds the
+// VolumeAttachments of one node, so waiting fences share a list. Its methods are safe for concurrent use.
 type detaching struct {
 	clock clock.PassiveClock
 
@@ -26,10 +26,10 @@ type detaching struct {
 	of   map[string]int
 }
 
-// shareFor is how long a list is used by other fences that wait.
+// shareFor is the time for which other waiting fences use a list.
 const shareFor = 10 * time.Second
 
-// seen returns how many were terminating a moment ago.
+// seen returns the number of terminating VolumeAttachments of a node in a recent list.
 func (d *detaching) seen(node string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,8 +45,8 @@ func (d *detaching) saw(of map[string]int, sent time.Time) {
 	d.sent, d.of = sent, of
 }
 
-// listRemaining lists VolumeAttachments only where that can show that nothing remains: no pod is held and terminating,
-// and none of the node's was terminating in a list of a moment ago.
+// listRemaining lists VolumeAttachments only if the result can show an empty node: no held pod is terminating, and a
+// recent list has no terminating VolumeAttachment of the node.
 func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencing.RemainingFacts, err error) {
 	err = eachPod(ctx, a.clients.Clients, ask.Node, "", func(o *v1.Pod) { countPod(&f, o) })
 	switch {
@@ -85,7 +85,6 @@ func (a apiServer) listAttachments(ctx context.Context, node string, f *fencing.
 	return nil
 }
 
-// countPod counts what remains with a pod of a node.
 func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
 	p := objects.PodOf(o)
 	if p.Terminating {
@@ -100,7 +99,7 @@ func countPod(f *fencing.RemainingFacts, o *v1.Pod) {
 	}
 }
 
-// countAttachment counts a VolumeAttachment, if it is one of the node.
+// countAttachment adds a VolumeAttachment, if it belongs to the node.
 func countAttachment(f *fencing.RemainingFacts, node string, o *storagev1.VolumeAttachment) {
 	if o.Spec.NodeName != node {
 		return

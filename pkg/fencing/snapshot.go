@@ -13,37 +13,37 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Waiting is a pod that a policy may have its node fenced for.
+// Waiting is a pod for whose sake a policy may fence its node.
 type Waiting struct{ waiting }
 
-// WaitingOf reads what is needed of a Pod, and reports whether it is one that waits for its node: it has a claim, can
-// run on another node, and is not to stay where it is for ever.
+// WaitingOf returns the record of a Pod, and reports whether it waits for its node: it has a claim, can run on another
+// node, and does not tolerate the unreachable node for ever.
 func WaitingOf(o *v1.Pod) (Waiting, bool) {
 	w, waits := waitingOf(o)
 	return Waiting{w}, waits
 }
 
-// Selects reports whether a policy is for a node.
+// Selects reports whether a policy selects a node. The error means that its nodeSelector is invalid.
 func Selects(p *v1alpha1.FencePolicy, node *v1.Node) (bool, error) {
 	return selects(policyOf(p), wholeNodeOf(node))
 }
 
-// Snapshot is what was read of a cluster at one moment, for those who explain what a policy does.
+// Snapshot is the state of a cluster at one moment, for programs that explain the decisions of a policy.
 type Snapshot struct {
 	Nodes  []*v1.Node
 	Fences []*v1alpha1.NodeFence
-	// Renewed is when the Lease of each node was renewed last.
+	// Renewed maps each node to the last renewal of its Lease.
 	Renewed map[string]time.Time
-	// Waiting are the pods that wait for each node that is unreachable.
+	// Waiting maps each unreachable node to the pods that wait for it.
 	Waiting map[string][]Waiting
-	// Namespaces are the labels of the namespaces.
+	// Namespaces maps each namespace to its labels.
 	Namespaces map[string]map[string]string
 	Budgets    []policyv1.PodDisruptionBudget
 }
 
-// PolicyFacts returns what the controller would know for a policy with such a cluster, but for what only time shows it:
-// since when a node is silent. In place of that, the times in Nodes and Leases count. An error means that a selector is
-// not valid.
+// PolicyFacts returns the facts that the controller would have for a policy in this cluster, or an error if a selector
+// is invalid. The silence of nodes, which only the controller observes over time, is taken from the times in Nodes and
+// Leases instead.
 func (s Snapshot) PolicyFacts(p *v1alpha1.FencePolicy, now time.Time) (fencing.PolicyFacts, error) {
 	of := policyOf(p)
 	f := fencing.PolicyFacts{Name: of.name, Spec: of.spec}
@@ -73,7 +73,7 @@ func (s Snapshot) PolicyFacts(p *v1alpha1.FencePolicy, now time.Time) (fencing.P
 	return f, s.countPods(&f, of)
 }
 
-// countPods counts the pods that wait for the nodes that a policy may fence.
+// countPods counts the waiting pods of the nodes that a policy may fence.
 func (s Snapshot) countPods(f *fencing.PolicyFacts, p *policy) error {
 	selector, err := metav1.LabelSelectorAsSelector(&p.spec.NamespaceSelector)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s Snapshot) countPods(f *fencing.PolicyFacts, p *policy) error {
 	return nil
 }
 
-// budgeted reports whether a pod has budgets that are healthy without it.
+// budgeted reports whether the pod has a budget, and all its budgets are healthy without it.
 func (s Snapshot) budgeted(pod waiting) (bool, error) {
 	var all []budget
 	for i := range s.Budgets {

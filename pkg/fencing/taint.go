@@ -10,14 +10,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
-// errTaken: the API server takes one taint of a key and effect.
+// errTaken is returned because the API server allows only one taint with the same key and effect.
 var errTaken = errors.New("it has the taint " + v1.TaintNodeOutOfService + " of others with each effect")
 
-// withTaint returns taints with the one of this project, or without it.
+// withTaint returns the taints with the taint of this project, or without it.
 //
-// Its effect is NoExecute, which also deletes the pods that tolerate an unreachable node. Where others have added that
-// taint, it is NoSchedule: Kubernetes looks for the key alone (pkg/controller/podgc and
-// pkg/controller/volume/attachdetach), and a node has no two taints of one key and effect.
+// The effect is NoExecute, which also deletes the pods that tolerate an unreachable node. If other programs have added
+// that taint, the effect is NoSchedule: Kubernetes looks for the key alone (pkg/controller/podgc and
+// pkg/controller/volume/attachdetach), and a node cannot have two taints with the same key and effect.
 func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
 	others := slices.DeleteFunc(slices.Clone(taints), isOwn)
 	if !has {
@@ -32,7 +32,7 @@ func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
 	return nil, errTaken
 }
 
-// isOwn reports whether a taint is the one of this project.
+// isOwn reports whether a taint is from this project.
 func isOwn(t v1.Taint) bool {
 	return t.Key == v1.TaintNodeOutOfService && t.Value == podsafety.OwnTaintValue
 }
@@ -40,7 +40,7 @@ func isOwn(t v1.Taint) bool {
 // hasTaint reports whether a Node has the taint of this project.
 func hasTaint(o *v1.Node) bool { return slices.ContainsFunc(o.Spec.Taints, isOwn) }
 
-// taintPatch is a JSON merge patch that replaces the taints of a Node that is as it was read.
+// taintPatch returns a JSON merge patch that replaces the taints of a Node, if it is unchanged since it was read.
 func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {
 	if o.UID == "" || o.ResourceVersion == "" {
 		return nil, errors.New("want a UID and a resourceVersion to change the taints of a node")

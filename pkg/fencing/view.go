@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// view is what this process has seen of the Leases of nodes, by its own clock. It is safe for concurrent use.
+// view holds this process's observations of node Leases, by its own clock, and is safe for concurrent use.
 //
-// The Leases are listed every leasePoll and not watched: a watch delivers a renewal of each node every 10 s, whether a
-// node is unreachable or not.
+// The Leases are listed every leasePoll instead of watched, because a watch delivers a renewal of each node every 10 s,
+// even while all nodes are reachable.
 type view struct {
-	// silentAfter is how long a node that runs takes at most to renew its Lease.
+	// silentAfter is the longest time that a running node takes to renew its Lease.
 	silentAfter time.Duration
 
 	mu sync.Mutex
-	// leases are the resourceVersions of the last list, by node.
+	// leases maps nodes to the resourceVersions of the last list.
 	leases map[string]string
-	// began is when the lists began, and renewed when one first showed another renewal of some node.
+	// began is the time of the first list, and renewed the time of the last list that showed a renewal of some node.
 	began, renewed time.Time
-	// silent is since when a node is unreachable and has not renewed its Lease.
+	// silent maps each unreachable node to the time of the first list that found its Lease no longer renewed.
 	silent map[string]time.Time
 }
 
@@ -26,7 +26,7 @@ func newView(silentAfter time.Duration) *view {
 	return &view{silentAfter: silentAfter, silent: map[string]time.Time{}}
 }
 
-// saw records a list of Leases. unreachable are the nodes that the watch shows as such.
+// saw records a list of Leases, and the names of the nodes that are unreachable according to the watch.
 func (v *view) saw(leases map[string]string, unreachable []string, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,7 +48,7 @@ func (v *view) saw(leases map[string]string, unreachable []string, now time.Time
 	v.leases = leases
 }
 
-// rest forgets all: no list is made while no node is unreachable.
+// rest resets the view, because no list is made while all nodes are reachable.
 func (v *view) rest() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,23 +56,23 @@ func (v *view) rest() {
 	clear(v.silent)
 }
 
-// reached forgets since when a node is silent: it is not unreachable, or has renewed its Lease.
+// reached resets the silence of a node that is reachable or has renewed its Lease.
 func (v *view) reached(node string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.silent, node)
 }
 
-// since returns since when a node is unreachable and silent, the zero time if that is not known, and the
-// resourceVersion of its Lease, empty for none.
+// since returns the start of a node's silence, or the zero time if unknown, and the resourceVersion of its Lease, or
+// "".
 func (v *view) since(node string) (at time.Time, version string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.silent[node], v.leases[node]
 }
 
-// clear reports whether a Lease of some node was renewed a short time ago. known is false while that cannot be said
-// yet: nodes that run take some time for it.
+// clear reports whether some node has renewed its Lease within silentAfter. known is false until running nodes have had
+// that time since the first list.
 func (v *view) clear(now time.Time) (is, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// hashed returns a name of an object that no other fence gives, and this fence gives to one thing alone.
+// hashed returns a name for an object that is unique to the fence and to of.
 func hashed(prefix string, ask fencing.Ask, of any) string {
 	hash := fnv.New64a()
-	_, _ = fmt.Fprintf(hash, "%s/%v", ask.UID, of) // it never fails
+	_, _ = fmt.Fprintf(hash, "%s/%v", ask.UID, of) // never fails
 	return fmt.Sprintf("%s-%016x", prefix, hash.Sum64())
 }
 
@@ -49,42 +49,41 @@ func annotationsOf(ask fencing.Ask) map[string]string {
 
 func attempt(ask fencing.Ask) string { return strconv.Itoa(int(ask.Run.Attempt)) }
 
-// owner returns what has the object of a run deleted with its NodeFence.
+// owner returns the owner reference by which the object of a run is deleted with its NodeFence.
 func owner(ask fencing.Ask) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeFence", Name: ask.Node,
 		UID: ask.UID}
 }
 
-// errForeign: an object of the name was not created for this fence.
+// errForeign means that an object with the expected name was not created for this fence.
 var errForeign = errors.New("it was not created for this NodeFence: delete it, or give one of the two another name")
 
 // owns reports whether an object was created for the fence.
 func owns(ask fencing.Ask, o metav1.Object) bool { return o.GetLabels()[FenceLabel] == string(ask.UID) }
 
-// only returns options that delete this very object.
+// only returns options that restrict a deletion to this very object.
 func only(o metav1.Object) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.GetUID()))}
 }
 
-// Runner starts agents and reads their results. Its methods are safe for concurrent use, and go to the API server.
+// Runner starts agents and reads their results from the API server. Its methods are safe for concurrent use.
 type Runner struct {
 	clients kubernetes.Interface
 	dynamic dynamic.Interface
 	mapper  meta.RESTMapper
 }
 
-// NewRunner returns a Runner with these clients; mapper finds the resource of a kind.
+// NewRunner returns a Runner with these clients, and a mapper that finds the resource of a kind.
 func NewRunner(clients kubernetes.Interface, dynamic dynamic.Interface, mapper meta.RESTMapper) *Runner {
 	return &Runner{clients: clients, dynamic: dynamic, mapper: mapper}
 }
 
-// kind is what the three kinds of agents have in common. Each call is about the object of one run.
+// kind is the common interface of the three kinds of agents, for calls about the object of one run.
 type kind interface {
-	// read returns how far the run is.
 	read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error)
-	// start starts it, and succeeds where that was done before.
+	// start starts the run, and succeeds if it was already started.
 	start(ctx context.Context, ask fencing.Ask) error
-	// stop ends it, and succeeds where there is none.
+	// stop ends the run, and succeeds if it does not exist.
 	stop(ctx context.Context, ask fencing.Ask) error
 }
 
@@ -102,8 +101,8 @@ func (a *Runner) kind(agent v1alpha1.Agent) (kind, error) {
 	return nil, errNoKind
 }
 
-// Read returns how far the run of ask is. Where that cannot be read, the state is RunUnknown and the message the error:
-// a time limit ends the run all the same.
+// Read returns the state of the run of ask. If the read fails, the state is RunUnknown and the message is the error,
+// and the run still ends at its time limit.
 func (a *Runner) Read(ctx context.Context, ask fencing.Ask) fencing.RunFacts {
 	k, err := a.kind(ask.Agent)
 	var facts fencing.RunFacts
@@ -116,7 +115,7 @@ func (a *Runner) Read(ctx context.Context, ask fencing.Ask) fencing.RunFacts {
 	return facts
 }
 
-// Start starts the run of ask. It succeeds where that was done before.
+// Start starts the run of ask, and succeeds if it was already started.
 func (a *Runner) Start(ctx context.Context, ask fencing.Ask) error {
 	k, err := a.kind(ask.Agent)
 	if err == nil {
@@ -125,7 +124,7 @@ func (a *Runner) Start(ctx context.Context, ask fencing.Ask) error {
 	return explain("start", ask, err)
 }
 
-// Stop ends the run of ask, and succeeds where there is none. Of a run that has ended it removes the object.
+// Stop ends the run of ask, and succeeds if it does not exist. It removes the object of a run that has ended.
 func (a *Runner) Stop(ctx context.Context, ask fencing.Ask) error {
 	k, err := a.kind(ask.Agent)
 	if err == nil {
@@ -141,7 +140,6 @@ func explain(what string, ask fencing.Ask, err error) error {
 	return fmt.Errorf("%s agent %q of NodeFence %q: %w", what, ask.Run.Agent, ask.Node, err)
 }
 
-// notStarted and unknown are results of reads.
 var notStarted, unknown = fencing.RunFacts{State: fencing.RunAbsent}, fencing.RunFacts{}
 
 func facts(state fencing.RunState, message string) (fencing.RunFacts, error) {

@@ -14,14 +14,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// custom is a kind of custom resources.
+// custom is the client of one kind of custom resources.
 type custom struct {
 	dynamic.ResourceInterface
 	resource schema.GroupResource
 	kind     string
 }
 
-// custom returns a kind, in a namespace where it is not cluster-scoped.
+// custom returns the client of a kind, within the namespace unless the kind is cluster-scoped.
 func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
 	return c, nil
 }
 
-// get reads an object, nil for none or with an error.
+// get reads an object. It returns nil with an error, and nil without an error if the object does not exist.
 func (c custom) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	o, err := c.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -50,7 +50,6 @@ func (c custom) get(ctx context.Context, name string) (*unstructured.Unstructure
 	return o, nil
 }
 
-// newObject returns the object of a run.
 func newObject(ask fencing.Ask, apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
 	o.SetName(name)
@@ -60,7 +59,7 @@ func newObject(ask fencing.Ask, apiVersion, kind, name string, spec map[string]a
 	return o
 }
 
-// text returns a string in an object, empty where there is none.
+// text returns the string at a path in an object, or "".
 func text(o *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(o.Object, path...)
 	return s

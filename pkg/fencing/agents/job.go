@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// jobs are agents that are Jobs.
+// jobs are the agents that run as Jobs, whose names derive from the run.
 type jobs struct{ clients kubernetes.Interface }
 
 func (j jobs) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error) {
@@ -44,7 +44,8 @@ func (j jobs) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, erro
 	return facts(fencing.Running, about+" runs.")
 }
 
-// name is that of the Job of a run. The first try to undo has the name of versions that had one for all tries.
+// name returns the name of the Job of a run. The first undo keeps the name from versions that had one Job for all
+// tries.
 func (jobs) name(ask fencing.Ask) string {
 	if ask.Run.Try > 1 {
 		return hashed(action(ask), ask, fmt.Sprintf("%d/%d", ask.Run.Attempt, ask.Run.Try))
@@ -52,7 +53,7 @@ func (jobs) name(ask fencing.Ask) string {
 	return hashed(action(ask), ask, ask.Run.Attempt)
 }
 
-// get reads the Job of a run, nil for none or with an error.
+// get reads the Job of a run. It returns nil with an error, and nil without an error if the Job does not exist.
 func (j jobs) get(ctx context.Context, ask fencing.Ask) (*batchv1.Job, error) {
 	name := j.name(ask)
 	o, err := j.clients.BatchV1().Jobs(ask.Agent.Job.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -65,8 +66,8 @@ func (j jobs) get(ctx context.Context, ask fencing.Ask) (*batchv1.Job, error) {
 	return o, nil
 }
 
-// start creates the Job. Its pods run on any node but the one that is fenced. The Job of the try before is deleted, and
-// not waited for: a pod of it may be on a node that is lost.
+// start creates the Job, whose pods run on any node except the fenced one. The Job of the previous try is deleted
+// without waiting, because its pod may be on a lost node.
 func (j jobs) start(ctx context.Context, ask fencing.Ask) error {
 	of := ask.Agent.Job
 	if before := ask; ask.Run.Try > 1 {
@@ -94,7 +95,7 @@ func (j jobs) start(ctx context.Context, ask fencing.Ask) error {
 	return nil
 }
 
-// keepJobs is how many seconds a Job is kept after its end, for its log.
+// keepJobs is the time in seconds for which an ended Job is kept for its log.
 const keepJobs = 24 * 60 * 60
 
 // jobOf returns the Job of a run, with pods of this template.
@@ -124,7 +125,7 @@ func jobOf(ask fencing.Ask, template v1.PodTemplateSpec, node *v1.Node) *batchv1
 	}
 }
 
-// avoid keeps pods from a node: the scheduler may believe that it is well.
+// avoid keeps pods off a node, which the scheduler may still consider healthy.
 func avoid(spec *v1.PodSpec, node string) {
 	if spec.Affinity == nil {
 		spec.Affinity = &v1.Affinity{}

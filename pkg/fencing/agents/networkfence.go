@@ -18,20 +18,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// networkFences are agents that are NetworkFences of csi-addons (csiaddons.openshift.io/v1alpha1, cluster-scoped): the
-// storage system of one driver refuses the addresses of the node. One object fences and unfences, for all attempts of
-// an agent. It is deleted with the NodeFence and not before: csi-addons does not unfence what is deleted.
+// networkFences are agents that are NetworkFences of csi-addons (csiaddons.openshift.io/v1alpha1, cluster-scoped), by
+// which the storage system of a driver refuses the addresses of the node. One object fences and unfences for all
+// attempts of an agent. It is deleted only with the NodeFence, because csi-addons does not unfence when a NetworkFence
+// is deleted.
 type networkFences struct{ *Runner }
 
-// What csi-addons serves, and says (api/csiaddons/v1alpha1 of kubernetes-csi-addons, from v0.9 on: before it, the
-// message of both states was the same).
+// Names and messages of csi-addons (api/csiaddons/v1alpha1 of kubernetes-csi-addons, from v0.9 on; earlier versions
+// have the same message for both states).
 const (
 	csiAddonsVersion = "csiaddons.openshift.io/v1alpha1"
 	networkFenceKind = "NetworkFence"
-	// stateFenced and stateUnfenced are what spec.fenceState asks for.
+	// stateFenced and stateUnfenced are values of spec.fenceState, the desired state.
 	stateFenced, stateUnfenced = "Fenced", "Unfenced"
-	// resultSucceeded and resultFailed are status.result, of the last call of the driver. It does not say for which
-	// state: status.message does.
+	// resultSucceeded and resultFailed are values of status.result, the result of the last call of the driver. Only
+	// status.message tells which state the call was for.
 	resultSucceeded, resultFailed = "Succeeded", "Failed"
 	fencedMessage                 = "fencing operation successful"
 	unfencedMessage               = "unfencing operation successful"
@@ -41,7 +42,7 @@ func (a networkFences) fences() (custom, error) {
 	return a.custom(csiAddonsVersion, networkFenceKind, "")
 }
 
-// name is that of the only object of the agent.
+// name returns the name of the agent's only object.
 func (networkFences) name(ask fencing.Ask) string { return hashed("fence", ask, ask.Agent.Name) }
 
 func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error) {
@@ -57,7 +58,7 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	switch {
 	case o == nil && ask.Run.Undo && ask.Proved:
 		return unknown, fmt.Errorf("%s: %w", about, errDeleted)
-	case o == nil && ask.Run.Undo: // it may never have been there
+	case o == nil && ask.Run.Undo: // it may never have existed
 		return facts(fencing.RunSucceeded, about+" is gone.")
 	case o == nil:
 		return notStarted, nil
@@ -73,7 +74,6 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	return state, err
 }
 
-// stateOf returns how far a NetworkFence is.
 func stateOf(ask fencing.Ask, o *unstructured.Unstructured, about string) fencing.RunFacts {
 	wanted, success := stateFenced, fencedMessage
 	if ask.Run.Undo {
@@ -87,13 +87,13 @@ func stateOf(ask fencing.Ask, o *unstructured.Unstructured, about string) fencin
 		return fencing.RunFacts{State: fencing.RunSucceeded, Message: about + ": " + message + "."}
 	case result == resultFailed && ask.Run.Undo:
 		return fencing.RunFacts{Message: about + " has failed: " + message}
-	case result == resultFailed: // csi-addons tries again by itself, so that only the time limit ends this
+	case result == resultFailed: // csi-addons retries by itself, so only the time limit ends this
 		return fencing.RunFacts{State: fencing.Running, Message: about + " has failed: " + message}
 	}
 	return fencing.RunFacts{State: fencing.Running, Message: about + " is at work."}
 }
 
-// start asks for the fence, or for its end.
+// start requests the fence, or requests its end if ask undoes it.
 func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 	if ask.Run.Undo {
 		return a.stop(ctx, ask)
@@ -129,15 +129,15 @@ func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 	return nil
 }
 
-// errUnfencing: what the status says would not be about the next fence.
+// errUnfencing means that the status would not yet be about the new fence.
 var errUnfencing = errors.New("csi-addons has not unfenced it yet, which an earlier attempt has asked for")
 
-// unfenced reports whether csi-addons has unfenced what asks for that.
+// unfenced reports whether csi-addons has carried out the request to unfence.
 func unfenced(o *unstructured.Unstructured) bool {
 	return text(o, "status", "result") == resultSucceeded && text(o, "status", "message") == unfencedMessage
 }
 
-// patch changes the spec of an object that is as it was read, if it is of the fence.
+// patch changes the spec of an object that belongs to the fence, if it is unchanged since it was read.
 func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured, spec map[string]any) error {
 	if !owns(ask, o) {
 		return nil
@@ -153,7 +153,7 @@ func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unst
 	return nil
 }
 
-// stop has the node unfenced: the fence may be in force, or come into force later.
+// stop requests that the node is unfenced, because the fence may be in force or come into force later.
 func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
 	of, err := a.fences()
 	if err != nil {
@@ -167,35 +167,35 @@ func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
 }
 
 var (
-	// errOtherDriver: the proof would be about volumes that are not fenced.
+	// errOtherDriver means that the proof would be about volumes that are not fenced.
 	errOtherDriver = errors.New("it is of another driver than the agent names")
-	// errNewer: it may not be the one that csi-addons has used.
+	// errNewer means that csi-addons may have used an earlier class with this name.
 	errNewer = errors.New("it was created after its NetworkFence")
-	// errNoParameters and errParameters: it is not known which volumes are fenced.
+	// errNoParameters and errParameters mean that the fenced volumes cannot be identified.
 	errNoParameters = errors.New("it has no parameters that tell storage systems apart: set " +
 		"networkFence.volumeAttributes of the agent, or networkFence.volumes to All if the driver has no other volumes")
 	errParameters = fmt.Errorf("it has more than %d parameters, or they are longer than %d and %d characters: set "+
 		"networkFence.volumeAttributes of the agent", v1alpha1.MaxVolumeAttributes, v1alpha1.MaxAttributeKey,
 		v1alpha1.MaxAttributeValue)
-	// errNoAddresses: there is nothing to fence.
+	// errNoAddresses means that the driver has reported no address to fence.
 	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
 		"NetworkFenceClass; if the storage system knows nodes by their internal addresses, set networkFence.addresses of " +
 		"the agent to InternalIP")
-	// errNoInternalIP: there is nothing to fence.
+	// errNoInternalIP means that the Node has no address to fence.
 	errNoInternalIP = errors.New("the Node has no address of type InternalIP")
 )
 
-// errDeleted: csi-addons has not unfenced the node.
+// errDeleted means that csi-addons has not unfenced the node.
 var errDeleted = errors.New("it was deleted, by which csi-addons unfences nothing: remove the addresses of the node " +
 	"from the storage system's list yourself, and then kubectl reclaim unfence --abandon")
 
-// ownParameters is how parameters of a NetworkFenceClass begin that csi-addons does not hand to the driver, such as the
-// name of its Secret.
+// ownParameters is the prefix of the NetworkFenceClass parameters that csi-addons does not pass to the driver, such as
+// the name of its Secret.
 const ownParameters = "csiaddons.openshift.io/"
 
-// attributes returns what the PVs have of which the NetworkFenceClass is, where the agent does not say it: its
-// parameters. Once there is a NetworkFence, the class has to be older: driver and parameters of a class do not change,
-// so it is the one that csi-addons has used.
+// attributes returns the volume attributes that identify the PVs of the NetworkFenceClass, which are its parameters,
+// unless the agent names them itself. If a NetworkFence exists, the class must not be younger: driver and parameters of
+// a class are immutable, so an older class is the one that csi-addons has used.
 func (a networkFences) attributes(ctx context.Context, ask fencing.Ask, fence *unstructured.Unstructured) (
 	map[string]v1alpha1.AttributeValue, error) {
 	agent := ask.Agent.NetworkFence
@@ -222,7 +222,7 @@ func (a networkFences) attributes(ctx context.Context, ask fencing.Ask, fence *u
 	return out, nil
 }
 
-// parameters returns the parameters of a NetworkFenceClass that reach the driver and tell it the storage system.
+// parameters returns the parameters of a NetworkFenceClass that the driver receives to select the storage system.
 func parameters(class *unstructured.Unstructured) (map[string]v1alpha1.AttributeValue, error) {
 	all, _, err := unstructured.NestedStringMap(class.Object, "spec", "parameters")
 	if err != nil {
@@ -245,8 +245,8 @@ func parameters(class *unstructured.Unstructured) (map[string]v1alpha1.Attribute
 	return out, nil
 }
 
-// addresses returns the addresses that the storage system knows the node by, as CIDRs: those that the driver has
-// reported for the NetworkFenceClass, or the internal ones of the Node, as the agent says.
+// addresses returns the addresses by which the storage system knows the node, as sorted CIDRs. Depending on the agent,
+// they are the addresses that the driver reports for the NetworkFenceClass, or the internal addresses of the Node.
 func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []any, err error) {
 	of, none := a.reported, errNoAddresses
 	if ask.Agent.NetworkFence.Addresses == v1alpha1.AddressesInternalIP {
@@ -304,7 +304,6 @@ func clients(o *unstructured.Unstructured, class string) (cidrs []string) {
 	return cidrs
 }
 
-// internal returns the internal addresses of the Node.
 func (a networkFences) internal(ctx context.Context, ask fencing.Ask) (cidrs []string, err error) {
 	node, err := a.clients.CoreV1().Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
 	if err != nil {
@@ -318,7 +317,6 @@ func (a networkFences) internal(ctx context.Context, ask fencing.Ask) (cidrs []s
 	return cidrs, nil
 }
 
-// single returns the CIDR of one address.
 func single(address string) string {
 	if strings.Contains(address, ":") {
 		return address + "/128"

@@ -15,11 +15,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// remediations are agents that are custom resources of a remediation template (medik8s: the kinds of
-// self-node-remediation, fence-agents-remediation and machine-deletion-remediation).
+// remediations are agents that are custom resources of a remediation template. The kinds are those of medik8s:
+// self-node-remediation, fence-agents-remediation and machine-deletion-remediation.
 //
-// The custom resource has the node's name, which is how remediators find the node. So all attempts of a fence give it
-// the same name, and what it says counts for the attempt that has created it.
+// The custom resource has the node's name, by which remediators find the node. All attempts of a fence therefore use
+// the same name, and the status of the resource counts only for the attempt that has created it.
 type remediations struct{ *Runner }
 
 func (a remediations) remediation(ask fencing.Ask) (custom, error) {
@@ -62,12 +62,12 @@ func (a remediations) read(ctx context.Context, ask fencing.Ask) (fencing.RunFac
 		Removal: fencing.RemovalOf(group.Group, group.Kind, text(o, "spec", "remediationStrategy"))}, nil
 }
 
-// ofAttempt reports whether the attempt has created the object, and not an earlier one of the fence.
+// ofAttempt reports whether the object was created by this attempt and not by an earlier one.
 func ofAttempt(ask fencing.Ask, o metav1.Object) bool {
 	return o.GetAnnotations()[AttemptAnnotation] == attempt(ask)
 }
 
-// conditionOf returns a condition of a custom resource, Unknown where there is none.
+// conditionOf returns the status and message of a condition in a custom resource, Unknown if the condition is missing.
 func conditionOf(o *unstructured.Unstructured, kind string) (status metav1.ConditionStatus, message string) {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, one := range conditions {
@@ -82,7 +82,6 @@ func conditionOf(o *unstructured.Unstructured, kind string) (status metav1.Condi
 	return metav1.ConditionUnknown, ""
 }
 
-// errNoTemplate: the template has no spec.template.spec.
 var errNoTemplate = errors.New("it has no spec.template.spec")
 
 func (a remediations) start(ctx context.Context, ask fencing.Ask) error {
@@ -98,7 +97,7 @@ func (a remediations) start(ctx context.Context, ask fencing.Ask) error {
 	case err != nil:
 		return err
 	case o != nil && !ofAttempt(ask, o):
-		return a.stop(ctx, ask) // once it is gone, this is called again
+		return a.stop(ctx, ask) // the deletion is followed by another call
 	}
 	spec, err := a.template(ctx, ask)
 	if err != nil {
@@ -111,7 +110,6 @@ func (a remediations) start(ctx context.Context, ask fencing.Ask) error {
 	return nil
 }
 
-// template returns the spec of the custom resource.
 func (a remediations) template(ctx context.Context, ask fencing.Ask) (spec map[string]any, err error) {
 	of := ask.Agent.Remediation
 	templates, err := a.custom(of.APIVersion, of.Kind, of.Namespace)
