@@ -19,29 +19,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
-// was sent. Reads do not fail where there is no such object.
+// cluster is the access to the API server. Every read is live, so that it is as new as the moment at which it was sent,
+// and does not fail if the object does not exist.
 type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
 	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
 	readLease(ctx context.Context, node string) (podsafety.LeaseFacts, error)
-	// readFence returns what the NodeFence of a node shows about a pod.
+	// readFence returns the evidence that the NodeFence of a node gives about a pod.
 	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
 	// patchFinalizers changes the finalizers of the pod of an Ask.
 	patchFinalizers(ctx context.Context, ask podsafety.Ask) error
 	// forceDelete deletes the pod of an Ask with a grace period of 0.
 	forceDelete(ctx context.Context, ask podsafety.Ask) error
-	// eachPod reads the pods of a namespace and a node, "" for any, page by page.
+	// eachPod reads the pods of a namespace and a node, page by page, where "" means all of them.
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
-	// patchCondition changes a condition of a pod.
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
-	// refusesForce reports whether force deletions are refused that are not confirmed.
+	// refusesForce reports whether the API server refuses unconfirmed force deletions.
 	refusesForce(ctx context.Context) (bool, error)
-	// readVolume returns the PV that a claim is bound to, the zero value for none.
+	// readVolume returns the PV that a claim is bound to, or the zero value without one.
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
 }
 
-// volume is what is read of a PV. Shared: it may be attached to several nodes.
+// volume is the record of a PV, where shared reports that it may be attached to several nodes.
 type volume struct {
 	objects.Volume
 	name   string
@@ -51,16 +50,14 @@ type volume struct {
 const (
 	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
 	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage is how many objects one list request returns at most: pods are large.
+	// listPage is the page size of lists, which bounds the size of an answer with large pods.
 	listPage = 500
 )
 
-// apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
-	// fences reads NodeFences.
-	fences *client.Client
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	fences  *client.Client
+	// timeout bounds each call, so that a hanging server does not block a worker.
 	timeout time.Duration
 }
 
@@ -100,8 +97,8 @@ func (a apiServer) readLease(ctx context.Context, node string) (podsafety.LeaseF
 	return podsafety.LeaseFacts{Found: true, ResourceVersion: o.ResourceVersion}, nil
 }
 
-// patchFinalizers relies on what the answer shows: an admission policy that changes a finalizer back makes the write a
-// success that changed nothing.
+// patchFinalizers checks the answer, because an admission policy that reverts the change makes the write a success
+// without an effect.
 func (a apiServer) patchFinalizers(ctx context.Context, ask podsafety.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -133,8 +130,9 @@ func (a apiServer) forceDelete(ctx context.Context, ask podsafety.Ask) error {
 func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error {
 	options := metav1.ListOptions{Limit: listPage}
 	if node != "" {
-		// From the watch cache of the API server: the pods of a node are listed for marks, which are no evidence. Elsewhere
-		// a list with a limit reads all pods from etcd on Kubernetes 1.30 (shouldDelegateList in its cacher.go).
+		// This list reads the watch cache of the API server, because it only serves to set conditions, which are no evidence.
+		// Without resourceVersion 0, Kubernetes 1.30 would read all pods from etcd for a list with a limit
+		// (shouldDelegateList in its cacher.go).
 		options.FieldSelector, options.ResourceVersion = fields.OneTermEqualSelector("spec.nodeName", node).String(), "0"
 	}
 	err := kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// mark sets the condition NodeUnreachable of the pods on a node that is unreachable, and removes it where the node is
-// back. While there is no Node of the name, nothing changes.
+// mark sets the condition NodeUnreachable on the pods of an unreachable node, and removes it when the node is back. It
+// changes nothing while the Node does not exist.
 func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 	n, found := c.observer.nodes.Get(name)
 	var err error
@@ -28,7 +28,7 @@ func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 	return c.failed(ctx, "Set the condition NodeUnreachable of pods", err, "node", name)
 }
 
-// setMarks lists the pods of the node: those that are not held are not in the cache.
+// setMarks lists the pods of the node, because the cache lacks pods that are not held.
 func (c *Controller) setMarks(ctx context.Context, node string) error {
 	var pods []*pod
 	err := c.cluster.eachPod(ctx, metav1.NamespaceAll, node, func(o *v1.Pod) {
@@ -46,7 +46,7 @@ func (c *Controller) setMarks(ctx context.Context, node string) error {
 	}, false)
 }
 
-// removeMarks removes the conditions of pods in the cache, which has all that are marked.
+// removeMarks removes the condition from pods in the cache, which holds every marked pod.
 func (c *Controller) removeMarks(ctx context.Context, node string) error {
 	var pods []*pod
 	c.observer.pods.Each(func(p *pod) {

@@ -13,41 +13,41 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. The zero value is usable: it holds pods, and does nothing else.
+// Config holds the settings of a Controller. The zero value holds pods, without any of the optional actions.
 type Config struct {
-	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has ended, where nothing shows the
-	// unmount: a guess. Default 30 seconds; 0 is the default.
+	// UnmountGrace is the time to wait for the unmount of the volumes of an ended pod if no fact proves it, which is an
+	// estimate. 0 means the default of 30 seconds.
 	UnmountGrace time.Duration
-	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
-	// kubelet that is not cut off ends a pod that has no grace: nodeLeaseDurationSeconds of the kubelet, and
-	// node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, and no less: a
-	// shorter one releases pods that run. A test, which has a Clock of its own, may set any.
+	// LeaseDuration is the time without a renewal of its Lease after which a kubelet counts as cut off. A kubelet that is
+	// not cut off ends a pod without grace in the same time. It equals nodeLeaseDurationSeconds of the kubelet, and
+	// node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, which is also the
+	// minimum, because a shorter time releases running pods. A test with its own Clock may set any value.
 	LeaseDuration time.Duration
-	// DeleteOrphans deletes held pods whose Node does not exist any more, in place of the pod garbage collector of
+	// DeleteOrphans deletes held pods whose Node no longer exists, in place of the pod garbage collector of
 	// kube-controller-manager. Default off.
 	DeleteOrphans bool
-	// VolumeLocks has the attachment of volumes refused to other nodes, while a held pod is terminating on a node that is
-	// not Ready. It needs the kind VolumeLock and the policy that reads it (deploy/manifests/pod-safety-*.yaml).
-	// Default off.
+	// VolumeLocks prevents the attachment of volumes to other nodes while a held pod is terminating on a node that is not
+	// Ready. It needs the kind VolumeLock and the policy that reads it (deploy/manifests/pod-safety-*.yaml). Default off.
 	VolumeLocks bool
-	// Fences has pods released by the evidence of NodeFences that are in force, and volumes that a fence keeps a node from
-	// attached to others. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence
-	// is read.
+	// Fences accepts NodeFences in force as evidence for the release of pods, and lifts the locks of volumes that a fence
+	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off, so that no
+	// NodeFence is read.
 	Fences bool
-	// NodeCondition sets the condition NodeUnreachable of pods, and removes it when the node is back. Default off.
+	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off.
 	NodeCondition bool
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool
-	// Workers is how many pods are worked on at once, which also bounds the load on the API server. Default 10.
+	// Workers is the number of pods that are worked on concurrently, which also bounds the load on the API server. Default
+	// 10.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a call that failed. Default 1 second and 5
+	// RetryStart and RetryMax bound the delay after a failed call, which doubles each time. Default 1 second and 5
 	// minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what keeps a pod, on the pod. It should have a client and a rate limit of its own. Default none.
+	// Events records on a pod the reason why it is held. It should have its own client and rate limit. Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is where the metrics of the package are registered. Default none.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is the real clock unless a test replaces it.
 	Clock clock.WithTicker
 }
 
@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 	c.Events = settings.Events(c.Events, c.DryRun)
 	c.Clock = settings.Clock(c.Clock)
 	if c.DryRun {
-		c.VolumeLocks, c.NodeCondition = false, false // they only write
+		c.VolumeLocks, c.NodeCondition = false, false // both only write
 	}
 	return c
 }
@@ -73,7 +73,7 @@ func (c Config) retries() controller.Backoff {
 	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)

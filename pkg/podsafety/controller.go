@@ -17,9 +17,8 @@ import (
 
 // Controller holds the pods of a cluster. Its methods are safe for concurrent use.
 type Controller struct {
-	cfg     Config
-	cluster cluster
-	// authorization checks what this program may do.
+	cfg           Config
+	cluster       cluster
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
 	volumeLocks   *volumeLocks
@@ -30,11 +29,11 @@ type Controller struct {
 	pods, lockings, namespaces, markings *controller.Queue[string]
 }
 
-// otherWorkers is how many namespaces and nodes are each worked on at once.
+// otherWorkers is the number of workers for namespaces, and for nodes.
 const otherWorkers = 2
 
-// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
-// means that nothing but the number of workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the cluster of config, which is copied, and starts nothing: see Run. A QPS of 0 in
+// config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a controller for pod safety: no cluster is given")
@@ -73,7 +72,7 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	return c, c.register(cfg.Metrics)
 }
 
-// run makes what works from the caches.
+// run creates the queues, which work on the objects in the caches.
 func (c *Controller) run(caches ...controller.Cache) error {
 	c.control = controller.NewController("pod-safety", caches...)
 	for _, queue := range []struct {
@@ -97,7 +96,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 	return nil
 }
 
-// woken has the queues work on what the watches show.
+// woken enqueues the objects that the watches report.
 type woken struct{ c *Controller }
 
 func (w woken) working() bool         { return w.c.control.Working() }
@@ -115,16 +114,16 @@ func (w woken) forget(p *pod) {
 	w.c.locks(p.node)
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes no object in the
+// cluster, so that a replica that waits for leadership can call it and act as soon as it leads.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
-// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
-// has to end with the lease.
+// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
+// its goroutines have ended. Only the leading replica calls Run, and only once; with leader election, ctx must end with
+// the lease.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled; nothing is decided from less.
+// Run starts the watches unless Watch runs already, and then relies on Watch to continue. It returns an error if ctx
+// ended before the caches were filled, since no decision is made without them.
 func (c *Controller) Run(ctx context.Context) error {
 	also := []func(context.Context){c.watchForcePolicy, c.begin}
 	if c.cfg.VolumeLocks {
@@ -133,7 +132,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.control.Run(ctx, also...)
 }
 
-// begin has everything worked on that the caches show at the start.
+// begin enqueues every object in the caches that may need work.
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Holding pods until their processes have ended", "workers", c.cfg.Workers, "dryRun",
 		c.cfg.DryRun, "deleteOrphans", c.cfg.DeleteOrphans, "volumeLocks", c.cfg.VolumeLocks)
@@ -147,11 +146,11 @@ func (c *Controller) begin(ctx context.Context) {
 	c.pods.AddAll(ctx, pods)
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced returns true, and returns an error if ctx ends first.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the objects that the API server had when they were started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets the work in progress finish and begins no more, so that Run returns. It does not wait for that.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -1,9 +1,9 @@
 // Package podsafety keeps a pod until its processes have ended, so that no replacement writes to its volumes beside
 // them.
 //
-// In namespaces with the label csi-reclaimer.io/pod-safety=enforce it adds a finalizer to pods with a claim, and to
-// those of StatefulSets, where admission has not done so. It removes the finalizer from a pod that is terminating once
-// there is evidence that no process of the pod runs. What counts as evidence is decided by internal/engine/podsafety.
-// This package watches, reads and writes for it, keeps the volumes of such pods from being attached to other nodes
-// meanwhile, and marks pods on nodes that are unreachable.
+// In namespaces with the label csi-reclaimer.io/pod-safety=enforce it adds a finalizer to the pods with a claim and to
+// the pods of StatefulSets, unless admission has already added it. It removes the finalizer from a terminating pod once
+// evidence shows that no process of the pod runs. The engine in internal/engine/podsafety decides which facts are
+// evidence, and this package watches, reads and writes for it. It also keeps other nodes from attaching the volumes of
+// such pods until then, and sets a condition on pods of unreachable nodes.
 package podsafety

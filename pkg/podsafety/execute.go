@@ -16,7 +16,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// reconcile works on the pod of a key.
 func (c *Controller) reconcile(ctx context.Context, key string) controller.Result {
 	facts, found := c.observer.observe(key)
 	if !found {
@@ -39,10 +38,9 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
-// answerer has a session take a reply.
 type answerer = func(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time)
 
-// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
+// carryOut makes the calls that a session asks for until it ends: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *podsafety.Session, answer answerer) error {
 	err := controller.Calls[*podsafety.Session, podsafety.Ask, podsafety.Reply]{
 		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
@@ -53,7 +51,7 @@ func (c *Controller) carryOut(ctx context.Context, s *podsafety.Session, answer 
 	return err
 }
 
-// call makes a call. The error is why its outcome is not Succeeded.
+// call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.
 func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafety.Reply, err error) {
 	switch ask.Call {
 	case podsafety.GetPod:
@@ -74,7 +72,7 @@ func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafe
 	return reply, err
 }
 
-// wrote logs and counts a write, and reports it where it is no wait that the session ends with.
+// wrote logs and counts a write, and reports the deletion of an orphan, because the session does not end with it.
 func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsafety.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	switch ask.Action {
@@ -91,12 +89,11 @@ func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsaf
 	}
 }
 
-// report reports why a session has ended.
 func (c *Controller) report(ctx context.Context, s *podsafety.Session, err error) {
 	pod, reason := object(s.Facts.Pod), s.Reason()
 	switch {
 	case s.End == session.Written:
-		// It does not wait for this reason: the pod is released, and nothing is kept of it.
+		// The pod is released, so that it does not count as waiting for this reason, and its records are dropped.
 		c.recorder.Event(ctx, pod, reason, s.Facts.Detail(reason))
 		c.recorder.Forget(pod.UID)
 	case s.End == session.ObjectGone:
@@ -111,13 +108,13 @@ func (c *Controller) report(ctx context.Context, s *podsafety.Session, err error
 	}
 }
 
-// object returns what a report on a pod is about.
+// object returns the object of reports on a pod.
 func object(p objects.Pod) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 }
 
-// hold offers the pods of a namespace that asks for it the finalizer: those that were there before.
+// hold offers the finalizer to the pods that a namespace had before it asked for pod safety.
 func (c *Controller) hold(ctx context.Context, namespace string) controller.Result {
 	if c.observer.modeOf(namespace) != podsafety.ModeEnforce {
 		return controller.Done()
@@ -130,7 +127,7 @@ func (c *Controller) hold(ctx context.Context, namespace string) controller.Resu
 	return c.failed(ctx, "List the pods of a namespace to be held", err, "namespace", namespace)
 }
 
-// failed logs an error, and returns when to try again; nil is done.
+// failed logs an error and returns when to retry, or returns that the work is done if the error is nil.
 func (c *Controller) failed(ctx context.Context, what string, err error, about ...any) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	if failure == controller.Retryable || failure == controller.Lasting {

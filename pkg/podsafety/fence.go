@@ -15,7 +15,7 @@ func (o *observer) fenceSeen(node string) bool {
 	return f.InForce
 }
 
-// sawFence records what a fence shows, and has the pods on its node worked on, and so the locks of their volumes.
+// sawFence records the state of a fence, and enqueues the pods on its node, and thereby the locks of their volumes.
 func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()
 	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())

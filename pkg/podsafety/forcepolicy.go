@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// forcePolicy is the ValidatingAdmissionPolicy that refuses force deletions, forceBinding the binding by which it
-	// refuses them where pod safety is enforced, and mountCondition the match condition by which it does so also between
-	// the end of a pod and its unmount: policies before it have another one.
+	// forcePolicy is the ValidatingAdmissionPolicy that refuses force deletions, and forceBinding binds it to namespaces
+	// with enforced pod safety. mountCondition is the match condition that extends the refusal from the end of a pod to
+	// its unmount; earlier versions of the policy have another one.
 	forcePolicy    = "csi-reclaimer-pod-force-delete"
 	forceBinding   = forcePolicy + "-enforce"
 	mountCondition = "may-run-or-be-mounted"
 
-	// forcePolicyEvery is how often they are read.
+	// forcePolicyEvery is the interval at which both are read.
 	forcePolicyEvery = 10 * time.Second
 )
 
-// refusesForce reads whether the API server refuses force deletions that are not confirmed. That one of the objects
-// does not exist is an error, too: the answer is the same.
+// refusesForce reads whether the API server refuses unconfirmed force deletions. If one of the objects does not exist,
+// the result is false, with an error as its explanation.
 func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -42,8 +42,8 @@ func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
 	return refuses(policy, binding), nil
 }
 
-// refuses reports whether a policy, by a binding, refuses force deletions in namespaces that enforce pod safety. It
-// knows the two in the form in which they are shipped.
+// refuses reports whether a policy and its binding refuse force deletions in namespaces that enforce pod safety. It
+// recognizes both only in their shipped form.
 func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
 	binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 	knows := func(c admissionv1.MatchCondition) bool { return c.Name == mountCondition }
@@ -57,7 +57,7 @@ func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
 	return err == nil && namespaces.Matches(labels.Set{NamespaceLabel: podsafety.EnforceValue})
 }
 
-// watchForcePolicy keeps known whether force deletions are refused, until ctx ends.
+// watchForcePolicy polls whether force deletions are refused, until ctx ends.
 func (c *Controller) watchForcePolicy(ctx context.Context) {
 	for first := true; ; first = false {
 		refused, err := c.cluster.refusesForce(ctx)

@@ -8,7 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// metrics count what was done.
 type metrics struct {
 	added, lockErrors               prometheus.Counter
 	released, forceDeleted, reports *prometheus.CounterVec
@@ -38,7 +37,7 @@ func newMetrics() metrics {
 			Help: "Events on held pods, by reason. A reason that repeats counts once.",
 		}, Reasons()),
 	}
-	// A rate over a counter that appears with its first event misses that event.
+	// A counter that first appears with its first event would hide that event from rate().
 	for _, reason := range Reasons() {
 		if reason.Evidence() {
 			m.released.WithLabelValues(string(reason))
@@ -49,7 +48,6 @@ func newMetrics() metrics {
 	return m
 }
 
-// register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.recorder.WaitingMetric("csi_reclaimer_pod_safety_waiting_pods",
 		"Pods that are terminating and held, by reason.", nil)
@@ -57,7 +55,7 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		c.metrics.reports, waiting, newInventory(c))
 }
 
-// inventory counts when it is scraped.
+// inventory counts pods and locks whenever it is scraped.
 type inventory struct {
 	observer *observer
 	locked   *volumeLocks
@@ -79,14 +77,14 @@ func newInventory(c *Controller) inventory {
 	}
 }
 
-// Describe names the figures.
+// Describe implements prometheus.Collector.
 func (i inventory) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{i.held, i.oldest, i.locks} {
 		descs <- desc
 	}
 }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)

@@ -17,26 +17,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// lister is what is read of a watch cache.
+// lister is the part of a watch cache that is used here.
 type lister[R any] interface {
 	Get(name string) (R, bool)
 	Each(visit func(R))
 }
 
-// wake has objects worked on; its methods do not block. A pod's key is "namespace/name".
+// wake enqueues objects and passes on changes, without blocking. A pod is identified by its key "namespace/name".
 type wake interface {
 	pod(key string)
-	// namespace has the pods of a namespace looked at that get the finalizer.
+	// namespace enqueues a namespace, to add the finalizer to its pods.
 	namespace(name string)
-	// node has the pods on a node marked, or the mark removed.
+	// node enqueues a node, to set or remove the condition of its pods.
 	node(name string)
-	// forget is called when a pod is gone, or no longer held.
+	// forget is called when a pod is gone or no longer held.
 	forget(p *pod)
-	// working reports whether anybody works on what is woken.
+	// working reports whether Run works on the queues.
 	working() bool
 }
 
-// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+// observer holds the state of the watches, and wakes the reconcilers that depend on a change. It is safe for concurrent
+// use by multiple goroutines.
 type observer struct {
 	rules podsafety.Rules
 	clock interface{ Now() time.Time }
@@ -50,11 +51,10 @@ type observer struct {
 	mu sync.Mutex
 	// tracker, waiting, forceRefusedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
-	// waiting are the pods that are held and terminating, by node and key.
-	waiting map[string]map[string]*pod
-	// forceRefusedSince is podsafety.Facts.ForceRefusedSince.
+	// waiting holds the held, terminating pods, by node and key.
+	waiting           map[string]map[string]*pod
 	forceRefusedSince time.Time
-	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
+	// candidates holds the pods that must get the finalizer, until they have it, because the cache lacks pods without it.
 	candidates map[string]objects.Pod
 }
 
@@ -63,7 +63,7 @@ func newObserver(rules podsafety.Rules, clock interface{ Now() time.Time }, wake
 		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{}}
 }
 
-// follow makes the caches, which do not run yet. Without a client no NodeFence is read.
+// follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
 func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
@@ -80,13 +80,11 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	return caches
 }
 
-// modeOf returns what a namespace asks for.
 func (o *observer) modeOf(name string) podsafety.Mode {
 	ns, _ := o.namespaces.Get(name)
 	return ns.mode
 }
 
-// nodeSeen returns what the watch shows of a node.
 func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	n, found := o.nodes.Get(name)
 	switch {
@@ -98,13 +96,13 @@ func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	return n.seen
 }
 
-// unreachable reports whether the node controller has not heard of a node for long.
+// unreachable reports whether the node controller has not heard from a node for a long time.
 func (o *observer) unreachable(name string) bool {
 	n, _ := o.nodes.Get(name)
 	return n.unreachable
 }
 
-// observe returns what is known about a pod without a live read.
+// observe returns the facts about a pod without a live read.
 func (o *observer) observe(key string) (podsafety.Facts, bool) {
 	o.mu.Lock()
 	f := podsafety.Facts{Rules: o.rules, ForceRefusedSince: o.forceRefusedSince}
@@ -125,21 +123,20 @@ func (o *observer) observe(key string) (podsafety.Facts, bool) {
 	return f, true
 }
 
-// begin returns a session on these facts.
+// begin returns a session on these facts, recorded in the tracker.
 func (o *observer) begin(f podsafety.Facts, now time.Time) podsafety.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return podsafety.Begin(o.tracker, f, now)
 }
 
-// answer has a session take a reply.
 func (o *observer) answer(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, reply, sent, now)
 }
 
-// offer has a pod worked on that is to get the finalizer, and leaves others alone.
+// offer enqueues a pod as a candidate if it must get the finalizer.
 func (o *observer) offer(p objects.Pod, key string) {
 	f := podsafety.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
 	if !o.wake.working() || podsafety.Decide(f, o.clock.Now()).Action != podsafety.AddFinalizer {
@@ -151,7 +148,7 @@ func (o *observer) offer(p objects.Pod, key string) {
 	o.wake.pod(key)
 }
 
-// drop ends that a pod is to get the finalizer. Another pod of the name may have been offered meanwhile.
+// drop removes a candidate, unless another pod with its name was offered in the meantime.
 func (o *observer) drop(key string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,7 +157,7 @@ func (o *observer) drop(key string, uid types.UID) {
 	}
 }
 
-// saw records a state of a pod that is held.
+// saw records the state of a held, terminating pod.
 func (o *observer) saw(p *pod) {
 	if !p.waits() {
 		return
@@ -174,7 +171,7 @@ func (o *observer) saw(p *pod) {
 	o.waiting[p.node][p.key()] = p
 }
 
-// waitingOn returns the pods of a node that are held and terminating, by key.
+// waitingOn returns the held, terminating pods of a node, sorted by key.
 func (o *observer) waitingOn(node string) (pods []*pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -184,7 +181,7 @@ func (o *observer) waitingOn(node string) (pods []*pod) {
 	return pods
 }
 
-// waitingAll returns all such pods, and their nodes.
+// waitingAll returns the nodes of all held, terminating pods, and the UIDs of these pods.
 func (o *observer) waitingAll() (nodes []string, pods map[types.UID]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,7 +195,7 @@ func (o *observer) waitingAll() (nodes []string, pods map[types.UID]bool) {
 	return nodes, pods
 }
 
-// forget ends what is known of a pod that is gone, or no longer held.
+// forget drops the records of a pod that is gone or no longer held.
 func (o *observer) forget(p *pod) {
 	o.mu.Lock()
 	o.tracker.Forget(p.uid)
@@ -212,7 +209,7 @@ func (o *observer) forget(p *pod) {
 	o.wake.forget(p)
 }
 
-// podChanges takes the events of the watch of pods.
+// podChanges handles the events of the watch of pods.
 type podChanges struct{ *observer }
 
 func (o podChanges) Added(now *pod) {
@@ -243,7 +240,7 @@ func (o podChanges) LeftOutDeleted(last *pod) {
 	}
 }
 
-// concern wakes what the state of a pod concerns.
+// concern wakes the reconcilers that depend on the state of a pod.
 func (o *observer) concern(p *pod) {
 	switch {
 	case !p.held:
@@ -256,12 +253,12 @@ func (o *observer) concern(p *pod) {
 	}
 }
 
-// due reports whether there may be something to do about a pod that is held.
+// due reports whether a held pod may need work.
 func (o *observer) due(p *pod) bool {
 	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == podsafety.NodeAbsent
 }
 
-// namespaceChanges takes the events of the watch of namespaces.
+// namespaceChanges handles the events of the watch of namespaces.
 type namespaceChanges struct{ *observer }
 
 func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now) }
@@ -272,7 +269,7 @@ func (o namespaceChanges) Updated(before, now namespace) {
 	}
 }
 
-// Deleted does nothing: pods that are held stay held until they have ended.
+// Deleted does nothing, because held pods stay held until they have ended.
 func (o namespaceChanges) Deleted(namespace, bool) {}
 
 func (o *observer) wakeNamespace(now namespace) {
@@ -289,7 +286,7 @@ func (o *observer) wakeNamespace(now namespace) {
 	})
 }
 
-// nodeChanges takes the events of the watch of nodes.
+// nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
 func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
@@ -311,7 +308,7 @@ func (o *observer) wakeNode(name string) {
 	})
 }
 
-// first returns what there may be to do at the start.
+// first returns the names of all objects that may need work at the start.
 func (o *observer) first() (pods, namespaces, nodes []string) {
 	marked := map[string]bool{}
 	o.pods.Each(func(p *pod) {

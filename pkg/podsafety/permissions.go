@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with this Config needs.
+// Permissions returns the permissions that a Controller with this Config needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	const nothing = "nothing is known of held pods, so those that are terminating stay"
@@ -46,7 +46,7 @@ func (c Config) Permissions() []permission.Permission {
 	return append(permissions, c.writes()...)
 }
 
-// writes returns what is needed besides reading.
+// writes returns the permissions for writes, and for the reads that serve only them.
 func (c Config) writes() (permissions []permission.Permission) {
 	add := func(group, resource, without string, verbs ...string) {
 		for _, verb := range verbs {

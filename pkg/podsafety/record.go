@@ -14,19 +14,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// pod is what is kept of a pod that is held or marked: most are held and run, and of those it is little.
+// pod is the cached record of a held or marked pod. It is small for pods that are held and run, which are most of them.
 type pod struct {
 	namespace, name string
 	uid             types.UID
 	node            string
 	held            bool
-	// marked: it has the condition NodeUnreachable.
+	// marked reports the condition NodeUnreachable.
 	marked bool
-	// all is what is decided from, nil for a pod that is held and not terminating.
+	// all is the full record for decisions, or nil for a held pod that is not terminating.
 	all *objects.Pod
 }
 
-// podOf reads what is needed of a Pod, without keeping a reference to it.
+// podOf returns the record of a Pod, which keeps no reference to o.
 func podOf(o *v1.Pod) *pod {
 	p := &pod{
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID, node: unique.Make(o.Spec.NodeName).Value(),
@@ -45,7 +45,7 @@ func isMarked(o *v1.Pod) bool {
 
 func (p *pod) key() string { return cache.NewObjectName(p.namespace, p.name).String() }
 
-// facts returns what is decided from.
+// facts returns the record for decisions, which for a running pod consists of its identity and node.
 func (p *pod) facts() objects.Pod {
 	if p.all != nil {
 		return *p.all
@@ -56,8 +56,8 @@ func (p *pod) facts() objects.Pod {
 // waits reports whether the pod is held and terminating.
 func (p *pod) waits() bool { return p.held && p.all != nil && p.all.Terminating }
 
-// recordPod keeps pods that are held or marked. Others are left out; they have a record if their namespace asks for pod
-// safety, and nil otherwise.
+// recordPod keeps pods that are held or marked. The record of any other pod is not cached, and nil unless its namespace
+// asks for pod safety.
 func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object, bool) (*pod, bool, error) {
 	return func(object runtime.Object, known bool) (*pod, bool, error) {
 		o, ok := object.(*v1.Pod)
@@ -72,7 +72,7 @@ func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object
 	}
 }
 
-// namespace is what is kept of a namespace with NamespaceLabel.
+// namespace is the cached record of a namespace with NamespaceLabel.
 type namespace struct {
 	name string
 	mode podsafety.Mode
@@ -86,11 +86,10 @@ func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
 	return namespace{o.Name, podsafety.ModeOf(o.Labels)}, true, nil
 }
 
-// node is what is kept of a Node.
 type node struct {
 	name string
 	seen podsafety.NodeSeen
-	// unreachable: the node controller has not heard of it for long.
+	// unreachable reports that the node controller has not heard from the kubelet for a long time.
 	unreachable bool
 }
 

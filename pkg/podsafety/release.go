@@ -19,28 +19,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Pods is how many lost the finalizer, Locks how many VolumeLocks were deleted, Conditions from how many pods the
-	// condition NodeUnreachable was removed.
+	// Pods counts the pods that lost the finalizer, Locks the deleted VolumeLocks, and Conditions the pods that lost the
+	// condition NodeUnreachable.
 	Pods, Locks, Conditions int
-	// Unproven are those of the Pods that were terminating, as "namespace/name on node NODE": nothing showed the end of
-	// their processes.
+	// Unproven lists the released pods that were terminating without evidence of the end of their processes, as
+	// "namespace/name on node NODE".
 	Unproven []string
-	// Left are those that have the finalizer, as "namespace/name".
+	// Left lists the pods that still have the finalizer, as "namespace/name".
 	Left []string
 }
 
-// ErrRestored: pods have the finalizer again.
+// ErrRestored means that pods got the finalizer again.
 var ErrRestored = errors.New("another program or an admission policy adds the finalizer: remove it, and run the " +
 	"command again")
 
-// Release removes the finalizer from all pods, whether their processes run or not, and VolumeLocks and conditions. It
-// is the first step of uninstalling volume-guard, after the admission that adds the finalizer was removed: no
-// Controller may run meanwhile, and it is called instead of Run.
+// Release removes the finalizer from all pods, whether or not their processes run, and removes VolumeLocks and
+// conditions. It is the first step of uninstalling volume-guard, after the removal of the admission that adds the
+// finalizer, and replaces Run: no Controller may run at the same time.
 //
-// It lists the pods until none of them got the finalizer for some seconds. All pods are tried, and the error names
-// those that were not released.
+// Release lists the pods until none has got the finalizer for some seconds. It tries all pods, and the error names the
+// ones that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
 	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass), r.locks(ctx))
@@ -52,7 +52,6 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	return out, nil
 }
 
-// releaser is one release.
 type releaser struct {
 	*Controller
 	mu       sync.Mutex
@@ -75,7 +74,6 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	return found, errors.Join(workers.Wait(), err)
 }
 
-// one releases one pod.
 func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
 	var err error
 	if marked {
@@ -111,7 +109,7 @@ func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
 	return err
 }
 
-// count changes the result, and logs now and then how far the release is.
+// count changes the result, and logs the progress from time to time.
 func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +117,6 @@ func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.progress.Log(ctx, "Releasing pods", "released", r.out.Pods)
 }
 
-// locks deletes all VolumeLocks.
 func (r *releaser) locks(ctx context.Context) error {
 	if !r.cfg.VolumeLocks {
 		return nil

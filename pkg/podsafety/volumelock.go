@@ -17,16 +17,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// volumeLock is the VolumeLock of a node: while it exists, its volumes are attached to no other node
-// (deploy/manifests/pod-safety-crd.yaml). There is one for a node and not for a volume, since the API server evaluates
-// all of them for each VolumeAttachment.
+// volumeLock is the VolumeLock of a node, whose volumes no other node can attach
+// (deploy/manifests/pod-safety-crd.yaml). One lock holds all volumes of a node, because the API server evaluates every
+// lock for each VolumeAttachment.
 type volumeLock struct {
 	// node is also the name of the object.
 	node string
-	// object and version are its UID and resourceVersion, empty where it does not exist.
+	// object and version are the UID and resourceVersion, or "" if the object does not exist.
 	object  types.UID
 	version string
-	// volumes are the names of PVs, each with a pod that holds it.
+	// volumes maps the names of PVs to the pods that hold them.
 	volumes map[string]holder
 }
 
@@ -38,13 +38,13 @@ type holder struct {
 
 func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name).String() }
 
-// lockClient reads and writes VolumeLocks. All of them are of this package.
+// lockClient reads and writes VolumeLocks, which only this package creates.
 type lockClient interface {
 	list(ctx context.Context) ([]volumeLock, error)
-	// put creates a VolumeLock that has no UID, and replaces another one if it still has its version. It returns it as it
-	// is stored.
+	// put creates a VolumeLock without a UID, and otherwise replaces the version that it was read as, and returns the
+	// stored object.
 	put(ctx context.Context, l volumeLock) (volumeLock, error)
-	// delete succeeds where there is none. It deletes the object of this version alone.
+	// delete deletes this version of the object, and succeeds if the object does not exist.
 	delete(ctx context.Context, l volumeLock) error
 }
 
@@ -53,7 +53,6 @@ const (
 	lockKind                             = "VolumeLock"
 )
 
-// lockServer is the lockClient behind a real client.
 type lockServer struct {
 	locks   dynamic.ResourceInterface
 	timeout time.Duration
@@ -144,7 +143,6 @@ func (s lockServer) delete(ctx context.Context, l volumeLock) error {
 	return nil
 }
 
-// with returns the lock with these volumes.
 func (l volumeLock) with(volumes map[string]holder) volumeLock {
 	l.volumes = volumes
 	return l

@@ -18,17 +18,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// volumeLocks knows the VolumeLocks that exist: those that were listed, and those that this process has written since.
-// It is safe for concurrent use.
+// volumeLocks caches the existing VolumeLocks, from the last list and from the writes of this process since then, and
+// is safe for concurrent use.
 type volumeLocks struct {
 	client lockClient
 
 	mu sync.Mutex
 	of map[string]volumeLock // by node
-	// writes counts the writes of this process, and written has the count of the last one for a node.
+	// writes counts the writes of this process, and written holds the count at the last write for each node.
 	writes  int
 	written map[string]int
-	// volumes are those of pods, by UID: the claims of a pod that has a node stay bound.
+	// volumes caches the volumes of pods, by UID. It stays valid because the claims of a pod with a node stay bound.
 	volumes map[types.UID][]volume
 }
 
@@ -37,7 +37,7 @@ func newVolumeLocks(client lockClient) *volumeLocks {
 		volumes: map[types.UID][]volume{}}
 }
 
-// get returns the lock of a node, one without volumes where there is none.
+// get returns the lock of a node, or an empty one if none exists.
 func (l *volumeLocks) get(node string) volumeLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,6 @@ func (l *volumeLocks) get(node string) volumeLock {
 	return volumeLock{node: node, volumes: map[string]holder{}}
 }
 
-// count returns how many volumes are locked.
 func (l *volumeLocks) count() (volumes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,15 +56,14 @@ func (l *volumeLocks) count() (volumes int) {
 	return volumes
 }
 
-// nodes returns the nodes that have a lock.
 func (l *volumeLocks) nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.of))
 }
 
-// set writes which volumes the lock of a node has, if that changes. If the lock is another one than before by now, all
-// are listed anew.
+// set writes the volumes of a node's lock, if they change. If the lock was changed by another writer, all locks are
+// listed again.
 func (l *volumeLocks) set(ctx context.Context, before volumeLock, volumes map[string]holder) (err error) {
 	var now volumeLock
 	switch {
@@ -85,7 +83,7 @@ func (l *volumeLocks) set(ctx context.Context, before volumeLock, volumes map[st
 	return err
 }
 
-// wrote notes a write: the lock of a node, without a UID if it was deleted.
+// wrote records a write of a node's lock, where a lock without a UID was deleted.
 func (l *volumeLocks) wrote(node string, now volumeLock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +96,7 @@ func (l *volumeLocks) wrote(node string, now volumeLock) {
 	}
 }
 
-// refresh lists all locks. What this process writes meanwhile is newer.
+// refresh lists all locks, and keeps the writes that this process makes during the list, because they are newer.
 func (l *volumeLocks) refresh(ctx context.Context) error {
 	l.mu.Lock()
 	began := l.writes
@@ -141,21 +139,20 @@ func (l *volumeLocks) note(pod types.UID, volumes []volume) {
 	l.volumes[pod] = volumes
 }
 
-// keep forgets the volumes of all pods but these.
+// keep drops the volumes of all other pods.
 func (l *volumeLocks) keep(pods map[types.UID]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.volumes, func(pod types.UID, _ []volume) bool { return !pods[pod] })
 }
 
-// locks has the lock of a node looked after.
 func (c *Controller) locks(node string) {
 	if c.cfg.VolumeLocks && node != "" {
 		c.lockings.Enqueue(node)
 	}
 }
 
-// lock gives the lock of a node the volumes that need it, and no others.
+// lock makes the lock of a node hold exactly the volumes that need it.
 func (c *Controller) lock(ctx context.Context, node string) controller.Result {
 	err := c.lockVolumes(ctx, node)
 	if err != nil && ctx.Err() == nil {
@@ -194,7 +191,7 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 	return errors.Join(errs...)
 }
 
-// lockFacts are what the watches show of a node and of a pod, nil for none.
+// lockFacts returns the facts about a node, and about a pod unless it is nil, from the watches.
 func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 	f := podsafety.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node)}
 	if p != nil {
@@ -203,7 +200,7 @@ func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 	return f
 }
 
-// decideLock returns what to do next about the lock of one volume, after a read of the fence if it depends on that.
+// decideLock returns the next step for the lock of one volume, after a read of the fence if the decision needs it.
 func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (podsafety.LockAction, error) {
 	action := podsafety.DecideLock(*f, c.cfg.Clock.Now())
 	if action != podsafety.ReadLockFence {
@@ -218,8 +215,8 @@ func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (po
 	return podsafety.DecideLock(*f, c.cfg.Clock.Now()), nil
 }
 
-// isNeeded reports whether a volume that is locked stays so: unless its pod is not held, or a fence keeps the node from
-// the volume.
+// isNeeded reports whether a locked volume must stay locked, which ends when its pod is not held any more, or when a
+// fence keeps the node from the volume.
 func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name string) (bool, error) {
 	p, _ := c.observer.pods.Get(by.podKey())
 	f := c.lockFacts(node, p)
@@ -274,7 +271,7 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]
 	return nil
 }
 
-// volumesOf returns the volumes of the claims of a pod. One without a PV has no name.
+// volumesOf returns the volumes of a pod's claims. A volume without a PV has no name.
 func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []volume, err error) {
 	if volumes, known := c.volumeLocks.known(p.UID); known {
 		return volumes, nil
@@ -290,11 +287,11 @@ func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []vo
 	return volumes, nil
 }
 
-// sweepEvery is how often all locks are listed: for those of an earlier leader, and those that somebody has deleted or
-// that were written in a request whose answer was lost.
+// sweepEvery is the interval at which all locks are listed. The list finds locks of an earlier leader, locks deleted by
+// other programs, and locks from requests whose answer was lost.
 const sweepEvery = time.Minute
 
-// sweepLocks lists all locks until ctx ends, and has each looked after.
+// sweepLocks lists and enqueues all locks periodically, until ctx ends.
 func (c *Controller) sweepLocks(ctx context.Context) {
 	for {
 		err := c.volumeLocks.refresh(ctx)
