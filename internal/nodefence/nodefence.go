@@ -29,7 +29,6 @@ type Fence struct {
 	KeepsVolumes bool
 }
 
-// Record is the kube.Recorder of NodeFences.
 func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	o, ok := object.(*v1alpha1.NodeFence)
 	if !ok {
@@ -40,8 +39,8 @@ func Record(object runtime.Object, _ bool) (Fence, bool, error) {
 	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
 }
 
-// Changes is a handler of the watch. It is called with each changed fence, and after a deletion with a fence that is
-// not in force.
+// Changes handles the events of the watch. It is called with each changed fence, and after a deletion with a fence that
+// is not in force.
 type Changes func(Fence)
 
 func (c Changes) Added(now Fence) { c(now) }
@@ -62,10 +61,9 @@ func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fe
 // None is an empty cache, for programs that do not read NodeFences.
 type None struct{}
 
-// Get always returns false.
+// Get always returns false, as no fence is known.
 func (None) Get(string) (Fence, bool) { return Fence{}, false }
 
-// Each never calls its argument.
 func (None) Each(func(Fence)) {}
 
 // Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and

@@ -17,8 +17,8 @@ type Facts struct {
 	Rules Rules
 	// Mode is the mode of the pod's namespace.
 	Mode Mode
-	// ForceRefusedSince is the time since when the API server is known to refuse unconfirmed force deletions in namespaces
-	// of ModeEnforce, or zero if that is unknown.
+	// ForceRefusedSince is the time from which on the API server is known to refuse unconfirmed force deletions in
+	// namespaces of ModeEnforce, or zero if that is unknown.
 	ForceRefusedSince time.Time
 
 	// Pod is the pod, from the watch cache or, when PodRead is set, from a live read.
@@ -232,7 +232,7 @@ func (n NodeFacts) Seen() NodeSeen {
 }
 
 // LeaseFacts is the result of a live read of the node's Lease in the namespace kube-node-lease. The zero value means
-// that it was not read. See [Sight] for the time since when it is unchanged.
+// that it was not read. [Sight] records how long it has been unchanged.
 type LeaseFacts struct {
 	Read  session.Read
 	Found bool
