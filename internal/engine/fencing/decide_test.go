@@ -36,7 +36,7 @@ func checkDecisions(t *testing.T, cases map[string]decision) {
 	}
 }
 
-func TestDecideOnAFenceThatIsRequested(t *testing.T) {
+func TestDecideRequestedFence(t *testing.T) {
 	failed := attempted(power, v1alpha1.ResultFailed)
 	checkDecisions(t, map[string]decision{
 		"nothing is known": {Facts{}, Wait, ReasonNoFence, 0},
@@ -92,7 +92,7 @@ func TestDecideOnAFenceThatIsRequested(t *testing.T) {
 	})
 }
 
-func TestDecideOnAnAgentAtWork(t *testing.T) {
+func TestDecideRunningAgent(t *testing.T) {
 	open := attempted(power, "")
 	over := attempted(power, "", startedAgo(5*time.Minute))
 	long := attempted(power, "", startedAgo(5*time.Minute+stopGrace+time.Nanosecond))
@@ -145,11 +145,10 @@ func TestDecideOnAnAgentAtWork(t *testing.T) {
 	})
 }
 
-// refused: the run that was read could not be stopped.
+// refused makes the last stop of the run fail.
 func refused(f *Facts) { f.Sight.Refused = f.Run.Of }
 
-// What a person says while an agent is at work.
-func TestDecideOnAnAgentThatIsCanceled(t *testing.T) {
+func TestDecideCanceledAgent(t *testing.T) {
 	open := attempted(power, "")
 	long := attempted(power, "", startedAgo(5*time.Minute+stopGrace+time.Nanosecond))
 	for name, say := range map[string]func(*Facts){
@@ -161,7 +160,7 @@ func TestDecideOnAnAgentThatIsCanceled(t *testing.T) {
 				RunUnknown:  {facts(say, open, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
 				RunStopping: {facts(say, open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
 			}
-			if name == "confirmed" || name == "abandoned" { // nobody waits for the agent
+			if name == "confirmed" || name == "abandoned" { // without a wait for the agent
 				for state, d := range waits {
 					d.action, d.reason, d.after = WriteStatus, ReasonAgentCanceled, 0
 					waits[state] = d
@@ -187,8 +186,8 @@ func TestDecideOnAnAgentThatIsCanceled(t *testing.T) {
 	}
 }
 
-// A node can come back between two agents, and between the write of an attempt and its start by another process.
-func TestAPolicyStartsAgentsOnlyWhileTheNodeIsNotReady(t *testing.T) {
+// The node can come back between two agents, and between the write of an attempt and its start by another process.
+func TestPolicyStartsAgentsOnlyOnNotReadyNodes(t *testing.T) {
 	open := all(byPolicy, attempted(power, ""), ran(RunAbsent))
 	checkDecisions(t, map[string]decision{
 		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
@@ -201,7 +200,7 @@ func TestAPolicyStartsAgentsOnlyWhileTheNodeIsNotReady(t *testing.T) {
 	})
 }
 
-func TestDecideOnAPersonsWord(t *testing.T) {
+func TestDecideConfirmation(t *testing.T) {
 	for name, agent := range map[string]string{"of the chain": byHandAgent, "in its place": confirmation} {
 		t.Run(name, func(t *testing.T) {
 			open := all(agents(byHandAgent), attempted(agent, ""))

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// A fence shows something about a pod only while it is in force.
+// A fence is evidence about a pod only while it is in force.
 func TestEvidence(t *testing.T) {
 	whole := Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, TerminatingBefore: true, BootID: "boot"}
 	volumes := all(agents(storage), proved(storage))
@@ -52,8 +52,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// An unmount may hang from the moment on at which the agent may be at work, until it has undone that.
-func TestWhenAFenceMayKeepVolumes(t *testing.T) {
+// An unmount may hang from the start of an agent until the agent has undone its fence.
+func TestMayKeepVolumes(t *testing.T) {
 	undone := func(f *Facts) { f.Fence.Status.Attempts[0].UndoneAt = &metav1.Time{} }
 	for name, c := range map[string]struct {
 		facts Facts

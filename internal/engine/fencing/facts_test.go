@@ -14,25 +14,25 @@ import (
 func now() time.Time                { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }
 func ago(d time.Duration) time.Time { return now().Add(-d) }
 
-// read is a live read of this place in the session, and old one that is too old.
+// read is a live read at this place in the session, and old is a read that does not count any more.
 func read(order int) session.Read { return session.Read{Sent: ago(time.Second), Order: order} }
 func old(order int) session.Read {
 	return session.Read{Sent: ago(session.LiveFor + time.Nanosecond), Order: order}
 }
 
-// The agents of tests: power has something to undo, bmc has nothing. storage and storage2 are about the volumes of two
-// storage systems, of which the second is named in the spec.
+// The agents of tests: power has something to undo, bmc has nothing. storage and storage2 fence the volumes of two
+// storage systems, and only the second is named in the spec.
 const (
 	power, bmc, medik8s, byHandAgent = "power", "bmc", "medik8s", "by-hand"
 	storage, storage2                = "storage", "storage-2"
 )
 
-// cluster is what the PVs of a storage system have.
+// cluster returns the attributes of the PVs of a storage system.
 func cluster(id v1alpha1.AttributeValue) map[string]v1alpha1.AttributeValue {
 	return map[string]v1alpha1.AttributeValue{"clusterID": id}
 }
 
-// volumesOf is what is proven by storage and storage2.
+// volumesOf returns the volumes that storage and storage2 have proven.
 func volumesOf(agents ...string) (all []v1alpha1.CoveredVolumes) {
 	ids := map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"}
 	for _, agent := range agents {
@@ -64,7 +64,8 @@ func agentOf(name string) v1alpha1.Agent {
 	return a
 }
 
-// facts are those about a NodeFence that was asked for, has its finalizer, and was read. By default power is its agent.
+// facts returns the facts about a requested NodeFence that has its finalizer and was read. Its only agent is power,
+// unless alter changes that.
 func facts(alter ...func(*Facts)) Facts {
 	f := Facts{
 		Fence: Fence{Name: "node-1", UID: "fence", ResourceVersion: "10", Generation: 3, Finalized: true,
@@ -104,7 +105,7 @@ func byPolicy(f *Facts)    { f.Fence.Spec.PolicyName = "policy" }
 func terminating(f *Facts) { f.Fence.Terminating = true }
 func unread(f *Facts)      { f.FenceRead = session.Read{} }
 
-// attempted adds an attempt of an agent that began a minute ago, and has ended in this way, or has not for "".
+// attempted adds an attempt of an agent that began a minute ago. It has this result, or has not ended for "".
 func attempted(agent string, result v1alpha1.Result, alter ...func(*v1alpha1.Attempt)) func(*Facts) {
 	return func(f *Facts) {
 		number := int32(1)
@@ -134,7 +135,7 @@ func endedAgo(d time.Duration) func(*v1alpha1.Attempt) {
 
 func undone(a *v1alpha1.Attempt) { at := metav1.NewTime(now()); a.UndoneAt = &at }
 
-// proved is a proof by an agent, which is in force.
+// proved adds a proof by an agent, which is in force.
 func proved(agent string) func(*Facts) {
 	return all(attempted(agent, v1alpha1.ResultProven), func(f *Facts) {
 		of, number := f.Fence.agent(agent), f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1].Number
@@ -154,17 +155,17 @@ func condition(kind string, is bool) func(*Facts) {
 
 func released(f *Facts) { condition(v1alpha1.ConditionReleased, true)(f); f.TaintSeen = true }
 
-// returnedAgo is a fence that has ended so long ago.
+// returnedAgo is a fence that ended this long ago.
 func returnedAgo(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		set(&f.Fence.Status, ago(d), v1alpha1.ConditionReturned, true, ReasonReturned)
 	}
 }
 
-// ending is a fence of which the first write of its end was made.
+// ending is a fence whose end has begun with its first write.
 func ending(f *Facts) { condition(v1alpha1.ConditionFenced, false)(f) }
 
-// down is a Node that was read and is not Ready, with a Lease that was read after it and is not renewed.
+// down is a read Node that is not Ready, with a Lease that was read after it and is not renewed.
 func down(alter ...func(*NodeFacts)) func(*Facts) {
 	return func(f *Facts) {
 		f.Node = NodeFacts{Read: read(2), Found: true, ResourceVersion: "20", NotReady: true, BootID: "boot",
@@ -189,7 +190,7 @@ func nodeGone(f *Facts) {
 	f.Sight.LeaseVersion, f.Sight.LeaseSince = "", now()
 }
 
-// renewedFor is a Lease that was renewed after the proof, and which shows so long that the node runs as before.
+// renewedFor is a Lease that was renewed after the proof, and that has contradicted the proof for this long.
 func renewedFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		f.Lease.Version = "8"
@@ -199,7 +200,7 @@ func renewedFor(d time.Duration) func(*Facts) {
 
 func silent(f *Facts) { f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Version, ago(SilentAfter) }
 
-// emptied is a node on which nothing remains.
+// emptied is a node without pods and VolumeAttachments.
 func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4)} }
 
 // heldThere is a node with these pods, which are held and terminating.
@@ -210,7 +211,7 @@ func heldThere(pods ...types.UID) func(*Facts) {
 	}
 }
 
-// provenAgo is a proof of so long ago.
+// provenAgo dates the proof back by this much.
 func provenAgo(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		f.Fence.Status.Proof.ProvenAt = metav1.NewTime(ago(d))
@@ -222,7 +223,7 @@ func remaining(leaving, everything Remains) func(*Facts) {
 	return func(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), Leaving: leaving, All: everything} }
 }
 
-// ran is what a live read of the agent's object of the last attempt has found.
+// ran is the result of a live read of the object of the last attempt.
 func ran(state RunState, alter ...func(*RunFacts)) func(*Facts) {
 	return func(f *Facts) {
 		last := f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]
@@ -237,7 +238,7 @@ func ran(state RunState, alter ...func(*RunFacts)) func(*Facts) {
 	}
 }
 
-// tried is an attempt that was to be undone so often, the last time so long ago.
+// tried is an attempt with this number of tries to undo it, the last one this long ago.
 func tried(times int32, since time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		at, last := metav1.NewTime(ago(since)), &f.Fence.Status.Attempts[len(f.Fence.Status.Attempts)-1]

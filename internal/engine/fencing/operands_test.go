@@ -8,7 +8,7 @@ import (
 
 // Each operand of a condition counts by itself.
 
-// operand is a condition that holds for the facts, and what it does not hold without.
+// operand is a condition that holds for the facts, but not without any of its operands.
 type operand struct {
 	holds   func(Facts) bool
 	facts   Facts

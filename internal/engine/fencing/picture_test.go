@@ -19,7 +19,7 @@ const (
 	nodeLane
 )
 
-// drawing is a NodeFence of which a picture is drawn, while a test carries out what Decide returns.
+// drawing is a NodeFence that is drawn in a picture while a test executes its decisions.
 type drawing struct {
 	t     *testing.T
 	f     Facts
@@ -27,7 +27,7 @@ type drawing struct {
 	order int
 	// clock is the time in the picture.
 	clock time.Time
-	// node, version, run and remaining are what live reads find.
+	// node, version, run and remaining are the results of live reads.
 	node      NodeFacts
 	version   string
 	run       RunState
@@ -35,7 +35,7 @@ type drawing struct {
 	last      Reason
 }
 
-// decides has everything read again, and draws what is decided.
+// decides discards all reads, and draws the decisions up to the next wait.
 func (s *drawing) decides(with Reason) {
 	s.t.Helper()
 	s.f.FenceRead, s.f.Node, s.f.Lease, s.f.Run, s.f.Remaining = session.Read{}, NodeFacts{}, LeaseFacts{}, RunFacts{},
@@ -133,6 +133,6 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureIsWhatIsDecided(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "node-fencing", nodeFencing(t))
 }

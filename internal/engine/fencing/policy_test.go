@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// policy is one with the defaults of the API, and a cluster of ten nodes in two zones, of which the first has been
-// unreachable for an hour while a pod waits for it.
+// policy returns a policy with the defaults of the API, and a cluster of ten nodes in two zones. The first node has
+// been unreachable for an hour while a pod waits for it.
 func policy(alter ...func(*PolicyFacts)) PolicyFacts {
 	f := PolicyFacts{Name: "policy", View: true, Spec: v1alpha1.FencePolicySpec{
 		UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, MaxFences: intstr.FromInt32(1), MaxFencesPerZone: 1,
@@ -29,7 +29,7 @@ func policy(alter ...func(*PolicyFacts)) PolicyFacts {
 	return f
 }
 
-// lost is a node that has been unreachable for so long, while a pod waits for it.
+// lost makes a node unreachable for this long, while a pod waits for it.
 func lost(i int, d time.Duration) func(*PolicyFacts) {
 	return func(f *PolicyFacts) {
 		n := &f.Nodes[i]
@@ -47,7 +47,7 @@ func maxFences(s string) func(*PolicyFacts) {
 	return func(f *PolicyFacts) { f.Spec.MaxFences = intstr.Parse(s) }
 }
 
-// lostAll is that all of these nodes are unreachable.
+// lostAll makes all of these nodes unreachable.
 func lostAll(nodes ...int) func(*PolicyFacts) {
 	return func(f *PolicyFacts) {
 		for _, i := range nodes {
@@ -56,10 +56,10 @@ func lostAll(nodes ...int) func(*PolicyFacts) {
 	}
 }
 
-// goneFenced: a node is fenced whose Node was deleted.
+// goneFenced adds a fenced node whose Node was deleted.
 func goneFenced(f *PolicyFacts) { f.Others = []string{"gone"} }
 
-// select5 has the policy be for five of the ten nodes.
+// select5 limits the policy to five of the ten nodes.
 func select5(f *PolicyFacts) {
 	for i := range f.Nodes {
 		f.Nodes[i].Selected = i < 5
@@ -69,7 +69,7 @@ func select5(f *PolicyFacts) {
 func budgeted(n *NodeView) { n.Budgeted = true }
 func zoneless(n *NodeView) { n.Zone = "" }
 
-func TestWhatAPolicyDoesAboutANode(t *testing.T) {
+func TestDecidePolicy(t *testing.T) {
 	tolerating := node(0, func(n *NodeView) { n.Tolerating = 1 })
 	patience := func(d time.Duration) func(*PolicyFacts) {
 		return func(f *PolicyFacts) { f.Spec.BudgetPatience.Duration = d }
@@ -168,7 +168,7 @@ func TestWhatAPolicyDoesAboutANode(t *testing.T) {
 }
 
 // The node that has been unreachable for the longest time is the first, and counts for the next ones.
-func TestAPolicyFencesOneNodeAfterTheOther(t *testing.T) {
+func TestPolicyFencesNodesOneByOne(t *testing.T) {
 	f := policy(maxFences("2"), lost(1, 3*time.Hour), lost(2, 2*time.Hour), lost(3, 2*time.Hour))
 	nodes := append([]NodeView(nil), f.Nodes...)
 	d := DecidePolicy(f, now())
@@ -192,7 +192,7 @@ func TestAPolicyFencesOneNodeAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestAPolicyOfWhichNothingIsKnownFencesNothing(t *testing.T) {
+func TestUnknownPolicyFactsFenceNoNode(t *testing.T) {
 	for name, f := range map[string]PolicyFacts{
 		"nothing":      {},
 		"only nodes":   {Nodes: policy().Nodes},
@@ -206,15 +206,15 @@ func TestAPolicyOfWhichNothingIsKnownFencesNothing(t *testing.T) {
 	}
 }
 
-func TestPolicyStatusNamesNodesThatUseUpItsLimit(t *testing.T) {
+func TestDecidePolicyNamesFencedNodes(t *testing.T) {
 	d := DecidePolicy(policy(node(3, fenced), node(1, fenced), goneFenced), now())
 	if want := []string{"gone", "node-1", "node-3"}; !slices.Equal(d.Fenced, want) {
 		t.Errorf("%q, want %q", d.Fenced, want)
 	}
 }
 
-// everyCluster visits each cluster of four nodes, two in each of two zones or in none, where each node is well, lost,
-// fenced, or both, long ago or just now, and each policy.
+// everyCluster visits each cluster of four nodes, two in each of two zones or in none, and each policy. Each node is
+// well, lost, fenced, or both, long ago or just now.
 func everyCluster(visit func(PolicyFacts)) {
 	states := []NodeView{
 		{}, {Unreachable: true, Since: ago(time.Hour), Waiting: 1}, {Unreachable: true, Since: ago(time.Minute), Waiting: 1},
@@ -246,7 +246,7 @@ func everyCluster(visit func(PolicyFacts)) {
 	}
 }
 
-// wrong returns what a policy breaks that fences this node, written apart from the code that keeps the promise.
+// wrong returns the promise that fencing this node would break, or "". It is written independently of the code.
 func wrong(f PolicyFacts, name string) string {
 	zones, lostIn := map[string]int{}, map[string]int{}
 	fences, inZone, lost := len(f.Others), map[string]int{}, 0
@@ -298,7 +298,7 @@ func wrong(f PolicyFacts, name string) string {
 	return ""
 }
 
-func TestNoClusterHasMoreFencesThanThePolicyAllows(t *testing.T) {
+func TestEveryClusterKeepsPolicyLimits(t *testing.T) {
 	t.Parallel()
 	visited, chosen := 0, 0
 	everyCluster(func(f PolicyFacts) {

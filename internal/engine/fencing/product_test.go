@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// The facts of a decision are what the NodeFence says, what its node does, and what its agent says. What the first can
-// be is visited beside every state of the node, and beside every state of the agent.
+// The facts of a decision consist of the NodeFence, the state of its node, and the state of its agent. Every NodeFence
+// is visited with every state of the node, and with every state of the agent.
 
 // everyFence visits every state of a NodeFence that matters.
 func everyFence(visit func(Facts)) {
@@ -54,7 +54,7 @@ func everyFence(visit func(Facts)) {
 	}
 }
 
-// everyNode visits what the live reads can show of a node: in which order they were made, and what is on it.
+// everyNode visits every possible result of the live reads of a node, in every order, with every remainder on the node.
 func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left RemainingFacts)) {
 	nodes := []NodeFacts{{}, {NotReady: true}, {Ready: true}, {NotReady: true, Tainted: true}, {Ready: true,
 		Tainted: true},
@@ -96,16 +96,16 @@ func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left Re
 	}
 }
 
-// fresh is whether a read counts, and later whether it does and was made after another, written apart from the code
-// that keeps the promise.
+// fresh reports whether a read counts, and later whether it also followed another. Both are written independently of
+// the code.
 func fresh(r session.Read) bool        { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 func later(r, other session.Read) bool { return fresh(r) && r.Order > other.Order }
 func holds(f Facts, condition string) bool {
 	return meta.IsStatusConditionTrue(f.Fence.Status.Conditions, condition)
 }
 
-// endedBy reports whether somebody has ended the fence at once. Who deletes a fence of volumes has not: its node
-// reaches them no sooner than it was rebooted, or a person says so.
+// endedBy reports whether the end of the fence was requested at once. Deleting a fence of volumes does not request
+// that: its node reaches the volumes only after a reboot, or by a person's decision.
 func endedBy(f Facts) bool {
 	p := f.Fence.Status.Proof
 	return f.Fence.Terminating && (p == nil || p.Covers != v1alpha1.CoversVolumes) ||
@@ -123,7 +123,7 @@ func word(f Facts) bool {
 		f.Fence.Spec.ConfirmationUID == f.Fence.UID
 }
 
-// renewedSince, sameBoot and quiet are what the node shows since the proof.
+// renewedSince, sameBoot and quiet describe the node since the proof.
 func renewedSince(f Facts) bool { return f.Lease.Version == "8" }
 func sameBoot(f Facts) bool     { return f.Node.Found && f.Node.BootID == "boot" }
 func quiet(f Facts) bool        { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
@@ -132,7 +132,7 @@ func wasRebooted(f Facts) bool {
 	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) && renewedSince(f)
 }
 
-// inForce reports whether the fence was proven, was read, and nobody has begun to end it.
+// inForce reports whether the fence was proven and read, and its end has not begun.
 func inForce(f Facts) bool {
 	return fresh(f.FenceRead) && f.Fence.Finalized && f.Fence.Status.Proof != nil && holds(f, "Fenced") && !endedBy(f) &&
 		!holds(f, "Returned")
@@ -142,7 +142,7 @@ func nodeRead(f Facts) bool {
 	return later(f.Node.Read, f.FenceRead) && later(f.Lease.Read, f.Node.Read)
 }
 
-// mayTaint returns why the node may not be tainted, empty for nothing.
+// mayTaint returns the reason why the node must not be tainted, or "".
 func mayTaint(f Facts) string {
 	switch {
 	case !inForce(f):
@@ -165,7 +165,7 @@ func mayTaint(f Facts) string {
 	return ""
 }
 
-// mayUntaint returns why the taint may not be removed, empty for nothing.
+// mayUntaint returns the reason why the taint must not be removed, or "".
 func mayUntaint(f Facts) string {
 	s := f.Fence.Status
 	switch {
@@ -191,7 +191,7 @@ func mayUntaint(f Facts) string {
 	return ""
 }
 
-// toBeUndone reports whether an agent has something to undo: power and medik8s and both of storage have.
+// toBeUndone reports whether an agent has something to undo, as power, medik8s and both of storage have.
 func toBeUndone(f Facts) bool {
 	if f.Fence.Spec.Unfence == v1alpha1.UnfenceAbandon {
 		return false
@@ -201,7 +201,7 @@ func toBeUndone(f Facts) bool {
 	})
 }
 
-// mayStart returns why an agent may not be started, empty for nothing.
+// mayStart returns the reason why an agent must not be started, or "".
 func mayStart(f Facts, run Run) string {
 	if !fresh(f.FenceRead) || !fresh(f.Run.Read) || f.Run.Of != run || f.Run.State != RunAbsent {
 		return "it is not known that it was not started"
@@ -233,7 +233,7 @@ func mayStart(f Facts, run Run) string {
 	return ""
 }
 
-// mayWrite returns why a status may not be written, empty for nothing.
+// mayWrite returns the reason why a status must not be written, or "".
 func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 	before := &f.Fence.Status
 	set := func(c string) bool { return meta.IsStatusConditionTrue(s.Conditions, c) }
@@ -265,7 +265,7 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 	return ""
 }
 
-// vacated reports whether the fence does not count against limits any more.
+// vacated reports whether the fence no longer counts against limits.
 func vacated(all []metav1.Condition) bool {
 	c := meta.FindStatusCondition(all, "Fenced")
 	return c.Reason == "NodeDeleted"
@@ -341,7 +341,7 @@ func mayReturn(f Facts) string {
 	return ""
 }
 
-// broken returns what a decision breaks, empty for nothing.
+// broken returns the promise that a decision breaks, or "".
 func broken(f Facts, d Decision) string {
 	switch d.Action {
 	case AddTaint:
@@ -374,7 +374,7 @@ func broken(f Facts, d Decision) string {
 	return ""
 }
 
-// missed returns what is never done although nothing speaks against it, empty for nothing.
+// missed returns a necessary step that never happens, or "".
 func missed(f Facts, d Decision) string {
 	asleep := []Reason{ReasonNoFence, ReasonControlPlane, ReasonHealthCheckGaveUp}
 	switch {
@@ -388,7 +388,7 @@ func missed(f Facts, d Decision) string {
 	return ""
 }
 
-// judge checks what is decided on the facts, and returns it.
+// judge checks the decision on the facts, and returns its action.
 func judge(t *testing.T, f Facts) Action {
 	t.Helper()
 	d := Decide(f, now())
@@ -401,7 +401,7 @@ func judge(t *testing.T, f Facts) Action {
 	return d.Action
 }
 
-func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
+func TestEveryFenceAndNodeKeepsPromises(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	everyFence(func(f Facts) {
@@ -422,7 +422,7 @@ func TestNoCombinationOfFenceAndNodeBreaksAPromise(t *testing.T) {
 	}
 }
 
-func TestNoCombinationOfFenceAndAgentBreaksAPromise(t *testing.T) {
+func TestEveryFenceAndAgentKeepsPromises(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// mayCover returns why a proof may not be of more volumes, empty for nothing.
+// mayCover returns the reason why a proof may not cover more volumes, or "".
 func mayCover(f Facts, proof v1alpha1.Proof) string {
 	n := len(proof.Volumes) - 1
 	if n != 1 || proof.Volumes[n].Agent != storage2 || f.Fence.Terminating || f.Node.BootID == "boot2" {
@@ -46,7 +46,7 @@ func mayBegin(f Facts) string {
 	return ""
 }
 
-// mayGoOn reports whether a node that was rebooted stays away, and a pod is held that was not terminating before.
+// mayGoOn reports whether a rebooted node stays away while a pod is held that was not terminating before.
 func mayGoOn(f Facts) bool {
 	p := f.Fence.Status.Proof
 	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })

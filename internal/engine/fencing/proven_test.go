@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-func TestDecideOnAFenceInForce(t *testing.T) {
+func TestDecideFenceInForce(t *testing.T) {
 	in := proved(power)
 	inForce := func(alter ...func(*Facts)) Facts { return facts(append([]func(*Facts){in}, alter...)...) }
 	before := func(f *Facts) { f.FenceRead = read(5) }
@@ -83,8 +83,8 @@ func TestDecideOnAFenceInForce(t *testing.T) {
 	})
 }
 
-// Another machine under the name of the node says nothing about the one that was fenced, which may run on.
-func TestAnotherMachineIsNoReboot(t *testing.T) {
+// Another machine with the name of the node proves nothing about the fenced machine, which may run on.
+func TestReplacedMachineIsNoReboot(t *testing.T) {
 	machine := func(id, uuid string) func(*NodeFacts) { return func(n *NodeFacts) { n.Machine = Machine{id, uuid} } }
 	unknown := func(f *Facts) { f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", "" }
 	whenReleased := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased), released, ending, allUndone)
@@ -119,13 +119,13 @@ func TestAnotherMachineIsNoReboot(t *testing.T) {
 
 func podsOnly(f *Facts) { f.Remaining.PodsOnly = true }
 
-// vacant: nothing remained on the node, whose Node was deleted.
+// vacant is a fence whose Node was deleted, and whose node was found empty.
 func vacant(f *Facts) {
 	set(&f.Fence.Status, now(), v1alpha1.ConditionFenced, true, ReasonNodeDeleted)
 }
 
 // WhenReleased has the agents undo the fence before the node is back.
-func TestDecideOnAFenceUntilItIsReleased(t *testing.T) {
+func TestDecideUnfenceWhenReleased(t *testing.T) {
 	in := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased))
 	over := all(in, released, down(tainted))
 	checkDecisions(t, map[string]decision{
@@ -156,7 +156,7 @@ func allUndone(f *Facts) {
 	}
 }
 
-func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
+func TestDecideFenceOfRebootOrVolumes(t *testing.T) {
 	reboot, volumes := all(agents(medik8s), proved(medik8s)), all(agents(storage), proved(storage))
 	checkDecisions(t, map[string]decision{
 		"reboot: the node is down":    {facts(reboot, down()), Wait, ReasonFenced, nodePoll},
@@ -176,9 +176,9 @@ func TestDecideOnAFenceThatDoesNotCoverPods(t *testing.T) {
 	})
 }
 
-// A reboot releases the pods that were terminating before it. Others would be held for good if the node does not
-// return.
-func TestAfterARebootTheNextAgentIsTriedForHeldPods(t *testing.T) {
+// A reboot releases the pods that were terminating before it. Without a further agent, other held pods would stay for
+// ever if the node does not return.
+func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 	in := all(agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(), heldThere("pod", "later"))
 	open := all(in, attempted(power, ""))
 	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }
@@ -219,9 +219,9 @@ func TestAfterARebootTheNextAgentIsTriedForHeldPods(t *testing.T) {
 	}
 }
 
-// A program that finds nodes deletes the NodeFence once the node is healthy. What the node has not written yet would
-// reach the volumes, so the fence ends by a reboot, or by a person's word.
-func TestADeletionOpensNoVolumesBeforeAReboot(t *testing.T) {
+// Health checks delete the NodeFence once the node is healthy. Writes still buffered on the node would then reach the
+// volumes, so the fence ends by a reboot, or by a person's decision.
+func TestDeletedVolumeFenceWaitsForReboot(t *testing.T) {
 	in := all(agents(storage), proved(storage), terminating)
 	back := all(down(rebooted, ready), renewedFor(0))
 	checkDecisions(t, map[string]decision{
@@ -248,7 +248,7 @@ func TestADeletionOpensNoVolumesBeforeAReboot(t *testing.T) {
 	})
 }
 
-func TestDecideOnAFenceWhoseNodeIsGone(t *testing.T) {
+func TestDecideFenceOfDeletedNode(t *testing.T) {
 	in := all(agents(bmc), proved(bmc), nodeGone)
 	checkDecisions(t, map[string]decision{
 		"nobody has listed": {facts(in), ListRemaining, ReasonNodeGone, 0},
@@ -259,7 +259,7 @@ func TestDecideOnAFenceWhoseNodeIsGone(t *testing.T) {
 	})
 }
 
-func TestDecideOnTheEndOfAFence(t *testing.T) {
+func TestDecideEndOfFence(t *testing.T) {
 	in := proved(power)
 	begun := all(in, ending)
 	over := all(begun, tried(1, 0))
@@ -335,8 +335,9 @@ func TestDecideOnTheEndOfAFence(t *testing.T) {
 	})
 }
 
-// A Job that does not end has the name of its try for itself. Other agents have one object for all tries.
-func TestEachTryToUndoIsCounted(t *testing.T) {
+// The Job of each try has its own name, because an earlier Job may never end. Other agents have one object for all
+// tries.
+func TestUndoTriesAreCounted(t *testing.T) {
 	over := all(proved(power), ending, terminating)
 	late, failed := tried(1, 6*time.Minute), ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })
 	for name, c := range map[string]struct {
@@ -363,7 +364,7 @@ func TestEachTryToUndoIsCounted(t *testing.T) {
 	}
 }
 
-func TestDecideOnAFenceThatHasEnded(t *testing.T) {
+func TestDecideReturnedFence(t *testing.T) {
 	over := returnedAgo(10 * time.Minute)
 	checkDecisions(t, map[string]decision{
 		"it is kept": {facts(over), Wait, ReasonReturned, 50 * time.Minute},
@@ -383,7 +384,7 @@ func TestDecideOnAFenceThatHasEnded(t *testing.T) {
 	})
 }
 
-// endedLongAgo: the end of the fence began longer ago than an agent may take.
+// endedLongAgo makes the end of the fence older than the timeout of an agent.
 func endedLongAgo(f *Facts) {
 	for i := range f.Fence.Status.Conditions {
 		f.Fence.Status.Conditions[i].LastTransitionTime = metav1.NewTime(ago(time.Hour))
@@ -392,7 +393,7 @@ func endedLongAgo(f *Facts) {
 
 func taintSeen(f *Facts) { f.TaintSeen = true }
 
-func TestDecideOnATaintWithoutFence(t *testing.T) {
+func TestDecideTaintWithoutFence(t *testing.T) {
 	alone := func(f *Facts) { f.Fence, f.TaintSeen = Fence{Name: "node-1"}, true }
 	checkDecisions(t, map[string]decision{
 		"the watch shows it": {facts(alone, unread), ReadFence, ReasonTaintRemains, 0},

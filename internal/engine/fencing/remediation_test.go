@@ -13,7 +13,7 @@ import (
 
 func givenUp(f *Facts) { f.Fence.GivenUp = true }
 
-func TestNodeHealthCheckReadsHowFarTheFenceIs(t *testing.T) {
+func TestRemediationConditions(t *testing.T) {
 	failed := attempted(power, v1alpha1.ResultFailed)
 	wrong := attempted(power, v1alpha1.ResultContradicted)
 	for name, c := range map[string]struct {
@@ -60,7 +60,7 @@ func TestNodeHealthCheckReadsHowFarTheFenceIs(t *testing.T) {
 	}
 }
 
-// It looks at when a condition took its status.
+// NodeHealthCheck uses the transition times of these conditions.
 func TestRemediationConditionsKeepTheirTime(t *testing.T) {
 	f := facts(agents(power, bmc), attempted(power, v1alpha1.ResultFailed))
 	f.Fence.remediated(&f.Fence.Status, ago(time.Minute))
@@ -115,7 +115,7 @@ func undoneAll(f *Facts) {
 	}
 }
 
-// A proof stays one: the node is released and returns as if nothing had been said.
+// A proof remains valid: the node is released and returns as without the annotation.
 func TestProvenFenceIsNotGivenUp(t *testing.T) {
 	for name, f := range map[string]Facts{
 		"not released": facts(proved(power), down()), "tainted": facts(proved(power), down(tainted)),
@@ -133,7 +133,7 @@ func TestProvenFenceIsNotGivenUp(t *testing.T) {
 	}
 }
 
-func TestHowRemediatorsTakePods(t *testing.T) {
+func TestRemovalOf(t *testing.T) {
 	const far, snr = "fence-agents-remediation.medik8s.io", "self-node-remediation.medik8s.io"
 	for _, c := range []struct {
 		group, kind, strategy string
@@ -157,7 +157,7 @@ func TestHowRemediatorsTakePods(t *testing.T) {
 	}
 }
 
-// The words of a custom resource are gone with it, so that what keeps its remediator from a result is written before.
+// The message of a custom resource is gone with it, so a likely obstacle to its success is recorded beforehand.
 func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 	deletes := func(r *RunFacts) { r.Removal = RemovalDeletes }
 	taints := func(r *RunFacts) { r.Removal = RemovalTaints }

@@ -11,8 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// An agent is told whether it has said once that the node is fenced: then it has done that.
-func TestAnAgentIsToldWhetherItHasProven(t *testing.T) {
+func TestAskReportsEarlierProof(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts func(*Facts)
 		want     bool
@@ -33,14 +32,14 @@ func TestAnAgentIsToldWhetherItHasProven(t *testing.T) {
 	}
 }
 
-// answer is one reply of a server, and how long it takes.
+// answer is one reply of a server, and the time that it takes.
 type answer struct {
 	action Action
 	reply  Reply
 	takes  time.Duration
 }
 
-// play answers a session, checks what it asks, and returns the session and what it asked.
+// play answers the calls of a session, checks them, and returns the session and its calls.
 func play(t *testing.T, tracker *Tracker, f Facts, at time.Time, answers ...answer) (s Session, asked []Ask) {
 	t.Helper()
 	s = Begin(tracker, f, at)
@@ -93,7 +92,7 @@ func leaseIs(version string) Reply { return reply(func(r *Reply) { r.Lease.Versi
 
 func runIs(state RunState) Reply { return reply(func(r *Reply) { r.Run.State = state }) }
 
-func TestAFenceIsReleasedByOneSession(t *testing.T) {
+func TestSessionReleasesFence(t *testing.T) {
 	in := proved(power)
 	s, asked := play(t, NewTracker(), facts(in, unread), now(),
 		answer{ReadFence, fenceIs(in, func(f *Facts) { f.Fence.ResourceVersion = "11" }), 0}, answer{ReadNode, nodeIs(), 0},
@@ -123,7 +122,7 @@ func TestAFenceIsReleasedByOneSession(t *testing.T) {
 	}
 }
 
-func TestAnAgentIsStartedAndAskedByOneSession(t *testing.T) {
+func TestSessionStartsAndReadsAgent(t *testing.T) {
 	open := attempted(power, "")
 	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
 		answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0}, answer{ReadRun, runIs(Running), 0})
@@ -143,8 +142,8 @@ func TestAnAgentIsStartedAndAskedByOneSession(t *testing.T) {
 	}
 }
 
-// Which pods are terminating is written down before an agent is started.
-func TestAnAttemptIsWrittenDownByOneSession(t *testing.T) {
+// The terminating pods are recorded before an agent is started.
+func TestSessionRecordsAttempt(t *testing.T) {
 	left := reply(func(r *Reply) { r.Remaining.Terminating = []types.UID{"pod"} })
 	s, asked := play(t, NewTracker(), facts(unread), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
 		answer{ListRemaining, left, 0}, answer{WriteStatus, reply(), 0})
@@ -154,8 +153,8 @@ func TestAnAttemptIsWrittenDownByOneSession(t *testing.T) {
 	}
 }
 
-// What the node is like is read after its agent has said that it is fenced.
-func TestAProofIsWrittenByOneSession(t *testing.T) {
+// The state of the node is read after the agent has reported success.
+func TestSessionRecordsProof(t *testing.T) {
 	open := attempted(power, "")
 	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
 		answer{ReadRun, runIs(RunSucceeded), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0},
@@ -165,8 +164,8 @@ func TestAProofIsWrittenByOneSession(t *testing.T) {
 	}
 }
 
-// What was read before a run was started or stopped, or the taint changed, does not count after it.
-func TestWhatIsReadDoesNotOutliveAChange(t *testing.T) {
+// Reads do not count any more after a run was started or stopped, or after the taint has changed.
+func TestWritesInvalidateReads(t *testing.T) {
 	over := all(proved(power), ending, allUndone, terminating)
 	s, _ := play(t, NewTracker(), facts(over, unread), now(), answer{ReadFence, fenceIs(over), 0},
 		answer{ReadNode, nodeIs(tainted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{RemoveTaint, reply(), 0},
@@ -177,7 +176,7 @@ func TestWhatIsReadDoesNotOutliveAChange(t *testing.T) {
 	}
 }
 
-func TestATaintWithoutFenceIsRemoved(t *testing.T) {
+func TestSessionRemovesTaintWithoutFence(t *testing.T) {
 	alone := func(f *Facts) { *f = Facts{Fence: Fence{Name: "node-1"}, TaintSeen: true} }
 	s, asked := play(t, NewTracker(), facts(alone), now(), answer{ReadFence, reply(), 0}, answer{ReadNode,
 		nodeIs(tainted), 0},
@@ -186,7 +185,7 @@ func TestATaintWithoutFenceIsRemoved(t *testing.T) {
 		asked[2].NodeVersion != "20" {
 		t.Errorf("end %d, %s, asks %+v", s.End, s.Reason(), asked[2])
 	}
-	// There is a fence, which the watch has not shown.
+	// A fence exists, which the watch has not shown yet.
 	s, _ = play(t, NewTracker(), facts(alone), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
 		answer{ListRemaining, reply(), 0}, answer{WriteStatus, reply(), 0})
 	if s.End != session.Written || s.Reason() != ReasonFencing || s.Facts.Fence.UID != "fence" {
@@ -194,7 +193,7 @@ func TestATaintWithoutFenceIsRemoved(t *testing.T) {
 	}
 }
 
-func TestHowASessionEnds(t *testing.T) {
+func TestSessionEnds(t *testing.T) {
 	in := proved(power)
 	read, node, lease := answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease,
 		leaseIs("7"), 0}
@@ -230,7 +229,7 @@ func TestHowASessionEnds(t *testing.T) {
 	}
 }
 
-func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
 		answers = append(answers, answer{ReadFence, fenceIs(), session.LiveFor + time.Second})
@@ -241,7 +240,7 @@ func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	in := proved(power)
 	s, _ := play(t, NewTracker(), facts(in, unread, func(f *Facts) { f.Rules.DryRun = true }), now(),
 		answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0})
@@ -250,8 +249,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// Why an agent cannot be started is in the status once its time is over.
-func TestWhatHasRefusedARunIsRemembered(t *testing.T) {
+// The error that kept an agent from starting is in the status once its time is over.
+func TestRefusedRunIsRemembered(t *testing.T) {
 	for _, action := range []Action{StartRun, StopRun} {
 		tracker, open := NewTracker(), attempted(power, "")
 		state, begin := RunAbsent, facts(open)
@@ -294,8 +293,8 @@ func TestWhatHasRefusedARunIsRemembered(t *testing.T) {
 	}
 }
 
-// A renewal that was under way when the node was fenced contradicts nothing; one after the other does.
-func TestWhenANodeContradictsItsProof(t *testing.T) {
+// A renewal that was in flight when the node was fenced contradicts no proof, but repeated renewals do.
+func TestRepeatedRenewalsContradictProof(t *testing.T) {
 	in := proved(power)
 	look := func(tracker *Tracker, at time.Time, version string, then ...answer) Session {
 		t.Helper()
@@ -331,7 +330,7 @@ func TestWhenANodeContradictsItsProof(t *testing.T) {
 	}
 }
 
-func TestSinceWhenTheLeaseIsSilent(t *testing.T) {
+func TestTrackerMeasuresLeaseSilence(t *testing.T) {
 	tracker := NewTracker()
 	f := facts(proved(power), down())
 	f.Sight = Sight{}

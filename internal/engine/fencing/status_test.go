@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// written returns the status that is written on these facts.
+// written returns the status that the decision on these facts writes.
 func written(t *testing.T, f Facts) *v1alpha1.NodeFenceStatus {
 	t.Helper()
 	before := f.Fence.Status.DeepCopy()
@@ -35,7 +35,7 @@ func is(s *v1alpha1.NodeFenceStatus, kind string) bool {
 	return meta.IsStatusConditionTrue(s.Conditions, kind)
 }
 
-func TestAnAttemptIsWrittenDownWithWhatTheNodeIsLike(t *testing.T) {
+func TestAttemptRecordsNodeState(t *testing.T) {
 	f := facts(agents(power, bmc), down(func(n *NodeFacts) { n.BootID = "boot1" }), emptied,
 		attempted(power, v1alpha1.ResultFailed))
 	f.Remaining.Terminating = []types.UID{"a", "b"}
@@ -57,7 +57,7 @@ func TestAnAttemptIsWrittenDownWithWhatTheNodeIsLike(t *testing.T) {
 }
 
 // The pause between two rounds doubles up to its bound, and each agent has its turn.
-func TestWhichAgentIsTriedNextAndWhen(t *testing.T) {
+func TestAgentOrderAndPauses(t *testing.T) {
 	f := facts(agents(power, bmc), down(), emptied)
 	at := metav1.NewTime(ago(0))
 	var order []string
@@ -83,8 +83,7 @@ func TestWhichAgentIsTriedNextAndWhen(t *testing.T) {
 	}
 }
 
-// A person's word does not count as a turn of an agent.
-func TestConfirmationsAreNoTurnsOfTheChain(t *testing.T) {
+func TestConfirmationsDoNotCountAsTries(t *testing.T) {
 	f := facts(agents(power, bmc), attempted(power, v1alpha1.ResultFailed),
 		attempted(confirmation, v1alpha1.ResultContradicted)).Fence
 	if agent, pause := f.next(now()); agent != bmc || pause != 0 {
@@ -99,8 +98,8 @@ func TestConfirmationsAreNoTurnsOfTheChain(t *testing.T) {
 	}
 }
 
-// The last attempt of each agent is kept: it says what is to be undone.
-func TestWhichAttemptsAreKept(t *testing.T) {
+// The last attempt of each agent is kept, because it shows that its agent has something to undo.
+func TestLastAttemptOfEachAgentIsKept(t *testing.T) {
 	f := facts(agents(storage, power, bmc), attempted(storage, v1alpha1.ResultTimedOut), attempted(power,
 		v1alpha1.ResultFailed))
 	for range maxAttempts - 2 {
@@ -112,7 +111,7 @@ func TestWhichAttemptsAreKept(t *testing.T) {
 		s.Attempts[1].Number != 3 || last(&s).Agent != power || last(&s).Number != maxAttempts+1 {
 		t.Errorf("%+v", s.Attempts)
 	}
-	for i := range s.Attempts { // somebody has changed the status
+	for i := range s.Attempts { // the status was changed by hand
 		s.Attempts[i].Agent = fmt.Sprint(i)
 	}
 	f.Fence.Status = s
@@ -121,8 +120,8 @@ func TestWhichAttemptsAreKept(t *testing.T) {
 	}
 }
 
-// The pods that a proof releases stand in its attempt.
-func TestTheAttemptOfAProofIsKept(t *testing.T) {
+// The attempt of a proof holds the pods that the proof releases.
+func TestAttemptOfProofIsKept(t *testing.T) {
 	f := facts(agents(medik8s, power), proved(medik8s))
 	for range maxAttempts {
 		f.begin(&f.Fence.Status, medik8s, now())
@@ -132,7 +131,7 @@ func TestTheAttemptOfAProofIsKept(t *testing.T) {
 	}
 }
 
-func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
+func TestProofRecordsNodeState(t *testing.T) {
 	same := func(f *Facts) {
 		down()(f)
 		f.Node.Read, f.Lease = read(3), LeaseFacts{read(4), "8"}
@@ -173,8 +172,8 @@ func TestAProofIsWrittenDownWithWhatTheNodeIsLikeAfterIt(t *testing.T) {
 	}
 }
 
-// An attempt may have begun before the Node told its machine.
-func TestAProofIsAboutTheMachineOfTheNode(t *testing.T) {
+// An attempt may have begun before the Node reported its machine.
+func TestProofRecordsMachineOfNode(t *testing.T) {
 	nameless := func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }
 	s := written(t, facts(attempted(power, "", nameless), ran(RunSucceeded), down(), func(f *Facts) {
 		f.Node.Read, f.Lease.Read = read(3), read(4)
@@ -184,7 +183,7 @@ func TestAProofIsAboutTheMachineOfTheNode(t *testing.T) {
 	}
 }
 
-// A fence that is vacant does not count against the limits of policies, so it has to be known that nothing remains.
+// A vacant fence does not count against the limits of policies, so its node must be known to be empty.
 func TestVacantFences(t *testing.T) {
 	after := func(alter ...func(*Facts)) Fence { return Fence{Status: *written(t, facts(alter...))} }
 	for name, c := range map[string]struct {
@@ -208,8 +207,8 @@ func notVacant(f *Facts) {
 	set(&f.Fence.Status, now(), v1alpha1.ConditionFenced, false, ReasonNodeDeleted)
 }
 
-// What an agent says is in the status, and nobody needs the pods of an attempt that has proven nothing.
-func TestAnAttemptEndsWithItsWords(t *testing.T) {
+// The status holds the message of the agent, and drops the pods of an attempt without a proof.
+func TestEndedAttemptHasMessage(t *testing.T) {
 	long := strings.Repeat("x", 2*maxMessage)
 	for name, c := range map[string]struct {
 		facts  Facts
@@ -262,7 +261,7 @@ func refusedRun(attempt int32) func(*Facts) {
 	}
 }
 
-func TestAProofThatIsContradictedIsWithdrawn(t *testing.T) {
+func TestContradictedProofIsWithdrawn(t *testing.T) {
 	f := facts(attempted(power, v1alpha1.ResultFailed), proved(power), released, down(), renewedFor(SilentAfter))
 	s := written(t, f)
 	a := last(s)
@@ -271,13 +270,13 @@ func TestAProofThatIsContradictedIsWithdrawn(t *testing.T) {
 		!is(s, v1alpha1.ConditionReleased) {
 		t.Errorf("%+v", s)
 	}
-	f.Fence.Status.Attempts = nil // somebody has changed the status
+	f.Fence.Status.Attempts = nil // the status was changed by hand
 	if s := written(t, f); s.Proof != nil {
 		t.Errorf("%+v", s)
 	}
 }
 
-func TestTheTaintThatWasRemovedIsNotReleased(t *testing.T) {
+func TestRemovedTaintClearsReleased(t *testing.T) {
 	s := written(t, facts(released, down(), emptied))
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReleased); c.Status != metav1.ConditionFalse ||
 		c.Reason != string(ReasonContradicted) {
@@ -285,7 +284,7 @@ func TestTheTaintThatWasRemovedIsNotReleased(t *testing.T) {
 	}
 }
 
-func TestAFenceIsReleasedOnceItsNodeIsTainted(t *testing.T) {
+func TestTaintedNodeSetsReleased(t *testing.T) {
 	s := written(t, facts(proved(power), down(tainted)))
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReleased)
 	if c.Status != metav1.ConditionTrue || s.Phase != v1alpha1.PhaseReleased || !c.LastTransitionTime.Time.Equal(now()) {
@@ -296,8 +295,8 @@ func TestAFenceIsReleasedOnceItsNodeIsTainted(t *testing.T) {
 	}
 }
 
-// From the first write of its end on, a fence proves nothing.
-func TestTheEndOfAFenceIsWrittenDownStepByStep(t *testing.T) {
+// A fence proves nothing from the first write of its end on.
+func TestEndOfFenceIsRecordedByStep(t *testing.T) {
 	long := metav1.NewTime(ago(time.Hour))
 	f := facts(agents(power, medik8s), attempted(power, v1alpha1.ResultTimedOut),
 		attempted(medik8s, v1alpha1.ResultFailed), attempted(power, v1alpha1.ResultFailed, func(a *v1alpha1.Attempt) {
@@ -327,8 +326,8 @@ func TestTheEndOfAFenceIsWrittenDownStepByStep(t *testing.T) {
 	}
 }
 
-// A fence that nobody wants before an agent was started says so.
-func TestTheEndOfAFenceThatHasNotBegun(t *testing.T) {
+// A fence that is ended before an agent was started reports its end.
+func TestEndOfFenceBeforeFirstAttempt(t *testing.T) {
 	s := written(t, facts(terminating, down()))
 	for _, kind := range []string{v1alpha1.ConditionFenced, v1alpha1.ConditionReleased} {
 		c := meta.FindStatusCondition(s.Conditions, kind)
@@ -338,7 +337,7 @@ func TestTheEndOfAFenceThatHasNotBegun(t *testing.T) {
 	}
 }
 
-// undoneBy checks that this attempt of an agent is undone next, and has it undone.
+// undoneBy checks that this attempt is undone next, and undoes it.
 func undoneBy(t *testing.T, f *Facts, attempt int32, agent string) {
 	t.Helper()
 	f.Fence.Status = *written(t, *f) // the try
@@ -350,7 +349,7 @@ func undoneBy(t *testing.T, f *Facts, attempt int32, agent string) {
 	f.Fence.Status = *written(t, *f)
 }
 
-func TestWhatIsUndone(t *testing.T) {
+func TestToUndo(t *testing.T) {
 	for name, c := range map[string]struct {
 		fence Fence
 		want  int32

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Several agents of volumes, each of its own storage system, are tried until each has proven it.
-func TestDecideOnFurtherVolumes(t *testing.T) {
+// Several agents of volumes, each of its own storage system, are tried until each has proven its fence.
+func TestDecideFurtherVolumes(t *testing.T) {
 	both := all(agents(power, storage, storage2), attempted(power, v1alpha1.ResultTimedOut), proved(storage))
 	in := func(alter ...func(*Facts)) Facts { return facts(append([]func(*Facts){both}, alter...)...) }
 	covered := func(f *Facts) { f.Fence.Status.Proof.Volumes = volumesOf(storage, storage2) }
@@ -37,7 +37,7 @@ func TestDecideOnFurtherVolumes(t *testing.T) {
 	})
 }
 
-func TestDecideOnAgentOfFurtherVolumes(t *testing.T) {
+func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
 	seen := func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }
@@ -60,8 +60,8 @@ func TestDecideOnAgentOfFurtherVolumes(t *testing.T) {
 	})
 }
 
-// Another NetworkFence of the same storage system would end with it, and its proof would not be so any more.
-func TestAnAgentOfVolumesIsNotStoppedBeforeTheEndOfItsFence(t *testing.T) {
+// Another NetworkFence of the same storage system would end as well, and its proof would be void.
+func TestVolumeAgentIsUndoneInsteadOfStopped(t *testing.T) {
 	long := attempted(storage, "", startedAgo(time.Hour))
 	checkDecisions(t, map[string]decision{
 		"its time is over":   {facts(agents(storage), long, ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
@@ -72,8 +72,8 @@ func TestAnAgentOfVolumesIsNotStoppedBeforeTheEndOfItsFence(t *testing.T) {
 	}
 }
 
-// A proof in force stays so while further agents work, fail, and prove.
-func TestAProofGrowsByFurtherVolumes(t *testing.T) {
+// A proof in force remains so while further agents work, fail, and prove.
+func TestProofGrowsByFurtherVolumes(t *testing.T) {
 	in := all(agents(storage, storage2), proved(storage))
 	proof := *facts(in).Fence.Status.Proof
 	judge := func(s *v1alpha1.NodeFenceStatus, volumes []v1alpha1.CoveredVolumes) {
@@ -98,7 +98,7 @@ func TestAProofGrowsByFurtherVolumes(t *testing.T) {
 	}
 }
 
-// What the spec names comes before what the agent has found, and where all are meant there is nothing to name.
+// Attributes in the spec take precedence over attributes that the agent has found, and a fence of all volumes has none.
 func TestCoveredVolumes(t *testing.T) {
 	f := facts(agents(storage, storage2), attempted(storage, ""), ran(RunSucceeded))
 	for name, id := range map[string]v1alpha1.AttributeValue{storage: "one", storage2: "two"} {
