@@ -12,7 +12,7 @@ func now() time.Time { return time.Unix(1_800_000_000, 0) }
 
 func ago(d time.Duration) time.Time { return now().Add(-d) }
 
-// read is a live read that was made just now.
+// read is a live read of this moment, at this place in the session.
 func read(order int) session.Read { return session.Read{Sent: now(), Order: order} }
 
 // old is a live read that does not count any more.
@@ -20,8 +20,8 @@ func old(order int) session.Read {
 	return session.Read{Sent: ago(session.LiveFor + time.Second), Order: order}
 }
 
-// terminatingPod is a pod on node a that was deleted ten seconds ago with a grace of thirty, and whose kubelet has seen
-// that.
+// terminatingPod is a pod on node a that was deleted ten seconds ago with a grace period of thirty, as its kubelet has
+// seen.
 func terminatingPod() Pod {
 	return Pod{
 		Namespace: "ns", Name: "db-0", UID: "uid-1", ResourceVersion: "10", Node: "a", Claims: []string{"data-db-0"},
@@ -30,7 +30,7 @@ func terminatingPod() Pod {
 	}
 }
 
-// facts are those of terminatingPod as the watch shows it, on a node that is Ready.
+// facts returns the facts about terminatingPod from the watch, on a Ready node.
 func facts(alter ...func(*Facts)) Facts {
 	f := Facts{Mode: ModeEnforce, ForceRefusedSince: ago(24 * time.Hour), Pod: terminatingPod(), NodeSeen: NodeReady}
 	for _, a := range alter {
@@ -53,17 +53,17 @@ func unseen(p *Pod)                     { p.ObservedGeneration = 1 }
 func confirmed(p *Pod)                  { p.Confirmation = objects.ConfirmedThis }
 func confirmedOther(p *Pod)             { p.Confirmation = objects.ConfirmedOther }
 
-// finishedFor is what this process has seen of a pod that has finished so long ago; unmounted: with its grace.
+// finishedFor is the sight of a pod that finished this long ago. unmounted reports that its grace was not 0 then.
 func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
 	return func(f *Facts) { f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(d), unmounted }
 }
 
-// node is what a live read of the node has found, after that of the pod.
+// node is the result of a live read of the node after the read of the pod.
 func node(n NodeFacts) func(*Facts) {
 	return func(f *Facts) { f.Node, f.Node.Read, f.NodeSeen = n, read(2), n.Seen() }
 }
 
-// lease is what a live read has found of a Lease that is as it is for so long.
+// lease is the result of a live read of a Lease that has been unchanged for this long.
 func lease(version string, since time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		f.Lease = LeaseFacts{Read: read(3), Found: version != "", ResourceVersion: version}
@@ -347,7 +347,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// The lesser of two waits ends first, and its reason is the one that a person can do more about.
+// The shorter of two waits ends first, and the reported reason is the more actionable one.
 func TestTwoWaits(t *testing.T) {
 	brief, longer := waitFor(ReasonNodeRecentlyGone, time.Second), waitFor(ReasonNodeRecentlyGone, time.Minute)
 	for name, c := range map[string]struct {

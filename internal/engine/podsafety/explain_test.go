@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// missingOf returns what one kind of evidence lacks.
+// missingOf returns why one kind of evidence is missing.
 func missingOf(e Explanation, evidence Reason) string {
 	for _, m := range e.Missing {
 		if m.Evidence == evidence {
@@ -35,7 +35,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestWhatEvidenceLacks(t *testing.T) {
+func TestExplainMissingEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts    Facts
 		evidence Reason
@@ -90,7 +90,7 @@ func TestWhatEvidenceLacks(t *testing.T) {
 	}
 }
 
-func TestWhatAForceDeletionRisks(t *testing.T) {
+func TestExplainRisks(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  string
@@ -110,7 +110,7 @@ func TestWhatAForceDeletionRisks(t *testing.T) {
 	}
 }
 
-func TestWhichNodesAreDown(t *testing.T) {
+func TestExplainNodeDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  bool
@@ -129,7 +129,7 @@ func TestWhichNodesAreDown(t *testing.T) {
 	}
 }
 
-func TestEveryReasonHasASentence(t *testing.T) {
+func TestReasonsHaveSentences(t *testing.T) {
 	evidence := 0
 	for _, r := range Reasons() {
 		if r.Sentence() == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// locked are the facts of a lock for the pod that is terminating on a node that is away.
+// locked returns the facts of a lock for a pod that is terminating on an unreachable node.
 func locked(alter ...func(*LockFacts)) LockFacts {
 	f := LockFacts{Holder: "uid-1", Locked: true, Pod: terminatingPod(), NodeSeen: NodeNotReady}
 	for _, a := range alter {
@@ -106,7 +106,7 @@ func TestDecideLock(t *testing.T) {
 	}
 }
 
-func TestKindsOfActions(t *testing.T) {
+func TestActionKinds(t *testing.T) {
 	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
 		want := session.Writes
 		switch {

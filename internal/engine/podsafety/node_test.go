@@ -50,7 +50,7 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-func TestModeOfANamespace(t *testing.T) {
+func TestModeOf(t *testing.T) {
 	for value, want := range map[string]Mode{"enforce": ModeEnforce, "warn": ModeWarn, "Enforce": ModeOff, "": ModeOff} {
 		if got := ModeOf(map[string]string{NamespaceLabel: value}); got != want {
 			t.Errorf("%q: %d", value, got)

@@ -7,7 +7,7 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestWhichReadsCountAfterThePod(t *testing.T) {
+func TestReadsCountOnlyAfterPodRead(t *testing.T) {
 	f := Facts{PodRead: read(2)}
 	for order, want := range map[int]bool{0: false, 1: false, 2: false, 3: true} {
 		if got := f.after(read(order), now()); got != want {
@@ -19,7 +19,7 @@ func TestWhichReadsCountAfterThePod(t *testing.T) {
 	}
 }
 
-func TestWhenTheUnmountIsShown(t *testing.T) {
+func TestUnmountShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  bool
@@ -47,7 +47,7 @@ func TestWhenTheUnmountIsShown(t *testing.T) {
 	}
 }
 
-func TestRebootOfAFencedNode(t *testing.T) {
+func TestRebootOfFencedNode(t *testing.T) {
 	of := func(alter func(*FenceFacts)) func(*Facts) {
 		return func(f *Facts) {
 			fence(ofVolumes("boot-0"))(f)
@@ -80,7 +80,7 @@ func TestRebootOfAFencedNode(t *testing.T) {
 	}
 }
 
-func TestTheWaitForTheUnmountBeginsAtTheEndOfAFence(t *testing.T) {
+func TestUnmountWaitStartsAtEndOfFence(t *testing.T) {
 	const after = DefaultUnmountGrace - 20*time.Second
 	for name, c := range map[string]struct {
 		facts Facts
@@ -121,7 +121,7 @@ func TestStoragesRememberFencesOfVolumes(t *testing.T) {
 	}
 }
 
-func TestWhatTheUnmountGraceIs(t *testing.T) {
+func TestUnmountGraceDefault(t *testing.T) {
 	if got := (Rules{}).unmountGrace(); got != DefaultUnmountGrace {
 		t.Errorf("not set: %s", got)
 	}
@@ -130,7 +130,7 @@ func TestWhatTheUnmountGraceIs(t *testing.T) {
 	}
 }
 
-func TestWhichFencesCover(t *testing.T) {
+func TestFenceCovers(t *testing.T) {
 	for name, c := range map[string]struct {
 		fence FenceFacts
 		want  bool
@@ -149,7 +149,7 @@ func TestWhichFencesCover(t *testing.T) {
 	}
 }
 
-func TestWhichNodesAreRead(t *testing.T) {
+func TestNodeMayProve(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  bool

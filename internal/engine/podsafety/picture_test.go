@@ -16,18 +16,18 @@ const (
 	kubeletOfA
 )
 
-// told is a pod of which a picture is drawn while something happens to it and Decide is obeyed.
+// told is a pod that is drawn in a picture while a test executes its decisions.
 type told struct {
 	f     Facts
 	drawn *picture.Sequence
 	order int
-	// node and fence are what live reads find.
+	// node and fence are the results of live reads.
 	node  NodeFacts
 	fence FenceFacts
 	last  Reason
 }
 
-// happens draws what an actor does, and what is decided then.
+// happens draws an action of an actor, and the decisions that follow.
 func (s *told) happens(actor int, what string, alter ...func(*Facts)) {
 	s.drawn.Does(actor, apiServer, what)
 	for _, a := range alter {
@@ -70,7 +70,7 @@ func (s *told) next() picture.Step {
 	return step
 }
 
-// podHold draws a pod that is deleted on a node that is well, and one on a node that does not respond.
+// podHold draws the deletion of a pod on a healthy node, and on a node that does not respond.
 func podHold(t *testing.T) *picture.Sequence {
 	t.Helper()
 	drawn := &picture.Sequence{
@@ -125,6 +125,6 @@ func ends(t *testing.T, s told, with Reason) {
 	}
 }
 
-func TestThePictureIsWhatIsDecided(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "pod-hold", podHold(t))
 }

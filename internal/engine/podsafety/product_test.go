@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// The facts of a decision are two groups: what the pod says, and what its node does. Each is visited in every
-// combination of its values, the first on each kind of node, the second for each kind of pod.
+// The facts of a decision consist of two groups: the state of the pod, and the state of its node. Each group is visited
+// in every combination of its values, the first on each kind of node, the second for each kind of pod.
 
 // everyPod visits every state of a pod that matters.
 func everyPod(visit func(Pod)) {
@@ -32,7 +32,7 @@ func everyPod(visit func(Pod)) {
 	}
 }
 
-// everySight visits what can have been seen of a pod.
+// everySight visits every possible Sight of a pod.
 func everySight(visit func(Sight)) {
 	for bits := range 1 << 2 {
 		for _, finished := range []time.Time{{}, now(), ago(DefaultUnmountGrace)} {
@@ -46,7 +46,7 @@ func everySight(visit func(Sight)) {
 	}
 }
 
-// everyNode visits what the watch and live reads can show of a node, its Lease and its fence.
+// everyNode visits every possible state of a node, its Lease and its fence in the watch and in live reads.
 func everyNode(visit func(Facts)) {
 	reads := func(order int) []session.Read { return []session.Read{{}, old(order), read(order), read(1)} }
 	for bits := range 1 << 7 {
@@ -79,7 +79,7 @@ func everyNode(visit func(Facts)) {
 	}
 }
 
-// evidence reports whether evidence was read live, written apart from the code that keeps the promise.
+// evidence reports whether evidence was read live. It is written independently of the code.
 func evidence(f Facts, why Reason) bool {
 	fresh := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 	then := func(r session.Read) bool { return fresh(r) && r.Order > f.PodRead.Order }
@@ -121,7 +121,7 @@ func evidence(f Facts, why Reason) bool {
 	}
 }
 
-// saysEnd reports whether the kubelet of a terminating pod says that it has ended.
+// saysEnd reports whether the kubelet of a terminating pod reports its end.
 func saysEnd(p Pod) bool {
 	return p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
 		p.ObservedGeneration == 0 && p.ContainersReadyEnded)
@@ -143,7 +143,7 @@ func nodeGone(f Facts, then func(session.Read) bool) bool {
 		(!f.Pod.GraceZero || long(f.Sight.GraceZeroSince))
 }
 
-// broken returns what a decision breaks, empty for nothing.
+// broken returns the promise that a decision breaks, or "".
 func broken(f Facts, d Decision) string {
 	switch d.Action {
 	case RemoveFinalizer:
@@ -180,7 +180,7 @@ func broken(f Facts, d Decision) string {
 	return missed(f, d)
 }
 
-// missed returns why a decision is to wait where there is evidence, empty for nothing.
+// missed returns the evidence that a waiting decision ignores, or "".
 func missed(f Facts, d Decision) string {
 	if d.Action != Wait || !f.Pod.Held || !f.Pod.Terminating || f.Rules.RemovingFinalizers {
 		return ""
@@ -207,7 +207,7 @@ func judge(t *testing.T, f Facts) {
 	}
 }
 
-func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
+func TestEveryPodKeepsPromises(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	everyPod(func(p Pod) {
@@ -232,7 +232,7 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 	}
 }
 
-func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
+func TestEveryNodeKeepsPromises(t *testing.T) {
 	t.Parallel()
 	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
 	forgotten := func(p *Pod) { noGrace(p); unseen(p) }

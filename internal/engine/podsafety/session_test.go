@@ -9,14 +9,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// answer is one reply of a server, and how long it takes.
+// answer is one reply of a server, and the time that it takes.
 type answer struct {
 	call  Call
 	reply Reply
 	takes time.Duration
 }
 
-// play answers a session, checks what it asks, and returns the session, what it asked and when it ended.
+// play answers the calls of a session and checks them. It returns the session, its calls and the time of its end.
 func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask, at time.Time) {
 	t.Helper()
 	at = now()
@@ -62,7 +62,7 @@ func done() Reply { return Reply{Outcome: session.Succeeded} }
 
 func version(v string) func(*Pod) { return func(p *Pod) { p.ResourceVersion = v } }
 
-func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
+func TestSessionReleasesFinishedPod(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace))
@@ -80,7 +80,7 @@ func TestAPodThatItsKubeletHasEndedIsReleased(t *testing.T) {
 	}
 }
 
-func TestAPodThatRunsIsHeld(t *testing.T) {
+func TestSessionHoldsRunningPod(t *testing.T) {
 	s, asked, _ := play(t, NewTracker(), facts(pod(runsUnheld)), answer{PatchFinalizers, done(), 0})
 	finalizer := []string{objects.RunningFinalizer}
 	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Add, finalizer) ||
@@ -92,7 +92,7 @@ func TestAPodThatRunsIsHeld(t *testing.T) {
 	}
 }
 
-func TestTheFinalizerIsRemovedByUIDForGood(t *testing.T) {
+func TestUninstallRemovesFinalizerByUID(t *testing.T) {
 	_, asked, _ := play(t, NewTracker(), facts(removing), answer{PatchFinalizers, done(), 0})
 	finalizer := []string{objects.RunningFinalizer}
 	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Remove, finalizer) {
@@ -100,8 +100,8 @@ func TestTheFinalizerIsRemovedByUIDForGood(t *testing.T) {
 	}
 }
 
-// Evidence that was read before our own deletion is read again: the patch is bound to the pod after it.
-func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
+// Evidence from before our own deletion is read again, because the patch is bound to the pod after the deletion.
+func TestEvidenceIsReadAgainAfterForceDelete(t *testing.T) {
 	tracker := NewTracker()
 	out := Reply{Outcome: session.Succeeded, Node: outOfService()}
 	s, asked, _ := play(t, tracker, facts(seen(NodeTainted)),
@@ -115,7 +115,7 @@ func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
+func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 	tracker := NewTracker()
 	gone := Reply{Outcome: session.Succeeded}
 	lease := Reply{Outcome: session.Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
@@ -141,7 +141,7 @@ func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestHowASessionEnds(t *testing.T) {
+func TestSessionEnds(t *testing.T) {
 	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = NodeReady })
 	for name, c := range map[string]struct {
 		answers []answer
@@ -178,7 +178,7 @@ func TestHowASessionEnds(t *testing.T) {
 	}
 }
 
-func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
 		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
@@ -191,7 +191,7 @@ func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
@@ -201,8 +201,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// A deletion of which no answer came may have been carried out.
-func TestADeletionThatIsNotAnsweredCounts(t *testing.T) {
+// A deletion without an answer may have been carried out.
+func TestUnansweredForceDeleteCounts(t *testing.T) {
 	tracker := NewTracker()
 	play(t, tracker, facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() })),
 		answer{GetPod, podIs(confirmed, func(p *Pod) { p.GraceEnds = now() }), 0}, answer{DeletePod, Reply{}, 0})
@@ -211,7 +211,7 @@ func TestADeletionThatIsNotAnsweredCounts(t *testing.T) {
 	}
 }
 
-func TestAFenceIsReadLive(t *testing.T) {
+func TestSessionReadsFenceLive(t *testing.T) {
 	fenced := Reply{Outcome: session.Succeeded, Fence: FenceFacts{InForce: true, Coverage: CoversUntilUnfenced,
 		BootID: "boot"}}
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
@@ -222,7 +222,7 @@ func TestAFenceIsReadLive(t *testing.T) {
 	}
 }
 
-func TestWhoMayHaveSetTheGraceToZero(t *testing.T) {
+func TestNodeAwayAtFirstZeroGrace(t *testing.T) {
 	for first, away := range map[NodeSeen]bool{NodeReady: false, NodeUnseen: true, NodeTaintedReady: true,
 		NodeTainted: true, NodeNotReady: true, NodeAbsent: true} {
 		tracker, forced := NewTracker(), facts(pod(ended), pod(noGrace)).Pod
@@ -234,7 +234,7 @@ func TestWhoMayHaveSetTheGraceToZero(t *testing.T) {
 	}
 }
 
-func TestWhatIsSeenOfAPod(t *testing.T) {
+func TestTrackerSaw(t *testing.T) {
 	held := terminatingPod()
 	at := func(p Pod, alter ...func(*Pod)) Pod {
 		for _, a := range alter {
