@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// pollClock is a fake clock that says when the controller waits for the next list of Leases.
+// pollClock is a fake clock that reports when the controller waits for the next list of Leases.
 type pollClock struct {
 	*testclock.FakeClock
 	armed chan struct{}
@@ -35,14 +35,14 @@ func (c pollClock) NewTimer(d time.Duration) clock.Timer {
 	return timer
 }
 
-// outageBench is a node with a pod that waits for it, one that runs, and a controller with a clock that the test steps.
+// outageBench is a node with a waiting pod, a running node, and a controller with a clock that the test sets.
 type outageBench struct {
 	*bench
 	runs   *bench
 	c      *Controller
 	clock  pollClock
 	canary int
-	// cutOff: the node that runs does not renew its Lease.
+	// cutOff stops the Lease renewals of the running node.
 	cutOff bool
 }
 
@@ -71,7 +71,7 @@ func newOutageBench(t *testing.T, name string) *outageBench {
 	return o
 }
 
-// policy creates a FencePolicy with the shortest patience there is, for the nodes with its label.
+// policy creates a FencePolicy with the shortest possible patience, for the nodes with its label.
 func (o *outageBench) policy(name string) {
 	o.Helper()
 	_, err := o.clients.own.Policies.Create(o.Context(), &v1alpha1.FencePolicy{
@@ -92,7 +92,7 @@ func (o *outageBench) policy(name string) {
 	}
 }
 
-// turn has the node become unreachable, or come back, and returns when the controller has seen that.
+// turn makes the node unreachable or brings it back, and returns when the controller has observed that.
 func (o *outageBench) turn(unreachable bool) {
 	o.Helper()
 	if unreachable {
@@ -105,9 +105,9 @@ func (o *outageBench) turn(unreachable bool) {
 	})
 }
 
-// pass steps the clock to the next list of Leases, which shows a renewal of the node that runs unless it is cut off,
-// and returns when the controller has worked on all policies since: on one, too, that was changed after the others were
-// to be worked on.
+// pass steps the clock to the next list of Leases, which shows a renewal of the running node unless it is cut off. It
+// returns when the controller has worked on all policies since then: a canary policy is changed after the others were
+// enqueued, and worked on after them.
 func (o *outageBench) pass() {
 	o.Helper()
 	<-o.clock.armed
@@ -132,7 +132,7 @@ func (o *outageBench) pass() {
 	})
 }
 
-// silent returns for how long the controller has seen the node silent.
+// silent returns how long the controller has seen the node silent.
 func (o *outageBench) silent() time.Duration {
 	since, _ := o.c.view.since(o.node)
 	if since.IsZero() {
@@ -141,9 +141,9 @@ func (o *outageBench) silent() time.Duration {
 	return o.clock.Since(since)
 }
 
-// TestNodeIsFencedOnceItWasSilentForLongEnough has a node be unreachable again and again, each time for less than the
-// patience of its policy and in all for much longer, and then stay so.
-func TestNodeIsFencedOnceItWasSilentForLongEnough(t *testing.T) {
+// TestSilenceMustLastBeforeFence makes a node unreachable again and again. Each outage is shorter than
+// the patience of its policy, and their sum is much longer. The last outage does not end.
+func TestSilenceMustLastBeforeFence(t *testing.T) {
 	o := newOutageBench(t, "flaps")
 	for range 4 {
 		o.turn(true)
@@ -166,8 +166,8 @@ func TestNodeIsFencedOnceItWasSilentForLongEnough(t *testing.T) {
 	o.until("the node is fenced", func() bool { return o.fence().Spec.PolicyName == o.node })
 }
 
-// TestNoNodeIsFencedWhileNoNodeRenews has all nodes be silent, as those are that a control plane cannot reach.
-func TestNoNodeIsFencedWhileNoNodeRenews(t *testing.T) {
+// TestNoFenceWhileNoNodeRenews silences all nodes, as if the control plane were cut off.
+func TestNoFenceWhileNoNodeRenews(t *testing.T) {
 	o := newOutageBench(t, "no-view")
 	o.turn(true)
 	o.cutOff = true

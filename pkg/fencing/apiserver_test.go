@@ -35,13 +35,13 @@ import (
 
 var admin *rest.Config
 
-// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+// TestMain starts an API server without a controller manager: the tests do the work of its controllers.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		ctx := context.Background()
 		cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
-			// Nobody creates the service accounts that pods need.
+			// No controller creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"},
 		})
 		if err != nil {
@@ -79,7 +79,7 @@ func newBench(t *testing.T, name string) *bench {
 	b.report(v1.ConditionUnknown, "boot-1")
 	if _, err := clients.Core.Namespaces().Create(t.Context(), &v1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: v1.NamespaceNodeLease}}, metav1.CreateOptions{}); err != nil {
-		t.Log(err) // it may be there
+		t.Log(err) // it may exist
 	}
 	_, err = clients.Coordination.Leases(v1.NamespaceNodeLease).Create(t.Context(),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -109,7 +109,6 @@ func (b *bench) report(ready v1.ConditionStatus, bootID string) {
 	}))
 }
 
-// renew renews the Lease of the node.
 func (b *bench) renew() {
 	b.Helper()
 	body := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
@@ -118,7 +117,6 @@ func (b *bench) renew() {
 	b.must(err)
 }
 
-// until waits for a condition.
 func (b *bench) until(what string, is func() bool) {
 	b.Helper()
 	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -168,7 +166,7 @@ func (b *bench) patch(body string) {
 	b.must(err)
 }
 
-// start runs a controller until the test ends, or the function is called.
+// start runs a controller until the test ends, or until stop is called.
 func (b *bench) start(cfg Config) (stop func()) {
 	b.Helper()
 	c, err := New(admin, cfg)
@@ -192,8 +190,8 @@ func manual() v1alpha1.Agent {
 		Timeout: metav1.Duration{Duration: time.Hour}}
 }
 
-// TestAFenceByHand plays the life of a fence that a person confirms.
-func TestAFenceByHand(t *testing.T) {
+// TestManualFence plays the life of a fence that a person confirms.
+func TestManualFence(t *testing.T) {
 	b := newBench(t, "by-hand")
 	others := []v1.Taint{{Key: "theirs", Effect: v1.TaintEffectNoSchedule}}
 	_, err := b.clients.Core.Nodes().Patch(t.Context(), b.node, types.MergePatchType,
@@ -222,8 +220,8 @@ func TestAFenceByHand(t *testing.T) {
 	}
 }
 
-// TestAFenceOfNodeHealthCheck plays what medik8s' NodeHealthCheck reads and writes.
-func TestAFenceOfNodeHealthCheck(t *testing.T) {
+// TestNodeHealthCheckFence plays the reads and writes of medik8s' NodeHealthCheck.
+func TestNodeHealthCheckFence(t *testing.T) {
 	b := newBench(t, "health-check")
 	recorder := record.NewFakeRecorder(100)
 	b.start(Config{Events: recorder})
@@ -247,7 +245,7 @@ func TestAFenceOfNodeHealthCheck(t *testing.T) {
 	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
 }
 
-// wantEvent waits for an Event with that reason.
+// wantEvent waits for an Event with this reason.
 func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
 	b.Helper()
 	b.until("Event "+reason, func() bool {
@@ -262,8 +260,7 @@ func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
 	})
 }
 
-// TestAFenceByJobs has one Job fail and another one succeed.
-func TestAFenceByJobs(t *testing.T) {
+func TestJobFence(t *testing.T) {
 	b := newBench(t, "by-jobs")
 	_, err := b.clients.Core.PodTemplates("default").Create(t.Context(), &v1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "off"},
@@ -322,9 +319,9 @@ func TestAFenceByJobs(t *testing.T) {
 	}
 }
 
-// TestWritesAreBoundToWhatWasRead carries out each write on an object that has changed, one of another UID, and one
+// TestWritesHavePreconditions makes each write to an object that has changed, to one with another UID, and to one
 // that is gone.
-func TestWritesAreBoundToWhatWasRead(t *testing.T) {
+func TestWritesHavePreconditions(t *testing.T) {
 	b := newBench(t, "bound")
 	ctx := t.Context()
 	b.ask(manual())
@@ -342,7 +339,7 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		write func(context.Context, fencing.Ask) error
-		// byUID, byVersion and byNode are what it is bound to.
+		// byUID, byVersion and byNode are the preconditions of the write.
 		byUID, byVersion, byNode bool
 	}{
 		{"the taint", taint, false, false, true},
@@ -375,8 +372,8 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthersStay has others finalize a NodeFence.
-func TestFinalizersOfOthersStay(t *testing.T) {
+// TestForeignFinalizersStay adds the finalizer of another program to a NodeFence.
+func TestForeignFinalizersStay(t *testing.T) {
 	b := newBench(t, "finalized")
 	b.ask(manual())
 	b.patch(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
@@ -396,8 +393,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 	b.patch(`{"metadata":{"finalizers":null}}`)
 }
 
-// TestAPolicyAgainstAnAPIServer carries out what a policy asks for.
-func TestAPolicyAgainstAnAPIServer(t *testing.T) {
+func TestPolicyOnAPIServer(t *testing.T) {
 	b := newBench(t, "by-policy")
 	ctx := t.Context()
 	_, err := b.clients.own.Policies.Create(ctx, &v1alpha1.FencePolicy{
@@ -439,7 +435,7 @@ func TestAPolicyAgainstAnAPIServer(t *testing.T) {
 	b.must(b.clients.own.Policies.Delete(ctx, "p", metav1.DeleteOptions{}))
 }
 
-// wantWaiting creates pods on the node, and budgets, and checks what is read of them.
+// wantWaiting creates pods on the node and budgets, and checks their records.
 func (b *bench) wantWaiting() {
 	b.Helper()
 	ctx := b.Context()

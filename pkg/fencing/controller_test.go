@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// requested is a world with a node that is unreachable, and a NodeFence for it.
+// requested is a world with an unreachable node, and a NodeFence for it.
 func requested(t *testing.T, cfg Config, agents ...v1alpha1.Agent) *world {
 	t.Helper()
 	w := newWorld(t, cfg)
@@ -40,13 +40,13 @@ func (w *world) again(rounds int) {
 	w.sync()
 }
 
-// reboot has the node come back.
+// reboot brings the node back with another boot ID.
 func (w *world) reboot() {
 	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
 	w.leases["a"]++
 }
 
-func TestTheLifeOfAFence(t *testing.T) {
+func TestFenceLifecycle(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	undone := agent("off")
 	undone.Job.Undo = true
@@ -89,8 +89,8 @@ func TestTheLifeOfAFence(t *testing.T) {
 	w.wantEvents("Requested", "Fencing", "Fenced", "Released", "Unfencing", "NodeRebooted")
 }
 
-// Either of the two tells machines apart.
-func TestAnotherMachineUnderTheNameEndsNoFence(t *testing.T) {
+// The machine ID and the system UUID each distinguish machines.
+func TestReplacedMachineEndsNoFence(t *testing.T) {
 	w := requested(t, Config{})
 	w.runs["off"] = fencing.RunSucceeded
 	w.again(6)
@@ -110,7 +110,7 @@ func TestAnotherMachineUnderTheNameEndsNoFence(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseReturned)
 }
 
-// What the machine is after its Node was deleted is not known, so its agent undoes nothing by itself.
+// The state of a machine is unknown after its Node was deleted, so its agent does not undo the fence by itself.
 func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 	undone := agent("off")
 	undone.Job.Undo = true
@@ -134,7 +134,7 @@ func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 	}
 }
 
-func TestWhyAFenceCannotBeUndoneIsReported(t *testing.T) {
+func TestUndoFailureIsReported(t *testing.T) {
 	s := &fencing.Session{}
 	s.Facts.Fence.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "off"}}
 	s.Facts.Run.Message = "It was deleted."
@@ -143,7 +143,8 @@ func TestWhyAFenceCannotBeUndoneIsReported(t *testing.T) {
 	}
 }
 
-// figures returns all metrics, by their names and the values of their labels; of histograms, how much was counted.
+// figures returns all metrics, by their names and label values. The figure of a histogram is its number of
+// observations.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := of.Gather()
@@ -184,8 +185,8 @@ func (w *world) wantEvents(want ...string) {
 	}
 }
 
-// TestKilledAtEachWrite ends the process at each write, before it is carried out or before it is answered, and has
-// another one continue.
+// TestKilledAtEachWrite ends the process at each write, either before the write or before its answer, and lets another
+// one continue.
 func TestKilledAtEachWrite(t *testing.T) {
 	undone := agent("off")
 	undone.Job.Undo = true
@@ -221,7 +222,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 	}
 }
 
-// TestTwoLeaders has another process work on the fence at each call of the first.
+// TestTwoLeaders lets another process work on the fence at each call of the first.
 func TestTwoLeaders(t *testing.T) {
 	w := requested(t, Config{})
 	other, err := newController(Config{Clock: w.clock}, w, w, w)
@@ -256,8 +257,8 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// A taint that is left over is removed, and one of a fence in force stays.
-func TestATaintThatIsLeftOver(t *testing.T) {
+// A leftover taint is removed, and the taint of a fence in force stays.
+func TestLeftoverTaintIsRemoved(t *testing.T) {
 	tainted := func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, true) }
 	w := newWorld(t, Config{})
 	w.node("a", v1.ConditionUnknown, tainted)
@@ -287,7 +288,7 @@ func (w *world) wantEvents1(reason string) {
 	}
 }
 
-func TestAnAgentThatCannotBeStarted(t *testing.T) {
+func TestUnstartableAgentTimesOut(t *testing.T) {
 	w := requested(t, Config{}, agent("first"), agent("second"))
 	w.fail["start first"] = errNoAnswer
 	w.again(5)
@@ -300,7 +301,7 @@ func TestAnAgentThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// annotate has a node health check give up the fence, or take that back.
+// annotate makes a node health check give up the fence, or withdraw that.
 func (w *world) annotate(givenUp bool) {
 	o := w.fences["a"].DeepCopy()
 	o.Annotations, o.ResourceVersion = nil, w.version()
@@ -310,7 +311,7 @@ func (w *world) annotate(givenUp bool) {
 	w.fences["a"] = o
 }
 
-// wantSucceeded checks what a node health check reads.
+// wantSucceeded checks the condition that a node health check reads.
 func (w *world) wantSucceeded(status metav1.ConditionStatus, reason Reason) {
 	w.Helper()
 	c := meta.FindStatusCondition(w.fences["a"].Status.Conditions, v1alpha1.ConditionSucceeded)
@@ -319,7 +320,7 @@ func (w *world) wantSucceeded(status metav1.ConditionStatus, reason Reason) {
 	}
 }
 
-func TestNodeHealthCheckGivesAFenceUp(t *testing.T) {
+func TestNodeHealthCheckGivesUp(t *testing.T) {
 	w := requested(t, Config{}, agent("first"), agent("second"))
 	w.again(3)
 	w.wantSucceeded(metav1.ConditionUnknown, fencing.ReasonFencing)
@@ -345,7 +346,7 @@ func TestNodeHealthCheckGivesAFenceUp(t *testing.T) {
 	w.wantEvents("Requested", "Fencing", "AgentCanceled", "HealthCheckGaveUp", "Fencing", "Fenced", "Released")
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	w := requested(t, Config{DryRun: true})
 	w.again(5)
 	if w.writes > 0 || len(w.fences["a"].Finalizers) > 0 {

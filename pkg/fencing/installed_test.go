@@ -15,8 +15,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestWithoutTheKinds: the error names the manifest, and an API server that does not answer has not said anything.
-func TestWithoutTheKinds(t *testing.T) {
+// TestInstalled expects the error to name the manifest. An API server that does not answer proves no absence.
+func TestInstalled(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		kinds  []string
@@ -76,7 +76,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-func TestSilenceIsShorterThanItsFloorOnlyWithAnotherClock(t *testing.T) {
+func TestSilenceBelowMinimumNeedsTestClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  Config
 		want bool

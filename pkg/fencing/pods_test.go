@@ -37,7 +37,7 @@ func hasSucceeded(o *v1.Pod) {
 		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
 }
 
-func TestPodsRemainOnANode(t *testing.T) {
+func TestCountPod(t *testing.T) {
 	terminating := []types.UID{"uid-1"}
 	one := fencing.Remains{Pods: 1}
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestPodsRemainOnANode(t *testing.T) {
 	}
 }
 
-func TestVolumeAttachmentsRemainOnANode(t *testing.T) {
+func TestCountAttachment(t *testing.T) {
 	var got fencing.RemainingFacts
 	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}
 	for node, want := range map[string]fencing.RemainingFacts{
@@ -81,7 +81,7 @@ func TestVolumeAttachmentsRemainOnANode(t *testing.T) {
 	}
 }
 
-func TestPodsWaitForTheirNode(t *testing.T) {
+func TestWaitingOf(t *testing.T) {
 	owned := func(kind string) func(*v1.Pod) {
 		return func(o *v1.Pod) { o.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Controller: ptr.To(true)}} }
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// outage is a world with three nodes, of which one is unreachable, and a policy.
+// outage is a world with a policy and three nodes, one of them unreachable.
 func outage(t *testing.T, alter ...func(*v1alpha1.FencePolicySpec)) *world {
 	t.Helper()
 	w := newWorld(t, Config{})
@@ -31,7 +31,7 @@ func outage(t *testing.T, alter ...func(*v1alpha1.FencePolicySpec)) *world {
 	return w
 }
 
-// TestLongerSilenceDelaysFence has nodes renew their Leases seldom, so that the policy's own patience is too short.
+// TestLongerSilenceDelaysFence lets nodes renew their Leases rarely, so that the policy's own patience is too short.
 func TestLongerSilenceDelaysFence(t *testing.T) {
 	w := outage(t)
 	w.restart(Config{SilentAfter: 5 * time.Minute})
@@ -42,7 +42,7 @@ func TestLongerSilenceDelaysFence(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 }
 
-func TestANodeThatIsUnreachableIsFenced(t *testing.T) {
+func TestUnreachableNodeIsFenced(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	w := outage(t)
 	w.restart(Config{Metrics: metrics})
@@ -86,8 +86,8 @@ func TestANodeThatIsUnreachableIsFenced(t *testing.T) {
 	w.wantPhase("a", "none")
 }
 
-// What a live read shows before the NodeFence is created counts.
-func TestNoNodeIsFencedThatALiveReadShowsOtherwise(t *testing.T) {
+// Live reads before the creation of the NodeFence overrule the watches.
+func TestLiveReadsOverruleWatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		before string
 		change func(w *world)
@@ -149,8 +149,8 @@ func (w *world) fencedInForce(name string, why fencing.Reason) {
 		Reason: string(why)}}
 }
 
-// A fence may last as long as a repair: whoever waits for its end sees of which node it is.
-func TestAPolicyNamesTheNodesThatUseUpItsLimit(t *testing.T) {
+// A fence may last as long as a repair, so the status names the fenced nodes to a person who waits for its end.
+func TestPolicyStatusNamesFencedNodes(t *testing.T) {
 	w := outage(t)
 	w.ask("b", agent("slow"))
 	w.pass(2 * time.Minute)
@@ -166,7 +166,7 @@ func TestAPolicyNamesTheNodesThatUseUpItsLimit(t *testing.T) {
 
 func controlPlane(o *v1.Node) { o.Labels[controlPlaneLabel] = "" }
 
-func TestWhenNoNodeIsFenced(t *testing.T) {
+func TestPolicyJudgements(t *testing.T) {
 	inForever := func(w *world) { w.waits("a", waiting{namespace: "ns"}) }
 	for name, c := range map[string]struct {
 		policy func(*v1alpha1.FencePolicySpec)
@@ -247,8 +247,8 @@ func (w *world) budget(healthy bool) {
 	w.budgets["ns"] = append(w.budgets["ns"], budget{labels.SelectorFromSet(labels.Set{"app": "db"}), healthy})
 }
 
-// While no node renews its Lease, this process may be the one that is cut off.
-func TestNoNodeIsFencedWithoutAView(t *testing.T) {
+// While no node renews its Lease, this process may be cut off.
+func TestNoFenceWithoutView(t *testing.T) {
 	w := outage(t)
 	w.pass(leasePoll)
 	for _, name := range []string{"b", "c"} { // they are Ready, and their renewals do not arrive
@@ -264,7 +264,7 @@ func TestNoNodeIsFencedWithoutAView(t *testing.T) {
 	}
 }
 
-func TestLeasesThatCannotBeListedFenceNothing(t *testing.T) {
+func TestNoFenceWithoutLeaseList(t *testing.T) {
 	w := outage(t)
 	w.fail["list leases"] = errNoAnswer
 	w.pass(10 * time.Minute)
@@ -279,8 +279,8 @@ func TestLeasesThatCannotBeListedFenceNothing(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 }
 
-// Each sign of the node begins its time anew, and so does another process.
-func TestSinceWhenANodeIsSilent(t *testing.T) {
+// Each sign of life restarts the silence, and so does another process.
+func TestSilenceRestarts(t *testing.T) {
 	for name, sign := range map[string]func(*world){
 		"its Lease is renewed": func(w *world) { w.leases["a"]++ },
 		"it is Ready for a moment": func(w *world) {
@@ -304,7 +304,7 @@ func TestSinceWhenANodeIsSilent(t *testing.T) {
 	}
 }
 
-func TestNodesAreFencedOneAfterTheOther(t *testing.T) {
+func TestNodesAreFencedOneByOne(t *testing.T) {
 	w := outage(t)
 	for _, name := range []string{"d", "e", "f"} {
 		w.node(name, v1.ConditionTrue)
@@ -312,7 +312,7 @@ func TestNodesAreFencedOneAfterTheOther(t *testing.T) {
 	w.pass(leasePoll)
 	w.node("b", v1.ConditionUnknown)
 	w.waits("b", gone)
-	w.policy("q") // its limit is about the fences of all
+	w.policy("q") // its limit counts the fences of all policies
 	w.pass(80 * time.Second)
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 	w.wantPhase("b", "none")
@@ -328,8 +328,8 @@ func TestNodesAreFencedOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// The name is free again only when the NodeFence that has ended is gone.
-func TestANodeIsFencedASecondTime(t *testing.T) {
+// The name is free again only when the ended NodeFence is gone.
+func TestNodeIsFencedAgain(t *testing.T) {
 	w := outage(t)
 	w.pass(90 * time.Second)
 	first := w.fences["a"].UID
@@ -347,7 +347,7 @@ func TestANodeIsFencedASecondTime(t *testing.T) {
 	}
 }
 
-func TestADryRunOfThePolicies(t *testing.T) {
+func TestPolicyDryRunMakesNoWrites(t *testing.T) {
 	w := outage(t)
 	w.restart(Config{DryRun: true})
 	w.took()
@@ -359,8 +359,8 @@ func TestADryRunOfThePolicies(t *testing.T) {
 	}
 }
 
-// A status that is as it was is not written, and Events do not repeat.
-func TestAPolicyAtRestWritesNothing(t *testing.T) {
+// An unchanged status is not written, and Events do not repeat.
+func TestIdlePolicyMakesNoWrites(t *testing.T) {
 	w := outage(t, func(s *v1alpha1.FencePolicySpec) { s.DryRun = true })
 	w.pass(2 * time.Minute)
 	w.took()

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// lists counts the lists of a resource that were made.
+// lists counts the lists of a resource.
 func lists(c *fake.Clientset, resource string) (n int) {
 	for _, a := range c.Actions() {
 		if a.Matches("list", resource) {
@@ -27,7 +27,7 @@ func lists(c *fake.Clientset, resource string) (n int) {
 	return n
 }
 
-func TestVolumeAttachmentsAreListedBeforeTheEnd(t *testing.T) {
+func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	at := metav1.Now()
 	leaving := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "leaving", DeletionTimestamp: &at,
 		Finalizers: []string{"example.com/attacher"}}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}}
@@ -57,7 +57,7 @@ func TestVolumeAttachmentsAreListedBeforeTheEnd(t *testing.T) {
 	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 1)
 	clock.SetTime(clock.Now().Add(shareFor))
 	list(one, fencing.RemainingFacts{}, 2)
-	list(one, fencing.RemainingFacts{}, 3) // that nothing remains is live
+	list(one, fencing.RemainingFacts{}, 3) // an empty result is always live
 
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "default", UID: "pod", DeletionTimestamp: &at,
 		Finalizers: []string{objects.RunningFinalizer}}, Spec: v1.PodSpec{NodeName: "node-1"}}

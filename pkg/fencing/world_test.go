@@ -25,7 +25,7 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
+// world is a cluster in memory. Live reads and writes use it directly, and the watches show it after sync.
 type world struct {
 	*testing.T
 	*Controller
@@ -43,13 +43,13 @@ type world struct {
 	// runs are the states of agents, by "NAME" or "undo NAME".
 	runs  map[string]fencing.RunState
 	calls []string
-	// fail are the errors of calls.
+	// fail maps calls to their errors.
 	fail map[string]error
-	// writes counts the writes, and broken, if not zero, is the one that fails: before it is carried out, or if lost is
-	// set after it.
+	// writes counts the writes. broken, if not zero, is the number of the write that fails: before it takes effect, or
+	// after it if lost is set.
 	writes, broken int
 	lost           bool
-	// hook, if set, is called with each call, before it is carried out.
+	// hook, if set, is called with each call, before it takes effect.
 	hook func(call string)
 	last int
 
@@ -88,7 +88,7 @@ func (w *world) restart(cfg Config) {
 	w.sync()
 }
 
-// sync has the watches show all there is.
+// sync makes the watches show the whole state.
 func (w *world) sync() {
 	w.Helper()
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, nodeChanges{w.observer})
@@ -101,7 +101,7 @@ func (w *world) version() string {
 	return strconv.Itoa(w.last)
 }
 
-// call notes a call, and returns the error that is set for it.
+// call records a call, and returns the error that is set for it.
 func (w *world) call(format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	if w.hook != nil {
@@ -111,7 +111,6 @@ func (w *world) call(format string, args ...any) error {
 	return w.fail[what]
 }
 
-// write carries out a write.
 func (w *world) write(do func() error, format string, args ...any) error {
 	if err := w.call(format, args...); err != nil {
 		return err
@@ -156,7 +155,6 @@ func (w *world) node(name string, ready v1.ConditionStatus, alter ...func(*v1.No
 
 func inZone(o *v1.Node) { o.Labels[v1.LabelTopologyZone] = "z" }
 
-// policy creates a policy.
 func (w *world) policy(name string, alter ...func(*v1alpha1.FencePolicySpec)) {
 	o := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("policy-" + name), Generation: 1}}
 	o.Spec = v1alpha1.FencePolicySpec{UnreachableAfter: metav1.Duration{Duration: time.Minute}, HaltAbove: 60,
@@ -181,13 +179,13 @@ func (w *world) ask(name string, agents ...v1alpha1.Agent) {
 		Spec: v1alpha1.NodeFenceSpec{Reason: "a test", Agents: agents}}
 }
 
-// waits has a pod with a claim wait for a node.
+// waits makes pods with a claim wait for a node.
 func (w *world) waits(node string, pods ...waiting) { w.pods[node] = pods }
 
 var gone = waiting{namespace: "ns", labels: map[string]string{"app": "db"}, terminating: true}
 
-// pass lets time pass in steps of leasePoll: nodes renew their Leases unless they are unreachable, and the controller
-// does what is to be done.
+// pass advances the time in steps of leasePoll. Nodes renew their Leases unless they are unreachable, and the
+// controller works on all objects.
 func (w *world) pass(d time.Duration) {
 	w.Helper()
 	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
@@ -207,7 +205,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// work works on all policies and fences, again and again, until nothing is written.
+// work works on all policies and fences repeatedly, until none of them causes a write.
 func (w *world) work() {
 	w.Helper()
 	for range 50 {
@@ -244,7 +242,7 @@ func (w *world) wantPhase(name string, want v1alpha1.Phase) {
 
 func (w *world) tainted(name string) bool { return hasTaint(w.nodes[name]) }
 
-// judgement returns what the status of policy p says about a node.
+// judgement returns the reason that the status of policy p gives for a node.
 func (w *world) judgement(node string) string {
 	for _, j := range w.policies["p"].Status.Nodes {
 		if j.Name == node {
@@ -286,7 +284,7 @@ func (w *world) listRemaining(context.Context, fencing.Ask) (fencing.RemainingFa
 	return w.remain, w.call("list remaining")
 }
 
-// bound returns the NodeFence of an Ask as the API server has it.
+// bound returns the NodeFence of an Ask, if its preconditions hold.
 func (w *world) bound(ask fencing.Ask, version bool) (*v1alpha1.NodeFence, error) {
 	o := w.fences[ask.Node]
 	switch {
@@ -372,7 +370,7 @@ func (w *world) eachTainted(_ context.Context, visit func(string, fencing.NodeFa
 	return w.call("list nodes")
 }
 
-// Read, Start and Stop are those of agents.
+// Read, Start and Stop implement runner.
 func (w *world) Read(_ context.Context, ask fencing.Ask) fencing.RunFacts {
 	_ = w.call("read %s", runName(ask))
 	state := w.runs[runName(ask)]

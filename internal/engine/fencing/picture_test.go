@@ -133,6 +133,6 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestPictureMatchesDecisions(t *testing.T) {
+func TestThePictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "node-fencing", nodeFencing(t))
 }

@@ -125,6 +125,6 @@ func ends(t *testing.T, s told, with Reason) {
 	}
 }
 
-func TestPictureMatchesDecisions(t *testing.T) {
+func TestThePictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "pod-hold", podHold(t))
 }

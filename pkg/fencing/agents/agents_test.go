@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// bench is a cluster: one in memory, or a namespace of a real API server (apiserver_test.go).
+// bench is a cluster in memory, or a namespace of a real API server (apiserver_test.go).
 type bench struct {
 	*testing.T
 	*Runner
@@ -31,13 +31,13 @@ type bench struct {
 	fence           types.UID
 }
 
-// The kinds of others that agents use.
+// Kinds of other projects that agents use.
 const (
 	remediationVersion  = "remediation.example.com/v1alpha1"
 	farVersion, farKind = "fence-agents-remediation.medik8s.io/v1alpha1", "FenceAgentsRemediation"
 )
 
-// customKinds has for each kind of custom resources whether it is namespaced.
+// customKinds reports for each kind of custom resources whether it is namespaced.
 var customKinds = map[schema.GroupVersionKind]bool{
 	schema.FromAPIVersionAndKind(remediationVersion, "Remediation"):         true,
 	schema.FromAPIVersionAndKind(remediationVersion, "RemediationTemplate"): true,
@@ -73,7 +73,7 @@ func newBench(t *testing.T) *bench {
 	return b.prepare()
 }
 
-// prepare creates what agents need: a node, and a PodTemplate.
+// prepare creates the objects that agents need: a node, and a PodTemplate.
 func (b *bench) prepare() *bench {
 	b.Helper()
 	_, err := b.clients.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node},
@@ -90,7 +90,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// ask is what a session asks for an agent, in its first attempt.
+// ask is the Ask of a session for an agent, in its first attempt.
 func (b *bench) ask(agent v1alpha1.Agent, alter ...func(*fencing.Ask)) fencing.Ask {
 	agent.Timeout.Duration = 5 * time.Minute
 	a := fencing.Ask{Node: b.node, UID: b.fence, Agent: agent, Run: fencing.Run{Attempt: 1, Agent: agent.Name}}
@@ -106,7 +106,7 @@ func second(a *fencing.Ask)     { a.Run.Attempt = 2 }
 func otherFence(a *fencing.Ask) { a.UID = "other" }
 func otherAgent(a *fencing.Ask) { a.Agent.Name = "other" }
 
-// state checks how far a run is, and returns what is found.
+// state checks the state of a run, and returns its facts.
 func (b *bench) state(ask fencing.Ask, want fencing.RunState, words string) fencing.RunFacts {
 	b.Helper()
 	got := b.Read(b.Context(), ask)
@@ -116,7 +116,7 @@ func (b *bench) state(ask fencing.Ask, want fencing.RunState, words string) fenc
 	return got
 }
 
-// fails checks that a call fails, and says what it was about.
+// fails checks that a call fails, and that the error names its subject.
 func (b *bench) fails(err error, words string) {
 	b.Helper()
 	if err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), `NodeFence "`+b.node+`"`) {
@@ -150,7 +150,7 @@ func (b *bench) create(apiVersion, kind, name string, content map[string]any) *u
 	return o
 }
 
-// get returns a custom resource, nil for none.
+// get returns a custom resource, or nil.
 func (b *bench) get(apiVersion, kind, name string) *unstructured.Unstructured {
 	b.Helper()
 	list, err := b.resource(apiVersion, kind).List(b.Context(), metav1.ListOptions{})
@@ -175,7 +175,7 @@ func (b *bench) update(apiVersion, kind, name string, change func(*unstructured.
 	b.must(err)
 }
 
-// vanish removes a custom resource, whatever finalizers it has.
+// vanish removes a custom resource with all its finalizers.
 func (b *bench) vanish(apiVersion, kind, name string) {
 	b.Helper()
 	if b.get(apiVersion, kind, name).GetFinalizers() != nil {
@@ -186,10 +186,10 @@ func (b *bench) vanish(apiVersion, kind, name string) {
 	}
 }
 
-// fail has calls of the cluster in memory fail.
+// fail makes calls of the cluster in memory fail.
 func (b *bench) fail(verb, resource string) { b.refuse(verb, resource, errors.New("no answer")) }
 
-// refuse has calls of the cluster in memory answered with an error.
+// refuse makes the cluster in memory answer calls with an error.
 func (b *bench) refuse(verb, resource string, err error) {
 	for _, c := range []interface {
 		PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
@@ -198,7 +198,7 @@ func (b *bench) refuse(verb, resource string, err error) {
 	}
 }
 
-// deletions returns the options of the deletions that the cluster in memory got.
+// deletions returns the options of the deletions in memory.
 func (b *bench) deletions() (options []metav1.DeleteOptions) {
 	for _, actions := range [][]clienttesting.Action{
 		b.clients.(*fake.Clientset).Actions(), b.dynamic.(*dynamicfake.FakeDynamicClient).Actions(),
@@ -212,7 +212,7 @@ func (b *bench) deletions() (options []metav1.DeleteOptions) {
 	return options
 }
 
-func TestAnAgentWithoutKind(t *testing.T) {
+func TestAgentWithoutKind(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(v1alpha1.Agent{Name: "by-hand", Manual: &v1alpha1.ManualAgent{}})
 	b.state(ask, fencing.RunUnknown, "neither job nor remediation nor networkFence")
@@ -220,8 +220,8 @@ func TestAnAgentWithoutKind(t *testing.T) {
 	b.fails(b.Stop(t.Context(), ask), `stop agent "by-hand"`)
 }
 
-// Somebody else has done the same between our read and our write.
-func TestWhatSomebodyElseHasDone(t *testing.T) {
+// Another process has done the same between our read and our write.
+func TestConcurrentStartAndStopSucceed(t *testing.T) {
 	b := newBench(t)
 	job, remedy, storage := b.ask(b.job("power")), b.ask(b.remedy()), b.ask(b.storage("class"))
 	b.has(internalIP("10.0.0.7"))
@@ -244,14 +244,14 @@ func TestWhatSomebodyElseHasDone(t *testing.T) {
 	b.must(b.Start(t.Context(), storage))
 }
 
-// vanishes has the cluster in memory not find the custom resource of a run.
+// vanishes makes the cluster in memory lose the custom resource of a run.
 func (b *bench) vanishes(ask fencing.Ask) {
 	b.refuse("get", "remediations", apierrors.NewNotFound(
 		schema.GroupResource{Group: "remediation.example.com", Resource: "remediations"}, ask.Node))
 }
 
-// The namespace of an agent is not that of what is cluster-scoped.
-func TestScopes(t *testing.T) {
+// Cluster-scoped kinds ignore the namespace of an agent.
+func TestClusterScopedKindIgnoresNamespace(t *testing.T) {
 	b := newBench(t)
 	b.storage("class")
 	of, err := b.custom(csiAddonsVersion, "NetworkFenceClass", "elsewhere")
@@ -261,8 +261,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// An object has a name that no other thing of this project has.
-func TestNamesOfObjects(t *testing.T) {
+// Each object has a name that no other object of this project has.
+func TestObjectNamesAreUnique(t *testing.T) {
 	b := newBench(t)
 	agent := v1alpha1.Agent{Name: "power"}
 	seen := map[string]string{}
@@ -284,7 +284,7 @@ func TestNamesOfObjects(t *testing.T) {
 		}
 		seen[name] = what
 	}
-	before := func(a *fencing.Ask) { a.Run.Undo = true } // of a NodeFence that has no number of the try
+	before := func(a *fencing.Ask) { a.Run.Undo = true } // from a version without numbered tries
 	if a, c := (jobs{}).name(b.ask(agent, before)), (jobs{}).name(b.ask(agent, undo)); a != c {
 		t.Errorf("the first try to undo is called %s, and %s by earlier versions", c, a)
 	}

@@ -27,7 +27,7 @@ import (
 
 var admin *rest.Config
 
-// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+// TestMain starts an API server without a controller manager: the tests do the work of its controllers.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// serveCustomKinds has the API server serve customKinds.
+// serveCustomKinds makes the API server serve customKinds.
 func serveCustomKinds() error {
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {
@@ -104,7 +104,7 @@ func newRealBench(t *testing.T) *bench {
 	return b.prepare()
 }
 
-func TestAgentsOnARealAPIServer(t *testing.T) {
+func TestAgentsOnAPIServer(t *testing.T) {
 	scenes := map[string]func(*bench){
 		"a Job is started once and stopped":    testJobIsStartedOnceAndStopped,
 		"another try to undo":                  testAnotherTryToUndoDoesNotWaitForTheOneBefore,
@@ -127,7 +127,7 @@ func TestAgentsOnARealAPIServer(t *testing.T) {
 	}
 }
 
-// Somebody writes to a NetworkFence between our read and our write.
+// Another writer changes a NetworkFence between our read and our write.
 func testWhatHasChanged(b *bench) {
 	ask := b.ask(b.storage("class-" + b.namespace))
 	b.has(internalIP("10.0.0.7"))
@@ -144,7 +144,7 @@ func testWhatHasChanged(b *bench) {
 	}
 }
 
-// An object of the name is deleted and created again between our read and our deletion.
+// An object is deleted and created again with the same name between our read and our deletion.
 func testWhatWasMadeAgain(b *bench) {
 	ask := b.ask(b.remedy())
 	b.must(b.Start(b.Context(), ask))

@@ -28,7 +28,7 @@ func (b *bench) template(name string, alter func(*v1.PodSpec)) {
 	b.must(err)
 }
 
-// theJobs returns the Jobs there are.
+// theJobs returns all Jobs.
 func (b *bench) theJobs() []batchv1.Job {
 	b.Helper()
 	list, err := b.clients.BatchV1().Jobs(b.namespace).List(b.Context(), metav1.ListOptions{})
@@ -36,7 +36,7 @@ func (b *bench) theJobs() []batchv1.Job {
 	return list.Items
 }
 
-// says has a Job say something.
+// says sets the status of a Job.
 func (b *bench) says(o batchv1.Job, conditions ...batchv1.JobCondition) {
 	b.Helper()
 	// The API server refuses another start of a Job that runs.
@@ -61,7 +61,7 @@ func saying(kind batchv1.JobConditionType, status v1.ConditionStatus) batchv1.Jo
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))}
 }
 
-func TestAJobIsStartedOnceAndStopped(t *testing.T) { testJobIsStartedOnceAndStopped(newBench(t)) }
+func TestJobIsStartedOnceAndStopped(t *testing.T) { testJobIsStartedOnceAndStopped(newBench(t)) }
 
 func testJobIsStartedOnceAndStopped(b *bench) {
 	ask := b.ask(b.job("power"))
@@ -91,7 +91,7 @@ func testJobIsStartedOnceAndStopped(b *bench) {
 	}
 }
 
-func TestAnotherTryToUndoDoesNotWaitForTheOneBefore(t *testing.T) {
+func TestNextUndoDoesNotWaitForPrevious(t *testing.T) {
 	testAnotherTryToUndoDoesNotWaitForTheOneBefore(newBench(t))
 }
 
@@ -112,7 +112,7 @@ func testAnotherTryToUndoDoesNotWaitForTheOneBefore(b *bench) {
 	}
 }
 
-func TestWhatTheJobSays(t *testing.T) { testWhatTheJobSays(newBench(t)) }
+func TestJobState(t *testing.T) { testWhatTheJobSays(newBench(t)) }
 
 func testWhatTheJobSays(b *bench) {
 	ask := b.ask(b.job("power"))
@@ -138,7 +138,7 @@ func testWhatTheJobSays(b *bench) {
 	b.state(ask, fencing.RunSucceeded, "is complete.")
 }
 
-func TestAConditionThatIsFalseSaysNothing(t *testing.T) {
+func TestFalseJobConditionsAreIgnored(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.job("power"))
 	b.must(b.Start(t.Context(), ask))
@@ -146,7 +146,7 @@ func TestAConditionThatIsFalseSaysNothing(t *testing.T) {
 	b.state(ask, fencing.Running, "runs.")
 }
 
-func TestAJobThatIsTerminatingHasNotEnded(t *testing.T) {
+func TestTerminatingJobIsStopping(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.job("power"))
 	b.must(b.Start(t.Context(), ask))
@@ -164,8 +164,8 @@ func TestAJobThatIsTerminatingHasNotEnded(t *testing.T) {
 	}
 }
 
-// Somebody else has a Job of the name.
-func TestAForeignJobIsLeftAlone(t *testing.T) { testForeignJobIsLeftAlone(newBench(t)) }
+// A Job with this name belongs to another owner.
+func TestForeignJobIsLeftAlone(t *testing.T) { testForeignJobIsLeftAlone(newBench(t)) }
 
 func testForeignJobIsLeftAlone(b *bench) {
 	ask := b.ask(b.job("power"))
@@ -183,7 +183,7 @@ func testForeignJobIsLeftAlone(b *bench) {
 	}
 }
 
-func TestWhatFailsAboutAJob(t *testing.T) {
+func TestJobErrors(t *testing.T) {
 	b := newBench(t)
 	b.fails(b.Start(t.Context(), b.ask(b.job("none"))), "read PodTemplate fencing/none")
 	ask := b.ask(b.job("power"))
@@ -200,8 +200,8 @@ func TestWhatFailsAboutAJob(t *testing.T) {
 	b.fails(b.Stop(t.Context(), ask), "read Job fencing/fence-")
 }
 
-// The Job has what its program needs, and its pods do not run on the node that it fences.
-func TestTheJob(t *testing.T) {
+// The Job has the variables that its program needs, and its pods avoid the node that it fences.
+func TestJobSpec(t *testing.T) {
 	b := newBench(t)
 	term := func(key string) v1.NodeSelectorTerm {
 		return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: key,
@@ -268,7 +268,7 @@ func checkAffinity(t *testing.T, a *v1.Affinity, own bool) {
 	}
 }
 
-// checkEnv checks the variables that a container gets; the empty ones are those of a node that is not there.
+// checkEnv checks the variables of a container. The names in empty belong to a node that does not exist.
 func checkEnv(t *testing.T, c v1.Container, action string, empty ...string) {
 	t.Helper()
 	want := map[string]string{"FENCE_ACTION": action, "FENCE_NODE": "node-1", "FENCE_NODE_UID": "",
@@ -290,8 +290,8 @@ func checkEnv(t *testing.T, c v1.Container, action string, empty ...string) {
 	}
 }
 
-// A node that is not there can be fenced: its machine may run.
-func TestAJobForANodeThatIsGone(t *testing.T) {
+// A node without a Node can be fenced, because its machine may run.
+func TestJobForDeletedNode(t *testing.T) {
 	b := newBench(t)
 	b.must(b.clients.CoreV1().Nodes().Delete(t.Context(), b.node, metav1.DeleteOptions{}))
 	b.must(b.Start(t.Context(), b.ask(b.job("power"))))

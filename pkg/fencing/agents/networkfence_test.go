@@ -61,7 +61,7 @@ func cidrsOf(o *unstructured.Unstructured) []string {
 	return all
 }
 
-func TestANetworkFenceIsStartedOnce(t *testing.T) { testNetworkFenceIsStartedOnce(newBench(t)) }
+func TestNetworkFenceIsStartedOnce(t *testing.T) { testNetworkFenceIsStartedOnce(newBench(t)) }
 
 func testNetworkFenceIsStartedOnce(b *bench) {
 	agent := b.storage("class-" + b.namespace)
@@ -94,8 +94,8 @@ func testNetworkFenceIsStartedOnce(b *bench) {
 	b.state(b.ask(agent, second), fencing.RunSucceeded, "fencing operation successful")
 }
 
-// What was asked for is undone, and never deleted: csi-addons does not unfence what is deleted.
-func TestANetworkFenceIsUndone(t *testing.T) { testNetworkFenceIsUndone(newBench(t)) }
+// A NetworkFence is undone and never deleted, because csi-addons does not unfence when it is deleted.
+func TestNetworkFenceIsUndone(t *testing.T) { testNetworkFenceIsUndone(newBench(t)) }
 
 func testNetworkFenceIsUndone(b *bench) {
 	agent := b.storage("class-" + b.namespace)
@@ -120,8 +120,8 @@ func testNetworkFenceIsUndone(b *bench) {
 	b.state(back, fencing.RunSucceeded, "unfencing operation successful")
 }
 
-// A fence that was stopped may come into force, or be in force. The next attempt begins when it is not.
-func TestANetworkFenceThatIsStoppedIsUnfenced(t *testing.T) {
+// A stopped fence may be in force or come into force later. The next attempt begins only when it is unfenced.
+func TestStoppedNetworkFenceIsUnfenced(t *testing.T) {
 	testNetworkFenceThatIsStopped(newBench(t))
 }
 
@@ -147,7 +147,7 @@ func testNetworkFenceThatIsStopped(b *bench) {
 	b.state(next, fencing.Running, "is at work.")
 }
 
-func TestANetworkFenceIsStoppedOnce(t *testing.T) {
+func TestNetworkFenceIsStoppedOnce(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.storage("class"))
 	b.has(internalIP("10.0.0.7"))
@@ -157,7 +157,7 @@ func TestANetworkFenceIsStoppedOnce(t *testing.T) {
 	b.must(b.Stop(t.Context(), ask))
 }
 
-func TestANetworkFenceThatIsTerminating(t *testing.T) {
+func TestTerminatingNetworkFenceIsStopping(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
 	b.has(internalIP("10.0.0.7"))
@@ -171,7 +171,7 @@ func TestANetworkFenceThatIsTerminating(t *testing.T) {
 	b.state(b.ask(agent, undo), fencing.RunStopping, "is terminating.")
 }
 
-func TestAForeignNetworkFenceIsLeftAlone(t *testing.T) {
+func TestForeignNetworkFenceIsLeftAlone(t *testing.T) {
 	testForeignNetworkFenceIsLeftAlone(newBench(t))
 }
 
@@ -207,8 +207,8 @@ func reports(class string, cidrs ...any) map[string]any {
 		"ClientDetails": []any{"garbage", map[string]any{"id": "x", "cidrs": cidrs}}}
 }
 
-// The storage system may know a node by other addresses than Kubernetes, so its internal ones are no guess for them.
-func TestWhichAddressesAreFenced(t *testing.T) {
+// The storage system may know a node by other addresses than Kubernetes, so its internal addresses are no substitute.
+func TestNetworkFenceAddresses(t *testing.T) {
 	const unknown = "no CSIAddonsNode of the driver has reported the addresses of the node"
 	of := func(name, driver, node, class string) func(*bench) {
 		return func(b *bench) {
@@ -261,8 +261,8 @@ func TestWhichAddressesAreFenced(t *testing.T) {
 
 var reported = []string{"172.16.0.8/32", "172.16.0.9/32"}
 
-// What somebody has deleted was not unfenced, and what was never there needs not be.
-func TestANetworkFenceThatSomebodyDeletedIsNotUndone(t *testing.T) {
+// A deleted NetworkFence was not unfenced, and a NetworkFence that never existed needs no undo.
+func TestDeletedNetworkFenceIsNotUndone(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
 	b.has(internalIP("10.0.0.7"))
@@ -275,7 +275,7 @@ func TestANetworkFenceThatSomebodyDeletedIsNotUndone(t *testing.T) {
 }
 
 // A driver may serve several storage systems, which the parameters of the class tell apart.
-func TestVolumesOfANetworkFence(t *testing.T) {
+func TestNetworkFenceVolumes(t *testing.T) {
 	one, long := map[string]any{"clusterID": "one"}, strings.Repeat("a", 257)
 	many := map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"}
 	for i := range v1alpha1.MaxVolumeAttributes {
@@ -327,8 +327,8 @@ func TestVolumesOfANetworkFence(t *testing.T) {
 	}
 }
 
-// One that was created anew may name another storage system than csi-addons has fenced.
-func TestTheClassIsOlderThanItsNetworkFence(t *testing.T) {
+// A class that was created anew may name another storage system than csi-addons has fenced.
+func TestClassMustNotBeNewerThanNetworkFence(t *testing.T) {
 	for name, c := range map[string]struct {
 		age   time.Duration
 		state fencing.RunState
@@ -352,7 +352,7 @@ func TestTheClassIsOlderThanItsNetworkFence(t *testing.T) {
 }
 
 // A proof must not be about the volumes of another driver.
-func TestTheClassIsOfTheDriver(t *testing.T) {
+func TestClassMustMatchDriver(t *testing.T) {
 	b := newBench(t)
 	b.has(internalIP("10.0.0.7"))
 	b.fails(b.Start(t.Context(), b.ask(b.networkFence("none"))), "read NetworkFenceClass none")
@@ -363,7 +363,7 @@ func TestTheClassIsOfTheDriver(t *testing.T) {
 	b.state(ask, fencing.RunAbsent, "")
 }
 
-func TestWhatFailsAboutANetworkFence(t *testing.T) {
+func TestNetworkFenceErrors(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
 	b.has(internalIP("10.0.0.7"))
@@ -385,7 +385,7 @@ func TestWhatFailsAboutANetworkFence(t *testing.T) {
 }
 
 // csi-addons is not installed, or in part.
-func TestANetworkFenceWithoutItsKinds(t *testing.T) {
+func TestNetworkFenceWithoutKinds(t *testing.T) {
 	for _, missing := range []string{"NetworkFence", "NetworkFenceClass", "CSIAddonsNode"} {
 		b := newBench(t)
 		agent := b.storage("class")

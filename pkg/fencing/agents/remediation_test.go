@@ -28,7 +28,7 @@ func (b *bench) theRemediation() *unstructured.Unstructured {
 	return b.get(remediationVersion, "Remediation", b.node)
 }
 
-// answers sets conditions of the custom resource, in the way of medik8s.
+// answers sets conditions of the custom resource, as medik8s does.
 func (b *bench) answers(conditions ...any) {
 	b.Helper()
 	b.update(remediationVersion, "Remediation", b.node, func(o *unstructured.Unstructured) {
@@ -40,7 +40,7 @@ func answer(kind, status string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": "Why", "message": "words"}
 }
 
-func TestARemediationIsStartedOnce(t *testing.T) { testRemediationIsStartedOnce(newBench(t)) }
+func TestRemediationIsStartedOnce(t *testing.T) { testRemediationIsStartedOnce(newBench(t)) }
 
 func testRemediationIsStartedOnce(b *bench) {
 	ask := b.ask(b.remedy())
@@ -69,9 +69,9 @@ func testRemediationIsStartedOnce(b *bench) {
 	b.state(ask, fencing.RunSucceeded, "has succeeded. words")
 }
 
-// The custom resource says how its remediator takes the pods, also where its template leaves that to the default of the
+// The custom resource shows how its remediator removes pods, even if its template leaves that to the default of the
 // kind, which the API server fills in.
-func TestHowARemediatorTakesPodsIsRead(t *testing.T) {
+func TestRemovalIsReadFromCustomResource(t *testing.T) {
 	for strategy, want := range map[string]fencing.Removal{
 		"OutOfServiceTaint": fencing.RemovalTaints, "ResourceDeletion": fencing.RemovalDeletes,
 		"": fencing.RemovalDeletes, "New": fencing.RemovalUnknown,
@@ -94,7 +94,7 @@ func TestHowARemediatorTakesPodsIsRead(t *testing.T) {
 	}
 }
 
-// What the custom resource of an earlier attempt says does not count: pods that were deleted since are not covered.
+// The status of an earlier attempt's custom resource does not count, because pods deleted since then are not covered.
 func TestEachAttemptHasItsOwnRemediation(t *testing.T) {
 	testEachAttemptHasItsOwnRemediation(newBench(t))
 }
@@ -127,7 +127,7 @@ func finalize(b *bench, finalizers ...string) {
 	b.update(remediationVersion, "Remediation", b.node, func(o *unstructured.Unstructured) { o.SetFinalizers(finalizers) })
 }
 
-func TestARemediationIsUndoneByItsDeletion(t *testing.T) {
+func TestRemediationIsUndoneByDeletion(t *testing.T) {
 	testRemediationIsUndoneByItsDeletion(newBench(t))
 }
 
@@ -142,7 +142,7 @@ func testRemediationIsUndoneByItsDeletion(b *bench) {
 	b.state(ask, fencing.RunAbsent, "")
 }
 
-func TestARemediationIsStopped(t *testing.T) {
+func TestRemediationIsStopped(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.remedy())
 	b.must(b.Start(t.Context(), ask))
@@ -155,7 +155,7 @@ func TestARemediationIsStopped(t *testing.T) {
 	b.state(ask, fencing.RunAbsent, "")
 }
 
-func TestARemediationThatIsTerminating(t *testing.T) {
+func TestTerminatingRemediationIsStopping(t *testing.T) {
 	b := newBench(t)
 	agent := b.remedy()
 	b.must(b.Start(t.Context(), b.ask(agent)))
@@ -169,8 +169,8 @@ func TestARemediationThatIsTerminating(t *testing.T) {
 	b.state(b.ask(agent, undo), fencing.RunStopping, "is terminating.")
 }
 
-// A node health check has a custom resource of the same name.
-func TestAForeignRemediationIsLeftAlone(t *testing.T) { testForeignRemediationIsLeftAlone(newBench(t)) }
+// The custom resource of a node health check has the same name.
+func TestForeignRemediationIsLeftAlone(t *testing.T) { testForeignRemediationIsLeftAlone(newBench(t)) }
 
 func testForeignRemediationIsLeftAlone(b *bench) {
 	agent := b.remedy()
@@ -186,7 +186,7 @@ func testForeignRemediationIsLeftAlone(b *bench) {
 	}
 }
 
-func TestWhatFailsAboutARemediation(t *testing.T) {
+func TestRemediationErrors(t *testing.T) {
 	b := newBench(t)
 	b.fails(b.Start(t.Context(), b.ask(b.remediation("none"))), "read RemediationTemplate fencing/none")
 	b.create(remediationVersion, "RemediationTemplate", "empty", map[string]any{"spec": map[string]any{}})
@@ -220,7 +220,7 @@ func TestWhatFailsAboutARemediation(t *testing.T) {
 	b.fails(b.Stop(t.Context(), ask), "read Remediation node-1")
 }
 
-func TestARemediationCannotBeCreated(t *testing.T) {
+func TestRemediationCreateError(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.remedy())
 	b.fail("create", "remediations")

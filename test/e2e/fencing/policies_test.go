@@ -315,7 +315,7 @@ func testBack(p *part) {
 }
 
 // storms are nodes that fall silent together. For how long a policy waits, and for nodes that flap, see
-// TestNodeIsFencedOnceItWasSilentForLongEnough of pkg/fencing, which has a clock of its own.
+// TestSilenceMustLastBeforeFence of pkg/fencing, which has a clock of its own.
 func storms() []scenario {
 	return []scenario{
 		{"a whole zone is unreachable", testZone},
