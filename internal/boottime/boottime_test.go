@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestNowGoesOnAndNeverBack(t *testing.T) {
+func TestNowIsMonotonic(t *testing.T) {
 	begun := Now()
 	last := begun
 	for range 1000 {

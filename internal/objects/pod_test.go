@@ -13,7 +13,7 @@ import (
 
 var graceEnds = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// apiPod is a pod with a claim, as the API server has it after a force deletion that its kubelet has carried out.
+// apiPod is a pod with a claim, in the state after a force deletion that its kubelet has carried out.
 func apiPod(alter ...func(*v1.Pod)) *v1.Pod {
 	zero := int64(0)
 	o := &v1.Pod{
@@ -58,13 +58,14 @@ func waitingStatus(name string) v1.ContainerStatus {
 	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
 }
 
-// lost is the status of a container that the kubelet's runtime does not know; before: what it copied from before.
+// lost is the status of a container that is unknown to the kubelet's runtime. before holds the fields that the kubelet
+// copied from the earlier status.
 func lost(before v1.ContainerStatus) v1.ContainerStatus {
 	before.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: statusUnknown, ExitCode: 137}}
 	return before
 }
 
-// ran is what is copied of a container that ran.
+// ran is the last state of a container that ran, as a kubelet copies it.
 func ran(reason string) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reason, ExitCode: 137}}
 }
@@ -80,7 +81,7 @@ func condition(generation int64, reason string) func(*v1.Pod) {
 	}
 }
 
-// writes has a field manager be the one that wrote the phase.
+// writes makes a field manager the writer of the phase.
 func writes(manager, subresource, fields string) func(*v1.Pod) {
 	return func(o *v1.Pod) {
 		o.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -98,7 +99,6 @@ func refused(o *v1.Pod) { o.Status.Reason = "OutOfcpu" }
 
 const phaseField = `{"f:status":{"f:phase":{}}}`
 
-// What counts as the kubelet's word that a pod has ended.
 func TestFinished(t *testing.T) {
 	withoutGenerations := func(o *v1.Pod) { o.Generation = 0 }
 	for name, c := range map[string]struct {
@@ -224,7 +224,6 @@ func TestHasClaims(t *testing.T) {
 	}
 }
 
-// What shows that a kubelet works on the end of a pod.
 func TestEnding(t *testing.T) {
 	runs := statuses(runningStatus("one"), runningStatus("two"))
 	for name, c := range map[string]struct {
@@ -243,7 +242,6 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// What counts as the kubelet's word that a pod that nobody has deleted has ended.
 func TestCompleted(t *testing.T) {
 	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
 	byKubelet := writes("kubelet", "status", phaseField)
@@ -272,8 +270,7 @@ func TestCompleted(t *testing.T) {
 	}
 }
 
-// TestUsesVolumes: the phase of a held pod is no evidence of its end. The pod garbage collector writes it while the
-// containers run.
+// The phase of a held pod is no evidence of its end, because the pod garbage collector writes it while containers run.
 func TestUsesVolumes(t *testing.T) {
 	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
 	unheld := func(o *v1.Pod) { o.Finalizers = nil }
@@ -301,7 +298,7 @@ func TestUsesVolumes(t *testing.T) {
 	}
 }
 
-func TestWhoWroteThePhase(t *testing.T) {
+func TestPhaseByKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter func(*v1.Pod)
 		want  bool
@@ -332,7 +329,7 @@ func TestWhoWroteThePhase(t *testing.T) {
 	}
 }
 
-func TestWhatIsReadOfAPod(t *testing.T) {
+func TestPodOf(t *testing.T) {
 	p := PodOf(apiPod())
 	if p.Namespace != "ns" || p.Name != "db-0" || p.UID != "uid-1" || p.ResourceVersion != "10" || p.Node != "a" {
 		t.Errorf("%+v", p)
@@ -396,8 +393,8 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 	}
 }
 
-// FuzzWhoWroteThePhase holds what is read of managedFields against a decoder that knows nothing of the format.
-func FuzzWhoWroteThePhase(f *testing.F) {
+// FuzzPhaseByKubelet compares the result from managedFields with a decoder that does not know the format.
+func FuzzPhaseByKubelet(f *testing.F) {
 	f.Add([]byte(phaseField))
 	f.Add([]byte(`{"f:status":{"f:phase":{},"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{}}}}}`))
 	f.Add([]byte(`{"f:status":null,"f:phase":{}}`))
@@ -417,7 +414,7 @@ func FuzzWhoWroteThePhase(f *testing.F) {
 	})
 }
 
-// FuzzPod reads any pod. One that was not deleted has not finished.
+// FuzzPod reads any pod. A pod that was not deleted has not finished.
 func FuzzPod(f *testing.F) {
 	seed, err := json.Marshal(apiPod())
 	if err != nil {

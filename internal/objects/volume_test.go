@@ -10,8 +10,8 @@ import (
 
 type attributes = map[string]v1alpha1.AttributeValue
 
-// A fence of one storage system says nothing about the volumes of another that has the same driver.
-func TestAFenceCoversAVolume(t *testing.T) {
+// A fence of one storage system says nothing about the volumes of another one with the same driver.
+func TestCoversVolume(t *testing.T) {
 	volume := Volume{Driver: "rbd", Attributes: map[string]string{"clusterID": "one", "pool": "a", "empty": ""}}
 	fence := func(driver string, which v1alpha1.FencedVolumes, has attributes) []v1alpha1.CoveredVolumes {
 		return []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: which, VolumeAttributes: has}}
