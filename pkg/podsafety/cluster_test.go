@@ -17,8 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// TestMarksAreListedFromTheCache of the API server, and evidence from its store.
-func TestMarksAreListedFromTheCache(t *testing.T) {
+func TestConditionListReadsWatchCache(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Query().Get("fieldSelector")+" "+r.URL.Query().Get("resourceVersion"))
@@ -41,8 +40,8 @@ func TestMarksAreListedFromTheCache(t *testing.T) {
 	}
 }
 
-// TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
-func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
+// TestMissingObjectNeedsAPIServerAnswer checks that the 404 of a proxy that cannot find the API server is no evidence.
+func TestMissingObjectNeedsAPIServerAnswer(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
 	status := func(w http.ResponseWriter, r *http.Request) {
 		path := strings.Split(r.URL.Path, "/")

@@ -26,7 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// world is a cluster in memory: what the watches show, and what live reads and writes find.
+// world is a cluster in memory: the state of the watches, and the objects that live reads and writes find.
 type world struct {
 	*testing.T
 	*Controller
@@ -82,7 +82,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	return w
 }
 
-// call notes a call, and returns the error that is set for it.
+// call records a call, and returns the error that is set for it.
 func (w *world) call(format string, args ...any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsaf
 	return nodefence.Facts(w.fences[node], pod), nil
 }
 
-// held is a pod with a claim on node a that is held and runs.
+// held is a held pod with a claim that runs on node a.
 func held(change ...func(*v1.Pod)) *v1.Pod {
 	o := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "1",
@@ -213,7 +213,7 @@ func held(change ...func(*v1.Pod)) *v1.Pod {
 
 func unheld(o *v1.Pod) { o.Finalizers = nil }
 
-// terminating is a pod that was force deleted long ago.
+// terminating is a pod that was force-deleted long ago.
 func terminating(o *v1.Pod) {
 	then, zero := metav1.NewTime(time.Unix(1_700_000_000, 0)), int64(0)
 	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &then, &zero
@@ -225,7 +225,7 @@ func marked(o *v1.Pod) {
 	o.Status.Conditions = []v1.PodCondition{{Type: NodeUnreachable, Status: v1.ConditionTrue}}
 }
 
-// show makes a pod, and has the watch show it.
+// show creates a pod, and makes the watch show it.
 func (w *world) show(o *v1.Pod) {
 	w.Helper()
 	w.live[o.Namespace+"/"+o.Name] = o
@@ -251,7 +251,7 @@ func (w *world) watch(o *v1.Pod) {
 	}
 }
 
-// away has node a be unreachable.
+// away makes node a unreachable.
 func (w *world) away() {
 	const name = "a"
 	w.nodes[name] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown, BootID: "boot"}
@@ -266,7 +266,7 @@ func (w *world) expectCalls(want ...string) {
 	w.calls = nil
 }
 
-// value returns how often something was counted.
+// value returns the value of a counter.
 func value(c prometheus.Counter) float64 {
 	var m dto.Metric
 	if c.Write(&m) != nil {
@@ -282,7 +282,7 @@ const (
 	removed = "patch +[] -[" + Finalizer + "] @"
 )
 
-func TestAReleaseIsBoundToTheLiveRead(t *testing.T) {
+func TestReleaseIsBoundToLiveRead(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.show(held(terminating, confirmed))
 	w.live["ns/db"].ResourceVersion = "2" // the watch lags
@@ -299,7 +299,7 @@ func TestAReleaseIsBoundToTheLiveRead(t *testing.T) {
 	}
 }
 
-func TestWhatTheWatchShowsReleasesNothing(t *testing.T) {
+func TestNoReleaseByWatchAlone(t *testing.T) {
 	for sentence, live := range map[string]func(w *world){
 		"the pod is not confirmed":             func(w *world) { w.live["ns/db"].Annotations = nil },
 		"another pod has its name":             func(w *world) { w.live["ns/db"].UID = "other" },
@@ -319,7 +319,7 @@ func TestWhatTheWatchShowsReleasesNothing(t *testing.T) {
 	}
 }
 
-func TestAPodWithGraceIsForcedFirst(t *testing.T) {
+func TestPodWithGraceIsForceDeletedFirst(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.show(held(terminating, confirmed, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
 	w.reconcilePod()
@@ -329,7 +329,7 @@ func TestAPodWithGraceIsForcedFirst(t *testing.T) {
 	}
 }
 
-func TestAWriteWithoutAnswerIsTriedAgain(t *testing.T) {
+func TestFailedCallsAreRetried(t *testing.T) {
 	for _, c := range []struct {
 		call, reason string
 	}{{"get pod", "APIReadFailed"}, {removed + "1", "APIWriteFailed"}} {
@@ -345,7 +345,7 @@ func TestAWriteWithoutAnswerIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	w := newWorld(t, Config{DryRun: true, VolumeLocks: true, NodeCondition: true})
 	w.show(held(terminating, confirmed))
 	w.reconcilePod()
@@ -356,7 +356,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	w.expectCalls()
 }
 
-func TestPodsThatAreToBeHeld(t *testing.T) {
+func TestHoldExistingPods(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		pod  *v1.Pod
 		mode podsafety.Mode
@@ -386,7 +386,7 @@ func TestPodsThatAreToBeHeld(t *testing.T) {
 	}
 }
 
-// working does something while the Controller works; its queues have no workers.
+// working calls do as if the Controller were working, although its queues have no workers.
 func (w *world) working(do func()) {
 	w.Helper()
 	w.observer.wake = always{w.observer.wake}
@@ -394,12 +394,12 @@ func (w *world) working(do func()) {
 	do()
 }
 
-// always works.
+// always reports that the Controller works.
 type always struct{ wake }
 
 func (always) working() bool { return true }
 
-func TestACandidateStaysUntilTheWriteSucceeded(t *testing.T) {
+func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.working(func() { w.show(held(unheld)) })
 	w.fail[added] = errors.New("no answer")
@@ -416,7 +416,7 @@ func TestACandidateStaysUntilTheWriteSucceeded(t *testing.T) {
 	w.expectCalls()
 }
 
-func TestWhatIsKeptOfAPod(t *testing.T) {
+func TestRecordPod(t *testing.T) {
 	off := func(string) podsafety.Mode { return podsafety.ModeOff }
 	for sentence, c := range map[string]struct {
 		pod       *v1.Pod
@@ -449,8 +449,8 @@ func TestWhatIsKeptOfAPod(t *testing.T) {
 	}
 }
 
-// TestTheUnmountIsSeenInPassing: the watch shows a pod that has ended with grace, and then without.
-func TestTheUnmountIsSeenInPassing(t *testing.T) {
+// TestUnmountIsObservedInPassing makes the watch show a pod that has ended with grace, and then without.
+func TestUnmountIsObservedInPassing(t *testing.T) {
 	ended := func(o *v1.Pod) {
 		o.Status = v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}},
 			Conditions: []v1.PodCondition{{Type: v1.ContainersReady, Reason: "PodFailed"}}}

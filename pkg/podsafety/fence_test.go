@@ -18,7 +18,7 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-// fenced is the NodeFence of node a that proves this.
+// fenced is a NodeFence of node a with a proof of this coverage.
 func fenced(covers v1alpha1.Coverage, alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence"}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: []types.UID{"uid"}}}
@@ -34,7 +34,7 @@ func fenced(covers v1alpha1.Coverage, alter ...func(*v1alpha1.NodeFence)) *v1alp
 
 func ended(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow }
 
-// showFence has the watch show a NodeFence, which exists.
+// showFence creates a NodeFence, and makes the watch show it.
 func (w *world) showFence(o *v1alpha1.NodeFence) {
 	w.Helper()
 	seen, _, err := nodefence.Record(o, false)
@@ -44,7 +44,7 @@ func (w *world) showFence(o *v1alpha1.NodeFence) {
 	w.fences[o.Name], w.observer.fences = o, cached[nodefence.Fence]{o.Name: seen}
 }
 
-func TestAFenceInForceReleasesPods(t *testing.T) {
+func TestFenceInForceReleasesPods(t *testing.T) {
 	const off, reboot, volumes = v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot, v1alpha1.CoversVolumes
 	returned := func(w *world) { w.nodes["a"] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyTrue} }
 	booted := func(w *world) {
@@ -88,7 +88,7 @@ func TestAFenceInForceReleasesPods(t *testing.T) {
 	}
 }
 
-func TestAFenceOfVolumesLiftsTheirLock(t *testing.T) {
+func TestVolumeFenceLiftsLock(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true, Fences: true})
 	w.pvs["pv-data"] = false
 	w.away()
@@ -124,7 +124,7 @@ func TestAFenceOfVolumesLiftsTheirLock(t *testing.T) {
 	}
 }
 
-func TestWhatChangesOfAFenceWakesPods(t *testing.T) {
+func TestFenceChangesWakePods(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.away()
 	w.show(held(terminating))
@@ -150,7 +150,7 @@ func TestWhatChangesOfAFenceWakesPods(t *testing.T) {
 	}
 }
 
-func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
+func TestVolumeFenceStopsUnmountWait(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.show(held(terminating))
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
@@ -172,7 +172,7 @@ func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
 	}
 }
 
-// recording takes down which pods are woken.
+// recording records the pods that are woken.
 type recording struct {
 	wake
 	pods []string
@@ -180,7 +180,7 @@ type recording struct {
 
 func (r *recording) pod(key string) { r.pods = append(r.pods, key) }
 
-func TestWithoutTheKindNoFenceIsRead(t *testing.T) {
+func TestFencesAreReadOnlyIfEnabled(t *testing.T) {
 	for _, fences := range []bool{false, true} {
 		permissions := Config{Fences: fences}.Permissions()
 		asks := slices.ContainsFunc(permissions, func(p permission.Permission) bool { return p.Resource == "nodefences" })

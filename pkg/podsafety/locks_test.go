@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
-func TestMarks(t *testing.T) {
+func TestNodeUnreachableCondition(t *testing.T) {
 	w := newWorld(t, Config{NodeCondition: true})
 	w.namespaceCache["warns"] = namespace{"warns", podsafety.ModeWarn}
 	in := func(namespace, name string) func(*v1.Pod) {
@@ -42,7 +42,7 @@ func TestMarks(t *testing.T) {
 	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
 }
 
-func TestLocks(t *testing.T) {
+func TestLockLifecycle(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"] = false
 	w.show(held(terminating))
@@ -61,7 +61,7 @@ func TestLocks(t *testing.T) {
 	lock()
 	w.expectCalls() // it stays until the pod is released
 
-	// The watch shows the pod's end; a live read does not.
+	// The watch shows the end of the pod, and a live read does not.
 	w.unwatch("ns/db")
 	lock()
 	w.expectCalls("get pod")
@@ -80,14 +80,14 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// unwatch has the watch show that a pod is gone.
+// unwatch makes the watch show that a pod is gone.
 func (w *world) unwatch(key string) {
 	last := w.podCache[key]
 	delete(w.podCache, key)
 	podChanges{w.observer}.Deleted(last, true)
 }
 
-// TestNodeHasOneLock: it has the volumes of all pods, and a volume of two pods stays until neither is held.
+// TestNodeHasOneLock expects the volumes of all pods in it. A volume of two pods stays until neither is held.
 func TestNodeHasOneLock(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
@@ -143,7 +143,7 @@ func TestVolumesWithoutLocks(t *testing.T) {
 	}
 }
 
-func TestALockThatFailedIsTriedAgain(t *testing.T) {
+func TestFailedLockIsRetried(t *testing.T) {
 	for _, call := range []string{"get volume", "create lock"} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.pvs["pv-data"] = false
@@ -161,8 +161,8 @@ func TestALockThatFailedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestOnePodKeepsNoOtherFromItsLock: what is known is written, also where the volumes of another pod cannot be read.
-func TestOnePodKeepsNoOtherFromItsLock(t *testing.T) {
+// TestLockDespiteErrorsOfOtherPod expects a lock for known volumes, even if the volumes of another pod cannot be read.
+func TestLockDespiteErrorsOfOtherPod(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"] = false
 	w.show(held(terminating))
@@ -175,7 +175,7 @@ func TestOnePodKeepsNoOtherFromItsLock(t *testing.T) {
 	}
 }
 
-// TestLockOfAnotherWriter: a lock that exists, or that has changed, is read anew, and nothing of it is lost.
+// TestLockOfAnotherWriter expects an existing or changed lock to be read again, without losing any of its volumes.
 func TestLockOfAnotherWriter(t *testing.T) {
 	for sentence, begin := range map[string]func(w *world){
 		"of an earlier leader": func(*world) {},
@@ -208,7 +208,7 @@ func TestLockOfAnotherWriter(t *testing.T) {
 	}
 }
 
-func TestASweepFindsWhatIsMissing(t *testing.T) {
+func TestRefreshFindsChangedLocks(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	l := volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv": {"ns", "db", "uid"}}}
 	listed := func() int { _ = w.volumeLocks.refresh(t.Context()); return w.volumeLocks.count() }
@@ -220,7 +220,7 @@ func TestASweepFindsWhatIsMissing(t *testing.T) {
 	if listed() != 0 {
 		t.Error("a lock that was deleted is not missed")
 	}
-	// Written while the list was read.
+	// The lock is written during the list.
 	w.onList = func() { w.volumeLocks.wrote("a", l) }
 	if listed() != 1 {
 		t.Error("a lock that was created during the list is forgotten")

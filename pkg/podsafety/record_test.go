@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRecordOfTaintedNodeShowsReady: the taint becomes evidence when the node is no longer Ready, so that change wakes
-// its pods.
+// TestRecordOfTaintedNodeShowsReady expects a change of Ready to wake the pods of a tainted node, because the taint
+// becomes evidence when the node is no longer Ready.
 func TestRecordOfTaintedNodeShowsReady(t *testing.T) {
 	tainted := func(ready v1.ConditionStatus) node {
 		n, _, err := recordNode(&v1.Node{

@@ -28,7 +28,7 @@ func TestReleaseRemovesAll(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatFailsNamesThePod(t *testing.T) {
+func TestFailedReleaseNamesPod(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.live["ns/db"] = held()
 	w.fail[removed] = kube.ErrUndone
