@@ -227,8 +227,8 @@ func hasPhase(fields []byte) bool {
 	return has
 }
 
-// Finished reports whether the kubelet, knowing of the deletion, reports the end of the pod. The phase Failed that the
-// pod garbage collector writes does not count.
+// Finished reports whether the kubelet reports the end of a terminating pod, so that it starts no container any more.
+// The phase Failed that the pod garbage collector writes is no such report.
 func (p Pod) Finished() bool { return p.Terminating && p.Final && !p.Running && p.kubeletSays() }
 
 // Completed reports whether the kubelet reports the end of a pod that was not deleted, such as a pod of a Job. Its

@@ -37,7 +37,7 @@ type NodeView struct {
 	Fenced bool
 	// Waiting counts the pods on the node that have claims and are in namespaces that the policy selects. Tolerating
 	// counts those not yet terminating, because they tolerate the unreachable node for some time. Budgeted reports that
-	// each of them has a PodDisruptionBudget that is healthy without it.
+	// each of them has a PodDisruptionBudget that is healthy without these pods.
 	Waiting, Tolerating int
 	Budgeted            bool
 }
@@ -180,7 +180,7 @@ func (f PolicyFacts) limit() int {
 		}
 	}
 	down, up := f.share(selected, false), f.share(selected, true)
-	return max(down, min(up, 1)) // 1, except for 0 percent
+	return max(down, min(up, 1)) // at least 1, except for 0 percent
 }
 
 // share returns the limit for this number of nodes, or 0 if it cannot be parsed.

@@ -17,7 +17,7 @@ type Facts struct {
 	Rules Rules
 	// Mode is the mode of the pod's namespace.
 	Mode Mode
-	// ForceRefusedSince is the time from which on the API server is known to refuse unconfirmed force deletions in
+	// ForceRefusedSince is the time since which the API server is known to refuse unconfirmed force deletions in
 	// namespaces of ModeEnforce, or zero if that is unknown.
 	ForceRefusedSince time.Time
 

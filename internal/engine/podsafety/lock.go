@@ -38,7 +38,7 @@ type LockAction uint8
 const (
 	// KeepLock neither removes nor creates a lock.
 	KeepLock LockAction = iota
-	// CreateLock makes the API server reject VolumeAttachments of the volume for any node but the pod's.
+	// CreateLock makes the API server refuse the creation of VolumeAttachments of the volume for any node but the pod's.
 	CreateLock
 	// ReadLockFence reads the fence of the pod's node from the API server, to decide whether the volume needs the lock.
 	ReadLockFence
