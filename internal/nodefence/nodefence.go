@@ -1,4 +1,5 @@
-// Package nodefence reads NodeFences and their Nodes for the controllers that accept a fence in force as evidence.
+// Package nodefence reads NodeFences and their Nodes, for the controllers that accept a fence in force as evidence that
+// processes have ended or that a node cannot reach volumes.
 package nodefence
 
 import (

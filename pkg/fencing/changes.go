@@ -23,7 +23,7 @@ func (o fenceChanges) Deleted(last *fence, _ bool) {
 	o.concern(last)
 }
 
-// concern wakes the reconcilers that depend on a NodeFence: its own, and those of all policies, which count it.
+// concern wakes the reconcilers that depend on a NodeFence: its own, and the policies, which count all fences.
 func (o *observer) concern(f *fence) {
 	o.wake.fence(f.Name)
 	o.wakePolicies()

@@ -26,7 +26,7 @@ type detaching struct {
 	of   map[string]int
 }
 
-// shareFor is the time for which other waiting fences use a list.
+// shareFor limits how long other waiting fences use a list.
 const shareFor = 10 * time.Second
 
 // seen returns the number of terminating VolumeAttachments of a node in a recent list.

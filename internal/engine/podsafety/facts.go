@@ -247,8 +247,8 @@ const (
 	CoversUnknown Coverage = iota
 	// CoversUntilUnfenced means that no process runs on the node until it is unfenced.
 	CoversUntilUnfenced
-	// CoversReboot means that the node was rebooted, which ends all processes. A kubelet then restarts pods, except those
-	// that were terminating when it read them.
+	// CoversReboot means that the node was rebooted, which ends all processes. A kubelet then restarts pods, unless they
+	// were already terminating when it read them.
 	CoversReboot
 	// CoversVolumes means that the node cannot reach some volumes. Its processes may run.
 	CoversVolumes
@@ -281,9 +281,9 @@ func (f FenceFacts) EndsPod(node NodeFacts) bool {
 	return f.covers() && !node.mayRun() && f.OfRun(node)
 }
 
-// OfRun reports whether the fence has ended the boot of the node in which the pod may run, given a read of the Node
-// that followed a read of the terminating pod. Either the boot ID is the one that the fence has ended, or the pod was
-// terminating before the fence began, so that no later boot starts it.
+// OfRun reports whether the fence has ended the boot of the node that may have started the pod, given a read of the
+// Node that followed a read of the terminating pod. Either the Node still has the boot ID that the fence has ended, or
+// the pod was terminating before the fence began, so that no later boot starts it.
 func (f FenceFacts) OfRun(node NodeFacts) bool {
 	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
 }
@@ -303,8 +303,8 @@ func (f Facts) nodeMayProve() bool {
 
 // unmountShown reports whether the kubelet itself set the grace period to 0, which it does after it has unmounted the
 // volumes. All other writers must be excluded: this process did not force-delete the pod, every other force deletion
-// needed a confirmation, which the pod lacks, and the pod garbage collector leaves pods of a node alone that is Ready,
-// as it was at all times.
+// needed a confirmation, which the pod lacks, and the pod garbage collector does not act while the node is Ready, as it
+// has been throughout.
 func (f Facts) unmountShown() bool {
 	return f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway && f.forceRefused() &&
 		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady

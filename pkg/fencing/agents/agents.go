@@ -49,7 +49,7 @@ func annotationsOf(ask fencing.Ask) map[string]string {
 
 func attempt(ask fencing.Ask) string { return strconv.Itoa(int(ask.Run.Attempt)) }
 
-// owner returns the owner reference by which the object of a run is deleted with its NodeFence.
+// owner returns an owner reference to the NodeFence, so that the object of a run is deleted with it.
 func owner(ask fencing.Ask) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeFence", Name: ask.Node,
 		UID: ask.UID}

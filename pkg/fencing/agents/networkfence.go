@@ -194,8 +194,8 @@ var errDeleted = errors.New("it was deleted, by which csi-addons unfences nothin
 const ownParameters = "csiaddons.openshift.io/"
 
 // attributes returns the volume attributes that identify the PVs of the NetworkFenceClass, which are its parameters,
-// unless the agent names them itself. If a NetworkFence exists, the class must not be younger: driver and parameters of
-// a class are immutable, so an older class is the one that csi-addons has used.
+// unless the agent names them itself. If a NetworkFence exists, the class must not be younger. Driver and parameters of
+// a class are immutable, so csi-addons has then used this very class.
 func (a networkFences) attributes(ctx context.Context, ask fencing.Ask, fence *unstructured.Unstructured) (
 	map[string]v1alpha1.AttributeValue, error) {
 	agent := ask.Agent.NetworkFence

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// remediations are agents that are custom resources of a remediation template. The kinds are those of medik8s:
+// remediations are agents that are custom resources of a remediation template. medik8s has these kinds:
 // self-node-remediation, fence-agents-remediation and machine-deletion-remediation.
 //
 // The custom resource has the node's name, by which remediators find the node. All attempts of a fence therefore use
