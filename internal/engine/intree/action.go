@@ -2,16 +2,16 @@ package intree
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step. The zero value is Wait.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing now.
 	Wait Action = iota
-	// AddFinalizer adds the finalizer to the PV, and removes those of the CSI side.
+	// AddFinalizer adds the finalizer to the PV, and removes the finalizers of the CSI side.
 	AddFinalizer
-	// RemoveFinalizer removes the finalizer from a PV whose volume is kept, or that another program manages: only
-	// if the PV still is as it was read.
+	// RemoveFinalizer removes the finalizer from a PV whose volume is kept, or that another program manages. It fails if
+	// the PV has changed since it was read.
 	RemoveFinalizer
 	// ReadClaim reads the claim from the API server.
 	ReadClaim
@@ -23,26 +23,27 @@ const (
 	ReadPV
 	// ReadOriginal reads the PV that a twin belongs to from the API server.
 	ReadOriginal
-	// ReadTwin reads the PV that has the twin's name, where the watch cache does not show one but the API server has
-	// refused to create a second.
+	// ReadTwin reads the PV that has the twin's name, after the API server refused to create a PV of a name that the watch
+	// cache does not show.
 	ReadTwin
 	// CreateTwin creates the twin, which keeps its volume (Retain).
 	CreateTwin
-	// SetTwinDelete sets the twin's policy to Delete, upon which the PV controller deletes the volume: only if the twin
-	// still is as it was judged.
+	// SetTwinDelete sets the twin's policy to Delete, upon which the PV controller deletes the volume. It fails if the
+	// twin has changed since it was judged.
 	SetTwinDelete
 	// SetTwinRetain sets the twin's policy back to Retain.
 	SetTwinRetain
-	// DeleteTwin deletes a twin whose policy is Retain: only if it still is as it was judged.
+	// DeleteTwin deletes a twin whose policy is Retain. It fails if the twin has changed since it was judged.
 	DeleteTwin
-	// RemoveTwinFinalizer removes a finalizer that another program added from a twin that is terminating and whose
-	// policy is Retain: only if it still is as it was judged.
+	// RemoveTwinFinalizer removes another program's finalizer from a terminating twin whose policy is Retain. It fails if
+	// the twin has changed since it was judged.
 	RemoveTwinFinalizer
-	// RemoveFinalizerByUID removes the finalizers from a PV whose volume is deleted, whatever else changed on it.
+	// RemoveFinalizerByUID removes the finalizers from a PV whose volume is deleted, regardless of other changes to the
+	// PV.
 	RemoveFinalizerByUID
 )
 
-// String returns the action as used in logs.
+// String returns the action's name for logs.
 func (a Action) String() string {
 	names := [...]string{
 		Wait: "Wait", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
@@ -57,7 +58,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns what the action does to the objects. One that is not known may write.
+// Kind returns the action's effect on objects. An unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

@@ -6,13 +6,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Decision is the next step for one PV and its twin, and why.
+// Decision is the next step for one PV and its twin, with its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Timed: no event is sure to end this wait, so the clock does.
+	// Timed means that no event is sure to end this wait, so it is retried by the clock.
 	Timed bool
-	// After, if not zero, is how long this wait lasts at most.
+	// After, if not zero, is the longest duration of this wait.
 	After time.Duration
 }
 
@@ -20,10 +20,10 @@ func wait(why Reason) Decision           { return Decision{Action: Wait, Reason:
 func timed(why Reason) Decision          { return Decision{Action: Wait, Reason: why, Timed: true} }
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
-// Decide returns what to do next about one PV and its twin: carrying out a step adds to what is known, and Decide is
-// called again with that. It keeps the volume whenever a fact is unknown.
+// Decide returns the next step for one PV and its twin. Carrying out a step adds facts, with which Decide is called
+// again. It keeps the volume whenever a fact is unknown.
 //
-// now is the time by which reads are judged too old.
+// now is the time against which the age of live reads is judged.
 func Decide(f Facts, now time.Time) Decision {
 	switch {
 	case f.PV.UID == "":
@@ -37,7 +37,7 @@ func Decide(f Facts, now time.Time) Decision {
 	if due {
 		return decideTwin(f, now)
 	}
-	// Before anything else is done: a twin through which the volume must no longer be deleted.
+	// A twin through which the volume must no longer be deleted is ended before any other step.
 	if f.twin() {
 		if first, ended := endTwin(f, d.Reason); !ended {
 			return first
@@ -46,7 +46,8 @@ func Decide(f Facts, now time.Time) Decision {
 	return d
 }
 
-// decidePV returns the next step for the PV itself. due: its volume is to be deleted, as far as the PV shows.
+// decidePV returns the next step for the PV itself. due means that, as far as the PV shows, its volume is to be
+// deleted.
 func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 	pv := f.PV
 	switch {
@@ -68,7 +69,7 @@ func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 	return terminating(f)
 }
 
-// finish does what remains once the volume is deleted.
+// finish completes the work once the volume is deleted.
 func finish(f Facts) Decision {
 	pv := f.PV
 	why := ReasonVolumeDeleted
@@ -81,8 +82,8 @@ func finish(f Facts) Decision {
 	return wait(ReasonVolumeGone)
 }
 
-// removeFinalizers removes our finalizer for good, from a PV in any state. Where another program manages the finalizer
-// now, a PV that is terminating is left to that program.
+// removeFinalizers removes our finalizer for good, from a PV in any state. If another program manages the finalizer
+// now, a terminating PV is left to that program.
 func removeFinalizers(f Facts) Decision {
 	if f.PV.Writer != WriterSelf || f.Other == OtherPresent && f.PV.Terminating {
 		return wait(ReasonFinalizersRemoved)
@@ -90,7 +91,7 @@ func removeFinalizers(f Facts) Decision {
 	return step(RemoveFinalizer, ReasonFinalizersRemoved)
 }
 
-// yield leaves a PV to the program that manages its finalizer, as far as the PV shows: that program acts first.
+// yield leaves a PV to the program that, as far as the PV shows, manages its finalizer and therefore acts first.
 func yield(f Facts, now time.Time) Decision {
 	switch {
 	case f.PV.PluginGone:
@@ -109,8 +110,8 @@ func yield(f Facts, now time.Time) Decision {
 }
 
 // migrated handles a PV that a CSI driver's sidecar is responsible for: our finalizer is removed, as in
-// modifyDeletionFinalizers. It stays only where the volume would leak without it, because the sidecar's finalizer is
-// missing and cannot be added any more.
+// modifyDeletionFinalizers. It stays only if the volume would leak without it, because the sidecar's finalizer is
+// missing and can no longer be added.
 func migrated(f Facts) Decision {
 	pv := f.PV
 	switch {
@@ -127,8 +128,8 @@ func migrated(f Facts) Decision {
 	return step(RemoveFinalizer, ReasonMigrated)
 }
 
-// keep handles a PV whose policy is to keep its volume, which needs no finalizer. While the PV is terminating and its
-// claim exists the finalizers stay: none could be added again if the policy were set back to Delete.
+// keep handles a PV whose policy keeps the volume, which needs no finalizer. While the PV is terminating and bound, the
+// finalizers stay, because none could be added again if the policy were set back to Delete.
 func keep(f Facts) Decision {
 	pv := f.PV
 	switch {
@@ -142,7 +143,7 @@ func keep(f Facts) Decision {
 	return step(RemoveFinalizer, ReasonPolicyKeepsVolume)
 }
 
-// protect handles a PV with policy Delete that is not terminating. Once it is released, the PV controller of every
+// protect handles a PV with policy Delete that is not terminating. After its release, the PV controller of every
 // version deletes its volume by itself.
 func protect(f Facts) Decision {
 	if add, remove := f.protection(); len(add)+len(remove) > 0 {
@@ -154,8 +155,8 @@ func protect(f Facts) Decision {
 	return wait(ReasonProtected)
 }
 
-// terminating handles a PV with policy Delete that is terminating. A finalizer of the CSI side holds it as well as
-// ours; it can have that one from before a migration was reverted.
+// terminating handles a PV with policy Delete that is terminating. A finalizer of the CSI side holds the PV as well as
+// ours does; the PV can have it from the time before a migration was reverted.
 func terminating(f Facts) (_ Decision, due bool) {
 	pv := f.PV
 	switch {
@@ -175,8 +176,8 @@ func terminating(f Facts) (_ Decision, due bool) {
 	return Decision{}, true
 }
 
-// decideTwin takes a twin from its creation to its end: it is created with policy Retain, the PV controller finds its
-// claim gone and releases it, all is read a second time, and only then its policy is set to Delete.
+// decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
+// its claim gone and releases it, and all facts are read a second time. Only then is its policy set to Delete.
 func decideTwin(f Facts, now time.Time) Decision {
 	switch f.twinState() {
 	case twinForeign:
@@ -205,7 +206,7 @@ func decideTwin(f Facts, now time.Time) Decision {
 		}
 		return wait(ReasonTwinTerminating)
 	case twinFailed:
-		// Its policy does not stay Delete while it is unknown when the PV controller tries again.
+		// The policy must not stay Delete while the time of the PV controller's next try is unknown.
 		d, _ := endTwin(f, ReasonVolumeFailedDelete)
 		return d
 	case twinChanged:
@@ -216,8 +217,8 @@ func decideTwin(f Facts, now time.Time) Decision {
 	return wait(ReasonTwinChanged)
 }
 
-// prove reads live what a deletion depends on, before the next step of a twin. The facts that need no call come
-// first. The PV is read last, because administrators rescue a volume by editing its PV.
+// prove reads live all facts that a deletion depends on, before the next step of a twin. The facts that need no call
+// come first. The PV is read last, because administrators rescue a volume by editing its PV.
 func prove(f Facts, then Action, now time.Time) Decision {
 	if f.shared() {
 		return wait(ReasonSharedSource)
@@ -246,8 +247,8 @@ func prove(f Facts, then Action, now time.Time) Decision {
 	return step(then, ReasonReclaim)
 }
 
-// claimKeeps handles a PV that is released although its claim exists, or another claim of that name names it. The PV
-// controller would take an existing claim away from a twin, so the twin is ended.
+// claimKeeps handles a released PV whose claim exists, or that another claim of the same name names. The PV controller
+// would take an existing claim away from a twin, so the twin is ended.
 func claimKeeps(f Facts, why Reason) Decision {
 	if f.twin() {
 		if d, ended := endTwin(f, why); !ended {

@@ -28,7 +28,7 @@ func TestDecide(t *testing.T) {
 		s    Facts
 		want want
 	}{
-		// Whose business it is.
+		// Ownership of the PV.
 		"nothing is known": {Facts{}, want{Wait, ReasonNotOurs}},
 		"no provisioner of the PV is known": {with(pvIs(func(pv *PV) { pv.ProvisionedBy = "" })),
 			want{Wait, ReasonNotOurs}},
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 		"another manages it, the policy is Retain: its matter": {with(pvIs(of(volume.PolicyRetain)),
 			func(s *Facts) { s.Other = OtherPresent }), want{Wait, ReasonControllerDeletes}},
 
-		// The finalizer, on and off.
+		// Adding and removing the finalizer.
 		"Delete, in use, no finalizer: added": {with(pvIs(alive, in(volume.PhaseBound), guarded(WriterNone))),
 			want{AddFinalizer, ReasonProtect}},
 		"Delete, not claimed yet, no finalizer: added": {with(pvIs(alive, in(volume.PhaseAvailable), guarded(WriterNone),
@@ -115,7 +115,7 @@ func TestDecide(t *testing.T) {
 		"migrated while terminating, policy not known": {with(pvIs(migrate, of(volume.PolicyUnknown))),
 			want{Wait, ReasonMigratedUnprotected}},
 
-		// A PV that is being deleted, up to its twin.
+		// A PV that is being deleted, up to the creation of its twin.
 		"terminating without finalizer": {with(pvIs(guarded(WriterNone))),
 			want{Wait, ReasonDeletionUnprotected}},
 		"terminating, nobody knows whose finalizer it is": {with(pvIs(guarded(WriterUnknown))),
@@ -225,7 +225,7 @@ func TestDecide(t *testing.T) {
 			func(pv *PV) { pv.TwinOf = "" })...), pvIs(of(volume.PolicyRetain))),
 			want{RemoveFinalizer, ReasonPolicyKeepsVolume}},
 
-		// The twin's life.
+		// The lifecycle of the twin.
 		"made, the PV controller has not synced it": {with(twinIs()),
 			want{Wait, ReasonTwinNotReleased}},
 		"made, before it has a phase": {with(twinIs(in(volume.PhaseUnknown))),
@@ -372,7 +372,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestHowLongItIsWaited(t *testing.T) {
+func TestWaitsOfDecide(t *testing.T) {
 	attached := with(func(s *Facts) { s.Attachments.Count = 1 })
 	if d := Decide(attached, now()); !d.Timed {
 		t.Error("the end of an attachment is no event that is watched, so the clock ends the wait")

@@ -10,103 +10,104 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Facts is all that is known about one PV and its twin at one moment. The zero value of every field means that the
-// fact is not known, or speaks for keeping the volume.
+// Facts is the known state of one PV and its twin at one moment. The zero value of every field means that the fact is
+// unknown, or is a reason to keep the volume.
 type Facts struct {
-	// Other is whether another program manages the finalizer of this PV.
+	// Other tells whether another program manages the finalizer of this PV.
 	Other Other
-	// YieldedSince is since when the PV has been left to the other program although that program would have acted on
-	// it. Zero: it is not so.
+	// YieldedSince is the time since when the PV has been left to the other program although that program should have
+	// acted on it. Zero means that no such action is pending.
 	YieldedSince time.Time
-	// RemovingFinalizers: our finalizers are removed and no volume is deleted, because volume-guard is uninstalled.
+	// RemovingFinalizers is set while volume-guard is being uninstalled: our finalizers are removed and no volume is
+	// deleted.
 	RemovingFinalizers bool
 
-	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. Without a UID there is none, and
-	// Twin is decided on alone.
+	// PV comes from the watch cache or, when PVRead is set, from a live read. If PV.UID is empty, the PV does not exist
+	// and Twin is decided on alone.
 	PV     PV
 	PVRead session.Read
 
-	// Twin is the PV that has the name of PV's twin, if TwinFound. Whether it is the twin is another question.
+	// Twin is the PV with the name of PV's twin, if TwinFound. It is not necessarily the twin: see isTwinOf.
 	Twin      PV
 	TwinFound bool
-	// TwinConflict: the API server refused to create the twin, because a PV of that name exists that the watch cache
-	// does not show.
+	// TwinConflict is set when the API server refused to create the twin, because a PV of that name exists that the watch
+	// cache does not show.
 	TwinConflict bool
 
-	// Claim is what a live read of the PV's claim found.
+	// Claim is the result of a live read of the PV's claim.
 	Claim ClaimFacts
-	// Attachments is what a live list of the VolumeAttachments showed.
+	// Attachments is the result of a live list of the VolumeAttachments.
 	Attachments AttachmentFacts
-	// Original is what a live read of the PV that Twin belongs to found, where PV does not exist.
+	// Original is the result of a live read of the PV that Twin belongs to, if PV does not exist.
 	Original OriginalFacts
 
-	// Siblings are the other PVs that name the same volume, twins among them.
+	// Siblings are the other PVs that name the same volume, twins included.
 	Siblings []PV
-	// SiblingsRead is the oldest of the live reads of Siblings, and of the claims of those that are to be deleted too.
-	// Zero: at least one of them is from the cache.
+	// SiblingsRead is the oldest live read of Siblings and of the claims of all Siblings that are to be deleted too. Zero
+	// means that at least one of them comes from the cache.
 	SiblingsRead session.Read
-	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose claim, as
-	// read live, keeps the volume. Empty: there is none.
+	// SiblingNeeded names a sibling whose policy and phase permit the deletion of the volume, but whose claim, as read
+	// live, keeps the volume. It is empty if no sibling is needed.
 	SiblingNeeded string
 
-	// Tombstone is set once the volume was deleted.
+	// Tombstone is set once the volume is deleted.
 	Tombstone Tombstone
-	// Failure is what became of earlier tries.
+	// Failure is the outcome of earlier tries.
 	Failure Failure
 }
 
-// Other is whether another program than this one adds the finalizer to in-tree PVs and removes it. The zero value is
-// not known, in which nothing is done.
+// Other tells whether another program adds the finalizer to in-tree PVs and removes it. The zero value is unknown, and
+// no step is taken.
 type Other uint8
 
 const (
-	// OtherUnknown does nothing.
 	OtherUnknown Other = iota
-	// OtherAbsent: no PV has a finalizer that another program added.
+	// OtherAbsent means that no PV has a finalizer added by another program.
 	OtherAbsent
-	// OtherPresent: another program does, which also has the volumes deleted: kube-controller-manager from 1.31 on.
+	// OtherPresent means that another program adds the finalizer, and also has the volumes deleted:
+	// kube-controller-manager from 1.31 on.
 	OtherPresent
 )
 
-// ClaimFacts is what a live read of a claim found. The zero value: it was not read.
+// ClaimFacts is the result of a live read of a claim. The zero value means that the claim was not read.
 type ClaimFacts struct {
 	Read session.Read
-	// Of is the claimRef the read was made for.
+	// Of is the claimRef that was read.
 	Of volume.ClaimRef
-	// Found: there is a claim of that name. UID and VolumeName are its own.
+	// Found is true if a claim of that name exists. UID and VolumeName are its own.
 	Found      bool
 	UID        types.UID
 	VolumeName string
 }
 
-// AttachmentFacts is what a live list of VolumeAttachments showed. The zero value: none was made.
+// AttachmentFacts is the result of a live list of VolumeAttachments. The zero value means that no list was made.
 type AttachmentFacts struct {
 	Read session.Read
-	// Count is how many name the PV or another PV of its volume.
+	// Count is the number of VolumeAttachments that name the PV or another PV of its volume.
 	Count int
 }
 
-// OriginalFacts is what a live read of a twin's original found. The zero value: it was not read.
+// OriginalFacts is the result of a live read of a twin's original. The zero value means that it was not read.
 type OriginalFacts struct {
 	Read session.Read
-	// Gone: no PV has the name, or it belongs to a PV of another UID.
+	// Gone is true if no PV has the name, or if the PV has another UID.
 	Gone bool
 }
 
-// Tombstone is what was seen of the end of a twin that had its volume deleted. The zero value: nothing.
+// Tombstone records the end of a twin that had its volume deleted. The zero value means that no end was seen.
 type Tombstone struct {
-	// VolumeDeleted: the PV controller deleted the twin whose policy was Delete.
+	// VolumeDeleted means that the PV controller deleted the twin while its policy was Delete.
 	VolumeDeleted bool
-	// Claim is whose volume it was.
+	// Claim is the claim that the volume belonged to.
 	Claim volume.ClaimRef
 }
 
-// Failure is the outcome of tries to delete the volume. It is in memory only: after a restart the delays begin again.
-// The zero value: none failed.
+// Failure is the outcome of failed tries to delete the volume. It is kept in memory only, so the delays start again
+// after a restart. The zero value means that no try failed.
 type Failure struct {
-	// Until is when the next try may begin.
+	// Until is the earliest time of the next try.
 	Until time.Time
-	// Message is the PV controller's, and PluginGone reports that it found no plugin.
+	// Message is the PV controller's status.message, and PluginGone is true if the PV controller found no plugin.
 	Message    string
 	PluginGone bool
 }
@@ -118,13 +119,13 @@ func (f Failure) reason() Reason {
 	return ReasonVolumeFailedDelete
 }
 
-// claimState is what the facts show about the claim that the PV belongs to.
+// claimState is the state of the PV's claim according to the facts.
 type claimState uint8
 
 const (
 	claimUnknown claimState = iota
 	claimExists
-	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	// claimNamesPV: another claim has the name now, and its spec.volumeName is the PV.
 	claimNamesPV
 	claimGone
 )
@@ -136,9 +137,9 @@ func (f Facts) claimState(now time.Time) claimState {
 	return stateOf(f.Claim, f.PV)
 }
 
-// stateOf judges what a read found of a PV's claim. Other than for CSI volumes, a claim that is bound to another PV
-// counts as existing: the PV controller takes the claim away from a twin with policy Retain (unbindVolume) instead of
-// releasing it. Another claim of the name that names the PV is one that was restored from a backup.
+// stateOf judges the result of a read of a PV's claim. Unlike for CSI volumes, a claim that is bound to another PV
+// counts as existing, because the PV controller takes the claim away from a twin with policy Retain (unbindVolume)
+// instead of releasing the twin. Another claim of the same name that names the PV was restored from a backup.
 func stateOf(c ClaimFacts, pv PV) claimState {
 	switch {
 	case c.Read.Order == 0 || c.Of != pv.Claim:
@@ -151,18 +152,19 @@ func stateOf(c ClaimFacts, pv PV) claimState {
 	return claimExists
 }
 
-// Needed reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it exists, or another
-// one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
+// Needed reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: the claim exists, or
+// another claim of the same name names the PV. A claim that was not read, or was read for another claimRef, keeps it
+// too.
 func Needed(pv PV, claim ClaimFacts) bool { return stateOf(claim, pv) != claimGone }
 
-// pvReadLast reports whether the PV was read live, and after everything else was.
+// pvReadLast reports whether the PV was read live, and later than all other facts.
 func (f Facts) pvReadLast(now time.Time) bool {
 	return f.PVRead.Fresh(now) && f.PVRead.Order > f.Claim.Read.Order &&
 		f.PVRead.Order > f.Attachments.Read.Order && f.PVRead.Order > f.SiblingsRead.Order
 }
 
-// shared reports whether another PV still needs the volume. Two that are both to be deleted do not wait for each
-// other, nor for each other's twins.
+// shared reports whether another PV still needs the volume. PVs that are all to be deleted do not wait for each other,
+// nor for each other's twins.
 func (f Facts) shared() bool {
 	return slices.ContainsFunc(f.Siblings, func(other PV) bool {
 		return !other.deletable() && !isTwinOf(other, f.PV) &&
@@ -170,22 +172,21 @@ func (f Facts) shared() bool {
 	})
 }
 
-// IdleAfter is how long another program that manages the finalizer may take to do its part for one PV.
-// kube-controller-manager does so within seconds of each change, syncs every PV again each 15 seconds, and has a new
-// leader within 20.
+// IdleAfter is the time in which another program that manages the finalizer must act on one PV. kube-controller-manager
+// acts within seconds of each change, syncs every PV again each 15 seconds, and has a new leader within 20.
 const IdleAfter = 2 * time.Minute
 
-// otherIdle reports whether the other program does not do its part for the PV, so that this program acts on it: the
-// other was seen to manage another PV, long ago perhaps.
+// otherIdle reports whether the other program fails to act on the PV, so that this program acts instead. The other
+// program was seen to manage some PV, perhaps long ago.
 func (f Facts) otherIdle(now time.Time) bool {
 	return !f.YieldedSince.IsZero() && now.Sub(f.YieldedSince) >= IdleAfter
 }
 
-// twin reports whether there is a twin of the PV.
+// twin reports whether the PV has a twin.
 func (f Facts) twin() bool { return f.TwinFound && isTwinOf(f.Twin, f.PV) }
 
 // removable returns the finalizers to remove when nothing needs them any more: ours, and on a PV that is not migrated
-// those of the CSI side, which no other program manages.
+// also the finalizers of the CSI side, which no other program manages.
 func (f Facts) removable() []string {
 	var finalizers []string
 	if f.PV.Writer == WriterSelf {
@@ -197,7 +198,7 @@ func (f Facts) removable() []string {
 	return finalizers
 }
 
-// protection returns what AddFinalizer changes.
+// protection returns the changes that AddFinalizer makes.
 func (f Facts) protection() (add, remove []string) {
 	if f.PV.Writer == WriterNone {
 		add = []string{Finalizer}

@@ -9,7 +9,7 @@ import (
 
 func now() time.Time { return time.Unix(1_800_000_000, 0) }
 
-// read is a live read that was made so long ago.
+// read is a live read of the given age.
 func read(order int, ago time.Duration) session.Read {
 	return session.Read{Sent: now().Add(-ago), Order: order}
 }
@@ -20,7 +20,7 @@ func claimRef() volume.ClaimRef {
 	return volume.ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"}
 }
 
-// bound is a PV in use, as an in-tree plugin provisioned it.
+// bound is a PV in use that an in-tree plugin provisioned.
 func bound() PV {
 	return PV{
 		Name: "pv", UID: "pv-uid", ResourceVersion: "10", ProvisionedBy: "kubernetes.io/host-path", Claim: claimRef(),
@@ -29,14 +29,14 @@ func bound() PV {
 	}
 }
 
-// due is a PV that was deleted before its claim, which is gone by now.
+// due is a PV that was deleted before its claim, which is gone now.
 func due() PV {
 	pv := bound()
 	pv.Terminating, pv.Phase = true, volume.PhaseReleased
 	return pv
 }
 
-// made is the twin of due, as it is created.
+// made is the twin of due after its creation.
 func made() PV {
 	pv := due()
 	return PV{
@@ -46,14 +46,14 @@ func made() PV {
 	}
 }
 
-// sibling is another PV of the volume, whose volume is to be deleted too.
+// sibling is another PV of the volume, which is to be deleted too.
 func sibling() PV {
 	pv := due()
 	pv.Name, pv.UID, pv.Claim = "other", "other-uid", volume.ClaimRef{Namespace: "ns", Name: "others", UID: "others-uid"}
 	return pv
 }
 
-// proven is what is known of a PV when nothing is left to be read.
+// proven returns the facts about a PV when every live read is done.
 func proven() Facts {
 	pv := due()
 	return Facts{
@@ -65,7 +65,7 @@ func proven() Facts {
 	}
 }
 
-// with is a proven snapshot that differs.
+// with returns proven, altered.
 func with(alter ...func(*Facts)) Facts {
 	s := proven()
 	for _, a := range alter {
@@ -74,7 +74,7 @@ func with(alter ...func(*Facts)) Facts {
 	return s
 }
 
-// twinIs puts the twin into a snapshot, altered.
+// twinIs adds the twin to the facts, altered.
 func twinIs(alter ...func(*PV)) func(*Facts) {
 	return func(s *Facts) {
 		s.Twin, s.TwinFound = made(), true
@@ -92,7 +92,7 @@ func migrate(pv *PV)                    { pv.MigratedTo = "disk.csi.example.com"
 func alive(pv *PV)                      { pv.Terminating = false }
 func pvIs(a ...func(*PV)) func(*Facts)  { return func(s *Facts) { each(&s.PV, a) } }
 
-// leftFor has another program manage the finalizer, and do nothing about the PV for so long.
+// leftFor has another program manage the finalizer, and ignore the PV for the given time.
 func leftFor(long time.Duration) func(*Facts) {
 	return func(s *Facts) { s.Other, s.YieldedSince = OtherPresent, now().Add(-long) }
 }
@@ -114,7 +114,7 @@ func twinFor(pv PV) PV {
 	return twin
 }
 
-// orphaned is a twin whose original was looked for and not found.
+// orphaned is a twin whose original a live read did not find.
 func orphaned(alter ...func(*Facts)) Facts {
 	s := Facts{Other: OtherAbsent, Twin: made(), TwinFound: true, Original: OriginalFacts{Read: read(1, 0), Gone: true}}
 	for _, a := range alter {

@@ -12,7 +12,7 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestAMigratedPVThatKeepsItsVolumeLosesTheFinalizer(t *testing.T) {
+func TestMigratedPVWithKeepingPolicyLosesFinalizer(t *testing.T) {
 	for _, policy := range []volume.Policy{volume.PolicyRetain, volume.PolicyRecycle} {
 		s := proven()
 		pvIs(migrate, of(policy))(&s)
@@ -22,7 +22,7 @@ func TestAMigratedPVThatKeepsItsVolumeLosesTheFinalizer(t *testing.T) {
 	}
 }
 
-func TestAPVThatIsNotLeftYetIsNotWaitedFor(t *testing.T) {
+func TestNoWaitWithoutYieldedSince(t *testing.T) {
 	s := proven()
 	s.Other = OtherPresent
 	if d := Decide(s, now()); d.After != 0 {
@@ -30,7 +30,7 @@ func TestAPVThatIsNotLeftYetIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestWhichClaimsNeedAVolume(t *testing.T) {
+func TestClaimState(t *testing.T) {
 	pv, asked := due(), read(1, 0)
 	for name, c := range map[string]struct {
 		claim ClaimFacts
@@ -69,7 +69,7 @@ func TestKindsOfActions(t *testing.T) {
 	}
 }
 
-func TestWhoNeedsTheVolume(t *testing.T) {
+func TestShared(t *testing.T) {
 	keeper, own, siblings := sibling(), made(), twinFor(sibling())
 	keeper.Policy = volume.PolicyRetain
 	for name, c := range map[string]struct {
@@ -101,7 +101,7 @@ func TestWhoNeedsTheVolume(t *testing.T) {
 	}
 }
 
-func TestWhichFinalizersAreRemoved(t *testing.T) {
+func TestRemovableFinalizers(t *testing.T) {
 	pv := due()
 	pv.HasFinalizer = true
 	migrated := pv
@@ -120,7 +120,7 @@ func TestWhichFinalizersAreRemoved(t *testing.T) {
 	}
 }
 
-func TestOnWhichPVsAnotherProgramWouldAct(t *testing.T) {
+func TestOtherActs(t *testing.T) {
 	for name, c := range map[string]struct {
 		pv   PV
 		acts bool
@@ -140,22 +140,22 @@ func TestOnWhichPVsAnotherProgramWouldAct(t *testing.T) {
 	}
 }
 
-// A PV that is left to another program is decided on again when that program's time is over.
-func TestAPVThatIsLeftIsWaitedFor(t *testing.T) {
+// Decide is called again when the time of the other program is over.
+func TestYieldedPVWaitsUntilIdleAfter(t *testing.T) {
 	s := with(leftFor(IdleAfter - time.Second))
 	if d := Decide(s, now()); d.Action != Wait || d.After != time.Second {
 		t.Errorf("%s, waits %s", d.Action, d.After)
 	}
 }
 
-func TestTheVolumeMayBeAttachedUnderAnyOfItsNames(t *testing.T) {
+func TestAttachmentNamesOfVolume(t *testing.T) {
 	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
 	if got, want := f.names(), []string{f.PV.Name, volume.TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-func TestAVersionThatCannotBeComparedIsNewer(t *testing.T) {
+func TestNewerResourceVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		version, than string
 		want          bool
@@ -169,8 +169,7 @@ func TestAVersionThatCannotBeComparedIsNewer(t *testing.T) {
 	}
 }
 
-// Only a PV that names another as its original in all ways is that one's twin.
-func TestWhichPVIsATwin(t *testing.T) {
+func TestTwinIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter       func(*PV)
 		looks, isIt bool
@@ -195,8 +194,7 @@ func TestWhichPVIsATwin(t *testing.T) {
 	}
 }
 
-// A key is worked on for the PVs of in-tree plugins and for twins.
-func TestOnWhichPVsThereIsSomethingToDecide(t *testing.T) {
+func TestDecidedPVs(t *testing.T) {
 	static, twin := bound(), made()
 	static.ProvisionedBy = ""
 	for name, c := range map[string]struct {
@@ -209,8 +207,8 @@ func TestOnWhichPVsThereIsSomethingToDecide(t *testing.T) {
 	}
 }
 
-// A twin that its PV controller has not failed on is deleted, before anybody's finalizer is removed from it.
-func TestATwinIsDeletedBeforeItsFinalizerIsRemoved(t *testing.T) {
+// A twin on which the PV controller has not failed is deleted before another program's finalizer is removed from it.
+func TestTwinDeletedBeforeFinalizerRemoval(t *testing.T) {
 	s := with(twinIs(in(volume.PhaseReleased), guarded(WriterOther)), func(f *Facts) { f.Tombstone = Tombstone{} },
 		pvIs(func(pv *PV) { pv.Policy = volume.PolicyRetain }))
 	if d := Decide(s, now()); d.Action != DeleteTwin {

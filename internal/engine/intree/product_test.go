@@ -8,11 +8,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// The facts of a decision are two groups. What the PV, its twin and the cluster are like decides whether a
-// volume may go at all; the proofs decide whether it may go now. Each group is visited in every
-// combination of its values: the first with every proof given, the second for each state of a twin.
+// The facts of a decision form two groups. The PV, its twin and the cluster decide whether a volume may be deleted at
+// all; the live reads prove that it may be deleted now. The first group is visited in every combination of its values
+// with every proof given, and the second for each state of a twin.
 
-// everyPV visits every PV that an in-tree plugin provisioned.
+// everyPV visits every state of a PV that an in-tree plugin provisioned.
 func everyPV(visit func(PV)) {
 	pv := due()
 	for bits := range 1 << 5 {
@@ -36,7 +36,7 @@ func everyPV(visit func(PV)) {
 	}
 }
 
-// everyTwin visits all that can be found under the twin's name.
+// everyTwin visits every state of the PV under the twin's name.
 func everyTwin(visit func(twin PV, found bool)) {
 	visit(PV{}, false)
 	twin := made()
@@ -94,11 +94,11 @@ func everyProof(s Facts, visit func(Facts)) {
 	}
 }
 
-// isTwin reports whether the twin's name belongs to our twin: written apart from isTwinOf.
+// isTwin reports whether the twin's name belongs to our twin. It is written independently of isTwinOf.
 func isTwin(s Facts) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
 
-// mayGo reports whether the volume may go as far as the PV and the cluster show: the promise, written apart
-// from the code that keeps it.
+// mayGo reports whether the PV and the cluster permit the deletion of the volume. It states the promise independently
+// of the code that keeps it.
 func mayGo(s Facts) bool {
 	pv := s.PV
 	return acts(s) && !s.RemovingFinalizers && !s.Tombstone.VolumeDeleted &&
@@ -108,13 +108,13 @@ func mayGo(s Facts) bool {
 		(pv.Writer == WriterSelf || pv.Writer == WriterNone && pv.HasFinalizer)
 }
 
-// acts reports whether nobody else manages the finalizer, or whoever does has left this PV alone for long.
+// acts reports whether no other program manages the finalizer, or that program has ignored this PV for IdleAfter.
 func acts(s Facts) bool {
 	return s.Other == OtherAbsent || s.Other == OtherPresent && !s.YieldedSince.IsZero() &&
 		now().Sub(s.YieldedSince) >= 2*time.Minute
 }
 
-// shown reports whether live reads have shown, in the right order and not too long ago, that nobody needs
+// shown reports whether live reads, in the right order and recent enough, prove that no claim, attachment or PV needs
 // the volume.
 func shown(s Facts) bool {
 	live := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
@@ -133,7 +133,7 @@ func shown(s Facts) bool {
 	return claim && attached && alone && last(s.SiblingsRead) && live(s.PVRead)
 }
 
-// brokenPromise returns what a decision breaks, empty for nothing.
+// brokenPromise returns the promise that a decision breaks, empty for none.
 func brokenPromise(s Facts, d Decision) string {
 	pv, twin := s.PV, s.Twin
 	inUse := isTwin(s) && twin.Policy != volume.PolicyRetain
@@ -195,7 +195,7 @@ func brokenPromise(s Facts, d Decision) string {
 	return ""
 }
 
-// stalled returns why a decision is to do nothing where something is to be done.
+// stalled returns why a decision waits although a step is due, empty if it does not.
 func stalled(s Facts, d Decision) string {
 	switch {
 	case mayGo(s) && shown(s) && !s.TwinFound && d.Action != CreateTwin:
@@ -219,7 +219,7 @@ func judge(t *testing.T, s Facts) {
 	}
 }
 
-func TestNoCombinationBreaksAPromise(t *testing.T) {
+func TestPromisesInEveryState(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	everyPV(func(pv PV) {
@@ -227,7 +227,7 @@ func TestNoCombinationBreaksAPromise(t *testing.T) {
 			for bits := range 1 << 3 {
 				for manages := OtherUnknown; manages <= OtherPresent; manages++ {
 					if bits&4 != 0 && manages != OtherPresent {
-						continue // nothing is left to anybody
+						continue // no PV is left to another program
 					}
 					s := proven()
 					s.PV, s.Twin, s.TwinFound, s.Other = pv, twin, found, manages
@@ -250,7 +250,7 @@ func TestNoCombinationBreaksAPromise(t *testing.T) {
 	}
 }
 
-func TestNoProofIsMissed(t *testing.T) {
+func TestPromisesInEveryCombinationOfReads(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	for _, twin := range []func(*Facts){

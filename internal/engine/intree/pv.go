@@ -16,54 +16,51 @@ import (
 )
 
 const (
-	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that kube-controller-manager adds from
-	// 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
+	// Finalizer holds an in-tree PV until its volume is deleted. It is the finalizer that kube-controller-manager adds
+	// from 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
 	Finalizer = "kubernetes.io/pv-controller"
-	// FieldManager is the name under which package intree writes. It distinguishes a finalizer of ours from one that
+	// FieldManager is the field manager of all writes of package intree. It distinguishes our finalizer from a finalizer that
 	// kube-controller-manager added, also after a restart.
 	FieldManager = "volume-guard"
-	// twinOfAnnotation on a twin is the name of the PV whose volume it is a second name of; the label volume.TwinLabel
-	// has the UID.
+	// twinOfAnnotation on a twin holds the name of the original PV; the label volume.TwinLabel holds its UID.
 	twinOfAnnotation = "csi-reclaimer.io/twin-of"
 
-	// inTree begins the name of every provisioner that is a plugin of kube-controller-manager;
+	// inTree is the prefix of the name of every provisioner that is a plugin of kube-controller-manager;
 	// modifyDeletionFinalizers in pv_controller_base.go recognizes them by it too.
 	inTree = "kubernetes.io/"
-	// noPlugin is what FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go return for a plugin
-	// that does not exist, and noDeleter for one that deletes nothing; deleteVolumeOperation stores
-	// it in status.message.
+	// noPlugin is the error of FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go for a plugin that does not
+	// exist, and noDeleter the error for one that deletes nothing; deleteVolumeOperation stores the error in
+	// status.message.
 	noPlugin  = "no volume plugin matched"
 	noDeleter = "no deletable volume plugin matched"
-	// maxMessage bounds what is kept of a plugin's message, in bytes.
+	// maxMessage is the maximum length of a stored plugin message, in bytes.
 	maxMessage = 512
 )
 
-// Writer is who added the finalizer to a PV. The zero value is not known.
+// Writer tells who added the finalizer to a PV. The zero value is unknown.
 type Writer uint8
 
 const (
-	// WriterUnknown: the PV has the finalizer, or may have it, and it is not known who added it.
+	// WriterUnknown means that the PV has the finalizer, or may have it, but its writer is unknown.
 	WriterUnknown Writer = iota
-	// WriterNone: the PV does not have the finalizer.
+	// WriterNone means that the PV does not have the finalizer.
 	WriterNone
-	// WriterSelf: volume-guard added it.
+	// WriterSelf means that volume-guard added it.
 	WriterSelf
-	// WriterOther: another program added it, which then manages the PV.
+	// WriterOther means that another program added it, and so manages the PV.
 	WriterOther
 )
 
-// PV holds the fields of a PersistentVolume that decisions are made from. The zero value is a
-// PV that nothing is done to.
+// PV holds the fields of a PersistentVolume that decisions are made from. No step is taken for the zero value.
 type PV struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 
-	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and
-	// pv.kubernetes.io/migrated-to.
+	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
 	Claim                     volume.ClaimRef
-	// Manager is the field manager that added the finalizer, where Writer is WriterOther.
+	// Manager is the field manager that added the finalizer, if Writer is WriterOther.
 	Manager string
 	// Source identifies the volume.
 	Source Source
@@ -73,15 +70,15 @@ type PV struct {
 
 	Policy volume.Policy
 	Phase  volume.Phase
-	// Writer is who added kubernetes.io/pv-controller.
+	// Writer tells who added kubernetes.io/pv-controller.
 	Writer Writer
-	// Terminating: the PV has a deletionTimestamp.
+	// Terminating is true if the PV has a deletionTimestamp.
 	Terminating bool
-	// HasFinalizer and HasCompanionFinalizer: the PV has these finalizers of the CSI side.
+	// HasFinalizer and HasCompanionFinalizer tell which finalizers of the CSI side the PV has.
 	HasFinalizer, HasCompanionFinalizer bool
-	// Held: the PV has the annotation csi-reclaimer.io/hold.
+	// Held is true if the PV has the annotation csi-reclaimer.io/hold.
 	Held bool
-	// PluginGone: the PV controller found no plugin for the volume.
+	// PluginGone is true if the PV controller found no plugin for the volume.
 	PluginGone bool
 
 	// HeldBecause is the value of the annotation csi-reclaimer.io/hold.
@@ -89,13 +86,13 @@ type PV struct {
 	// Message is status.message, which the PV controller sets on a PV in phase Failed.
 	Message string
 
-	// TwinOf and Original are the UID and the name of the PV that the label and annotation of a twin name, empty without.
-	// Whether that is true: see isTwinOf.
+	// TwinOf and Original are the UID and the name of the original PV, from the label and annotation of a twin. They are
+	// empty on other PVs, and unverified: see isTwinOf.
 	TwinOf   types.UID
 	Original string
 }
 
-// Of reads what is needed of a PersistentVolume, without keeping a reference to it.
+// Of returns the needed fields of a PersistentVolume, without keeping a reference to it.
 func Of(o *v1.PersistentVolume) PV {
 	p := volume.Of(o)
 	pv := PV{
@@ -114,22 +111,22 @@ func Of(o *v1.PersistentVolume) PV {
 	return pv
 }
 
-// Intern has the PV share its strings with all others that have the same.
+// Intern makes the PV share its strings with all other PVs that have the same.
 func (pv *PV) Intern() {
 	for _, word := range []*string{&pv.ProvisionedBy, &pv.MigratedTo, &pv.Manager, &pv.Claim.Namespace} {
 		*word = unique.Make(*word).Value()
 	}
 }
 
-// Field managers under which the API server keeps what others wrote, where it does not know who (apimachinery,
-// util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
+// Field managers that the API server records for writes of unknown origin (apimachinery, util/managedfields:
+// NewSkipNonAppliedManager, NewCapManagersManager).
 const (
 	beforeApply    = "before-first-apply"
 	ancientChanges = "ancient-changes"
 )
 
-// writerOf returns who added the finalizer according to managedFields. The API server keeps there who added each entry
-// of the list; a later write of the same entry does not count.
+// writerOf returns the writer of the finalizer according to managedFields, where the API server records who added each
+// entry of the list. A later write of the same entry does not count.
 func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 	if !slices.Contains(o.Finalizers, Finalizer) {
 		return WriterNone, ""
@@ -147,8 +144,8 @@ func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 	return w, manager
 }
 
-// holdsFinalizer reports whether a set of fields holds the finalizer. In it an entry of a list of strings is a field
-// "v:" and the string as JSON.
+// holdsFinalizer reports whether a set of fields contains the finalizer. An entry of a list of strings is encoded there
+// as a field "v:" followed by the string as JSON.
 func holdsFinalizer(fields *metav1.FieldsV1) bool {
 	if !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {
 		return false
@@ -165,13 +162,14 @@ func holdsFinalizer(fields *metav1.FieldsV1) bool {
 	return holds
 }
 
-// Provisioned reports whether an in-tree plugin created the volume; only those get the finalizer, as in
+// Provisioned reports whether an in-tree plugin created the volume. Only such PVs get the finalizer, as in
 // modifyDeletionFinalizers.
 func (pv PV) Provisioned() bool {
 	return pv.TwinOf == "" && pv.Source.Known() && strings.HasPrefix(pv.ProvisionedBy, inTree)
 }
 
-// Claimed reports whether the PV belongs to a claim. A claimRef without UID is a PV that an administrator takes back.
+// Claimed reports whether the PV belongs to a claim. If the claimRef has no UID, an administrator is taking the PV
+// back.
 func (pv PV) Claimed() bool { return pv.Claim.UID != "" }
 
 // released reports whether the PV controller has seen the end of the claim.
@@ -185,7 +183,7 @@ func (pv PV) deletable() bool {
 }
 
 // otherActs reports whether a program that manages the finalizer would act on the PV: add the finalizer, or delete the
-// volume. One that failed to delete it tries again.
+// volume. A PV in phase Failed does not count, because that program retries by itself.
 func (pv PV) otherActs() bool {
 	switch {
 	case pv.MigratedTo != "" || pv.Policy != volume.PolicyDelete:
@@ -196,8 +194,8 @@ func (pv PV) otherActs() bool {
 	return pv.Writer != WriterNone && pv.Phase == volume.PhaseReleased && pv.Claimed()
 }
 
-// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated no program
-// of that side removes them.
+// csiFinalizers returns the finalizers of the CSI side that the PV has. No program of that side removes them from a PV
+// that is not migrated.
 func (pv PV) csiFinalizers() []string {
 	var on []string
 	if pv.HasFinalizer {

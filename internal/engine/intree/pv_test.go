@@ -20,7 +20,7 @@ func fields(manager, set string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(set)}
 }
 
-func TestWhoPutTheFinalizerOn(t *testing.T) {
+func TestFinalizerWriter(t *testing.T) {
 	const (
 		onlyG   = `{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`
 		another = `{"f:metadata":{"f:finalizers":{".":{},"v:\"kubernetes.io/pv-protection\"":{}}}}`
@@ -68,7 +68,7 @@ func TestWhoPutTheFinalizerOn(t *testing.T) {
 	}
 }
 
-func TestWhichVolumesAreOne(t *testing.T) {
+func TestSourceEquality(t *testing.T) {
 	hostPath := func(path string) v1.PersistentVolumeSource {
 		return v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}
 	}
@@ -139,7 +139,7 @@ func TestWhichVolumesAreOne(t *testing.T) {
 	}
 }
 
-func TestAMissingPluginIsTold(t *testing.T) {
+func TestPluginGoneFromStatusMessage(t *testing.T) {
 	for message, want := range map[string]bool{
 		"no volume plugin matched name: kubernetes.io/glusterfs":                                   true,
 		"error getting deleter volume plugin for volume \"a\": no deletable volume plugin matched": true,
@@ -156,7 +156,7 @@ func TestAMissingPluginIsTold(t *testing.T) {
 	}
 }
 
-// original is a PV as a plugin provisioned it.
+// original is a PV that a plugin provisioned.
 func original() *v1.PersistentVolume {
 	mode := v1.PersistentVolumeFilesystem
 	return &v1.PersistentVolume{
@@ -175,7 +175,7 @@ func original() *v1.PersistentVolume {
 	}
 }
 
-func TestATwinIsBornToKeepItsVolume(t *testing.T) {
+func TestNewTwinKeepsVolume(t *testing.T) {
 	o := original()
 	twin := NewTwin(o)
 	switch {
@@ -200,7 +200,7 @@ func TestATwinIsBornToKeepItsVolume(t *testing.T) {
 	}
 }
 
-func TestNoPVIsItsOwnTwin(t *testing.T) {
+func TestPVIsNeverItsOwnTwin(t *testing.T) {
 	pv := made()
 	pv.TwinOf, pv.Original = pv.UID, pv.Name
 	if isTwinOf(pv, pv) || isTwinOf(PV{}, PV{}) {

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
-// metrics. What each means is its Sentence.
+// Reason explains a decision. The same word is an Event's reason, a value in the log and a label of the metrics. Its
+// Sentence gives the meaning.
 type Reason string
 
 // Reasons for leaving a PV alone.
@@ -31,7 +31,7 @@ const (
 	ReasonVolumeGone          Reason = "VolumeGone"
 )
 
-// Reasons why a deletion that is due has to wait.
+// Reasons for delaying a deletion that is due.
 const (
 	ReasonWriterUnknown    Reason = "WriterUnknown"
 	ReasonHeld             Reason = "Held"
@@ -58,7 +58,7 @@ const (
 	ReasonTooLateToKeep Reason = "TooLateToKeep"
 )
 
-// Reasons that only carrying out a step finds.
+// Reasons that arise only while a step is carried out.
 const (
 	ReasonCacheStale     Reason = "CacheStale"
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
@@ -66,15 +66,15 @@ const (
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// keepVolume is how a person has a PV deleted whose volume no program deletes.
+// keepVolume tells how to have a PV deleted whose volume no program deletes.
 const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage " +
 	"system if it is not needed."
 
-// byHand is how a person has a PV deleted whose finalizer this program does not touch.
+// byHand tells how to have a PV deleted whose finalizer this program does not touch.
 const byHand = "To have the PV deleted, remove the finalizer " + Finalizer +
 	" by hand; its volume then stays in the storage system."
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has one row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNotOurs, Sentence: "No in-tree plugin provisioned this PV."},
 	{Reason: ReasonNotSynced, Sentence: "It is not known yet whether kube-controller-manager manages the finalizer."},
@@ -158,19 +158,20 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason and the action that a person can take.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of the Events with this reason, Normal or Warning. It is empty for a reason without
+// Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the meaning and the severity of the reason, and the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }
 
-// Detail returns what is known of this PV beyond the reason's sentence, empty for nothing.
+// Detail returns information about this PV that the reason's sentence does not give. It may be empty.
 func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonVolumeFailedDelete, ReasonPluginGone:

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestEveryReasonSaysWhatItMeans(t *testing.T) {
+func TestEveryReasonHasASentence(t *testing.T) {
 	seen := map[Reason]bool{}
 	for _, reason := range Reasons() {
 		if reason.Sentence() == "" || seen[reason] {

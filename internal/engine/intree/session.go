@@ -10,28 +10,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Rules are the settings that a Session follows.
+// Rules are the settings of a Session.
 type Rules struct {
 	// DryRun ends a session before its first write.
 	DryRun bool
-	// RetryStart and RetryMax bound the delay between tries to delete one volume, which doubles each time.
+	// RetryStart and RetryMax are the shortest and longest delay between tries to delete one volume. The delay doubles
+	// each time.
 	RetryStart, RetryMax time.Duration
 }
 
-// pluginGoneDelay is how many times the longest usual delay lies between tries while there is no plugin: only another
-// kube-controller-manager can have one.
+// pluginGoneDelay multiplies RetryMax while the plugin is missing, because only another kube-controller-manager can
+// have it.
 const pluginGoneDelay = 12
 
-// Call is a request to the API server. The zero value is none.
+// Call is a request to the API server. The zero value is NoCall.
 type Call uint8
 
 const (
-	// NoCall is no call.
 	NoCall Call = iota
-	// GetPV reads a PV, GetClaim a claim. Neither fails where there is none.
+	// GetPV reads a PV, and GetClaim a claim. A missing object is not an error.
 	GetPV
 	GetClaim
-	// ListAttachments counts the VolumeAttachments of some PVs.
+	// ListAttachments counts the VolumeAttachments of the given PVs.
 	ListAttachments
 	// CreatePV creates the twin of the PV that was read last: see NewTwin.
 	CreatePV
@@ -41,53 +41,52 @@ const (
 	DeletePV
 )
 
-// Ask is a call that a Session waits for, and what it is about. The zero value: it waits for none.
+// Ask is a call that a Session waits for, with its arguments. The zero value is no call.
 type Ask struct {
 	Call Call
 	// Action is the step that the call belongs to.
 	Action Action
-	// Name is the PV's. A write is bound to UID and ResourceVersion; without ResourceVersion it is bound to the UID
-	// alone.
+	// Name is the PV's. A write is bound to UID and ResourceVersion; without ResourceVersion it is bound to the UID alone.
 	Name            string
 	UID             types.UID
 	ResourceVersion string
-	// Claim is what GetClaim reads.
+	// Claim is the claim that GetClaim reads.
 	Claim volume.ClaimRef
-	// PVs are those whose attachments ListAttachments counts.
+	// PVs are the PVs whose attachments ListAttachments counts.
 	PVs []string
-	// Add and Remove are finalizers of PatchFinalizers.
+	// Add and Remove are the finalizers that PatchFinalizers adds and removes.
 	Add, Remove []string
-	// Policy is what PatchPolicy sets.
+	// Policy is the policy that PatchPolicy sets.
 	Policy volume.Policy
 }
 
 // Reply is the answer to an Ask.
 type Reply struct {
 	Outcome session.Outcome
-	// Found: GetPV or GetClaim found one.
+	// Found is true if GetPV or GetClaim found the object.
 	Found bool
-	// PV is what GetPV found, or the PV after a write.
+	// PV is the PV that GetPV found, or the PV after a write.
 	PV PV
-	// ClaimUID and VolumeName are of the claim that GetClaim found.
+	// ClaimUID and VolumeName belong to the claim that GetClaim found.
 	ClaimUID   types.UID
 	VolumeName string
-	// Attachments is what ListAttachments counted.
+	// Attachments is the count of ListAttachments.
 	Attachments int
 }
 
-// maxSteps bounds the steps of one session: at most six come before a write and two after it. Only reads that are too
-// old before the next is answered take more.
+// maxSteps bounds the steps of one session: at most six precede a write and two follow it. Only live reads that expire
+// before the next one is answered take more.
 const maxSteps = 16
 
-// Session is the work on one PV, from its key to the next wait. It returns one Ask after the other.
+// Session is the work on one PV, from its key to the next wait. It returns one Ask at a time.
 type Session struct {
 	session.Progress
 	Rules Rules
 	Facts Facts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the step being carried out, or the last one after End.
 	Decision Decision
-	// Siblings, SiblingsRead and SiblingNeeded are what the step ReadSiblings has read so far, and Unread how many are
-	// left. ClaimUnread: the claim of the last of Siblings is read next.
+	// Siblings, SiblingsRead and SiblingNeeded are the results of the step ReadSiblings so far, and Unread is the number
+	// of siblings left. If ClaimUnread, the claim of the last of Siblings is read next.
 	Siblings      []PV
 	SiblingsRead  session.Read
 	SiblingNeeded string
@@ -95,14 +94,13 @@ type Session struct {
 	ClaimUnread   bool
 }
 
-// Begin returns a session on these facts, up to its first Ask or its End.
+// Begin returns a session for the facts, advanced to its first Ask or its End.
 func Begin(f Facts, rules Rules, now time.Time) Session {
 	s := Session{Rules: rules, Facts: f}
 	s.decide(now)
 	return s
 }
 
-// decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
 	if s.Step(s.Decision.Action.Kind(), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
@@ -110,7 +108,7 @@ func (s *Session) decide(now time.Time) {
 	}
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the call that the session waits for, or the zero Ask after its End.
 func (s *Session) Ask() Ask {
 	switch a := s.Decision.Action; {
 	case s.End != session.NotEnded:
@@ -122,7 +120,6 @@ func (s *Session) Ask() Ask {
 	}
 }
 
-// askRead returns the call of an action that only reads.
 func (s *Session) askRead(a Action) Ask {
 	f := &s.Facts
 	switch a {
@@ -146,7 +143,6 @@ func (s *Session) askRead(a Action) Ask {
 	}
 }
 
-// askWrite returns the call of an action that writes.
 func (s *Session) askWrite(a Action) Ask {
 	f := &s.Facts
 	switch a {
@@ -174,7 +170,7 @@ func (s *Session) askWrite(a Action) Ask {
 	}
 }
 
-// write returns a call that writes to a PV, bound to the PV as it was read.
+// write returns a call that writes to a PV, bound to the state that was read.
 func write(call Call, a Action, pv PV, what Ask) Ask {
 	what.Call, what.Action, what.Name, what.UID, what.ResourceVersion = call, a, pv.Name, pv.UID, pv.ResourceVersion
 	return what
@@ -189,8 +185,8 @@ func (f Facts) names() []string {
 	return names
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End. The PV after a write is recorded in t.
+// Answer applies the reply to the pending Ask and advances to the next Ask or the End. sent is when the call was made.
+// The PV after a write is recorded in t.
 func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	switch {
 	case r.Outcome == session.Conflict && s.Decision.Action == CreateTwin:
@@ -221,7 +217,7 @@ func (s *Session) succeeded(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	}
 }
 
-// read adds what a live read found.
+// read adds the result of a live read to the facts.
 func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 	f := &s.Facts
 	switch s.Decision.Action {
@@ -238,7 +234,7 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 			s.End = session.Conflicted
 			return
 		}
-		// It is judged next; before its policy is set to Delete, all is read a second time, as with any other.
+		// The twin is judged next. Before its policy is set to Delete, all facts are read a second time, as for any twin.
 		f.Claim, f.Attachments, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, false
 		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
 		s.twinIs(t, pvs, r.PV)
@@ -251,8 +247,8 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 	}
 }
 
-// readSibling adds one of the other PVs of the volume, then its claim if the PV is to be deleted too: a claim that was
-// restored from a backup keeps the volume. A PV that is gone needs the volume no more.
+// readSibling adds one of the other PVs of the volume, then its claim if the PV is to be deleted too, because a claim
+// that was restored from a backup keeps the volume. A PV that is gone no longer needs the volume.
 func (s *Session) readSibling(r Reply, sent time.Time) {
 	if s.SiblingsRead.Order == 0 {
 		s.SiblingsRead = s.Live(sent)
@@ -277,17 +273,17 @@ func (s *Session) readSibling(r Reply, sent time.Time) {
 	}
 }
 
-// siblingsRead reports whether the step ReadSiblings has read them all.
+// siblingsRead reports whether the step ReadSiblings is complete.
 func (s *Session) siblingsRead() bool { return s.Unread == 0 && !s.ClaimUnread }
 
-// twinIs records the twin as it is after a write of ours.
+// twinIs records the twin after a write of ours.
 func (s *Session) twinIs(t *Tracker, pvs PVs, twin PV) {
 	s.Facts.Twin, s.Facts.TwinFound = twin, true
 	t.expect(twin, pvs)
 }
 
-// twinDeleted records that the API server accepted the deletion of the twin. One that failed begins the delay until
-// the next try.
+// twinDeleted records that the API server accepted the deletion of the twin. For a failed twin, it starts the delay
+// until the next try.
 func (s *Session) twinDeleted(t *Tracker, now time.Time) {
 	f := &s.Facts
 	t.DeletionAccepted[f.Twin.UID] = struct{}{}
@@ -302,7 +298,7 @@ func (s *Session) twinDeleted(t *Tracker, now time.Time) {
 	f.Twin.Terminating = true
 }
 
-// Subject returns the PV that the session is about.
+// Subject returns the PV that the session works on.
 func (s *Session) Subject() PV {
 	if s.Facts.PV.UID == "" {
 		return s.Facts.Twin
@@ -315,7 +311,7 @@ func (s *Session) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Requeue returns when another session begins after this one has ended.
+// Requeue returns when another session begins after the End of this one.
 func (s *Session) Requeue() session.Requeue {
 	r := s.Progress.Requeue(s.Decision.After)
 	if s.Decision.Timed && r != session.RequeueSoon {
@@ -324,7 +320,7 @@ func (s *Session) Requeue() session.Requeue {
 	return r
 }
 
-// Reason returns the reason to report after the session has ended, empty for none.
+// Reason returns the reason to report after the End of the session, or an empty reason for nothing to report.
 func (s *Session) Reason() Reason {
 	switch {
 	case s.End == session.Skipped:
@@ -338,7 +334,7 @@ func (s *Session) Reason() Reason {
 	}
 	switch s.Decision.Reason {
 	case ReasonTwinNotReleased, ReasonTwinDeleting, ReasonTwinTerminating:
-		// While one try follows another, the reason is that tries fail: it is reported once, not with each.
+		// While one try follows another, the failure is the reason: it is reported once, not with each try.
 		if s.Facts.Failure != (Failure{}) {
 			return s.Facts.Failure.reason()
 		}

@@ -11,7 +11,7 @@ import (
 
 func rules() Rules { return Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute} }
 
-// play answers each call of a session with what reply returns, and returns the steps.
+// play answers each call of a session with the result of reply, and returns the steps.
 func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Action) {
 	for s.End == session.NotEnded {
 		ask := s.Ask()
@@ -21,13 +21,13 @@ func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Act
 	return steps
 }
 
-// ok is a reply that says that the call did what it was for.
+// ok marks a reply as succeeded.
 func ok(r Reply) Reply {
 	r.Outcome = session.Succeeded
 	return r
 }
 
-// server answers as an API server on which nothing stands against a deletion.
+// server answers as an API server on which every read permits the deletion.
 func server(ask Ask) Reply {
 	switch ask.Call {
 	case GetPV:
@@ -41,7 +41,7 @@ func server(ask Ask) Reply {
 	}
 }
 
-func TestASessionAsksForOneCallAfterTheOther(t *testing.T) {
+func TestSessionStepsToTwin(t *testing.T) {
 	cache, tracker := holding(due())
 	facts, found := tracker.Observe(due().Name, cache, now())
 	s := Begin(facts, rules(), now())
@@ -58,7 +58,7 @@ func TestASessionAsksForOneCallAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestACopyOfASessionIsASession(t *testing.T) {
+func TestCopiedSessionContinues(t *testing.T) {
 	cache, tracker := holding(due(), sibling())
 	facts, _ := tracker.Observe(due().Name, cache, now())
 	s := Begin(facts, rules(), now())
@@ -70,7 +70,7 @@ func TestACopyOfASessionIsASession(t *testing.T) {
 	}
 }
 
-func TestHowASessionEnds(t *testing.T) {
+func TestSessionEnd(t *testing.T) {
 	at := func(action Action, outcome session.Outcome) func(Ask) Reply {
 		return func(ask Ask) Reply {
 			if ask.Action == action {
@@ -139,8 +139,8 @@ func TestHowASessionEnds(t *testing.T) {
 	}
 }
 
-// A PV of the volume that is to be deleted too keeps the volume where its claim was restored from a backup.
-func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
+// A sibling that is to be deleted too keeps the volume if its claim exists or was restored from a backup.
+func TestSiblingClaimKeepsVolume(t *testing.T) {
 	other := sibling()
 	for name, c := range map[string]struct {
 		claim   Reply
@@ -179,7 +179,7 @@ func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
 	}
 }
 
-func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
+func TestDryRunEndsBeforeFirstWrite(t *testing.T) {
 	cache, tracker := holding()
 	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
 	steps := play(&s, tracker, cache, server)
@@ -189,8 +189,8 @@ func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
 	}
 }
 
-// Reads that are too old when the next is answered end in a retry, and in no write.
-func TestReadsThatAreTooOldEndASession(t *testing.T) {
+// Live reads that expire before the next one is answered lead to a retry, never to a write.
+func TestExpiredReadsEndSession(t *testing.T) {
 	cache, tracker := holding()
 	at := now()
 	s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), at)
@@ -207,7 +207,7 @@ func TestReadsThatAreTooOldEndASession(t *testing.T) {
 	}
 }
 
-func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
+func TestPreconditionsOfWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts   Facts
 		action  Action
@@ -230,8 +230,8 @@ func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
 	}
 }
 
-// What a step has done to a twin is known before the watch shows it.
-func TestWhatASessionLearnsOfATwin(t *testing.T) {
+// The session and the tracker know the result of a write to a twin before the watch shows it.
+func TestSessionRecordsTwinWrites(t *testing.T) {
 	after := func(twin PV, change func(*PV)) PV { change(&twin); return twin }
 	begin := func(f Facts) (*Session, cached, *Tracker) {
 		cache, tracker := holding(f.PV, f.Twin)
@@ -274,8 +274,8 @@ func TestWhatASessionLearnsOfATwin(t *testing.T) {
 	}
 }
 
-// A twin that another process created meanwhile is read, and judged by what is read then.
-func TestATwinThatIsThereAlready(t *testing.T) {
+// After a name conflict, the existing twin is read, and every other fact is read again.
+func TestExistingTwinIsRead(t *testing.T) {
 	cache, tracker := holding(due())
 	s := Begin(proven(), rules(), now())
 	s.Answer(tracker, cache, Reply{Outcome: session.Conflict}, now(), now())
@@ -290,8 +290,8 @@ func TestATwinThatIsThereAlready(t *testing.T) {
 	}
 }
 
-// The twin of a PV that is gone is ended only if a live read does not find that PV.
-func TestATwinWithoutItsOriginal(t *testing.T) {
+// The twin of a missing PV is ended only if a live read does not find that PV.
+func TestOrphanedTwin(t *testing.T) {
 	original, namesake := due(), due()
 	namesake.UID = "new"
 	for name, c := range map[string]struct {
@@ -314,8 +314,8 @@ func TestATwinWithoutItsOriginal(t *testing.T) {
 	}
 }
 
-// A claim that exists, by a live read, keeps the volume, and so does one that names the PV.
-func TestAClaimThatALiveReadFinds(t *testing.T) {
+// A claim that a live read finds keeps the volume, and so does another claim that names the PV.
+func TestLiveClaimKeepsVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply Reply
 		want  Reason
@@ -332,8 +332,8 @@ func TestAClaimThatALiveReadFinds(t *testing.T) {
 	}
 }
 
-// All PVs of the volume are read before it is decided on, and the first read is the one that grows old.
-func TestAllSiblingsAreRead(t *testing.T) {
+// All siblings are read before the decision, and the age of the first read counts.
+func TestEverySiblingIsRead(t *testing.T) {
 	third := sibling()
 	third.Name, third.UID, third.Claim.Name, third.Claim.UID = "third", "third-uid", "thirds", "thirds-uid"
 	kept := third
@@ -373,8 +373,8 @@ func TestAllSiblingsAreRead(t *testing.T) {
 	}
 }
 
-// An answer that there is none counts, whatever it carries besides.
-func TestWhatIsNotFoundIsNot(t *testing.T) {
+// A reply without Found means a missing object, regardless of its other fields.
+func TestReplyNotFound(t *testing.T) {
 	cache, tracker := holding()
 	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
 	s := Begin(with(func(f *Facts) { f.PVRead = session.Read{} }), rules(), now())
@@ -396,8 +396,8 @@ func TestWhatIsNotFoundIsNot(t *testing.T) {
 	}
 }
 
-// A twin on which the PV controller failed delays the next one, the longer the less can be done about it.
-func TestWhichTwinsDelayTheNext(t *testing.T) {
+// The delay after a failed twin is longer if the plugin is missing.
+func TestDelayAfterFailedTwin(t *testing.T) {
 	gone := func(pv *PV) { pv.PluginGone = true }
 	kept := pvIs(of(volume.PolicyRetain))
 	for name, c := range map[string]struct {
@@ -425,8 +425,8 @@ func TestWhichTwinsDelayTheNext(t *testing.T) {
 	}
 }
 
-// What a write has made of a PV is known before the watch shows it, so that it is not written twice.
-func TestWhatIsWrittenIsKnownAtOnce(t *testing.T) {
+// The tracker expects the result of a write before the watch shows it, so the write is not repeated.
+func TestSessionRecordsExpectations(t *testing.T) {
 	unprotected := bound()
 	unprotected.Writer = WriterNone
 	for name, facts := range map[string]Facts{

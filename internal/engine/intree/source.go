@@ -11,29 +11,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Source identifies the volume of an in-tree plugin that a PV names, in 16 bytes whatever the plugin. PVs of one Source
-// name one volume. The zero value is not known.
+// Source identifies the volume of an in-tree plugin that a PV names, in 16 bytes for every plugin. PVs with the same
+// Source name one volume. The zero value is unknown.
 type Source [16]byte
 
 // Known reports whether the volume is known.
 func (s Source) Known() bool { return s != Source{} }
 
-// waysOfUse are the fields of a volume source that specify how the volume is used, not which it is: two
-// PVs that differ only in these name one volume.
+// waysOfUse are the fields of a volume source that specify how the volume is used, but do not identify it: two PVs that
+// differ only in these fields name one volume.
 func waysOfUse() []string {
 	return []string{"readOnly", "fsType", "type", "secretRef", "user", "keyring", "secretFile", "kind", "cachingMode",
 		"partition", "chapAuthDiscovery", "chapAuthSession", "initiatorName"}
 }
 
-// waysToReach are the fields that specify at which addresses the volume is reached: monitors of Ceph (RBD, CephFS) and
-// portals of iSCSI. Two PVs can name different ones of a cluster. An RBD image is known by its pool and name, an iSCSI
-// volume by target and LUN, whose names are unique in practice. Where they are not, a volume is kept.
+// waysToReach are the fields that specify the addresses of the volume: monitors of Ceph (RBD, CephFS) and portals of
+// iSCSI. Two PVs can name different addresses of one cluster. An RBD image is identified by its pool and name, an iSCSI
+// volume by its target and LUN, and these names are unique in practice. If they are not, a volume is kept.
 func waysToReach() []string { return []string{"monitors", "targetPortal", "portals", "iscsiInterface"} }
 
 // unordered are the fields that are sets: the worldwide names of Fibre Channel.
 func unordered() []string { return []string{"targetWWNs", "wwids"} }
 
-// sourceOf returns the volume that a PV names. A CSI volume is none of an in-tree plugin.
+// sourceOf returns the Source of the volume that a PV names. A CSI volume has none.
 func sourceOf(o *v1.PersistentVolume) Source {
 	if o.Spec.CSI != nil {
 		return Source{}
@@ -59,7 +59,7 @@ func sourceOf(o *v1.PersistentVolume) Source {
 			fields["path"] = path.Clean(p)
 		}
 	}
-	// The keys of a map are written in their order.
+	// json.Marshal sorts the keys of a map.
 	if text, err = json.Marshal(source); err != nil {
 		return Source{}
 	}

@@ -11,29 +11,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Tracker is what a process records besides what the watch cache holds. A process that starts without it repeats no
-// more than a write, a delay, or a twin for a volume that is gone. It is not safe for concurrent use.
+// Tracker holds the records of one process that its watch cache cannot provide. A process that starts without them
+// repeats at most a write, a delay, or a twin for a volume that is gone. It is not safe for concurrent use.
 type Tracker struct {
 	// Volumes holds the names of the PVs of each volume.
 	Volumes map[Source]map[string]struct{}
-	// Foreign holds the names of the PVs that have a finalizer which another program added.
+	// Foreign holds the names of the PVs with a finalizer that another program added.
 	Foreign map[string]struct{}
 
-	// Tombstones and Failures are by the UID of the PV.
+	// Tombstones and Failures are keyed by the UID of the PV.
 	Tombstones map[types.UID]Tombstone
 	Failures   map[types.UID]Failures
-	// YieldedSince is, by the UID of the PV, since when it has been left to another program.
+	// YieldedSince holds, by the UID of the PV, the time since when it has been left to another program.
 	YieldedSince map[types.UID]time.Time
-	// ForeignTwin holds the UIDs of PVs to whose twin another program has added its finalizer: it does so while the
-	// twin's policy is Delete, and removes it as soon as it is not.
+	// ForeignTwin holds the UIDs of PVs to whose twin another program has added its finalizer. That program adds it while
+	// the twin's policy is Delete, and removes it as soon as the policy changes.
 	ForeignTwin map[types.UID]struct{}
 	// DeletionAccepted holds the UIDs of twins whose deletion the API server accepted.
 	DeletionAccepted map[types.UID]struct{}
-	// Expectations holds, by name, PVs as they are after writes of ours, until the watch shows them.
+	// Expectations holds, by name, the results of our own writes to PVs until the watch shows them.
 	Expectations map[string]PV
 }
 
-// Failures is the outcome of tries to delete one volume, and how many there were.
+// Failures is the outcome of tries to delete one volume, with their number.
 type Failures struct {
 	Failure
 	Tries int
@@ -48,8 +48,8 @@ func NewTracker() *Tracker {
 	}
 }
 
-// setForeign records whether a PV has a finalizer that another program added, and reports whether that changes the
-// answer of Other.
+// setForeign records whether a PV has a finalizer that another program added, and reports whether this changes the
+// result of Other.
 func (t *Tracker) setForeign(name string, foreign bool) (changed bool) {
 	before := t.Other()
 	if foreign {
@@ -68,8 +68,8 @@ func (t *Tracker) Other() Other {
 	return OtherAbsent
 }
 
-// otherFor is Other for one PV: what was seen on its twin counts for as long as the PV exists. Without that the policy
-// of a twin would alternate, as fast as the API server takes it.
+// otherFor is Other for one PV. A finalizer seen on its twin counts for as long as the PV exists. Otherwise the policy
+// of a twin would alternate as fast as the API server accepts the writes.
 func (t *Tracker) otherFor(uid types.UID) Other {
 	if _, seen := t.ForeignTwin[uid]; seen {
 		return OtherPresent
@@ -77,8 +77,8 @@ func (t *Tracker) otherFor(uid types.UID) Other {
 	return t.Other()
 }
 
-// Evidence returns the name of a PV that shows that another program manages the finalizer, the same as long as it
-// does, empty for none.
+// Evidence returns the name of a PV that shows that another program manages the finalizer. The result is stable while
+// that PV has the finalizer, and empty if no PV has it.
 func (t *Tracker) Evidence() string {
 	if len(t.Foreign) == 0 {
 		return ""
@@ -86,7 +86,7 @@ func (t *Tracker) Evidence() string {
 	return slices.Min(slices.Collect(maps.Keys(t.Foreign)))
 }
 
-// yielded records whether a PV is left to another program, and returns since when it has been.
+// yielded records whether a PV is left to another program, and returns since when.
 func (t *Tracker) yielded(pv PV, is bool, now time.Time) time.Time {
 	since, was := t.YieldedSince[pv.UID]
 	switch {
@@ -113,7 +113,7 @@ func (t *Tracker) failed(uid types.UID, twin PV, now time.Time, first, most time
 	t.Failures[uid] = f
 }
 
-// expect records a PV as it is after a write of ours, unless the watch shows it already.
+// expect records the result of our own write to a PV, unless the watch shows it already.
 func (t *Tracker) expect(pv PV, pvs PVs) {
 	if pvs.Reached(pv.ResourceVersion) {
 		return
@@ -124,14 +124,14 @@ func (t *Tracker) expect(pv PV, pvs PVs) {
 	}
 }
 
-// newer reports whether the first of two resourceVersions of one object is the later one. Versions that cannot be
+// newer reports whether version is later than the other resourceVersion of the same object. Versions that cannot be
 // compared count as newer.
 func newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order > 0
 }
 
-// expected returns a PV as it is after a write of ours, until the watch shows it.
+// expected returns the result of our own write to a PV, until the watch shows it.
 func (t *Tracker) expected(name string, pvs PVs) (PV, bool) {
 	pv, found := t.Expectations[name]
 	switch {
@@ -144,7 +144,7 @@ func (t *Tracker) expected(name string, pvs PVs) (PV, bool) {
 	return PV{}, false
 }
 
-// forget ends what is known of a PV that is gone.
+// forget drops all records of a PV that is gone.
 func (t *Tracker) forget(uid types.UID) {
 	delete(t.Tombstones, uid)
 	delete(t.Failures, uid)

@@ -10,31 +10,31 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// isTwinOf reports whether a PV is the twin of another: it names it in its label and annotation, has the name that its
-// twin has, and names the same volume. Only such a PV is ever written to.
+// isTwinOf reports whether a PV is the twin of another: its label and annotation name that PV, it has the name of that
+// PV's twin, and it names the same volume. No other PV is ever written to as a twin.
 func isTwinOf(twin, pv PV) bool {
 	return twin.TwinOf == pv.UID && twin.Original == pv.Name && twin.LooksLikeTwin() &&
 		twin.Source == pv.Source && twin.ProvisionedBy == pv.ProvisionedBy
 }
 
-// LooksLikeTwin reports whether a PV is a twin as this package creates them, as far as the PV itself shows.
+// LooksLikeTwin reports whether a PV, as far as it shows itself, is a twin created by this package.
 func (pv PV) LooksLikeTwin() bool {
 	return pv.TwinOf != "" && pv.Original != "" && pv.Name == volume.TwinName(pv.Original) && pv.Source.Known() &&
 		strings.HasPrefix(pv.ProvisionedBy, inTree)
 }
 
-// deletes reports whether the PV controller deletes the volume of a twin that it has released. A policy that is not
-// known here counts.
+// deletes reports whether the PV controller deletes the volume of a twin that it has released. An unknown policy counts
+// as deleting.
 func (pv PV) deletes() bool { return pv.Policy != volume.PolicyRetain }
 
-// twinState is how far the twin is.
+// twinState is the stage of the twin.
 type twinState uint8
 
 const (
-	// twinForeign: a PV has the twin's name that is no twin.
+	// twinForeign: a PV that is no twin has the twin's name.
 	twinForeign twinState = iota
 	twinNone
-	// twinChanged: it is the twin, and not as it was created: in use, or of another claim.
+	// twinChanged: the twin was changed after its creation: it is in use, or belongs to another claim.
 	twinChanged
 	// twinTerminating: it has a deletionTimestamp.
 	twinTerminating
@@ -42,14 +42,14 @@ const (
 	twinFailed
 	// twinCreated: the PV controller has not synced it yet.
 	twinCreated
-	// twinReleased: the PV controller has seen that its claim is gone. It would take an existing claim away from the
-	// twin instead (syncVolume, unbindVolume in pv_controller.go).
+	// twinReleased: the PV controller has seen that the twin's claim is gone. It would take an existing claim away from
+	// the twin instead (syncVolume, unbindVolume in pv_controller.go).
 	twinReleased
-	// twinDeleting: its policy is Delete, and the PV controller is to delete the volume.
+	// twinDeleting: the policy is Delete, and the PV controller is to delete the volume.
 	twinDeleting
 )
 
-// twinState judges the PV that has the name of PV's twin.
+// twinState judges the PV with the name of PV's twin.
 func (f Facts) twinState() twinState {
 	t := f.Twin
 	switch {
@@ -73,16 +73,17 @@ func (f Facts) twinState() twinState {
 	return twinCreated
 }
 
-// endTwin returns the next step to end a twin without deleting its volume: its policy is set to Retain first, then it
-// is deleted. A PV that is bound is in use, no matter who created it, and is not deleted.
+// endTwin returns the next step to end a twin without deleting its volume: the policy is set to Retain first, then the
+// twin is deleted. A bound PV is in use, no matter who created it, and is not deleted.
 //
-// ended: nothing is left to be done, for the twin keeps its volume, and is terminating or in use. The PV controller
-// reads neither the policy nor the original again once it has begun (deleteVolumeOperation), so what comes later than
-// that is too late. A twin with policy Delete that is terminating is left to its end, which shows whether the volume
-// is deleted: before 1.31 the PV controller does nothing for a PV that is terminating.
+// ended means that nothing is left to do, because the twin keeps its volume and is terminating or in use. Once the PV
+// controller has begun, it reads neither the policy nor the original again (deleteVolumeOperation), so later changes
+// come too late. A terminating twin with policy Delete is left to its end, which shows whether the volume is deleted:
+// before 1.31 the PV controller does nothing for a terminating PV.
 //
-// From 1.31 on the PV controller adds the finalizer to every PV with policy Delete, twins too. An older one that takes
-// over, as in the middle of an upgrade, never removes it; on a twin that keeps its volume nothing depends on it.
+// From 1.31 on, the PV controller adds the finalizer to every PV with policy Delete, twins included. An older PV
+// controller that takes over, for example during an upgrade, never removes it, and nothing depends on it if the twin
+// keeps its volume.
 func endTwin(f Facts, why Reason) (_ Decision, ended bool) {
 	twin := f.Twin
 	switch {
@@ -115,15 +116,15 @@ func orphan(f Facts, now time.Time) Decision {
 	return wait(ReasonOrphan)
 }
 
-// Annotations that are not copied to a twin. With the first, the PV controller would remove its claimRef
-// (unbindVolume); with the second, kubectl would mistake it for the original.
+// Annotations that are not copied to a twin. With the first, the PV controller would remove the twin's claimRef
+// (unbindVolume); with the second, kubectl would mistake the twin for the original.
 const (
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
 	annLastApplied       = v1.LastAppliedConfigAnnotation
 )
 
-// NewTwin returns the twin of a PV as it is created: a second name of the same volume, which keeps it. It has none of
-// the PV's finalizers, so that the PV controller's own deletion ends it. The PV is not changed.
+// NewTwin returns the twin to create for a PV: a second name of the same volume, which keeps it (policy Retain). The
+// twin has none of the PV's finalizers, so the PV controller's own deletion ends it. The PV is not changed.
 func NewTwin(o *v1.PersistentVolume) *v1.PersistentVolume {
 	twin := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{

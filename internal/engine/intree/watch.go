@@ -12,22 +12,22 @@ import (
 type PVs interface {
 	// Get returns the PV of a name.
 	Get(name string) (pv *PV, found bool)
-	// Reached reports whether the cache, and the Tracker, have seen everything up to a resourceVersion.
+	// Reached reports whether the cache and the Tracker have seen all events up to a resourceVersion.
 	Reached(version string) bool
 }
 
-// Wake is what follows from an event of the watch.
+// Wake is the result of a watch event.
 type Wake struct {
 	// PVs are the names to enqueue.
 	PVs []string
-	// OtherChanged: whether another program manages the finalizer has changed with this event, which concerns every PV.
+	// OtherChanged is true if the result of Other has changed with this event, which affects every PV.
 	OtherChanged bool
 }
 
-// Added takes the event that shows a PV for the first time.
+// Added handles the event that shows a PV for the first time.
 func (t *Tracker) Added(now *PV, pvs PVs) Wake { return t.changed(nil, now, pvs) }
 
-// Updated takes a change of a PV. before and now can be two PVs that had the name one after the other.
+// Updated handles a change of a PV. before and now can be two successive PVs of the same name.
 func (t *Tracker) Updated(before, now *PV, pvs PVs) Wake {
 	if before.UID == now.UID {
 		return t.changed(before, now, pvs)
@@ -47,11 +47,12 @@ func (t *Tracker) changed(before, now *PV, pvs PVs) Wake {
 	return Wake{OtherChanged: t.setForeign(now.Name, now.Writer == WriterOther), PVs: t.withSiblings(now)}
 }
 
-// Deleted takes the end of a PV, with its last state. final is false when the end itself was not seen.
+// Deleted handles the deletion of a PV with its last known state. final is false if the deletion event itself was
+// missed.
 //
-// It also records that a volume is deleted: the policy of its twin was Delete, the PV controller had seen its claim
-// gone and had not failed, and the twin is gone. Where less was seen, because the watch was interrupted or the twin had
-// failed before, another twin is created: plugins report success for a volume that is already deleted.
+// Deleted also records that a volume is deleted: the policy of its twin was Delete, the PV controller had seen the
+// claim gone and had not failed, and the twin is gone. If less was seen, because the watch was interrupted or the twin
+// had failed before, another twin is created: plugins report success for a volume that is already deleted.
 func (t *Tracker) Deleted(last *PV, final bool, pvs PVs) Wake {
 	t.removeVolume(last.Source, last.Name)
 	if original, found := pvs.Get(last.Original); found && final && isTwinOf(*last, *original) &&
@@ -62,7 +63,7 @@ func (t *Tracker) Deleted(last *PV, final bool, pvs PVs) Wake {
 	return Wake{OtherChanged: t.setForeign(last.Name, false), PVs: t.withSiblings(last)}
 }
 
-// withSiblings returns the names of the PVs of one volume: a PV, its twin, and those that may wait for them.
+// withSiblings returns the names of the PVs of one volume: a PV, its twin, and the PVs that may wait for them.
 func (t *Tracker) withSiblings(pv *PV) []string {
 	names := []string{pv.Name}
 	for name := range t.Volumes[pv.Source] {
@@ -73,11 +74,11 @@ func (t *Tracker) withSiblings(pv *PV) []string {
 	return names
 }
 
-// Decided reports whether there may be something to decide on under the PV's name.
+// Decided reports whether the PV's name may need a decision.
 func (pv PV) Decided() bool { return pv.Provisioned() || pv.TwinOf != "" }
 
-// get returns the latest that is known of the PV of a name: what the watch shows, or the PV after a write of ours that
-// the watch does not show yet.
+// get returns the latest known state of a PV: from the watch, or the result of our own write that the watch does not
+// show yet.
 func (t *Tracker) get(name string, pvs PVs) (PV, bool) {
 	pv, found := t.expected(name, pvs)
 	if !found {
@@ -92,8 +93,8 @@ func (t *Tracker) get(name string, pvs PVs) (PV, bool) {
 	return pv, true
 }
 
-// Observe returns what is known about the PV of a name, or about the twin that has it and whose original does not
-// exist, without a live read. found: there is something to decide on.
+// Observe returns the facts about the PV of a name, or about the twin of that name whose original does not exist,
+// without a live read. found is false if the name needs no decision.
 func (t *Tracker) Observe(name string, pvs PVs, now time.Time) (f Facts, found bool) {
 	pv, _ := t.get(name, pvs)
 	switch {
@@ -116,7 +117,7 @@ func (t *Tracker) factsOf(pv PV, pvs PVs, now time.Time) Facts {
 	return f
 }
 
-// siblings returns the other PVs of the volume as far as they are known, sorted by name.
+// siblings returns the other known PVs of the volume, sorted by name.
 func (t *Tracker) siblings(pv PV, pvs PVs) []PV {
 	var siblings []PV
 	for name := range t.Volumes[pv.Source] {

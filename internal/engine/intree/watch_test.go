@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cached is a watch cache that has reached some versions.
+// cached is a watch cache, which has reached every resourceVersion or none.
 type cached struct {
 	pvs     map[string]*PV
 	reached bool
@@ -27,7 +27,7 @@ func holding(pvs ...PV) (cached, *Tracker) {
 	return c, t
 }
 
-func TestWhichEndOfATwinShowsThatTheVolumeIsDeleted(t *testing.T) {
+func TestTwinDeletionProvesVolumeDeletion(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter func(*PV)
 		final bool
@@ -51,7 +51,7 @@ func TestWhichEndOfATwinShowsThatTheVolumeIsDeleted(t *testing.T) {
 	}
 }
 
-func TestWhichPVsAnEventEnqueues(t *testing.T) {
+func TestEventsEnqueuePVs(t *testing.T) {
 	pv, other := due(), sibling()
 	cache, tracker := holding(pv, other)
 	enqueued := func(what string, wake Wake, changed bool, want ...string) {
@@ -83,7 +83,7 @@ func TestWhichPVsAnEventEnqueues(t *testing.T) {
 	enqueued("its end", tracker.Deleted(&again, true, cache), false, other.Name, pv.Name)
 }
 
-func TestWhatIsRememberedOfAPVIsForgotten(t *testing.T) {
+func TestDeletedPVIsForgotten(t *testing.T) {
 	behind, tracker := holding()
 	tracker.expect(PV{Name: "a", UID: "a", ResourceVersion: "1"}, behind)
 	tracker.expect(PV{Name: "b", UID: "b", ResourceVersion: "2"}, cached{reached: true})
@@ -108,7 +108,7 @@ func TestWhatIsRememberedOfAPVIsForgotten(t *testing.T) {
 	}
 }
 
-func TestAWriteCountsUntilTheWatchHasReachedIt(t *testing.T) {
+func TestExpectationUntilWatchCatchesUp(t *testing.T) {
 	pv := due()
 	cache, tracker := holding(pv)
 	written := pv
@@ -128,8 +128,8 @@ func TestAWriteCountsUntilTheWatchHasReachedIt(t *testing.T) {
 	}
 }
 
-// Of two PVs that had a name one after the other, what is expected of the first does not hide the second.
-func TestAWriteIsExpectedOfItsOwnPV(t *testing.T) {
+// With two successive PVs of one name, an expectation for the first does not hide the second.
+func TestExpectationsPerUID(t *testing.T) {
 	cache, tracker := holding(due())
 	first, second := due(), due()
 	first.UID, first.ResourceVersion, second.ResourceVersion = "first", "90", "11"
@@ -140,8 +140,8 @@ func TestAWriteIsExpectedOfItsOwnPV(t *testing.T) {
 	}
 }
 
-// A twin is decided on with its original, and by itself only if that does not exist.
-func TestWhatIsDecidedOnUnderAName(t *testing.T) {
+// A twin is decided on with its original, and alone only if the original does not exist.
+func TestObserveByName(t *testing.T) {
 	static, recreated := bound(), due()
 	static.ProvisionedBy, recreated.UID = "", "recreated"
 	naming := static
@@ -167,8 +167,8 @@ func TestWhatIsDecidedOnUnderAName(t *testing.T) {
 	}
 }
 
-// The cache may be ahead of the events: what it shows of a sibling counts.
-func TestASiblingIsWhatTheCacheShows(t *testing.T) {
+// The cache may be ahead of the events: its state of a sibling counts.
+func TestSiblingsFollowTheCache(t *testing.T) {
 	cache, tracker := holding(due(), sibling())
 	siblings := func() int { f, _ := tracker.Observe("pv", cache, now()); return len(f.Siblings) }
 	if siblings() != 1 {
@@ -184,8 +184,8 @@ func TestASiblingIsWhatTheCacheShows(t *testing.T) {
 	}
 }
 
-// The deletion of a twin that the API server accepted is not asked for again.
-func TestATwinWhoseDeletionIsAcceptedIsTerminating(t *testing.T) {
+// The session does not repeat a deletion of a twin that the API server accepted.
+func TestAcceptedDeletionMakesTwinTerminating(t *testing.T) {
 	cache, tracker := holding(due(), made())
 	tracker.DeletionAccepted[made().UID] = struct{}{}
 	if f, _ := tracker.Observe("pv", cache, now()); !f.Twin.Terminating {
@@ -193,8 +193,9 @@ func TestATwinWhoseDeletionIsAcceptedIsTerminating(t *testing.T) {
 	}
 }
 
-// Another program's finalizer on a twin says that it deletes such volumes; one on any other PV says nothing of this PV.
-func TestWhoseFinalizerOnATwinCounts(t *testing.T) {
+// Another program's finalizer on the PV's own twin shows that it deletes such volumes. Its finalizer on another PV
+// shows nothing about this one.
+func TestForeignFinalizerOnTwin(t *testing.T) {
 	twin, other := made(), made()
 	other.TwinOf = "another"
 	for name, c := range map[string]struct {
@@ -209,8 +210,8 @@ func TestWhoseFinalizerOnATwinCounts(t *testing.T) {
 	}
 }
 
-// The time for which a PV is left to another program begins anew once it was not.
-func TestTheTimeOfAnotherProgramBeginsAnew(t *testing.T) {
+// The time for which a PV is left to another program starts again after an interruption.
+func TestYieldedSinceRestarts(t *testing.T) {
 	tracker, later := NewTracker(), now().Add(time.Hour)
 	tracker.yielded(due(), true, now())
 	if since := tracker.yielded(due(), true, later); since != now() {
