@@ -33,8 +33,8 @@ type server struct {
 	at     apiServer
 }
 
-// TestAgainstRealAPIServers tries what only real ones can answer: what they note of who wrote the finalizer,
-// and what they take. The test itself is the PV controller.
+// TestAgainstRealAPIServers covers the behavior that only real API servers have: managedFields of the finalizer, and
+// the accepted writes. The test itself plays the PV controller.
 func TestAgainstRealAPIServers(t *testing.T) {
 	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.Newest} {
 		t.Run(string(version), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAgainstRealAPIServers(t *testing.T) {
 	}
 }
 
-// create makes a PV as an in-tree plugin provisions it, in the name of the controller manager.
+// create creates a PV like an in-tree plugin, under the field manager of kube-controller-manager.
 func (s server) create(name string, finalizers ...string) *v1.PersistentVolume {
 	s.Helper()
 	o := original()
@@ -106,8 +106,7 @@ func (s server) writers() {
 	}
 	s.expectWriter("patched", intree.WriterSelf)
 
-	// The PV controller updates the whole PV, with what it has not set too; from its cache, that has no
-	// managedFields.
+	// The PV controller updates the whole PV, including unchanged fields, from its cache without managedFields.
 	after.Annotations["seen"] = "yes"
 	after.ManagedFields = nil
 	if _, err := pvs.Update(s.ctx, after, metav1.UpdateOptions{FieldManager: kcm}); err != nil {
@@ -115,7 +114,7 @@ func (s server) writers() {
 	}
 	s.expectWriter("patched", intree.WriterSelf)
 
-	// Another removes it and adds it again.
+	// Another program removes it and adds it again.
 	if _, err := s.at.patchFinalizers(s.ctx, intree.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
 		s.Fatal(err)
 	}
@@ -127,7 +126,7 @@ func (s server) writers() {
 	}
 	s.expectWriter("patched", intree.WriterOther)
 
-	// Somebody forgets all entries.
+	// A reset of managedFields removes all entries.
 	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`),
 		metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
@@ -178,9 +177,9 @@ func (s server) twins() {
 	}
 }
 
-// life plays a deletion, PV first, beside a Controller that runs.
+// life plays a deletion, PV first, with a running Controller.
 func (s server) life() {
-	// What the tests before have left shows another manager.
+	// The PVs of the previous subtests show another manager.
 	pvs := s.at.clients.Core.PersistentVolumes()
 	list, err := pvs.List(s.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -213,7 +212,7 @@ func (s server) life() {
 	if err := pvs.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	s.phase(name, v1.VolumeReleased) // there is no claim
+	s.phase(name, v1.VolumeReleased) // no claim exists
 	twin := TwinName(name)
 	s.until("there is a twin", func() bool { _, found, err := s.at.readPV(s.ctx, twin); return err == nil && found })
 	if s.get(twin).Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
@@ -235,7 +234,7 @@ func (s server) life() {
 	})
 }
 
-// phase is what the PV controller says of a PV.
+// phase writes the PV controller's phase of a PV.
 func (s server) phase(name string, phase v1.PersistentVolumePhase) {
 	s.Helper()
 	body := []byte(`{"status":{"phase":"` + string(phase) + `"}}`)
@@ -245,7 +244,7 @@ func (s server) phase(name string, phase v1.PersistentVolumePhase) {
 	}
 }
 
-// free removes all finalizers, as pv-protection and others do when they are done.
+// free removes all finalizers, like pv-protection and others after their work.
 func (s server) free(name string) {
 	s.Helper()
 	body := []byte(`{"metadata":{"finalizers":null}}`)

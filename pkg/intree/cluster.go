@@ -16,32 +16,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cluster is what carrying out a session needs of the API server. Every read is live: it goes to the server, and is as
-// new as the moment it was sent. Writes return the PV as it is then.
+// cluster has the API calls of a session. Every read is live: it goes to the server, and its result is at least as new
+// as the request. Writes return the resulting PV.
 type cluster interface {
-	// readPV returns the PV of that name; found is false when there is none.
+	// readPV returns the PV of that name. found is false if it does not exist.
 	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
-	// readClaim returns whether the claim exists, its UID and its volume's name.
+	// readClaim returns whether the claim exists, with its UID and its volume's name.
 	readClaim(ctx context.Context, of volume.ClaimRef) (reply intree.Reply, err error)
-	// countAttachments returns how many VolumeAttachments name one of these PVs.
+	// countAttachments returns the number of VolumeAttachments that name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
-	// patchFinalizers changes the finalizers of a PV. With a ResourceVersion, only if it is exactly as it was read.
+	// patchFinalizers changes the finalizers of a PV. With a ResourceVersion, it fails if the PV has changed since it was
+	// read.
 	patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume, error)
-	// createPV creates a PV; kube.ErrChanged when there is one of that name.
+	// createPV creates a PV. It returns kube.ErrChanged if a PV of that name exists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// setPolicy sets the policy of a PV that is exactly as it was read.
+	// setPolicy sets the policy of a PV. It fails if the PV has changed since it was read.
 	setPolicy(ctx context.Context, pv intree.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
-	// deletePV deletes a PV that is exactly as it was read.
+	// deletePV deletes a PV. It fails if the PV has changed since it was read.
 	deletePV(ctx context.Context, pv intree.PV) error
 }
 
-// listPage is how many objects one list request returns at most: well under a megabyte.
+// listPage is the page size of lists; a page is well under a megabyte.
 const listPage = 500
 
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	// timeout bounds each call, so that an unresponsive server does not block a worker.
 	timeout time.Duration
 }
 
@@ -75,8 +76,8 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Re
 	return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
 }
 
-// countAttachments lists page by page: of in-tree volumes only those that were migrated at some time can have one, so
-// there is no watch for it.
+// countAttachments lists page by page. Only in-tree volumes that were migrated at some time can be attached this way,
+// so a watch would not pay off.
 func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -97,8 +98,8 @@ func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count in
 	}
 }
 
-// patchFinalizers relies on what the answer shows: an admission policy that adds a finalizer again makes the write a
-// success that changed nothing.
+// patchFinalizers relies on the returned object, because a write succeeds without effect if an admission policy adds
+// the finalizer again.
 func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume,
 	error) {
 	ctx, cancel := a.bound(ctx)

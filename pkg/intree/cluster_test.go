@@ -21,14 +21,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What real API servers make of these calls is tried in TestAgainstRealAPIServers.
+// TestAgainstRealAPIServers covers these calls with real API servers.
 
 func serverOf(c *fake.Clientset) apiServer {
 	return apiServer{kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, time.Minute}
 }
 
-// Each write of a session concerns the PV as it was read, by its UID and version.
-func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
+// Each write of a session is bound to the UID and resourceVersion that were read.
+func TestWritePreconditions(t *testing.T) {
 	ask := intree.Ask{Name: "pv", UID: "pv-uid", ResourceVersion: "10", Policy: volume.PolicyDelete,
 		Remove: []string{intree.Finalizer}}
 	var uid, version string
@@ -62,8 +62,8 @@ func TestAWriteIsBoundToWhatWasRead(t *testing.T) {
 	}
 }
 
-// A finalizer that the answer still shows, or does not show, was not changed.
-func TestAWriteOfFinalizersIsWhatTheAnswerShows(t *testing.T) {
+// A patch is judged by the finalizers of the returned object.
+func TestRestoredFinalizerIsAnError(t *testing.T) {
 	const finalizer = intree.Finalizer
 	for name, c := range map[string]struct {
 		add, remove, after []string
@@ -89,8 +89,8 @@ func TestAWriteOfFinalizersIsWhatTheAnswerShows(t *testing.T) {
 	}
 }
 
-// Attachments of any of a volume's PVs count, on all pages, and an answer that fails is no count.
-func TestAttachmentsAreCountedOnAllPages(t *testing.T) {
+// Attachments of any of a volume's PVs count, on all pages, and a failed list returns no count.
+func TestCountAttachmentsReadsAllPages(t *testing.T) {
 	page := func(next string, pvs ...string) *storagev1.VolumeAttachmentList {
 		list := &storagev1.VolumeAttachmentList{ListMeta: metav1.ListMeta{Continue: next}}
 		for _, pv := range pvs {
@@ -119,8 +119,8 @@ func TestAttachmentsAreCountedOnAllPages(t *testing.T) {
 	}
 }
 
-// A twin is made of the PV itself, whatever else was read since.
-func TestATwinIsOfThePV(t *testing.T) {
+// The twin is created from the PV itself, regardless of later reads.
+func TestTwinIsCreatedFromThePV(t *testing.T) {
 	o, other := original(), original()
 	other.Name, other.UID = "other", "other"
 	client := fake.NewClientset(o, other)

@@ -14,19 +14,18 @@ import (
 
 // Config holds the settings of a Controller. The zero value is usable.
 type Config struct {
-	// DryRun decides and reports everything, and writes nothing.
+	// DryRun decides and reports everything, but writes nothing.
 	DryRun bool
-	// Workers is how many PVs are worked on at once, which also bounds the load on the API server.
-	// Default 10.
+	// Workers is the number of PVs worked on at once, which also bounds the load on the API server. Default 10.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a deletion or a call that
-	// failed. Default 1 second and 5 minutes.
+	// RetryStart and RetryMax are the shortest and longest delay after a failed deletion or call. The delay doubles each
+	// time. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what keeps a PV, on the PV. It should have a client and a rate limit of its own. Default none.
+	// Events records on the PV why it is kept. It should have its own client and rate limit. Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics registers the package's metrics. Default none.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
 
@@ -43,7 +42,7 @@ func (c Config) rules() intree.Rules {
 	return intree.Rules{DryRun: c.DryRun, RetryStart: c.RetryStart, RetryMax: c.RetryMax}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.Workers(c.Workers)

@@ -15,14 +15,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// apiTimeout bounds one call to the API server.
 const apiTimeout = 30 * time.Second
 
 // Controller carries out the reclaim policy of the cluster's in-tree PVs.
 type Controller struct {
 	cfg     Config
 	cluster cluster
-	// authorization checks what this program may do.
+	// authorization checks the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
 	recorder      *events.Recorder[Reason]
@@ -32,8 +31,8 @@ type Controller struct {
 	queue   *controller.Queue[string]
 }
 
-// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
-// means that nothing but the number of workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the cluster of config. config is copied; with a QPS of 0, only the number of workers
+// limits the calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a controller for in-tree PVs: no cluster is given")
@@ -63,15 +62,15 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 }
 
 // Watch keeps the cache up to date until ctx ends, and returns when it has stopped. A replica that waits for leadership
-// calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// calls it, so that it can act as soon as it leads. Watch changes nothing in the cluster.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
-// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
-// has to end with the lease.
+// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish. It returns when all
+// its goroutines have ended. It is called once, on the leading replica only: with leader election, ctx must end with
+// the lease.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the cache was filled; nothing is decided from less.
+// Run watches by itself unless Watch already does, and then relies on Watch to continue. An error means that ctx ended
+// before the cache was filled; nothing is decided on an incomplete cache.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.control.Run(ctx, func(ctx context.Context) {
 		_, managed := c.observer.other()
@@ -81,11 +80,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced. An error means that ctx ended first.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
-// Synced reports whether the cache holds what the API server had when it was started.
+// Synced reports whether the cache holds the state that the API server had when the cache was started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets the work under way finish and starts no more; Run then returns. Stop does not wait.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	somewhere := &rest.Config{Host: "http://127.0.0.1:1"}
 	taken := prometheus.NewRegistry()
@@ -47,7 +47,6 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestRunEnds shows that Run ends with its context, whatever it waits for.
 func TestRunEnds(t *testing.T) {
 	t.Parallel()
 	listed := make(chan struct{}, 100)
@@ -98,7 +97,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedOfRBAC(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	t.Parallel()
 	name := func(r permission.Permission) string { return r.Verb + " " + r.Resource }
 	names := func(c Config) (all []string) {
@@ -128,7 +127,7 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 	}
 }
 
-// figures returns what a registry shows.
+// figures returns the metrics of a registry.
 func figures(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -148,7 +147,7 @@ func figures(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	return all
 }
 
-func TestFigures(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	registry := prometheus.NewRegistry()
 	recorder := record.NewFakeRecorder(100)
@@ -185,7 +184,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-func TestAnEventIsToldOnceForEachChange(t *testing.T) {
+func TestOneEventPerChange(t *testing.T) {
 	w := newWorld(t)
 	recorder := record.NewFakeRecorder(100)
 	w.startWith(Config{Events: recorder})
@@ -213,7 +212,7 @@ func TestAnEventIsToldOnceForEachChange(t *testing.T) {
 	}
 }
 
-// nextEvent returns the next Event that was reported, empty for none.
+// nextEvent returns the next reported Event, empty for none.
 func nextEvent(recorder *record.FakeRecorder) string {
 	select {
 	case said := <-recorder.Events:
@@ -223,7 +222,7 @@ func nextEvent(recorder *record.FakeRecorder) string {
 	}
 }
 
-// passUntil lets happen what happens by itself, with time passing, up to the first entry of the diary of a kind.
+// passUntil runs the world, with time passing, until its diary has an entry with the prefix.
 func (w *world) passUntil(t *testing.T, entry string) {
 	t.Helper()
 	for range 1000 {
@@ -238,7 +237,7 @@ func (w *world) passUntil(t *testing.T, entry string) {
 	t.Fatalf("it never comes to %q", entry)
 }
 
-func TestTroubleIsToldByWhatItIs(t *testing.T) {
+func TestReasonOfFailedCalls(t *testing.T) {
 	for what, c := range map[string]struct {
 		call string
 		err  error
@@ -273,8 +272,8 @@ func TestTroubleIsToldByWhatItIs(t *testing.T) {
 	}
 }
 
-// TestReadsThatAreAlwaysTooOld end in a retry, and in no deletion.
-func TestReadsThatAreAlwaysTooOld(t *testing.T) {
+// Live reads that expire every time lead to a retry, never to a deletion.
+func TestExpiredReadsAreRetried(t *testing.T) {
 	w := newWorld(t)
 	w.before = func(string) error { w.clock.Step(6 * time.Second); return nil }
 	w.provision("a")
@@ -290,7 +289,7 @@ func TestReadsThatAreAlwaysTooOld(t *testing.T) {
 	}
 }
 
-func TestWhatOthersKnowOfTakesNoMemory(t *testing.T) {
+func TestCSIPVsAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	csi := original()
 	csi.Spec.HostPath, csi.Spec.CSI = nil, &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}

@@ -15,7 +15,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// reconcile works on the PV of a name.
 func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
 	facts, found := c.observer.observe(name, c.cfg.Clock.Now())
 	if !found {
@@ -31,7 +30,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Requeue(s.Requeue(), s.Decision.After)
 }
 
-// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
+// carryOut makes the calls that a session asks for until its End: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *intree.Session) error {
 	calls := calls{cluster: c.cluster}
 	err := controller.Calls[*intree.Session, intree.Ask, intree.Reply]{
@@ -57,7 +56,7 @@ func (c *Controller) wrote(ctx context.Context, _ *intree.Session, ask intree.As
 	}
 }
 
-// report reports why a session has ended.
+// report reports the reason for the End of a session.
 func (c *Controller) report(ctx context.Context, s *intree.Session, err error) {
 	pv, reason := object(s.Subject()), s.Reason()
 	switch {
@@ -71,7 +70,7 @@ func (c *Controller) report(ctx context.Context, s *intree.Session, err error) {
 	}
 }
 
-// object returns what a report on a PV is about.
+// object returns the subject of a report on a PV.
 func object(pv intree.PV) events.Object {
 	var claim v1.ObjectReference
 	if pv.Claimed() {
@@ -80,7 +79,7 @@ func object(pv intree.PV) events.Object {
 	return events.PV(pv.Name, pv.UID, pv.ResourceVersion, claim)
 }
 
-// detail returns what is known of a PV beyond a reason's sentence.
+// detail returns information about a PV that a reason's sentence does not give.
 func detail(f intree.Facts, reason Reason) string {
 	if reason != intree.ReasonClaimNamesPV {
 		return f.Detail(reason)
@@ -93,11 +92,11 @@ func detail(f intree.Facts, reason Reason) string {
 // calls makes the calls of one session.
 type calls struct {
 	cluster
-	// object is the PV as the session has read it last.
+	// object is the PV after the session's last read.
 	object *v1.PersistentVolume
 }
 
-// make makes a call. The error is why its outcome is not Succeeded.
+// make makes a call. The error explains every outcome except Succeeded.
 func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, err error) {
 	var o *v1.PersistentVolume
 	pv := intree.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// stories are what is played with a crash after each write.
+// stories are the scenarios played with a crash after each write.
 func stories() map[string]func(*world) {
 	return map[string]func(*world){
 		"PV first": func(w *world) { pvFirst(w, "a") },
@@ -35,7 +35,7 @@ func stories() map[string]func(*world) {
 	}
 }
 
-func TestACrashAfterAnyWriteChangesNothingInTheEnd(t *testing.T) {
+func TestCrashAfterEachWrite(t *testing.T) {
 	for name, play := range stories() {
 		t.Run(name, func(t *testing.T) {
 			for k := 1; ; k++ {
@@ -57,7 +57,7 @@ func TestACrashAfterAnyWriteChangesNothingInTheEnd(t *testing.T) {
 	}
 }
 
-func TestACallThatFailsIsMadeAgain(t *testing.T) {
+func TestFailedCallsAreRetried(t *testing.T) {
 	broken := errors.New("broken")
 	undisturbed := newWorld(t)
 	undisturbed.provision("a")
@@ -78,7 +78,7 @@ func TestACallThatFailsIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
+func TestLastReadSeesChanges(t *testing.T) {
 	change := map[string]func(*world){
 		"turned to Retain": func(w *world) { w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain)) },
 		"held": func(w *world) {
@@ -90,7 +90,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		"the finalizer is removed": func(w *world) { w.edit("a", guard(false, "")) },
 	}
 	for name, change := range change {
-		for _, at := range []int{1, 2} { // the read before the twin is made, and before it is set to Delete
+		for _, at := range []int{1, 2} { // the live reads before CreateTwin and before SetTwinDelete
 			t.Run(fmt.Sprintf("%s at read %d", name, at), func(t *testing.T) {
 				w := newWorld(t)
 				w.provision("a")
@@ -113,7 +113,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 	}
 }
 
-func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
+func TestNoWritesBesideManagingController(t *testing.T) {
 	w := newWorld(t)
 	w.modern = true
 	names := []string{"a", "b", "c", "d"}
@@ -138,8 +138,8 @@ func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
 	}
 }
 
-// A newer PV controller has added its finalizer to a twin, and one from before 1.31 is back.
-func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
+// A newer PV controller has added its finalizer to a twin, and one from before 1.31 has taken over again.
+func TestForeignFinalizerOfTwinIsRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.upTo("turn")
@@ -148,9 +148,9 @@ func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
 	w.expectGone("a")
 }
 
-// A PV controller that was upgraded adds its finalizer to a twin that is set to Delete, and removes it from one that is
-// not. While its plugin takes its time with the PV itself, we leave it alone.
-func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
+// An upgraded PV controller adds its finalizer to a twin with policy Delete, and removes it from one with Retain. While
+// its plugin works on the PV itself, volume-guard leaves the PV alone.
+func TestTwinPolicyDoesNotAlternate(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.upTo("turn")
@@ -177,8 +177,8 @@ func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
 	w.expectGone("a")
 }
 
-// One finalizer of unknown origin, as from a restored backup, must not have all other volumes leak.
-func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
+// One finalizer of unknown origin, as from a restored backup, must not make all other volumes leak.
+func TestIdleOtherProgramIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"strange", "old"} {
 		w.provision(name)
@@ -208,7 +208,7 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeInTheMiddleEndsWell(t *testing.T) {
+func TestUpgradeDuringDeletion(t *testing.T) {
 	for steps := range 40 {
 		w := newWorld(t)
 		w.provision("a")
@@ -228,7 +228,7 @@ func TestAnUpgradeInTheMiddleEndsWell(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	w := newWorld(t)
 	w.startWith(Config{DryRun: true})
 	w.provision("a")
@@ -244,7 +244,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestDelaysGrowWhileThePluginFails(t *testing.T) {
+func TestBackoffWhilePluginFails(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.stuck["/disks/a"] = "busy"
@@ -277,8 +277,8 @@ func count(diary []string, prefix string) (n int) {
 	return n
 }
 
-// A twin that a lost answer or another replica left is set to Delete after a second read, like any other.
-func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
+// A twin left by a lost reply or by another replica is set to Delete only after a second read, like any other.
+func TestExistingTwinIsReadTwice(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.settle()

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// controllers has the PV controller and pv-protection take one step, if there is one to take.
+// controllers runs one step of the PV controller or of pv-protection, and reports whether one was due.
 func (w *world) controllers() bool {
 	for _, name := range w.names() {
 		if w.controller(name) {
@@ -16,7 +16,7 @@ func (w *world) controllers() bool {
 	return false
 }
 
-// controller is one look at a PV: pv-protection, then syncVolume of pv_controller.go.
+// controller syncs one PV: pv-protection first, then syncVolume of pv_controller.go.
 func (w *world) controller(name string) bool {
 	pv := w.pvs[name].DeepCopy()
 	if pv.DeletionTimestamp != nil && pv.Status.Phase != v1.VolumeBound && slices.Contains(pv.Finalizers, inUseFinalizer) {

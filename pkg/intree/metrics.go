@@ -9,7 +9,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// metrics count what was done.
 type metrics struct {
 	deleted prometheus.Counter
 	reports *prometheus.CounterVec
@@ -28,7 +27,6 @@ func newMetrics() metrics {
 	}
 }
 
-// register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.recorder.WaitingMetric("csi_reclaimer_intree_waiting_pvs",
 		"In-tree PVs that are to be deleted and have to wait, by reason.", nil)
@@ -59,14 +57,12 @@ func newInventory(o *observer, c clock.PassiveClock) inventory {
 	}
 }
 
-// Describe names the figures.
 func (i inventory) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{i.volumes, i.twins, i.oldest, i.managed} {
 		descs <- desc
 	}
 }
 
-// Collect counts.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that kube-controller-manager adds from
-	// 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
+	// Finalizer holds an in-tree PV until its volume is deleted. It is the finalizer that kube-controller-manager adds
+	// from 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
 	Finalizer = intree.Finalizer
-	// FieldManager is the name under which this package writes.
+	// FieldManager is the field manager of this package's writes.
 	FieldManager = intree.FieldManager
 )
 
-// Reason says why something is done about a PV, or nothing. The same word is an Event's reason, a value in the log and
+// Reason explains a step for a PV, or why no step is taken. The same word is an Event's reason, a value in the log and
 // a label of the metrics.
 type Reason = intree.Reason
 
@@ -24,8 +24,8 @@ const (
 	ReasonPluginGone         = intree.ReasonPluginGone
 )
 
-// Reasons returns every reason there is.
+// Reasons returns every reason.
 func Reasons() []Reason { return intree.Reasons() }
 
-// TwinName returns the name of the twin of the PV with this name.
+// TwinName returns the name of the PV's twin.
 func TwinName(pv string) string { return volume.TwinName(pv) }

@@ -13,27 +13,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releaseTries bounds how often one PV is tried that others change meanwhile.
+// releaseTries bounds the tries for one PV that other clients keep changing.
 const releaseTries = 10
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// PVs is from how many PVs a finalizer of ours was removed, and Twins how many twins were deleted.
+	// PVs is the number of PVs whose finalizer was removed, and Twins the number of twins deleted.
 	PVs, Twins int
-	// Abandoned are the names of those of the PVs that are terminating: they are deleted now, or with their claim, and
-	// their volumes stay in the storage system.
+	// Abandoned names the terminating PVs among them. They are deleted now, or with their claim, and their volumes stay in
+	// the storage system.
 	Abandoned []string
-	// Left are the names of PVs that still have the finalizer: another program added it, or deletes the volume, or it is
-	// not known who added it.
+	// Left names the PVs that still have the finalizer, because another program added it or deletes the volume, or because
+	// its writer is unknown.
 	Left []string
 }
 
-// Release removes every finalizer that this package has added to in-tree PVs, once, and ends all twins; no volume is
-// deleted. A finalizer that another program added stays. It is the first step of uninstalling volume-guard: no
-// Controller may run meanwhile, and it is called instead of Run.
+// Release removes every finalizer that this package has added to in-tree PVs, once, and ends all twins. No volume is
+// deleted, and a finalizer that another program added stays. Release is the first step of uninstalling volume-guard: it
+// is called instead of Run, and no Controller may run at the same time.
 //
-// A PV counts only when the API server has answered that the finalizer is gone. All PVs are tried, and
-// the error names those that were not released.
+// A PV counts only after the API server has confirmed the removal of its finalizer. Release tries all PVs, and the
+// error names the failed ones.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	err = c.watched(ctx, func(ctx context.Context) error {
 		out, err = c.releaseAll(ctx)
@@ -45,7 +45,7 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	return out, nil
 }
 
-// watched does something while the cache is kept up to date, once it is filled.
+// watched calls do with a filled cache that is kept up to date.
 func (c *Controller) watched(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -58,7 +58,7 @@ func (c *Controller) watched(ctx context.Context, do func(context.Context) error
 	return do(ctx)
 }
 
-// releaseAll releases the PVs first, each with its twin. A twin that is left is then released by itself.
+// releaseAll releases the PVs first, each with its twin, and then the remaining twins.
 func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 	var originals, second []string
 	c.observer.pvs.Each(func(pv *intree.PV) {
@@ -99,7 +99,7 @@ func (r *Released) add(one Released) {
 	r.Left = append(r.Left, one.Left...)
 }
 
-// releaseOne releases the PV of a name. What changed meanwhile is read again.
+// releaseOne releases the PV of a name. After a conflict, it reads the PV again.
 func (c *Controller) releaseOne(ctx context.Context, name string) (out Released, err error) {
 	for range releaseTries {
 		facts, found, err := c.readFacts(ctx, name)
@@ -120,7 +120,7 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be removed", name, releaseTries)
 }
 
-// record counts how the session of a PV ended; pv is the PV before the session, err the session's error.
+// record counts the End of a PV's session. pv is the PV before the session, and err the session's error.
 func (r *Released) record(name string, pv intree.PV, end session.End, err error) {
 	switch {
 	case end == session.Written:

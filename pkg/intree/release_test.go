@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// releaseIn releases all PVs of a world, as they are known to a controller that has just begun.
+// releaseIn releases all PVs of a world through a controller that has just started.
 func releaseIn(w *world) (Released, error) {
 	w.start()
-	w.c.cfg.Workers = 1 // the world is played one step at a time
+	w.c.cfg.Workers = 1 // the world runs one step at a time
 	return w.c.releaseAll(w.t.Context())
 }
 
-func TestReleaseTakesOffWhatIsOursAndSaysWhatIsLeft(t *testing.T) {
+func TestReleaseRemovesOwnFinalizers(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"used", "going", "theirs", "nobodys", "static"} {
 		w.provision(name)
@@ -35,7 +35,7 @@ func TestReleaseTakesOffWhatIsOursAndSaysWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While another program is seen to manage the finalizer, a PV that is being deleted is in its hands.
+	// While another program is seen to manage the finalizer, a terminating PV is left to it.
 	if got.PVs != 1 || len(got.Abandoned) > 0 || !slices.Equal(got.Left, []string{"going", "nobodys", "theirs"}) {
 		t.Errorf("released %+v", got)
 	}
@@ -76,7 +76,7 @@ func TestReleaseEndsTwins(t *testing.T) {
 	}
 }
 
-func TestReleaseEndsATwinWithoutOriginal(t *testing.T) {
+func TestReleaseEndsOrphanedTwin(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.upTo("turn")
@@ -91,8 +91,8 @@ func TestReleaseEndsATwinWithoutOriginal(t *testing.T) {
 	w.expectKept("a")
 }
 
-// A finalizer that another program added to a twin is removed. The PV does not count as released with that.
-func TestReleaseRemovesWhatHoldsATwin(t *testing.T) {
+// Another program's finalizer is removed from a twin, which does not count the PV as released.
+func TestReleaseRemovesForeignFinalizerOfTwin(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.upTo("create")
@@ -107,7 +107,7 @@ func TestReleaseRemovesWhatHoldsATwin(t *testing.T) {
 	w.expectKept("a")
 }
 
-func TestReleaseGoesOnWhereOnePVFails(t *testing.T) {
+func TestReleaseContinuesAfterFailure(t *testing.T) {
 	broken := errors.New("broken")
 	w := newWorld(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -138,7 +138,7 @@ func TestReleaseGoesOnWhereOnePVFails(t *testing.T) {
 	}
 }
 
-func TestAPVThatIsGoneIsReleased(t *testing.T) {
+func TestReleaseOfMissingPV(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	w.settle()

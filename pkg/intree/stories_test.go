@@ -17,7 +17,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "seed of the random stories (default: the time)")
 
-// pvFirst deletes a PV and then its claim, with all that comes of it.
+// pvFirst deletes a PV and then its claim, and settles the world after each step.
 func pvFirst(w *world, name string) {
 	w.settle()
 	w.deletePVBy(name)
@@ -26,7 +26,7 @@ func pvFirst(w *world, name string) {
 	w.settle()
 }
 
-func TestTheLifeOfATwin(t *testing.T) {
+func TestTwinLifecycle(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
 	pvFirst(w, "a")
@@ -43,7 +43,7 @@ func TestTheLifeOfATwin(t *testing.T) {
 	w.expectGone("a")
 }
 
-// expectGone complains about what is left of a PV whose volume was to be deleted.
+// expectGone reports an error if anything is left of a PV whose volume was to be deleted.
 func (w *world) expectGone(name string) {
 	w.t.Helper()
 	if w.disks["/disks/"+name] {
@@ -52,7 +52,7 @@ func (w *world) expectGone(name string) {
 	w.expectNoPV(name)
 }
 
-// expectKept complains where a volume was deleted that was to be kept.
+// expectKept reports an error if a volume was deleted that was to be kept.
 func (w *world) expectKept(name string) {
 	w.t.Helper()
 	if !w.disks["/disks/"+name] {
@@ -69,7 +69,7 @@ func (w *world) expectNoPV(name string) {
 	}
 }
 
-func TestWithoutUsThisPVControllerLeaks(t *testing.T) {
+func TestPVControllerAloneLeaks(t *testing.T) {
 	w := newWorld(t)
 	w.c.observer.enqueue = func(string) {}
 	w.queue = nil
@@ -80,7 +80,7 @@ func TestWithoutUsThisPVControllerLeaks(t *testing.T) {
 	}
 }
 
-func TestTheEndOfEachStory(t *testing.T) {
+func TestEndOfEachStory(t *testing.T) {
 	cases := map[string]struct {
 		play func(w *world)
 		kept bool // the disk
@@ -276,13 +276,13 @@ func TestTheEndOfEachStory(t *testing.T) {
 	}
 }
 
-// settleOnce lets happen what happens by itself, without time passing.
+// settleOnce runs the world until it rests, without time passing.
 func (w *world) settleOnce() {
 	for w.delivered() || w.worked() || w.controllers() {
 	}
 }
 
-// upTo plays a deletion of PV a, PV first, up to the first call of a kind, which is answered.
+// upTo plays a deletion of PV a, PV first, up to and including the first call with the prefix.
 func (w *world) upTo(call string) {
 	w.t.Helper()
 	w.settle()
@@ -300,8 +300,8 @@ func (w *world) upTo(call string) {
 	w.t.Fatalf("it never comes to %q:\n%s", call, strings.Join(w.diary, "\n"))
 }
 
-// TestRandomStories has users, the watch, the PV controller and crashes meet in any order. The world
-// complains by itself about what must never happen; here it is that all comes to a good end.
+// TestRandomStories interleaves users, the watch, the PV controller and crashes at random. The world itself reports
+// forbidden states; this test checks the final state.
 func TestRandomStories(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -370,7 +370,7 @@ func (w *world) randomStep(r *rand.Rand, name string, retained map[string]bool) 
 	}
 }
 
-// expectEnd complains where a story about a PV did not come to its end.
+// expectEnd reports an error if a story about a PV did not reach its final state.
 func (w *world) expectEnd(name string, retained bool) {
 	w.t.Helper()
 	claim := w.claims["claim-"+name]

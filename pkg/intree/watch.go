@@ -14,10 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// observer feeds the watch of PVs to the tracker, and enqueues the PVs that a change concerns. It is safe for
-// concurrent use.
+// observer feeds the watch of PVs to the tracker, and enqueues the affected PVs. It is safe for concurrent use.
 type observer struct {
-	// enqueue has a PV decided on; it does not block.
+	// enqueue adds a PV to the queue without blocking.
 	enqueue func(pv string)
 	// forget is called when a PV is gone.
 	forget func(types.UID)
@@ -27,11 +26,12 @@ type observer struct {
 	log   klog.Logger
 
 	mu sync.Mutex
-	// tracker is guarded by mu. The watch cache may be read meanwhile: it calls its handler without its own lock.
+	// tracker is guarded by mu. The watch cache may be read under mu, because it calls its handler without holding its own
+	// lock.
 	tracker *intree.Tracker
 }
 
-// pvCache is what is read of the watch cache of PVs.
+// pvCache is the used part of the watch cache of PVs.
 type pvCache interface {
 	intree.PVs
 	Each(visit func(*intree.PV))
@@ -41,13 +41,13 @@ func newObserver(enqueue func(string), forget func(types.UID)) *observer {
 	return &observer{enqueue: enqueue, forget: forget, tracker: intree.NewTracker(), log: klog.Background()}
 }
 
-// follow makes the cache, which does not run yet.
+// follow creates the cache, which does not run yet.
 func (o *observer) follow(clients kube.Clients) {
 	o.watch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, recordPV, handler{o})
 	o.pvs = o.watch
 }
 
-// recordPV keeps the PVs of in-tree volumes: those that are provisioned, their twins, and others that may name the same
+// recordPV keeps the PVs of in-tree volumes: provisioned PVs, their twins, and other PVs that may name the same
 // volumes.
 func recordPV(object runtime.Object, _ bool) (_ *intree.PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
@@ -62,7 +62,7 @@ func recordPV(object runtime.Object, _ bool) (_ *intree.PV, keep bool, err error
 	return &pv, true, nil
 }
 
-// handler takes the events of the watch.
+// handler handles the watch events.
 type handler struct{ *observer }
 
 func (h handler) Added(now *intree.PV) {
@@ -81,7 +81,7 @@ func (h handler) Deleted(last *intree.PV, final bool) {
 	h.forget(last.UID)
 }
 
-// take has the tracker take an event of a PV, and enqueues what follows.
+// take passes an event to the tracker, and enqueues the resulting PVs.
 func (o *observer) take(event func(*intree.Tracker) intree.Wake, pv *intree.PV) {
 	o.mu.Lock()
 	wake := event(o.tracker)
@@ -101,7 +101,7 @@ func (o *observer) take(event func(*intree.Tracker) intree.Wake, pv *intree.PV) 
 	}
 }
 
-// names returns the names under which there may be something to decide on.
+// names returns the names of the PVs that may need a decision.
 func (o *observer) names() []string {
 	var names []string
 	o.pvs.Each(func(pv *intree.PV) {
@@ -112,21 +112,21 @@ func (o *observer) names() []string {
 	return names
 }
 
-// observe returns what is known about the PV of a name without a live read.
+// observe returns the facts about the PV of a name, without a live read.
 func (o *observer) observe(name string, now time.Time) (intree.Facts, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tracker.Observe(name, o.pvs, now)
 }
 
-// answer has a session take a reply.
+// answer applies a reply to a session.
 func (o *observer) answer(s *intree.Session, reply intree.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, o.pvs, reply, sent, now)
 }
 
-// other returns whether another program manages the finalizer, and a PV that shows it.
+// other returns whether another program manages the finalizer, and the PV that shows it.
 func (o *observer) other() (other intree.Other, evidence string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -25,18 +25,18 @@ import (
 func now() time.Time { return time.Unix(1_800_000_000, 0) }
 
 const (
-	// maxName is how long the name of a PV can be (a DNS subdomain, RFC 1123).
+	// maxName is the longest name of a PV (a DNS subdomain, RFC 1123).
 	maxName        = 253
 	inUseFinalizer = "kubernetes.io/pv-protection"
 	kcm            = "kube-controller-manager"
 )
 
-// world is an API server, the PV controller, pv-protection and the disks of an in-tree plugin, played by
-// the test one step at a time. The adapter to a real API server is tested against a real one.
+// world is an API server, the PV controller, pv-protection and the disks of an in-tree plugin, run by the test one step
+// at a time. The adapter to the API server has its own test with a real one.
 type world struct {
 	t     *testing.T
 	clock *testclock.FakeClock
-	// modern: the PV controller is that of 1.31 and newer, which manages the finalizer.
+	// modern means that the PV controller is from 1.31 or newer and manages the finalizer.
 	modern bool
 
 	version int
@@ -45,11 +45,11 @@ type world struct {
 	claims  map[string]claimObject
 	// attached are the PVs that VolumeAttachments name.
 	attached []string
-	// disks are the folders that there are, and stuck those that cannot be deleted, by why.
+	// disks are the existing folders. stuck maps folders that cannot be deleted to the reason.
 	disks map[string]bool
 	stuck map[string]string
 
-	// events are what the watch shows, of which the controller has seen so many.
+	// events are the watch events, and seen is the number delivered to the controller.
 	events []event
 	seen   int
 	cache  map[string]*intree.PV
@@ -59,10 +59,10 @@ type world struct {
 	later []string
 
 	diary []string
-	// writes counts what the controller wrote; after crashAfter of them it is dead, if that is not 0.
+	// writes counts the controller's writes. The controller crashes at write number crashAfter, if that is not 0.
 	writes, crashAfter int
 	dead               bool
-	// before is called with each call of the controller before it takes effect; an error is its answer.
+	// before runs before each call of the controller; an error becomes the reply.
 	before func(what string) error
 }
 
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start begins the life of a controller that knows nothing but what the API server shows it.
+// start starts a controller that knows only the state of the API server.
 func (w *world) start() { w.startWith(Config{}) }
 
 func (w *world) startWith(cfg Config) {
@@ -146,7 +146,7 @@ func (c cacheOf) Reached(version string) bool {
 
 func atoi(s string) int { n, _ := strconv.Atoi(s); return n }
 
-// show has the cache take in an event, as its watch would.
+// show has the cache handle an event, like its watch.
 func (w *world) show(e event) {
 	before := w.cache[e.pv.Name]
 	record, keep, err := recordPV(e.pv, before != nil)
@@ -168,7 +168,7 @@ func (w *world) show(e event) {
 	}
 }
 
-// delivered delivers one event, if there is one.
+// delivered delivers one event, if any is pending.
 func (w *world) delivered() bool {
 	if w.seen == len(w.events) {
 		return false
@@ -178,7 +178,7 @@ func (w *world) delivered() bool {
 	return true
 }
 
-// worked has the controller work on one PV, if one waits.
+// worked has the controller work on one queued PV, if any.
 func (w *world) worked() bool {
 	if len(w.queue) == 0 || w.dead {
 		return false
@@ -191,7 +191,7 @@ func (w *world) worked() bool {
 	return true
 }
 
-// settle lets everything happen that happens by itself, and time pass where nothing else does.
+// settle runs the world until it rests, and lets time pass when nothing else happens.
 func (w *world) settle() {
 	w.t.Helper()
 	passed := 0
@@ -213,7 +213,7 @@ func (w *world) settle() {
 	}
 }
 
-// set stores a PV in its new state, and takes it away if nothing holds it any more.
+// set stores the new state of a PV, and removes it if it is terminating without finalizers.
 func (w *world) set(pv *v1.PersistentVolume) {
 	w.version++
 	pv.ResourceVersion = strconv.Itoa(w.version)
@@ -225,7 +225,7 @@ func (w *world) set(pv *v1.PersistentVolume) {
 	w.events = append(w.events, event{pv.DeepCopy(), gone})
 }
 
-// edit changes a PV as anybody might.
+// edit changes a PV as a user.
 func (w *world) edit(name string, change func(*v1.PersistentVolume)) {
 	w.t.Helper()
 	old, found := w.pvs[name]
@@ -241,7 +241,7 @@ func setPolicy(policy v1.PersistentVolumeReclaimPolicy) func(*v1.PersistentVolum
 	return func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = policy }
 }
 
-// guard adds the finalizer to in the name of a field manager, or removes it.
+// guard adds the finalizer in the name of a field manager, or removes it.
 func guard(on bool, manager string) func(*v1.PersistentVolume) {
 	return func(pv *v1.PersistentVolume) {
 		has := slices.Contains(pv.Finalizers, Finalizer)
@@ -251,12 +251,12 @@ func guard(on bool, manager string) func(*v1.PersistentVolume) {
 			pv.ManagedFields = append(pv.ManagedFields, wrote(manager))
 		case !on && has:
 			pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == Finalizer })
-			pv.ManagedFields = nil // nobody but writers of the finalizer has an entry
+			pv.ManagedFields = nil // only writers of the finalizer have an entry
 		}
 	}
 }
 
-// original is a PV as a plugin provisioned it.
+// original is a PV that a plugin provisioned.
 func original() *v1.PersistentVolume {
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -271,14 +271,14 @@ func original() *v1.PersistentVolume {
 	}
 }
 
-// wrote is the entry of managedFields of a program that added the finalizer.
+// wrote is the managedFields entry of a program that added the finalizer.
 func wrote(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
 		FieldsType: "FieldsV1",
 		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
 }
 
-// provision makes a claim, and the PV and the disk that belong to it.
+// provision creates a claim with its PV and disk.
 func (w *world) provision(name string) {
 	w.uids++
 	uid := types.UID("uid-" + strconv.Itoa(w.uids))
@@ -301,7 +301,7 @@ func (w *world) provision(name string) {
 	w.set(pv)
 }
 
-// deletePVBy is somebody's DELETE.
+// deletePVBy is a DELETE by any client.
 func (w *world) deletePVBy(name string) {
 	pv, found := w.pvs[name]
 	if !found || pv.DeletionTimestamp != nil {
@@ -326,7 +326,7 @@ func (w *world) call(what string) error {
 	return nil
 }
 
-// written ends a write, and with it, where that was asked for, the process.
+// written completes a write, or crashes the process instead if requested.
 func (w *world) written(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	w.writes++
 	if w.writes == w.crashAfter {
@@ -364,7 +364,7 @@ func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err er
 	return n, nil
 }
 
-// asRead returns the PV if it still is as it was read.
+// asRead returns the PV if it has not changed since it was read.
 func (w *world) asRead(pv intree.PV) (*v1.PersistentVolume, error) {
 	now, found := w.pvs[pv.Name]
 	switch {
@@ -432,7 +432,7 @@ func (w *world) setPolicy(_ context.Context, pv intree.PV,
 	return w.written(o)
 }
 
-// mayArm complains where a twin is set to Delete whose original must keep its volume.
+// mayArm reports an error if a twin is set to Delete whose original must keep its volume.
 func (w *world) mayArm(twin intree.PV) {
 	o := w.pvs[twin.Original]
 	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil ||

@@ -19,8 +19,8 @@ const (
 	// Finalizer holds an in-tree PV until its volume is deleted. It is the finalizer that kube-controller-manager adds
 	// from 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
 	Finalizer = "kubernetes.io/pv-controller"
-	// FieldManager is the field manager of all writes of package intree. It distinguishes our finalizer from a finalizer that
-	// kube-controller-manager added, also after a restart.
+	// FieldManager is the field manager of all writes of package intree. It distinguishes our finalizer from the finalizer
+	// of kube-controller-manager, also after a restart.
 	FieldManager = "volume-guard"
 	// twinOfAnnotation on a twin holds the name of the original PV; the label volume.TwinLabel holds its UID.
 	twinOfAnnotation = "csi-reclaimer.io/twin-of"
