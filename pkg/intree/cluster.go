@@ -17,22 +17,22 @@ import (
 )
 
 // cluster has the API calls of a session. Every read is live: it goes to the server, and its result is at least as new
-// as the request. Writes return the resulting PV.
+// as the request; writes return the resulting PV.
 type cluster interface {
-	// readPV returns the PV of that name. found is false if it does not exist.
+	// readPV returns the PV of that name, with found false if it does not exist.
 	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
 	// readClaim returns whether the claim exists, with its UID and its volume's name.
 	readClaim(ctx context.Context, of volume.ClaimRef) (reply intree.Reply, err error)
 	// countAttachments returns the number of VolumeAttachments that name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
-	// patchFinalizers changes the finalizers of a PV. With a ResourceVersion, it fails if the PV has changed since it was
+	// patchFinalizers changes the finalizers of a PV, and with a ResourceVersion fails if the PV has changed since it was
 	// read.
 	patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume, error)
-	// createPV creates a PV. It returns kube.ErrChanged if a PV of that name exists.
+	// createPV creates a PV, or returns kube.ErrChanged if a PV of that name exists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// setPolicy sets the policy of a PV. It fails if the PV has changed since it was read.
+	// setPolicy sets the policy of a PV, and fails if the PV has changed since it was read.
 	setPolicy(ctx context.Context, pv intree.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
-	// deletePV deletes a PV. It fails if the PV has changed since it was read.
+	// deletePV deletes a PV, and fails if the PV has changed since it was read.
 	deletePV(ctx context.Context, pv intree.PV) error
 }
 
@@ -76,7 +76,7 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Re
 	return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
 }
 
-// countAttachments lists page by page. Only in-tree volumes that were migrated at some time can be attached this way,
+// countAttachments lists page by page: only in-tree volumes that were migrated at some time can be attached this way,
 // so a watch would not pay off.
 func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
 	ctx, cancel := a.bound(ctx)

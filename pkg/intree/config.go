@@ -12,14 +12,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. The zero value is usable.
+// Config holds the settings of a Controller; the zero value is usable.
 type Config struct {
 	// DryRun decides and reports everything, but writes nothing.
 	DryRun bool
 	// Workers is the number of PVs worked on at once, which also bounds the load on the API server. Default 10.
 	Workers int
-	// RetryStart and RetryMax are the shortest and longest delay after a failed deletion or call. The delay doubles each
-	// time. Default 1 second and 5 minutes.
+	// RetryStart and RetryMax are the shortest and longest delay after a failed deletion or call, which doubles each time
+	// (default 1 second and 5 minutes).
 	RetryStart, RetryMax time.Duration
 	// Events records on the PV why it is kept. It should have its own client and rate limit. Default none.
 	Events record.EventRecorder

@@ -31,7 +31,7 @@ type Controller struct {
 	queue   *controller.Queue[string]
 }
 
-// New returns a Controller for the cluster of config. config is copied; with a QPS of 0, only the number of workers
+// New returns a Controller for the cluster of config, which is copied; with a QPS of 0, only the number of workers
 // limits the calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
@@ -62,10 +62,10 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 }
 
 // Watch keeps the cache up to date until ctx ends, and returns when it has stopped. A replica that waits for leadership
-// calls it, so that it can act as soon as it leads. Watch changes nothing in the cluster.
+// calls it, so that it can act as soon as it leads; it changes nothing in the cluster.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish. It returns when all
+// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
 // its goroutines have ended. It is called once, on the leading replica only: with leader election, ctx must end with
 // the lease.
 //
@@ -80,11 +80,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended first.
+// WaitSynced waits until Synced, and returns an error if ctx ends first.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
 // Synced reports whether the cache holds the state that the API server had when the cache was started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way finish and starts no more; Run then returns. Stop does not wait.
+// Stop lets the work under way finish and starts no more, after which Run returns; Stop itself does not wait.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -96,7 +96,7 @@ type calls struct {
 	object *v1.PersistentVolume
 }
 
-// make makes a call. The error explains every outcome except Succeeded.
+// make makes a call; the error explains every outcome except Succeeded.
 func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, err error) {
 	var o *v1.PersistentVolume
 	pv := intree.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}

@@ -20,8 +20,8 @@ const releaseTries = 10
 type Released struct {
 	// PVs is the number of PVs whose finalizer was removed, and Twins the number of twins deleted.
 	PVs, Twins int
-	// Abandoned names the terminating PVs among them. They are deleted now, or with their claim, and their volumes stay in
-	// the storage system.
+	// Abandoned names the terminating PVs among them, which are deleted now, or with their claim, and their volumes stay
+	// in the storage system.
 	Abandoned []string
 	// Left names the PVs that still have the finalizer, because another program added it or deletes the volume, or because
 	// its writer is unknown.
@@ -99,7 +99,7 @@ func (r *Released) add(one Released) {
 	r.Left = append(r.Left, one.Left...)
 }
 
-// releaseOne releases the PV of a name. After a conflict, it reads the PV again.
+// releaseOne releases the PV of a name, and reads it again after a conflict.
 func (c *Controller) releaseOne(ctx context.Context, name string) (out Released, err error) {
 	for range releaseTries {
 		facts, found, err := c.readFacts(ctx, name)
@@ -120,7 +120,7 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be removed", name, releaseTries)
 }
 
-// record counts the End of a PV's session. pv is the PV before the session, and err the session's error.
+// record counts the End of a PV's session, where pv is the PV before the session and err the session's error.
 func (r *Released) record(name string, pv intree.PV, end session.End, err error) {
 	switch {
 	case end == session.Written:

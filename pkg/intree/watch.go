@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// observer feeds the watch of PVs to the tracker, and enqueues the affected PVs. It is safe for concurrent use.
+// observer feeds the watch of PVs to the tracker, and enqueues the affected PVs; it is safe for concurrent use.
 type observer struct {
 	// enqueue adds a PV to the queue without blocking.
 	enqueue func(pv string)
@@ -26,8 +26,8 @@ type observer struct {
 	log   klog.Logger
 
 	mu sync.Mutex
-	// tracker is guarded by mu. The watch cache may be read under mu, because it calls its handler without holding its own
-	// lock.
+	// tracker is guarded by mu, under which the watch cache may be read, because it calls its handler without holding its
+	// own lock.
 	tracker *intree.Tracker
 }
 

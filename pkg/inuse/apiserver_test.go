@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
-			// Nobody makes the accounts that pods need.
+			// No controller creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 		})
 		if err != nil {
@@ -50,12 +50,12 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// bench is a namespace in which nobody protects anything but what the test runs.
+// bench is a namespace that only the program under test protects.
 type bench struct {
 	*testing.T
 	client    *kubernetes.Clientset
 	namespace string
-	// lists counts the lists of pods in one namespace by the program under test, writes its writes.
+	// lists counts the program's lists of pods in one namespace, and writes its writes.
 	lists, writes atomic.Int32
 }
 
@@ -140,7 +140,6 @@ func (b *bench) deleteClaim(name string) {
 	b.must(b.client.CoreV1().PersistentVolumeClaims(b.namespace).Delete(b.Context(), name, metav1.DeleteOptions{}))
 }
 
-// until waits for a condition.
 func (b *bench) until(what string, is func(context.Context) (bool, error)) {
 	b.Helper()
 	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true, is); err != nil {
@@ -164,7 +163,7 @@ func (b *bench) goes(name string) {
 
 func full() inuse.Config { return inuse.Config{Mode: inuse.ModeFull, Patience: time.Second} }
 
-func TestClaims(t *testing.T) {
+func TestClaimProtection(t *testing.T) {
 	b, config := newBench(t)
 	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
 	pods := b.client.CoreV1().Pods(b.namespace)
@@ -200,7 +199,7 @@ func TestClaims(t *testing.T) {
 	b.goes("used")
 }
 
-// TestManyClaimsAtOnce deletes thousands of claims of one namespace by one request.
+// TestManyClaimsAtOnce deletes thousands of claims of one namespace with one request.
 func TestManyClaimsAtOnce(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	const many = 2000
@@ -235,7 +234,7 @@ func TestManyClaimsAtOnce(t *testing.T) {
 	}
 }
 
-func TestPVs(t *testing.T) {
+func TestPVProtection(t *testing.T) {
 	b, config := newBench(t)
 	pvs := b.client.CoreV1().PersistentVolumes()
 	phase := func(name string, phase v1.PersistentVolumePhase) {
@@ -284,11 +283,11 @@ func TestPVs(t *testing.T) {
 	b.until("the end of the PV that was bound", func(context.Context) (bool, error) { return gone("bound"), nil })
 }
 
-// TestWhereOthersDoTheWork plays a controller that lets claims go.
-func TestWhereOthersDoTheWork(t *testing.T) {
+// The test plays another controller that removes the finalizer from claims.
+func TestNoWritesBesideAnotherController(t *testing.T) {
 	b, config := newBench(t)
 	cfg := full()
-	cfg.Patience = 2 * time.Minute // far above what the other takes, also on a machine that keeps it waiting
+	cfg.Patience = 2 * time.Minute // far above the other controller's time, also on a slow machine
 	p, err := pvc.New(config, pvc.Config{Config: cfg})
 	b.run(p, err)
 	b.must(p.WaitSynced(t.Context()))

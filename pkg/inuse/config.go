@@ -11,13 +11,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Mode says whether a cluster is served. The zero value is not.
+// Mode tells whether a cluster is protected; the zero value is ModeOff.
 type Mode uint8
 
 const (
-	// ModeOff does nothing: Kubernetes' own controller does the work.
+	// ModeOff does nothing, because Kubernetes' own controller does the work.
 	ModeOff Mode = iota
-	// ModeFull does the work, unless somebody else is seen to do it.
+	// ModeFull does the work, unless another program is seen to do it.
 	ModeFull
 )
 
@@ -32,27 +32,26 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// Config holds the settings of a Guard. The zero value is usable, and does nothing.
+// Config holds the settings of a Guard; the zero value is usable, and does nothing.
 type Config struct {
-	// Mode says whether to work at all. Default ModeOff.
+	// Mode tells whether to work at all. Default ModeOff.
 	Mode Mode
-	// Patience is how long a need must stay unanswered before it counts as proven that no other
-	// controller does the work. Once after each start, and after each time that somebody else was
-	// seen at work. Default 30 seconds, above the 15 that another kube-controller-manager needs to take
-	// over by its default leader election.
+	// Patience is the time for which a need must stay unanswered before it proves that no other controller does the work.
+	// It applies once after each start, and again each time another controller was seen at work. Default 30 seconds, above
+	// the 15 that another kube-controller-manager needs to take over with its default leader election.
 	Patience time.Duration
-	// DryRun decides and reports, in the log and the metrics, and writes nothing.
+	// DryRun decides and reports in the log and the metrics, but writes nothing.
 	DryRun bool
-	// Workers is how many finalizers are written at once. Default 20.
+	// Workers is the number of finalizers written at once. Default 20.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after an API call that failed.
-	// Default 1 second and 5 minutes.
+	// RetryStart and RetryMax are the shortest and longest delay after a failed API call, which doubles each time (default
+	// 1 second and 5 minutes).
 	RetryStart, RetryMax time.Duration
-	// Events records what keeps an object, on the object. Default none.
+	// Events records on the object why it is kept. Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics registers the package's metrics. Default none.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
 
@@ -66,7 +65,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Mode > ModeFull, "mode: %d is none", c.Mode)

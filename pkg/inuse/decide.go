@@ -1,21 +1,21 @@
 package inuse
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step; the zero value is Wait.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing now.
 	Wait Action = iota
-	// ReadUsers reads who uses the object from the API server.
+	// ReadUsers reads the users of the object from the API server.
 	ReadUsers
 	// AddFinalizer adds the finalizer.
 	AddFinalizer
-	// RemoveFinalizer removes the finalizer, after which a terminating object is deleted: only if it
-	// still is as it was read.
+	// RemoveFinalizer removes the finalizer, after which a terminating object is deleted. It fails if the object has
+	// changed since it was read.
 	RemoveFinalizer
 )
 
-// String returns the action as used in logs.
+// String returns the action's name for logs.
 func (a Action) String() string {
 	switch a {
 	case Wait:
@@ -30,63 +30,61 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Decision is the next step for one object, and why.
+// Decision is the next step for one object, with its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Timed: no event is sure to end this wait, so it is decided on again after a delay.
+	// Timed means that no event is sure to end this wait, so the object is decided on again after a delay.
 	Timed bool
-	// Detail adds to the reason's sentence what is known of this object.
+	// Detail is information about this object that the reason's sentence does not give.
 	Detail string
 }
 
-// Waits reports whether nothing is to be done now, Writes whether the step changes the object.
+// Waits reports whether no step is due now, and Writes whether the step changes the object.
 func (d Decision) Waits() bool  { return d.Action == Wait }
 func (d Decision) Writes() bool { return d.Action == AddFinalizer || d.Action == RemoveFinalizer }
 
-// Words returns the action and its reason, for the log.
+// Words returns the action and its reason for the log.
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
-// due reports whether the object needs something that is not done yet.
+// due reports whether the object still needs a step.
 func (d Decision) due() bool {
 	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonReadingUsers ||
 		d.Reason == ReasonAPIReadFailed
 }
 
-// Rest is the decision to do nothing until an event.
+// Rest returns the decision to wait for an event.
 func Rest(why Reason) Decision { return Decision{Reason: why} }
 
-// Later is the decision to do nothing for a time.
+// Later returns the decision to wait for a time.
 func Later(why Reason) Decision { return Decision{Reason: why, Timed: true} }
 
-// Step is the decision to act.
+// Step returns the decision to act.
 func Step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
-// Duty is what is known about whether it is on us to act for one object. Its zero value: it is
-// not.
+// Duty tells whether this process has to act for one object; the zero value means that it does not.
 type Duty struct {
-	// Mode says whether this cluster is to be served at all.
+	// Mode tells whether this cluster is protected at all.
 	Mode Mode
-	// Alone: it is proven that no other program does the work, by a need that such a program would have
-	// answered.
+	// Alone means that no other program does the work. The proof is a need that such a program would have answered.
 	Alone bool
-	// Unanswered: what this object needs has been left undone for as long as Config.Patience.
+	// Unanswered means that a need of this object has stood for Config.Patience.
 	Unanswered bool
-	// Added and Removed: the finalizer was added, or removed, in a write of ours that the
-	// object as it is known does not show yet.
+	// Added and Removed mean that our own write added or removed the finalizer, but the recorded object does not show it
+	// yet.
 	Added, Removed bool
-	// Adds counts how often we added the finalizer to this object.
+	// Adds counts our additions of the finalizer to this object.
 	Adds int
 }
 
-// maxAdds is how often the finalizer is added to one object from which others remove it.
+// maxAdds bounds the additions of the finalizer to one object from which others remove it.
 const maxAdds = 3
 
-// Acts reports whether it is on us to do what everybody who does the work would do.
+// Acts reports whether this process has to do the work of a controller that manages the finalizer.
 func (d Duty) Acts() bool { return d.Mode == ModeFull && (d.Alone || d.Unanswered) }
 
-// Settle decides all but whether an object that is terminating and has the finalizer is used: that
-// is left to the caller, and settled is false. It is a pure function.
+// Settle is a pure function that decides every case except a terminating object with the finalizer: whether that object
+// is in use is left to the caller, and settled is false.
 func (d Duty) Settle(o Object) (_ Decision, settled bool) {
 	switch {
 	case d.Mode != ModeFull:

@@ -60,8 +60,8 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// TestAWriteHoldsOnlyForWhatWasRead, for the object may have come into use since.
-func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
+// The object may have come into use since it was read.
+func TestPatchPreconditions(t *testing.T) {
 	o := Object{Namespace: "ns", Name: "o", UID: "u", ResourceVersion: "7"}
 	bound := kube.FinalizerPatch{Name: "o", UID: "u", ResourceVersion: "7"}
 	on, off := bound, bound
@@ -73,7 +73,6 @@ func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestEveryReasonIsExplained, for a word alone helps nobody.
 func TestEveryReasonIsExplained(t *testing.T) {
 	seen := map[Reason]bool{}
 	for _, r := range Reasons() {

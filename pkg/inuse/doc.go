@@ -1,7 +1,7 @@
-// Package inuse is what the protection of claims and of PVs against a deletion while they are in
-// use have in common: an object gets a finalizer, and a terminating one loses it once it is not in
-// use. The packages pvc and pv define use.
+// Package inuse has the common part of the protection of claims and PVs against a deletion while they are in use: an
+// object gets a finalizer, and a terminating object loses it once it is not in use, as the packages pvc and pv define
+// it.
 //
-// Kubernetes has controllers for both built in, which most clusters run. Where they do, this
-// package writes nothing: it waits for a need that no other program answers (see [Duty]).
+// Kubernetes has built-in controllers for both, and most clusters run them. Beside a built-in controller this package
+// writes nothing: it waits for a need that no other program answers (see [Duty]).
 package inuse

@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// apiTimeout bounds one call to the API server.
 	apiTimeout = 30 * time.Second
-	// maxSteps bounds the steps of one session: each of them ends it.
+	// maxSteps bounds the steps of one session, because each step ends it.
 	maxSteps = 1
 )
 
-// session is the work on one object until there is nothing to do now.
+// session is the work on one object until no step is due.
 type session struct {
 	*Guard
 	key    string
@@ -28,7 +27,6 @@ type session struct {
 	found  bool
 }
 
-// reconcile works on the object of a key.
 func (g *Guard) reconcile(ctx context.Context, key string) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("kind", g.name, "object", key))
 	steps := controller.Steps{Max: maxSteps, DryRun: g.cfg.DryRun, Clock: g.cfg.Clock}
@@ -68,7 +66,7 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 	return s.cfg.retries().Retry()
 }
 
-// Do implements controller.Session. What a step changes enqueues the object.
+// Do implements controller.Session; the change made by a step enqueues the object.
 func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == ReadUsers {
 		s.report(ctx, ReasonReadingUsers, "")
@@ -98,7 +96,7 @@ func (s *session) report(ctx context.Context, reason Reason, detail string) {
 	s.recorder.Report(ctx, s.eventOn(s.object), reason, detail)
 }
 
-// proveAlone notes that a need was left unanswered; whatever else waited for others waits no longer.
+// proveAlone records that a need was left unanswered, and enqueues all objects that wait for other programs.
 func (s *session) proveAlone(ctx context.Context) {
 	if s.duty.Alone || !s.tracker.alone() {
 		return
@@ -109,7 +107,7 @@ func (s *session) proveAlone(ctx context.Context) {
 	}
 }
 
-// send makes a write that is tracked as ours.
+// send makes a write that is tracked as our own.
 func (g *Guard) send(ctx context.Context, o Object, a Action) error {
 	g.tracker.begin(o.UID, a)
 	err := g.patch(ctx, o, a)
@@ -137,8 +135,8 @@ func outcomeOf(err error) outcome {
 	return lost
 }
 
-// Patch returns the write that carries out AddFinalizer or RemoveFinalizer. Either holds only if the
-// object still is as it was read.
+// Patch returns the write that carries out AddFinalizer or RemoveFinalizer. The write fails if the object has changed
+// since it was read.
 func Patch(o Object, a Action, finalizer string) kube.FinalizerPatch {
 	p := kube.FinalizerPatch{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 	if a == AddFinalizer {

@@ -11,21 +11,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// Kind is one kind of object that is protected. Its methods are safe for concurrent use.
+// Kind is one kind of protected object, whose methods are safe for concurrent use.
 type Kind interface {
-	// Decide decides on the object of a key by what the watches show; duty returns whether it is on us
-	// to act. found is false when there is no such object.
+	// Decide decides on the object of a key by the state that the watches show; duty returns the Duty for it. found is
+	// false if the object does not exist.
 	Decide(key string, duty func(Object) Duty) (o Object, d Decision, found bool)
-	// ReadUsers has who uses the object read. It does not block; the answer wakes the object.
+	// ReadUsers starts a read of the object's users without blocking; its result enqueues the object.
 	ReadUsers(o Object)
-	// Patch carries out AddFinalizer or RemoveFinalizer and returns the object as it is then. Errors
-	// are those of package kube.
+	// Patch carries out AddFinalizer or RemoveFinalizer and returns the resulting object, or an error of package kube.
 	Patch(ctx context.Context, o Object, a Action) (after Object, err error)
-	// Keys returns the keys of all objects that may need something.
+	// Keys returns the keys of all objects that may need a write.
 	Keys() []string
 	// List reads all objects from the API server.
 	List(ctx context.Context) ([]Held, error)
-	// Caches are what Decide reads.
+	// Caches are the caches that Decide reads.
 	Caches() []controller.Cache
 }
 
@@ -41,7 +40,7 @@ type Guard struct {
 	queue    *controller.Queue[string]
 }
 
-// New returns a Guard for a kind with this name ("PersistentVolume"). Nothing is started: see Run.
+// New returns a Guard for the kind with this name ("PersistentVolume"), which does nothing before Run.
 func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for each %s: %w", name, err)
@@ -64,17 +63,16 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	return g, err
 }
 
-// Controller runs the Guard's queue. A kind may add queues of its own.
+// Controller returns the controller that runs the Guard's queue, and to which a kind may add its own queues.
 func (g *Guard) Controller() *controller.Controller { return g.control }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
-// waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
-// cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
+// leadership calls it, so that it can act as soon as it leads; it changes nothing in the cluster.
 func (g *Guard) Watch(ctx context.Context) { g.control.Watch(ctx) }
 
-// Run protects until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it
-// returns when everything it started has ended. It is called once, by the one replica that leads. It
-// watches by itself unless Watch already does; then it needs Watch to continue.
+// Run protects until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when
+// all its goroutines have ended. It is called once, on the leading replica only. It watches by itself unless Watch
+// already does, and then relies on Watch to continue.
 func (g *Guard) Run(ctx context.Context) error {
 	if g.cfg.Mode != ModeOff {
 		g.tracker.leads()
@@ -85,23 +83,24 @@ func (g *Guard) Run(ctx context.Context) error {
 	})
 }
 
-// Stop lets the writes under way end and begins no more; Run then returns. It does not wait.
+// Stop lets the writes under way finish and starts no more, after which Run returns; Stop itself does not wait.
 func (g *Guard) Stop() { g.control.Stop() }
 
-// WaitSynced waits until the caches hold what the API server had when they were started. An error
-// means that ctx ended before.
+// WaitSynced waits until the caches hold the state that the API server had when they were started, and returns an error
+// if ctx ends first.
 func (g *Guard) WaitSynced(ctx context.Context) error { return g.control.WaitSynced(ctx) }
 
 // Synced reports whether WaitSynced would return at once.
 func (g *Guard) Synced() bool { return g.control.Synced() }
 
-// Enqueue has the object of a key decided on, while Run works: its first pass makes up for the rest.
+// Enqueue has the object of a key decided on while Run works. Keys enqueued earlier are not lost, because Run begins
+// with all keys.
 func (g *Guard) Enqueue(key string) { g.queue.Enqueue(key) }
 
-// Added brings in an object that the watch of the kind shows for the first time.
+// Added handles an object that the watch of the kind shows for the first time.
 func (g *Guard) Added(now Object) { g.Enqueue(now.Key()) }
 
-// Updated brings in a change.
+// Updated handles a change of an object.
 func (g *Guard) Updated(before, now Object) {
 	if before.UID != now.UID {
 		g.Deleted(before, false)
@@ -112,7 +111,7 @@ func (g *Guard) Updated(before, now Object) {
 	g.Enqueue(now.Key())
 }
 
-// Deleted brings in an object's end. final: the end itself was seen.
+// Deleted handles the deletion of an object, where final is false if the deletion event itself was missed.
 func (g *Guard) Deleted(last Object, final bool) {
 	g.othersAtWork(g.tracker.gone(last, final, g.cfg.Clock.Now()))
 	g.recorder.Forget(last.UID)
@@ -124,7 +123,7 @@ func (g *Guard) othersAtWork(news bool) {
 	}
 }
 
-// eventOn returns what the Events of an object are about.
+// eventOn returns the subject of an object's Events.
 func (g *Guard) eventOn(o Object) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{
 		APIVersion: "v1", Kind: g.name, Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,

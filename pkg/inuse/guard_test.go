@@ -21,13 +21,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// world is a kind whose objects are released unless they are used, and a diary of what is done.
+// world is a kind whose objects are released unless they are used, with a diary of the writes.
 type world struct {
 	objects map[string]Object
 	used    map[string]bool
-	// other is what is decided about an object that is not settled, in place of that.
+	// other overrides the decision on an object that is not settled.
 	other map[string]Decision
-	// fail is what the next write answers; undo has it taken and undone.
+	// fail is the error of the next writes; undo accepts a write and undoes it.
 	fail  error
 	undo  bool
 	diary []string
@@ -80,7 +80,7 @@ func (w *world) Caches() []controller.Cache { return nil }
 
 func (w *world) List(context.Context) ([]Held, error) { return nil, nil }
 
-// start returns a Guard of the objects, its clock and its Events. It runs nothing by itself.
+// start returns a Guard of the objects, its clock and its Events. It runs nothing.
 func start(t *testing.T, cfg Config, objects ...Object) (*world, *Guard, *testclock.FakeClock, *record.FakeRecorder) {
 	t.Helper()
 	clock := testclock.NewFakeClock(at(0))
@@ -110,7 +110,7 @@ func named(name string, terminating, protected bool) Object {
 		Terminating: terminating, Protected: protected}
 }
 
-func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
+func TestWritesWaitForPatience(t *testing.T) {
 	for _, o := range []Object{named("new", false, false), named("going", true, true)} {
 		w, g, clock, _ := start(t, Config{Mode: ModeFull}, o)
 		next := g.reconcile(t.Context(), o.Key())
@@ -137,7 +137,7 @@ func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
 	}
 }
 
-func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
+func TestAloneGuardWritesAtOnce(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true), named("b", true, true))
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
@@ -145,15 +145,15 @@ func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
 	g.reconcile(t.Context(), "ns/b")
 	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 
-	// Then somebody else is seen at work.
+	// Then another controller is seen at work.
 	g.Deleted(named("c", true, true), true)
 	w.objects["ns/d"] = named("d", true, true)
 	g.reconcile(t.Context(), "ns/d")
 	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 }
 
-// TestALeaderBeginsWithoutKnowledge, for what others do while another replica leads says nothing of now.
-func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
+// Writes by others under another leader prove nothing about the present.
+func TestNewLeaderForgetsEvidence(t *testing.T) {
 	_, g, _, _ := start(t, Config{Mode: ModeFull})
 	g.tracker.alone()
 	g.tracker.due("u", at(0))
@@ -172,8 +172,8 @@ func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
 	}
 }
 
-// TestProofThatNobodyElseIsAtWorkWakesAll, for no event may come to an object that was left to others.
-func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
+// No event may come for an object that was left to others.
+func TestProofOfBeingAloneEnqueuesAll(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
@@ -189,7 +189,7 @@ func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
 	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 }
 
-func TestUseThatEndsIsANewNeed(t *testing.T) {
+func TestEndOfUseIsANewNeed(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	g.reconcile(t.Context(), "ns/a")
 	w.used["ns/a"] = true
@@ -208,7 +208,7 @@ func TestUseThatEndsIsANewNeed(t *testing.T) {
 	w.expect(t, "RemoveFinalizer a")
 }
 
-func TestAWriteThatFails(t *testing.T) {
+func TestFailedWrite(t *testing.T) {
 	retry := Config{}.WithDefaults().retries().Retry()
 	cases := map[string]struct {
 		fail     error
@@ -242,7 +242,7 @@ func TestAWriteThatFails(t *testing.T) {
 	}
 }
 
-func TestAProcessThatEndsTellsNothing(t *testing.T) {
+func TestNoReportAfterCancel(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	ctx, cancel := context.WithCancel(t.Context())
 	g.reconcile(ctx, "ns/a")
@@ -254,7 +254,7 @@ func TestAProcessThatEndsTellsNothing(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull, DryRun: true}, named("a", true, true), named("b", false, false))
 	for range 3 {
 		g.reconcile(t.Context(), "ns/a")
@@ -273,7 +273,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsLeftToOthersGivesThemTime(t *testing.T) {
+func TestPatienceStartsWithLeftToBuiltIn(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	w.other = map[string]Decision{"ns/a": Later(ReasonAPIReadFailed)}
 	retry := Config{}.WithDefaults().retries().Retry()
@@ -288,7 +288,7 @@ func TestOnlyWhatIsLeftToOthersGivesThemTime(t *testing.T) {
 	w.expect(t)
 }
 
-func TestOthersSeenSinceTheDecisionAreAtWork(t *testing.T) {
+func TestOutdatedProofOfBeingAlone(t *testing.T) {
 	_, g, _, _ := start(t, Config{Mode: ModeFull})
 	s := session{Guard: g, duty: Duty{Mode: ModeFull, Alone: true}}
 	s.proveAlone(t.Context()) // decided before they were seen
@@ -297,7 +297,7 @@ func TestOthersSeenSinceTheDecisionAreAtWork(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedIsTrue(t *testing.T) {
+func TestWaitingReasons(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true), named("b", true, true))
 	waits := func(what string, want ...Reason) {
 		t.Helper()
@@ -325,7 +325,7 @@ func TestWhatIsReportedIsTrue(t *testing.T) {
 	waits("it is written")
 }
 
-func TestOffDoesNothing(t *testing.T) {
+func TestModeOff(t *testing.T) {
 	w, g, clock, _ := start(t, Config{}, named("a", true, true), named("b", false, false))
 	for range 3 {
 		g.reconcile(t.Context(), "ns/a")
@@ -342,7 +342,7 @@ func TestOffDoesNothing(t *testing.T) {
 	}
 }
 
-func TestAnotherObjectOfTheName(t *testing.T) {
+func TestRecreatedObject(t *testing.T) {
 	_, g, _, _ := start(t, Config{Mode: ModeFull})
 	before, now := named("a", true, true), named("a", false, false)
 	now.UID = "another"
@@ -356,7 +356,7 @@ func TestAnotherObjectOfTheName(t *testing.T) {
 	}
 }
 
-func TestMetricsAreRegisteredAndCounted(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := &world{objects: map[string]Object{"ns/a": named("a", true, true)}, used: map[string]bool{"ns/a": true}}
 	g, err := New("Thing", w, Config{Mode: ModeFull, Metrics: registry})

@@ -6,30 +6,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Held is an object as a release reads it from the API server.
+// Held is an object as read live by a release.
 type Held struct {
 	Object
-	// IfDeleted is what is decided on it once it is terminating, carries the finalizer, and no other program
+	// IfDeleted is the decision for the case that the object is terminating, has the finalizer, and no other program
 	// removes it: RemoveFinalizer if the object is not in use.
 	IfDeleted Decision
-	// ByOthers: another finalizer holds it as well, so it does not vanish without this one.
+	// ByOthers means that another finalizer holds the object too, so it does not vanish without this one.
 	ByOthers bool
 }
 
-// HeldOf reads all of it but IfDeleted.
+// HeldOf returns the object without IfDeleted.
 func HeldOf(o metav1.Object, finalizer string) Held {
 	return Held{Object: ObjectOf(o, finalizer), ByOthers: slices.ContainsFunc(o.GetFinalizers(),
 		func(f string) bool { return f != finalizer })}
 }
 
-// unused: it is not in use.
 func (h Held) unused() bool { return h.IfDeleted.Action == RemoveFinalizer }
 
-// atRelease says what a release does with an object. alone: it is proven that no other program manages the finalizer.
-// It is a pure function.
+// atRelease is a pure function that returns the step of a release for an object, where alone means that no other
+// program manages the finalizer, by proof.
 //
-// An object that is in use and terminating keeps the finalizer: without it, the object would be gone at once, under
-// its users.
+// A terminating object that is in use keeps the finalizer: without it, the object would be gone at once, under its
+// users.
 func atRelease(h Held, alone bool) Decision {
 	switch {
 	case !h.Protected:
@@ -42,10 +41,10 @@ func atRelease(h Held, alone bool) Decision {
 	return Step(RemoveFinalizer, ReasonRelease)
 }
 
-// witness returns the object that is to show whether anybody else manages the finalizer: one with a need, which all who
-// do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is removed
-// from it, and loses nothing by that, because it is not in use or another finalizer keeps it too. It is a pure
-// function.
+// witness is a pure function that returns the object that shows whether another program manages the finalizer: an
+// object with a need, which such a program would answer in moments. An object without a need (see [Object.Needs]) gets
+// one when the finalizer is removed from it, which is harmless if the object is not in use or another finalizer keeps
+// it too.
 func witness(all []Held) (w Held, found bool) {
 	for _, h := range all {
 		switch {

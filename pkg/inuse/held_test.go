@@ -2,7 +2,7 @@ package inuse
 
 import "testing"
 
-// heldBy is an object as a release reads it; used says whether somebody uses it.
+// heldBy is an object as read live by a release, in use or not.
 func heldBy(o Object, used, byOthers bool) Held {
 	h := Held{Object: o, IfDeleted: Step(RemoveFinalizer, ReasonUnused), ByOthers: byOthers}
 	if used {
@@ -11,7 +11,7 @@ func heldBy(o Object, used, byOthers bool) Held {
 	return h
 }
 
-func TestWhatAReleaseDoes(t *testing.T) {
+func TestAtRelease(t *testing.T) {
 	going, rests := named("a", true, true), named("a", false, true)
 	drop := Step(RemoveFinalizer, ReasonRelease)
 	for sentence, c := range map[string]struct {
@@ -39,8 +39,8 @@ func TestWhatAReleaseDoes(t *testing.T) {
 	}
 }
 
-// TestNothingInUseIsLaidBareToFindOut who manages the finalizer, for in those moments it could be deleted.
-func TestNothingInUseIsLaidBareToFindOut(t *testing.T) {
+// An object in use could be deleted while it lacks the finalizer.
+func TestWitnessIsNeverInUse(t *testing.T) {
 	used, unused := heldBy(named("used", false, true), true, false), heldBy(named("unused", false, true), false, false)
 	firm := heldBy(named("firm", false, true), true, true)
 	bare, going := heldBy(named("bare", false, false), true, false), heldBy(named("going", true, true), false, false)

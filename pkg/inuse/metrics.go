@@ -6,7 +6,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// metrics are the figures of one kind.
 type metrics struct {
 	guard           *Guard
 	writes, reports *prometheus.CounterVec
@@ -35,7 +34,7 @@ func (g *Guard) labels() prometheus.Labels { return prometheus.Labels{"kind": g.
 
 func (m *metrics) wrote(a Action) { m.writes.WithLabelValues(a.String()).Inc() }
 
-// alone is 1 while it is proven that no other controller does the work.
+// alone is 1 while no other controller does the work, by proof.
 func (m *metrics) alone() float64 {
 	if m.guard.tracker.isAlone() {
 		return 1

@@ -13,7 +13,7 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestWhatIsDue(t *testing.T) {
+func TestDueDecisions(t *testing.T) {
 	for _, d := range []Decision{
 		Step(RemoveFinalizer, ReasonUnused), Step(AddFinalizer, ReasonProtect), Step(ReadUsers, ReasonInUse),
 		Later(ReasonLeftToBuiltIn), Rest(ReasonReadingUsers), Rest(ReasonAPIReadFailed),
@@ -27,14 +27,14 @@ func TestWhatIsDue(t *testing.T) {
 	}
 }
 
-func TestAWriteOfAnEarlierNeedDoesNotSettleAnother(t *testing.T) {
+func TestRemovalDoesNotSettleLaterNeed(t *testing.T) {
 	d, settled := Duty{Mode: ModeFull, Removed: true}.Settle(object(false, true))
 	if !settled || d.Reason != ReasonProtected {
 		t.Errorf("got %s, want %s", d.Reason, ReasonProtected)
 	}
 }
 
-func TestWhatAnswersANeed(t *testing.T) {
+func TestAnswered(t *testing.T) {
 	for _, c := range []struct {
 		before, now Object
 		want        bool
@@ -52,7 +52,7 @@ func TestWhatAnswersANeed(t *testing.T) {
 	}
 }
 
-func TestOnlyTheEndOfWhatTheFinalizerHeldIsOthersWork(t *testing.T) {
+func TestDeletionOfUnheldObjectIsNoEvidence(t *testing.T) {
 	for name, o := range map[string]Object{"not terminating": object(false, true), "not held": object(true, false)} {
 		n := newTracker(ModeFull, patience)
 		n.alone()
@@ -62,7 +62,7 @@ func TestOnlyTheEndOfWhatTheFinalizerHeldIsOthersWork(t *testing.T) {
 	}
 }
 
-func TestAChangeOfNothingKeepsWhatIsNoted(t *testing.T) {
+func TestUnrelatedChangeKeepsNeed(t *testing.T) {
 	n := newTracker(ModeFull, patience)
 	n.due("u", at(0))
 	n.changed(object(false, false), object(false, false), at(1))
@@ -75,7 +75,7 @@ func TestAChangeOfNothingKeepsWhatIsNoted(t *testing.T) {
 	}
 }
 
-func TestOthersAreNewsOnce(t *testing.T) {
+func TestEvidenceOfOthersIsNewsOnce(t *testing.T) {
 	n := newTracker(ModeFull, patience)
 	need, held := object(false, false), object(false, true)
 	if !n.changed(need, held, at(1)) {
@@ -104,7 +104,7 @@ func TestOnlyAdditionsAreCounted(t *testing.T) {
 	if d := n.duty(object(false, false), at(0)); d.Adds != 0 || d.Added {
 		t.Errorf("a refused addition counts: %+v", d)
 	}
-	n.end("u", AddFinalizer, accepted) // an answer that nothing was begun for
+	n.end("u", AddFinalizer, accepted) // a reply without a write
 	n.end("other", AddFinalizer, accepted)
 	if d := n.duty(object(false, false), at(0)); d.Added {
 		t.Error("an answer after the watch counts")
@@ -115,7 +115,7 @@ func TestOnlyAdditionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestWhichErrorsRefuseAWrite(t *testing.T) {
+func TestOutcomeOfErrors(t *testing.T) {
 	for _, err := range []error{kube.ErrGone, kube.ErrChanged, kube.ErrUndone} {
 		if got := outcomeOf(fmt.Errorf("patch: %w", err)); got != refused {
 			t.Errorf("%v: outcome %d", err, got)
@@ -126,7 +126,7 @@ func TestWhichErrorsRefuseAWrite(t *testing.T) {
 	}
 }
 
-func TestAnotherStateOfTheWitnessShowsNothing(t *testing.T) {
+func TestStandsComparesState(t *testing.T) {
 	o := object(false, false)
 	w, g, _, _ := start(t, Config{}, o)
 	if !g.stands(o) {
@@ -144,7 +144,7 @@ func TestAnotherStateOfTheWitnessShowsNothing(t *testing.T) {
 	}
 }
 
-// flaky is a stock of which one list fails, and whose writes fail without an object.
+// flaky is a stock with one failing list, whose writes all fail.
 type flaky struct {
 	*stock
 	fails int
@@ -174,7 +174,7 @@ func newFlaky(t *testing.T, fails int) flaky {
 	return f
 }
 
-func TestAReleaseEndsWithEachListThatFails(t *testing.T) {
+func TestReleaseFailsWithList(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		if _, err := newFlaky(t, n).g.Release(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("list %d fails, and the release returns %v", n, err)
@@ -182,21 +182,21 @@ func TestAReleaseEndsWithEachListThatFails(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsNotOneThatWasUndone(t *testing.T) {
+func TestFailedWriteHasLostOutcome(t *testing.T) {
 	err := newFlaky(t, 0).g.patch(t.Context(), named("a", false, false), AddFinalizer)
 	if !errors.Is(err, errBroken) || outcomeOf(err) != lost {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestByWhichFinalizerAnObjectIsHeld(t *testing.T) {
+func TestHeldByOtherFinalizer(t *testing.T) {
 	o := func(finalizers ...string) metav1.Object { return &metav1.ObjectMeta{Finalizers: finalizers} }
 	if !HeldOf(o("ours", "other"), "ours").ByOthers || HeldOf(o("ours"), "ours").ByOthers {
 		t.Error("whether another finalizer holds it")
 	}
 }
 
-// ending is a stock whose context ends with one of its lists.
+// ending is a stock whose context ends during one of its lists.
 type ending struct {
 	*stock
 	at  int
@@ -211,7 +211,7 @@ func (e ending) List(ctx context.Context) ([]Held, error) {
 	return all, err
 }
 
-func TestAReleaseWhoseContextEndsIsNotComplete(t *testing.T) {
+func TestReleaseReturnsContextError(t *testing.T) {
 	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -227,7 +227,7 @@ func TestAReleaseWhoseContextEndsIsNotComplete(t *testing.T) {
 	s.expect(t)
 }
 
-func TestAnObjectThatIsGoneIsReleased(t *testing.T) {
+func TestReleaseOfMissingObject(t *testing.T) {
 	s, _ := newStock(t, named("a", false, true))
 	s.fail = fmt.Errorf("patch: %w", kube.ErrGone)
 	if err := s.g.bare(t.Context(), s.objects["ns/a"]); err != nil {

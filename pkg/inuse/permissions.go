@@ -5,8 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
-// name as a resource ("persistentvolumes"). What a package needs besides, it adds.
+// Permissions returns the permissions that a Guard with these settings needs on the protected kind, given by its
+// resource name ("persistentvolumes"); the packages of the kinds add their own.
 func (c Config) Permissions(resource string) []permission.Permission {
 	if c.Mode == ModeOff {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-func TestWhatIsAskedOfRBAC(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	full := inuse.Config{Mode: inuse.ModeFull}
 	dry := inuse.Config{Mode: inuse.ModeFull, DryRun: true, Events: record.NewFakeRecorder(1)}
 	telling := inuse.Config{Mode: inuse.ModeFull, Events: record.NewFakeRecorder(1)}

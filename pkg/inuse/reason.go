@@ -2,8 +2,8 @@ package inuse
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log
-// and a label of the metrics. What each means is its Sentence.
+// Reason explains a decision. The same word is an Event's reason, a value in the log and a label of the metrics; its
+// Sentence gives the meaning.
 type Reason string
 
 // Reasons for leaving an object alone.
@@ -35,7 +35,7 @@ const (
 	ReasonDryRun  Reason = "DryRun"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has one row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonUnknown, Sentence: "Nothing is known of the object."},
 	{Reason: ReasonOff, Sentence: "The protection controller is off."},
@@ -66,14 +66,14 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason and the action that a person can take.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of the Events with this reason, Normal or Warning, or empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the meaning and the severity of the reason, and the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }

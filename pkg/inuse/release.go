@@ -15,31 +15,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Objects is how many the finalizer was removed from.
+	// Objects is the number of objects whose finalizer was removed.
 	Objects int
-	// Others: another program was seen to manage the finalizer. Objects that still carry it are left to that program.
+	// Others means that another program was seen to manage the finalizer. Objects that still have it are left to that
+	// program.
 	Others bool
-	// Left are those that still carry it, with the reason behind the key, sorted.
+	// Left names the objects that still have the finalizer, sorted, each with its reason after the key.
 	Left []string
 }
 
-// ErrUnproven: it is unknown whether another program manages the finalizer, so the finalizer stays.
+// ErrUnproven means that the finalizer stays, because it is unknown whether another program manages it.
 var ErrUnproven = errors.New("it is unknown whether Kubernetes' own controller manages the finalizer, so the " +
 	"finalizer stays. If all objects that carry it are in use, create one that is not in use, and run the command again")
 
-// ErrInHand: no other program manages the finalizer, and some objects still carry it.
+// ErrInHand means that no other program manages the finalizer, and some objects still have it.
 var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")
 
 // Release removes the finalizer from all objects of the kind if no other program manages it, so that none is kept
-// forever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
+// forever once this program is gone. It is called instead of Run, while no Guard runs, and the Config's Mode must be
 // ModeFull.
 //
-// It finds out whether another program manages the finalizer as a Guard does: by a need that lasts for Config.Patience.
-// If no object has a need, it removes the finalizer from one that loses nothing by that, and a program that manages the
-// finalizer adds it again. ErrUnproven: it could not find out. Objects that are terminating and in use keep the
-// finalizer until they are not, for another two times the patience; then the error is ErrInHand.
+// Release finds out like a Guard whether another program manages the finalizer: by a need that stands for
+// Config.Patience. If no object has a need, it removes the finalizer from one that loses nothing by that, and a program
+// that manages the finalizer adds it again; if this question stays open, the error is ErrUnproven. Objects that are
+// terminating and in use keep the finalizer until their use ends, for at most two more times the patience; then the
+// error is ErrInHand.
 func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
 		return out, fmt.Errorf("release each %s: the Config's Mode is not ModeFull", g.name)
@@ -78,7 +80,7 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 		case g.tracker.othersSeen():
 			out.Others = true
 			return out, nil
-		case len(out.Left) == 0 && (dropped == 0 || again): // a second look has shown whether it comes back
+		case len(out.Left) == 0 && (dropped == 0 || again): // the second list has shown whether it comes back
 			return out, nil
 		case !g.tracker.isAlone():
 			return out, ErrUnproven
@@ -93,11 +95,11 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 	}
 }
 
-// witnesses is how many objects are read one after another where each goes before it shows anything.
+// witnesses bounds the objects tried one after another if each is gone before it proves anything.
 const witnesses = 3
 
-// findOut has the notes know whether others manage the finalizer, if that shows. It returns how many lost it on the
-// way.
+// findOut has the tracker learn whether another program manages the finalizer, if an object can show it. It returns the
+// number of objects that lost the finalizer in the attempt.
 func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 	for range witnesses {
 		all, err := g.kind.List(ctx)
@@ -122,7 +124,7 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 			return bared, err
 		}
 		if g.tracker.othersSeen() {
-			return 0, nil // it is on again
+			return 0, nil // the finalizer is on again
 		}
 		if g.tracker.isAlone() {
 			break
@@ -131,7 +133,7 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 	return bared, nil
 }
 
-// hear waits until others were seen at work, or the need of an object stood for as long as the patience.
+// hear waits until other programs were seen at work, or the need of an object has stood for the patience.
 func (g *Guard) hear(ctx context.Context, o Object) error {
 	klog.FromContext(ctx).Info("Checking whether another program manages the finalizer", "kind", g.name, "by", o.Key(),
 		"patience", g.cfg.Patience)
@@ -150,13 +152,14 @@ func (g *Guard) hear(ctx context.Context, o Object) error {
 	return nil
 }
 
-// stands reports whether an object has, as the watch shows it, the need that it had.
+// stands reports whether the watch still shows the same need of an object.
 func (g *Guard) stands(o Object) bool {
 	now, _, found := g.kind.Decide(o.Key(), func(Object) Duty { return Duty{} })
 	return found && now.UID == o.UID && now.Terminating == o.Terminating && now.Protected == o.Protected
 }
 
-// releasePass removes the finalizer once, and returns from how many it did, and who keeps it.
+// releasePass removes the finalizer from each object once, and returns the number of removals and the objects that keep
+// it.
 func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left []string) {
 	var mu sync.Mutex
 	var workers errgroup.Group
@@ -185,16 +188,18 @@ func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left 
 			return nil
 		})
 	}
-	_ = workers.Wait() // what failed is in left
+	_ = workers.Wait() // failures are in left
 	slices.Sort(left)
 	return dropped, left
 }
 
-// bare removes the finalizer from an object as it was read. What is gone has none.
+// bare removes the finalizer from an object that has not changed since it was read; an object that is gone counts as
+// success.
 func (g *Guard) bare(ctx context.Context, o Object) error {
 	var err error
 	if o.Terminating {
-		// Its end is our doing. Of one that stays it is not noted: that somebody puts the finalizer back is to be seen.
+		// Its deletion is our own, but for an object that stays, the write is not tracked, so that another program that adds
+		// the finalizer again is seen.
 		err = g.send(ctx, o, RemoveFinalizer)
 	} else {
 		err = g.patch(ctx, o, RemoveFinalizer)
@@ -205,7 +210,7 @@ func (g *Guard) bare(ctx context.Context, o Object) error {
 	return err
 }
 
-// pause waits for a time. An error means that ctx ended before.
+// pause waits for a time, and returns an error if ctx ends first.
 func (g *Guard) pause(ctx context.Context, wait time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -30,11 +30,11 @@ func (c *instant) After(d time.Duration) <-chan time.Time {
 	return after
 }
 
-// stock is a kind whose objects are read by a release, with a watch that is never behind.
+// stock is a kind whose objects a release lists, with a watch that never lags.
 type stock struct {
 	world
 	g      *Guard
-	others map[string]bool // that another finalizer holds
+	others map[string]bool // held by another finalizer
 	lists  int
 	broken error
 }
@@ -56,7 +56,7 @@ func (s *stock) Patch(ctx context.Context, o Object, a Action) (Object, error) {
 	return after, err
 }
 
-// set has the watch show that the finalizer was added, or removed by who added it.
+// set has the watch show that the finalizer was added or removed.
 func (s *stock) set(key string, on bool) {
 	before := s.objects[key]
 	now := before
@@ -67,12 +67,12 @@ func (s *stock) set(key string, on bool) {
 		return
 	}
 	s.objects[key] = now
-	if before.Needs() { // else it was not in the cache
+	if before.Needs() { // otherwise it was not in the cache
 		s.g.Updated(before, now)
 	}
 }
 
-// newStock returns a cluster with these objects, and what releases them.
+// newStock returns a cluster with these objects, and the clock of its Guard.
 func newStock(t *testing.T, objects ...Object) (*stock, *instant) {
 	t.Helper()
 	clock := &instant{FakeClock: testclock.NewFakeClock(at(0))}
@@ -89,7 +89,7 @@ func newStock(t *testing.T, objects ...Object) (*stock, *instant) {
 	return s, clock
 }
 
-func TestAReleaseWhereNobodyElseManagesTheFinalizer(t *testing.T) {
+func TestReleaseWithoutAnotherController(t *testing.T) {
 	s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", true, true),
 		named("d", false, false))
 	s.used["ns/a"] = true
@@ -103,8 +103,8 @@ func TestAReleaseWhereNobodyElseManagesTheFinalizer(t *testing.T) {
 	}
 }
 
-// TestAReleaseFindsOutByOneObject, where none has a need by itself: that it loses the finalizer is the need.
-func TestAReleaseFindsOutByOneObject(t *testing.T) {
+// If no object has a need, the release creates one by removing the finalizer from one object.
+func TestReleaseWitness(t *testing.T) {
 	used := func(s *stock) { s.used["ns/a"], s.used["ns/c"] = true, true }
 	t.Run("nobody puts it back", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
@@ -198,8 +198,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 	})
 }
 
-// TestAReleaseStopsWhenOthersAreSeen, at whatever they do.
-func TestAReleaseStopsWhenOthersAreSeen(t *testing.T) {
+func TestReleaseStopsWhenOthersAreSeen(t *testing.T) {
 	for sentence, since := range map[string]time.Duration{"while it looks": 0,
 		"after it was proven that nobody does": patience} {
 		t.Run(sentence, func(t *testing.T) {
@@ -221,8 +220,8 @@ func TestAReleaseStopsWhenOthersAreSeen(t *testing.T) {
 	}
 }
 
-// TestAReleaseHasEndedWhenTheFinalizerStaysAway, and not with the last write.
-func TestAReleaseHasEndedWhenTheFinalizerStaysAway(t *testing.T) {
+// The last write alone does not end a release.
+func TestReleaseChecksRemovedFinalizers(t *testing.T) {
 	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
 	clock.passed = func() {
 		if len(s.diary) > 0 {
@@ -235,8 +234,8 @@ func TestAReleaseHasEndedWhenTheFinalizerStaysAway(t *testing.T) {
 	s.expect(t, "RemoveFinalizer a")
 }
 
-// TestWhatIsInUseAndBeingDeletedIsWaitedFor, and then left with the reason.
-func TestWhatIsInUseAndBeingDeletedIsWaitedFor(t *testing.T) {
+// After the wait, the object is left, with its reason.
+func TestReleaseWaitsForTerminatingInUse(t *testing.T) {
 	for sentence, ends := range map[string]bool{"its use ends": true, "its use continues": false} {
 		t.Run(sentence, func(t *testing.T) {
 			s, clock := newStock(t, named("a", true, true), named("bare", false, false))
@@ -264,8 +263,8 @@ func TestWhatIsInUseAndBeingDeletedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAReleaseGoesOnWhereOneWriteFails, and has ended only when it shows that none carries the finalizer.
-func TestAReleaseGoesOnWhereOneWriteFails(t *testing.T) {
+// A release ends only when no object has the finalizer.
+func TestReleaseContinuesAfterFailure(t *testing.T) {
 	for sentence, fail := range map[string]error{"it has changed": fmt.Errorf("patch: %w", kube.ErrChanged),
 		"the API server does not answer": errors.New("timeout")} {
 		t.Run(sentence, func(t *testing.T) {
@@ -309,14 +308,13 @@ func TestAReleaseGoesOnWhereOneWriteFails(t *testing.T) {
 	})
 }
 
-// TestAReleaseIsForAGuardThatIsOn, and ends with its context.
-func TestAReleaseIsForAGuardThatIsOn(t *testing.T) {
+func TestReleaseNeedsModeFull(t *testing.T) {
 	s, _ := newStock(t, named("a", false, true), named("bare", false, false))
 	s.g.cfg.Mode = ModeOff
 	if _, err := s.g.Release(t.Context()); err == nil {
 		t.Error("released where nothing is to be protected")
 	}
-	// What was known before says nothing: no Guard ran for a while.
+	// Earlier evidence counts for nothing, because no Guard ran for a while.
 	s, _ = newStock(t, named("a", false, true))
 	s.used["ns/a"] = true
 	s.g.tracker.alone()
@@ -332,8 +330,8 @@ func TestAReleaseIsForAGuardThatIsOn(t *testing.T) {
 	s.expect(t)
 }
 
-// A release that is ended begins no more writes. One worker begins the third only after the first has written.
-func TestAReleaseThatIsEndedBeginsNoMoreWrites(t *testing.T) {
+// A cancelled release starts no more writes. The single worker starts the third only after the first has written.
+func TestCancelledReleaseStartsNoWrites(t *testing.T) {
 	s, _ := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true),
 		named("bare", false, false))
 	ctx, cancel := context.WithCancel(t.Context())

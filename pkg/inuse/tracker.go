@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tracker has what a process knows of the objects that need something, by UID, and of others who do
-// the same work. It is safe for concurrent use.
+// tracker is safe for concurrent use. It holds, by UID, the records of one process about objects with a need, and its
+// evidence of other programs that do the same work.
 type tracker struct {
 	mode     Mode
 	patience time.Duration
@@ -18,11 +18,12 @@ type tracker struct {
 	of   map[types.UID]entry
 }
 
-// entry is what is known of one object, from its first need to its end.
+// entry is the record of one object, from its first need to its deletion.
 type entry struct {
-	// since is when the need that it has now was first found due, zero if it is not.
+	// since is the time at which the current need was first found due, zero if none is.
 	since time.Time
-	// sent: a write of ours is on its way, or was accepted, or its outcome is unknown. accepted: it was.
+	// sent means that our own write is in flight, was accepted, or has an unknown outcome, and accepted that it was
+	// accepted.
 	sent, accepted bool
 	adds           int
 }
@@ -31,7 +32,7 @@ func newTracker(mode Mode, patience time.Duration) *tracker {
 	return &tracker{mode: mode, patience: patience, of: map[types.UID]entry{}}
 }
 
-// changed notes that an object changed, and reports whether it is news that somebody else is at work.
+// changed records a change of an object, and reports whether it is news that another program is at work.
 func (t *tracker) changed(before, now Object, at time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,22 +40,22 @@ func (t *tracker) changed(before, now Object, at time.Time) (news bool) {
 		return false
 	}
 	it := t.of[before.UID]
-	// What it needs next is another need.
+	// The next need of the object is a new one.
 	t.of[before.UID] = entry{adds: it.adds}
 	return answered(before, now) && !it.sent && t.sawOthers(at)
 }
 
-// gone notes an object's end, and reports the same. final: the end itself was seen.
+// gone records the deletion of an object, and reports the same. final means that the deletion event itself was seen.
 func (t *tracker) gone(last Object, final bool, at time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	it := t.of[last.UID]
 	delete(t.of, last.UID)
-	// Removing the last finalizer looks like a deletion with the finalizer still on.
+	// The removal of the last finalizer looks like a deletion of an object that still has it.
 	return final && last.Terminating && last.Protected && !it.sent && t.sawOthers(at)
 }
 
-// answered reports whether an object got what it needed.
+// answered reports whether a need of the object was answered.
 func answered(before, now Object) bool {
 	if before.Terminating {
 		return before.Protected && !now.Protected
@@ -68,7 +69,7 @@ func (t *tracker) sawOthers(at time.Time) (news bool) {
 	return news
 }
 
-// duty returns what is known about whether it is on us to act for an object.
+// duty returns the Duty of this process for an object.
 func (t *tracker) duty(o Object, at time.Time) Duty {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,8 +81,8 @@ func (t *tracker) duty(o Object, at time.Time) Duty {
 	}
 }
 
-// due notes that an object needs something that others are given the time to do, and returns how
-// long that still is.
+// due records that an object has a need that other programs are given time to answer, and returns the rest of that
+// time.
 func (t *tracker) due(uid types.UID, at time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +94,7 @@ func (t *tracker) due(uid types.UID, at time.Time) time.Duration {
 	return max(0, t.peer.patientUntil(it.since, t.patience).Sub(at))
 }
 
-// notDue notes that an object needs nothing now.
+// notDue records that an object has no need now.
 func (t *tracker) notDue(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +104,7 @@ func (t *tracker) notDue(uid types.UID) {
 	}
 }
 
-// alone notes that no other program does the work, and reports whether that is new.
+// alone records that no other program does the work, and reports whether that is news.
 func (t *tracker) alone() (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,8 +113,7 @@ func (t *tracker) alone() (news bool) {
 	return news
 }
 
-// begin notes that a write is about to be sent; end what came of it: whether it was accepted, refused,
-// or neither is known.
+// begin records that a write is about to be sent, and end records its outcome.
 func (t *tracker) begin(uid types.UID, a Action) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,11 +125,11 @@ func (t *tracker) begin(uid types.UID, a Action) {
 	t.of[uid] = it
 }
 
-// outcome is what came of a write.
+// outcome is the outcome of a write.
 type outcome uint8
 
 const (
-	// lost: the answer is not known.
+	// lost means that the write was not answered.
 	lost outcome = iota
 	accepted
 	refused
@@ -149,15 +149,14 @@ func (t *tracker) end(uid types.UID, a Action, came outcome) {
 	t.of[uid] = it
 }
 
-// leads begins anew: what others did before this process led says nothing, and what it wrote then
-// neither.
+// leads starts again with the leadership: the writes of other programs and of this process from before prove nothing.
 func (t *tracker) leads() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.peer, t.of = peer{}, map[types.UID]entry{}
 }
 
-// othersSeen reports whether anybody else was seen at work since this process leads.
+// othersSeen reports whether another program was seen at work since this process leads.
 func (t *tracker) othersSeen() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ func object(terminating, protected bool) Object {
 	return Object{Name: "o", UID: "u", Terminating: terminating, Protected: protected}
 }
 
-// TestWhoIsAtWork plays what a process sees and does, and asks whether it takes itself to be alone.
-func TestWhoIsAtWork(t *testing.T) {
+// TestTrackerAlone plays events and writes, and checks whether the tracker takes itself to be alone.
+func TestTrackerAlone(t *testing.T) {
 	need, going, held := object(false, false), object(true, true), object(false, true)
 	letGo := object(true, false)
 	cases := map[string]struct {
@@ -109,7 +109,7 @@ func TestWhoIsAtWork(t *testing.T) {
 	}
 }
 
-// other has others let another object go.
+// other has another program release another object.
 func other(n *tracker, when time.Time) {
 	n.gone(Object{Name: "other", UID: "other", Terminating: true, Protected: true}, true, when)
 }
@@ -119,7 +119,7 @@ func ours(n *tracker, a Action, came outcome) {
 	n.end("u", a, came)
 }
 
-func TestWhatWasWrittenIsKnownUntilTheWatchShowsIt(t *testing.T) {
+func TestTrackerKnowsOwnWrites(t *testing.T) {
 	need, held, going := object(false, false), object(false, true), object(true, true)
 	n := newTracker(ModeFull, patience)
 	ours(n, AddFinalizer, accepted)

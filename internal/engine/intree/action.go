@@ -2,7 +2,7 @@ package intree
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is one step. The zero value is Wait.
+// Action is one step; the zero value is Wait.
 type Action uint8
 
 const (
@@ -33,7 +33,7 @@ const (
 	SetTwinDelete
 	// SetTwinRetain sets the twin's policy back to Retain.
 	SetTwinRetain
-	// DeleteTwin deletes a twin whose policy is Retain. It fails if the twin has changed since it was judged.
+	// DeleteTwin deletes a twin whose policy is Retain, and fails if the twin has changed since it was judged.
 	DeleteTwin
 	// RemoveTwinFinalizer removes another program's finalizer from a terminating twin whose policy is Retain. It fails if
 	// the twin has changed since it was judged.
@@ -58,7 +58,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns the action's effect on objects. An unknown action counts as a write.
+// Kind returns the action's effect on objects; an unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

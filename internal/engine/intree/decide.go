@@ -177,7 +177,7 @@ func terminating(f Facts) (_ Decision, due bool) {
 }
 
 // decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
-// its claim gone and releases it, and all facts are read a second time. Only then is its policy set to Delete.
+// its claim gone and releases it, and all facts are read a second time before its policy is set to Delete.
 func decideTwin(f Facts, now time.Time) Decision {
 	switch f.twinState() {
 	case twinForeign:
@@ -218,7 +218,7 @@ func decideTwin(f Facts, now time.Time) Decision {
 }
 
 // prove reads live all facts that a deletion depends on, before the next step of a twin. The facts that need no call
-// come first. The PV is read last, because administrators rescue a volume by editing its PV.
+// come first, and the PV is read last, because administrators rescue a volume by editing its PV.
 func prove(f Facts, then Action, now time.Time) Decision {
 	if f.shared() {
 		return wait(ReasonSharedSource)

@@ -16,7 +16,7 @@ type Facts struct {
 	// Other tells whether another program manages the finalizer of this PV.
 	Other Other
 	// YieldedSince is the time since when the PV has been left to the other program although that program should have
-	// acted on it. Zero means that no such action is pending.
+	// acted on it; zero means that no such action is pending.
 	YieldedSince time.Time
 	// RemovingFinalizers is set while volume-guard is being uninstalled: our finalizers are removed and no volume is
 	// deleted.
@@ -27,7 +27,7 @@ type Facts struct {
 	PV     PV
 	PVRead session.Read
 
-	// Twin is the PV with the name of PV's twin, if TwinFound. It is not necessarily the twin: see isTwinOf.
+	// Twin is the PV with the name of PV's twin, if TwinFound, but not necessarily the twin: see isTwinOf.
 	Twin      PV
 	TwinFound bool
 	// TwinConflict is set when the API server refused to create the twin, because a PV of that name exists that the watch
@@ -47,7 +47,7 @@ type Facts struct {
 	// means that at least one of them comes from the cache.
 	SiblingsRead session.Read
 	// SiblingNeeded names a sibling whose policy and phase permit the deletion of the volume, but whose claim, as read
-	// live, keeps the volume. It is empty if no sibling is needed.
+	// live, keeps the volume, or is empty if no sibling is needed.
 	SiblingNeeded string
 
 	// Tombstone is set once the volume is deleted.
@@ -74,7 +74,7 @@ type ClaimFacts struct {
 	Read session.Read
 	// Of is the claimRef that was read.
 	Of volume.ClaimRef
-	// Found is true if a claim of that name exists. UID and VolumeName are its own.
+	// Found is true if a claim of that name exists, with this UID and VolumeName.
 	Found      bool
 	UID        types.UID
 	VolumeName string
@@ -103,7 +103,7 @@ type Tombstone struct {
 }
 
 // Failure is the outcome of failed tries to delete the volume. It is kept in memory only, so the delays start again
-// after a restart. The zero value means that no try failed.
+// after a restart; the zero value means that no try failed.
 type Failure struct {
 	// Until is the earliest time of the next try.
 	Until time.Time

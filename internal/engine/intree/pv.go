@@ -37,7 +37,7 @@ const (
 	maxMessage = 512
 )
 
-// Writer tells who added the finalizer to a PV. The zero value is unknown.
+// Writer tells who added the finalizer to a PV; the zero value is unknown.
 type Writer uint8
 
 const (
@@ -51,7 +51,7 @@ const (
 	WriterOther
 )
 
-// PV holds the fields of a PersistentVolume that decisions are made from. No step is taken for the zero value.
+// PV holds the fields of a PersistentVolume that decisions are made from; no step is taken for the zero value.
 type PV struct {
 	Name            string
 	UID             types.UID

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// Reason explains a decision. The same word is an Event's reason, a value in the log and a label of the metrics. Its
+// Reason explains a decision. The same word is an Event's reason, a value in the log and a label of the metrics; its
 // Sentence gives the meaning.
 type Reason string
 
@@ -164,14 +164,13 @@ func Reasons() []Reason { return table.Reasons() }
 // Sentence returns the meaning of the reason and the action that a person can take.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning. It is empty for a reason without
-// Events.
+// EventType returns the type of the Events with this reason, Normal or Warning, or empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // About returns the meaning and the severity of the reason, and the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }
 
-// Detail returns information about this PV that the reason's sentence does not give. It may be empty.
+// Detail returns information about this PV that the reason's sentence does not give, or an empty string.
 func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonVolumeFailedDelete, ReasonPluginGone:

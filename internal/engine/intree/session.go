@@ -14,8 +14,8 @@ import (
 type Rules struct {
 	// DryRun ends a session before its first write.
 	DryRun bool
-	// RetryStart and RetryMax are the shortest and longest delay between tries to delete one volume. The delay doubles
-	// each time.
+	// RetryStart and RetryMax are the shortest and longest delay between tries to delete one volume, which doubles each
+	// time.
 	RetryStart, RetryMax time.Duration
 }
 
@@ -23,12 +23,12 @@ type Rules struct {
 // have it.
 const pluginGoneDelay = 12
 
-// Call is a request to the API server. The zero value is NoCall.
+// Call is a request to the API server; the zero value is NoCall.
 type Call uint8
 
 const (
 	NoCall Call = iota
-	// GetPV reads a PV, and GetClaim a claim. A missing object is not an error.
+	// GetPV reads a PV, and GetClaim a claim; a missing object is not an error.
 	GetPV
 	GetClaim
 	// ListAttachments counts the VolumeAttachments of the given PVs.
@@ -41,12 +41,13 @@ const (
 	DeletePV
 )
 
-// Ask is a call that a Session waits for, with its arguments. The zero value is no call.
+// Ask is a call that a Session waits for, with its arguments; the zero value is no call.
 type Ask struct {
 	Call Call
 	// Action is the step that the call belongs to.
 	Action Action
-	// Name is the PV's. A write is bound to UID and ResourceVersion; without ResourceVersion it is bound to the UID alone.
+	// Name is the PV's, and a write is bound to UID and ResourceVersion; without ResourceVersion it is bound to the UID
+	// alone.
 	Name            string
 	UID             types.UID
 	ResourceVersion string
@@ -78,7 +79,7 @@ type Reply struct {
 // before the next one is answered take more.
 const maxSteps = 16
 
-// Session is the work on one PV, from its key to the next wait. It returns one Ask at a time.
+// Session is the work on one PV, from its key to the next wait, which returns one Ask at a time.
 type Session struct {
 	session.Progress
 	Rules Rules
@@ -185,8 +186,8 @@ func (f Facts) names() []string {
 	return names
 }
 
-// Answer applies the reply to the pending Ask and advances to the next Ask or the End. sent is when the call was made.
-// The PV after a write is recorded in t.
+// Answer applies the reply to the pending Ask, whose call was made at sent, and advances to the next Ask or the End. It
+// records the PV after a write in t.
 func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	switch {
 	case r.Outcome == session.Conflict && s.Decision.Action == CreateTwin:
@@ -234,7 +235,7 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 			s.End = session.Conflicted
 			return
 		}
-		// The twin is judged next. Before its policy is set to Delete, all facts are read a second time, as for any twin.
+		// The twin is judged next, and before its policy is set to Delete, all facts are read a second time, as for any twin.
 		f.Claim, f.Attachments, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, false
 		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
 		s.twinIs(t, pvs, r.PV)

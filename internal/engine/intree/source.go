@@ -12,7 +12,7 @@ import (
 )
 
 // Source identifies the volume of an in-tree plugin that a PV names, in 16 bytes for every plugin. PVs with the same
-// Source name one volume. The zero value is unknown.
+// Source name one volume; the zero value is unknown.
 type Source [16]byte
 
 // Known reports whether the volume is known.
@@ -26,14 +26,15 @@ func waysOfUse() []string {
 }
 
 // waysToReach are the fields that specify the addresses of the volume: monitors of Ceph (RBD, CephFS) and portals of
-// iSCSI. Two PVs can name different addresses of one cluster. An RBD image is identified by its pool and name, an iSCSI
-// volume by its target and LUN, and these names are unique in practice. If they are not, a volume is kept.
+// iSCSI. Two PVs of the same storage cluster can name different addresses. An RBD image is identified by its pool and
+// name, an iSCSI volume by its target and LUN, and these names are unique in practice; if they are not, a volume is
+// kept.
 func waysToReach() []string { return []string{"monitors", "targetPortal", "portals", "iscsiInterface"} }
 
 // unordered are the fields that are sets: the worldwide names of Fibre Channel.
 func unordered() []string { return []string{"targetWWNs", "wwids"} }
 
-// sourceOf returns the Source of the volume that a PV names. A CSI volume has none.
+// sourceOf returns the Source of the volume that a PV names; a CSI volume has none.
 func sourceOf(o *v1.PersistentVolume) Source {
 	if o.Spec.CSI != nil {
 		return Source{}

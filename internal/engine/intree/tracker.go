@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Tracker holds the records of one process that its watch cache cannot provide. A process that starts without them
-// repeats at most a write, a delay, or a twin for a volume that is gone. It is not safe for concurrent use.
+// Tracker holds the records of one process that its watch cache cannot provide, and is not safe for concurrent use. A
+// process that starts without them repeats at most a write, a delay, or a twin for a volume that is gone.
 type Tracker struct {
 	// Volumes holds the names of the PVs of each volume.
 	Volumes map[Source]map[string]struct{}
@@ -68,8 +68,8 @@ func (t *Tracker) Other() Other {
 	return OtherAbsent
 }
 
-// otherFor is Other for one PV. A finalizer seen on its twin counts for as long as the PV exists. Otherwise the policy
-// of a twin would alternate as fast as the API server accepts the writes.
+// otherFor is Other for one PV, where a finalizer seen on its twin counts for as long as the PV exists. Otherwise the
+// policy of a twin would alternate as fast as the API server accepts the writes.
 func (t *Tracker) otherFor(uid types.UID) Other {
 	if _, seen := t.ForeignTwin[uid]; seen {
 		return OtherPresent
@@ -124,7 +124,7 @@ func (t *Tracker) expect(pv PV, pvs PVs) {
 	}
 }
 
-// newer reports whether version is later than the other resourceVersion of the same object. Versions that cannot be
+// newer reports whether version is later than the other resourceVersion of the same object; versions that cannot be
 // compared count as newer.
 func newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)

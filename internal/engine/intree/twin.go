@@ -23,7 +23,7 @@ func (pv PV) LooksLikeTwin() bool {
 		strings.HasPrefix(pv.ProvisionedBy, inTree)
 }
 
-// deletes reports whether the PV controller deletes the volume of a twin that it has released. An unknown policy counts
+// deletes reports whether the PV controller deletes the volume of a twin that it has released; an unknown policy counts
 // as deleting.
 func (pv PV) deletes() bool { return pv.Policy != volume.PolicyRetain }
 
@@ -116,7 +116,7 @@ func orphan(f Facts, now time.Time) Decision {
 	return wait(ReasonOrphan)
 }
 
-// Annotations that are not copied to a twin. With the first, the PV controller would remove the twin's claimRef
+// Annotations that are not copied to a twin: with the first, the PV controller would remove the twin's claimRef
 // (unbindVolume); with the second, kubectl would mistake the twin for the original.
 const (
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
@@ -124,7 +124,7 @@ const (
 )
 
 // NewTwin returns the twin to create for a PV: a second name of the same volume, which keeps it (policy Retain). The
-// twin has none of the PV's finalizers, so the PV controller's own deletion ends it. The PV is not changed.
+// twin has none of the PV's finalizers, so the PV controller's own deletion ends it; the PV is not changed.
 func NewTwin(o *v1.PersistentVolume) *v1.PersistentVolume {
 	twin := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{

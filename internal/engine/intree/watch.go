@@ -27,7 +27,7 @@ type Wake struct {
 // Added handles the event that shows a PV for the first time.
 func (t *Tracker) Added(now *PV, pvs PVs) Wake { return t.changed(nil, now, pvs) }
 
-// Updated handles a change of a PV. before and now can be two successive PVs of the same name.
+// Updated handles a change of a PV, or two successive PVs of the same name.
 func (t *Tracker) Updated(before, now *PV, pvs PVs) Wake {
 	if before.UID == now.UID {
 		return t.changed(before, now, pvs)

@@ -2,13 +2,13 @@ package pv
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 
-// Facts is all that is known about one PV at one moment. With its zero value nothing is done.
+// Facts is the known state of one PV at one moment; no step is taken for the zero value.
 type Facts struct {
 	Duty inuse.Duty
 	PV   PV
 }
 
-// Decide says what to do about one PV. It is a pure function.
+// Decide is a pure function that returns the next step for one PV.
 func Decide(f Facts) inuse.Decision {
 	if f.PV.Twin && !f.PV.Terminating {
 		return inuse.Rest(inuse.ReasonTwin)

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// going is a PV that is being deleted and that no claim has, in a cluster that nobody else serves.
+// going is a PV that is being deleted and not bound, in a cluster without another controller.
 func going() Facts {
 	return Facts{
 		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
@@ -54,8 +54,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestWhatLetsAPVGo goes through all that can be known.
-func TestWhatLetsAPVGo(t *testing.T) {
+// TestRemovalInEveryState checks every combination of the facts.
+func TestRemovalInEveryState(t *testing.T) {
 	bools := []bool{false, true}
 	var s Facts
 	s.PV.UID = "u"

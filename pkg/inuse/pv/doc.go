@@ -1,7 +1,7 @@
-// Package pv keeps PVs that are bound to a claim from being deleted: a PV that is there gets the
-// finalizer kubernetes.io/pv-protection, one that is being deleted loses it once it is not Bound.
+// Package pv keeps PVs that are bound to a claim from being deleted. A PV that is not terminating gets the finalizer
+// kubernetes.io/pv-protection, and a terminating PV loses it once it is not Bound.
 //
-// It is for clusters in which Kubernetes' own controller for that, pv-protection of
-// kube-controller-manager, is off; where that one is seen at work, this one writes nothing. What
-// both kinds of protection share is in the package protect.
+// The package serves clusters in which the built-in controller, pv-protection of kube-controller-manager, is off. If
+// that controller is seen at work, this one writes nothing. Package inuse has the part that both kinds of protection
+// share.
 package pv

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Protector with these settings needs to be allowed.
+// Permissions returns the permissions that a Protector with these settings needs.
 func Permissions(c inuse.Config) []permission.Permission { return c.Permissions("persistentvolumes") }
 
 // MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].

@@ -18,18 +18,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Protector protects the PVs of a cluster. How it is run, see [inuse.Guard].
+// Protector protects the PVs of a cluster; see [inuse.Guard] for how to run it.
 type Protector struct {
 	*inuse.Guard
 	pvs    *kube.Cache[*PV]
 	client corev1.PersistentVolumeInterface
-	// authorization answers what this program may do, of what it needs.
+	// authorization checks the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	permissions   []permission.Permission
 }
 
-// New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS
-// of 0 means that nothing but the number of workers limits the calls. Nothing is started.
+// New returns a Protector of the PVs in the cluster of config, which is copied; with a QPS of 0, only the number of
+// workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if config == nil {
 		return nil, errors.New("create the PV protector: no cluster is given")
@@ -47,11 +47,11 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	return p, nil
 }
 
-// kind is the Protector as its Guard sees it.
+// kind implements inuse.Kind.
 type kind struct{ *Protector }
 
-// Decide decides by what the watch shows: a write after which a PV is deleted holds only if the PV still is
-// as it was read, so nothing has to be read again.
+// Decide relies on the watch: a write that leads to the deletion of a PV fails if the PV has changed since it was read,
+// so no live read is needed.
 func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
 	pv, found := k.pvs.Get(key)
 	if !found {
@@ -60,7 +60,7 @@ func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Obje
 	return pv.Object, Decide(Facts{Duty: duty(pv.Object), PV: *pv}), true
 }
 
-// ReadUsers has nothing to read: the PV itself says whether it is used.
+// ReadUsers does nothing, because the PV itself shows whether it is in use.
 func (kind) ReadUsers(inuse.Object) {}
 
 func (k kind) Patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error) {
@@ -80,7 +80,7 @@ func (k kind) Keys() []string {
 func (k kind) Caches() []controller.Cache { return []controller.Cache{k.pvs} }
 
 const (
-	// listTimeout bounds one page of a list, and listPage is how many PVs it has.
+	// listTimeout bounds one page of a list, and listPage is its size.
 	listTimeout = time.Minute
 	listPage    = 500
 )
@@ -103,7 +103,7 @@ func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
 	return all, nil
 }
 
-// held reads what a release has to know of a PV.
+// held returns a PV as read live by a release.
 func held(o *v1.PersistentVolume) inuse.Held {
 	h, pv := inuse.HeldOf(o, Finalizer), PVOf(o)
 	pv.Object = pv.AsDeleted()
@@ -111,7 +111,7 @@ func held(o *v1.PersistentVolume) inuse.Held {
 	return h
 }
 
-// changes follows the PVs.
+// changes handles the watch events of PVs.
 type changes struct{ *Protector }
 
 func (c changes) Added(now *PV)                { c.Guard.Added(now.Object) }

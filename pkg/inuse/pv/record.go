@@ -12,31 +12,31 @@ import (
 const (
 	// Finalizer holds a PV while it is bound (PVProtectionFinalizer in kubernetes/pkg/volume/util).
 	Finalizer = "kubernetes.io/pv-protection"
-	// twinLabel marks a PV that has kube-controller-manager delete the volume of another one.
+	// twinLabel marks a PV that exists to have kube-controller-manager delete the volume of another PV.
 	twinLabel = "csi-reclaimer.io/twin-of"
 )
 
-// Phase says whether a claim has the PV. The zero value is one that this package does not know, in
-// which the PV is kept.
+// Phase tells whether a claim has the PV; the zero value is a phase that this package does not know, in which the PV is
+// kept.
 type Phase uint8
 
-// The phases of core/v1, as far as they are distinguished.
+// Phases of core/v1, as far as this package distinguishes them.
 const (
 	PhaseUnknown Phase = iota
 	PhaseBound
-	// PhaseFree is every phase but Bound, also none yet.
+	// PhaseFree is every known phase but Bound, and also no phase yet.
 	PhaseFree
 )
 
-// PV is what is kept of a PersistentVolume.
+// PV holds the recorded fields of a PersistentVolume.
 type PV struct {
 	inuse.Object
 	Phase Phase
-	// Twin: the PV is a second name of another PV's volume.
+	// Twin is true if the PV is a second name of another PV's volume.
 	Twin bool
 }
 
-// PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
+// PVOf returns the needed fields of a PersistentVolume, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) PV {
 	_, twin := o.Labels[twinLabel]
 	return PV{Object: inuse.ObjectOf(o, Finalizer), Phase: phaseOf(o.Status.Phase), Twin: twin}
@@ -52,7 +52,7 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 	return PhaseUnknown
 }
 
-// record keeps the PVs that may need something. Others take no memory.
+// record keeps the PVs that may need a write, so other PVs take no memory.
 func record(object runtime.Object, _ bool) (_ *PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// TestWhatAReleaseReadsOfAPV is whether a claim has it, whether it is being deleted or not.
-func TestWhatAReleaseReadsOfAPV(t *testing.T) {
+// A PV is read in the same way before and during its deletion.
+func TestHeldPV(t *testing.T) {
 	drop := inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 	for phase, want := range map[v1.PersistentVolumePhase]inuse.Decision{
 		v1.VolumeAvailable: drop, v1.VolumeReleased: drop, v1.VolumeBound: inuse.Rest(inuse.ReasonBound),

@@ -7,47 +7,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// firstGap and maxGap bound the time between two lists of one namespace. While claims keep coming it
-// doubles: 10,000 claims that are deleted within a minute take 20 lists.
+// firstGap and maxGap bound the time between two lists of one namespace. The gap doubles while claims keep coming:
+// 10,000 claims that are deleted within a minute take 20 lists.
 const (
 	firstGap = 100 * time.Millisecond
 	maxGap   = 5 * time.Second
 )
 
-// batches gather the claims of a namespace that want to know who uses them, so that one list answers
-// for all that asked before it was sent. The first of a namespace waits for nobody; the next list is
-// not made before a gap has passed. It is safe for concurrent use.
+// batches, which is safe for concurrent use, gathers the claims of a namespace whose users are to be read, so that one
+// list answers for all claims that asked before it was sent. The first list of a namespace is made at once, and the
+// next one only after a gap.
 type batches struct {
 	mu sync.Mutex
-	// waiting are the claims that ask, by namespace, and pace when the next list may be made.
+	// waiting holds the asking claims by namespace, and pace limits the lists of each namespace.
 	waiting map[string]map[types.UID]ask
 	pace    map[string]pace
-	// answers has those that asked, until they are forgotten; the zero value is no answer yet.
+	// answers holds the claims that asked, until they are forgotten. The zero value means that no answer has arrived.
 	answers map[types.UID]answer
 }
 
-// ask is a claim that wants to know who uses it.
+// ask is a claim whose users are to be read.
 type ask struct {
 	uid types.UID
 	key string
 }
 
-// answer is what one list showed.
+// answer is the result of one list.
 type answer struct {
-	// at is when it came.
+	// at is the time of arrival.
 	at   time.Time
 	pods *users
 	err  error
 }
 
-// pace is when the next list of a namespace may be made.
+// pace limits the lists of a namespace.
 type pace struct {
-	not time.Time // before
+	not time.Time // the next list is not made before this time
 	gap time.Duration
 }
 
-// next returns the pace after a list at a time. It starts anew once nobody asked for as long as the
-// last gap.
+// next returns the pace after a list at now. It starts again with firstGap if no claim asked for as long as the last
+// gap.
 func (p pace) next(now time.Time) pace {
 	gap := firstGap
 	if !p.idle(now) {
@@ -62,8 +62,8 @@ func newBatches() *batches {
 	return &batches{waiting: map[string]map[types.UID]ask{}, pace: map[string]pace{}, answers: map[types.UID]answer{}}
 }
 
-// join has a claim wait for the next list of its namespace. first: no other waits for it, so
-// that nobody has it made yet.
+// join has a claim wait for the next list of its namespace. first means that no other claim waits for that list, so the
+// caller must enqueue it.
 func (b *batches) join(namespace string, a ask) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,8 +75,8 @@ func (b *batches) join(namespace string, a ask) (first bool) {
 	return first
 }
 
-// take returns the claims for which a list is to be sent now; those that join from now on wait for
-// another. With a wait it is too early, and nothing is taken.
+// take returns the claims for which a list is to be sent now; claims that join later wait for the next list. If wait is
+// positive, it is too early, and no claim is returned.
 func (b *batches) take(namespace string, now time.Time) (asked map[types.UID]ask, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,8 +97,8 @@ func (b *batches) take(namespace string, now time.Time) (asked map[types.UID]ask
 	return asked, 0
 }
 
-// settle keeps what a list showed for those that asked for it and are not forgotten. The gap counts
-// from here: where lists are slow, there are fewer.
+// settle stores the result of a list for the claims that asked for it and are not forgotten. The gap counts from here,
+// so slow lists are made less often.
 func (b *batches) settle(namespace string, asked map[types.UID]ask, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,12 +112,12 @@ func (b *batches) settle(namespace string, asked map[types.UID]ask, a answer) {
 	}
 }
 
-// goodFor is how long an answer counts. It bounds the time between a list and the writes that follow
-// from it; what is not written until then is asked for again.
+// goodFor is the lifetime of an answer, which bounds the time between a list and the writes that follow from it; a
+// claim without a write by then asks again.
 const goodFor = 30 * time.Second
 
-// reading returns what is known of a claim by a list, and forgets what has no worth any more: a list
-// that is too old, or failed and was reported.
+// reading returns the answer for a claim, and drops an answer that is of no more use: a list that is too old, or that
+// failed and was reported.
 func (b *batches) reading(c Claim, now time.Time) Reading {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *batches) reading(c Claim, now time.Time) Reading {
 	return Reading{Made: true, Usage: a.pods.usage(c)}
 }
 
-// forget ends what is known of a claim.
+// forget drops the answer for a claim.
 func (b *batches) forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

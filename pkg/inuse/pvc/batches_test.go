@@ -19,10 +19,10 @@ func claim(uid types.UID) Claim {
 	return Claim{Object: inuse.Object{Namespace: "ns", Name: "data", UID: uid, Terminating: true, Protected: true}}
 }
 
-// shown is the answer of a list that shows these pods.
+// shown is the answer of a list with these pods.
 func shown(ms int, pods ...Pod) answer { return answer{at: at(ms), pods: indexed(pods)} }
 
-func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
+func TestListAnswersEarlierAsks(t *testing.T) {
 	b := newBatches()
 	if !b.join("ns", asks(1)) {
 		t.Error("the first does not learn that nobody waits")
@@ -37,7 +37,7 @@ func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
 	if len(asked) != 2 || wait != 0 {
 		t.Fatalf("take = %v, %v, want two claims at once", asked, wait)
 	}
-	// This one may have been deleted after the list was sent.
+	// This claim may have been deleted after the list was sent.
 	if !b.join("ns", asks(3)) {
 		t.Error("one that comes too late learns that somebody waits")
 	}
@@ -49,7 +49,7 @@ func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
 	}
 }
 
-func TestTheGapBetweenTwoLists(t *testing.T) {
+func TestGapBetweenLists(t *testing.T) {
 	cases := map[string]struct {
 		at   []int // ms, of asks
 		want []time.Duration
@@ -92,8 +92,8 @@ func TestTheGapBetweenTwoLists(t *testing.T) {
 	}
 }
 
-// TestTenThousandClaimsTakeFewLists plays the deletion of 10,000 claims of one namespace at
-// several speeds, with the loop that comes back when it is asked to.
+// TestTenThousandClaimsTakeFewLists plays the deletion of 10,000 claims of one namespace at several speeds, with a loop
+// that retries when it is told to.
 func TestTenThousandClaimsTakeFewLists(t *testing.T) {
 	const claims = 10_000
 	for _, perSecond := range []int{50, 200, 1000, 100_000} {
@@ -118,7 +118,7 @@ func TestTenThousandClaimsTakeFewLists(t *testing.T) {
 	}
 }
 
-func TestWhatAListShowed(t *testing.T) {
+func TestReading(t *testing.T) {
 	uses := Pod{Namespace: "ns", Name: "web-0", Scheduled: true, Claims: []string{"data"}}
 	failed := errors.New("forbidden")
 	read := func(a answer, ms int) Reading {

@@ -12,21 +12,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// cluster is what is asked of the API server.
+// cluster has the API calls of a Protector.
 type cluster interface {
-	// listPods returns the pods of a namespace, or of all, that have a node, as the API server has them now.
+	// listPods returns the pods with a node in a namespace, or in all, by a live list.
 	listPods(ctx context.Context, namespace string) ([]Pod, error)
-	// listClaims returns all claims, as the API server has them now.
+	// listClaims returns all claims, by a live list.
 	listClaims(ctx context.Context) ([]heldClaim, error)
-	// patch carries out AddFinalizer or RemoveFinalizer and returns the claim as it is then.
+	// patch carries out AddFinalizer or RemoveFinalizer and returns the resulting claim.
 	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
 }
 
 const (
 	// listTimeout bounds one page of a list.
 	listTimeout = time.Minute
-	// listPage is how many one request asks for. Most namespaces have fewer; the pages of
-	// others are of one moment, by the API server's promise.
+	// listPage is the page size of lists: most namespaces need one page; the API server promises a consistent snapshot
+	// across pages.
 	listPage = 5000
 )
 

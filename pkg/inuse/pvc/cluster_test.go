@@ -12,8 +12,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestAListIsWholeAndOfNow, for what it does not show is released.
-func TestAListIsWholeAndOfNow(t *testing.T) {
+// A claim is released because of a pod that the list does not show.
+func TestListPodsIsCompleteAndLive(t *testing.T) {
 	var asked []metav1.ListOptions
 	var fail error
 	client := fake.NewClientset()

@@ -6,17 +6,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// TerminatedPods says whether pods that have ended (Succeeded or Failed) hold their claims. The zero
-// value is not said, under which they do.
+// TerminatedPods tells whether pods that have ended (Succeeded or Failed) hold their claims. The zero value is
+// TerminatedDefault, under which Decide lets them.
 type TerminatedPods uint8
 
 const (
 	// TerminatedDefault is ReleaseTerminated in a Config.
 	TerminatedDefault TerminatedPods = iota
-	// ReleaseTerminated lets claims of pods that have ended go, as the proposal says.
+	// ReleaseTerminated releases the claims of pods that have ended, as the proposal says.
 	ReleaseTerminated
-	// HoldTerminated keeps them until the pod itself is deleted, as Kubernetes 1.36 does. A pod that
-	// is Failed only because its node cannot be reached may still run there.
+	// HoldTerminated keeps the claims until the pod itself is deleted, as Kubernetes 1.36 does. A pod that is Failed only
+	// because its node is unreachable may still run there.
 	HoldTerminated
 )
 
@@ -31,7 +31,7 @@ func (t TerminatedPods) String() string {
 	return "unknown"
 }
 
-// ParseTerminatedPods returns the setting of that name.
+// ParseTerminatedPods returns the setting of that name, and an error for any other name.
 func ParseTerminatedPods(name string) (TerminatedPods, error) {
 	for _, t := range []TerminatedPods{ReleaseTerminated, HoldTerminated} {
 		if t.String() == name {
@@ -41,14 +41,14 @@ func ParseTerminatedPods(name string) (TerminatedPods, error) {
 	return TerminatedDefault, fmt.Errorf("terminated pods: %q is neither release nor hold", name)
 }
 
-// Config holds the settings of a Protector. The zero value is usable, and does nothing.
+// Config holds the settings of a Protector; the zero value is usable, and does nothing.
 type Config struct {
 	inuse.Config
-	// TerminatedPods says whether pods that have ended hold their claims. Default ReleaseTerminated.
+	// TerminatedPods tells whether pods that have ended hold their claims. Default ReleaseTerminated.
 	TerminatedPods TerminatedPods
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names an invalid setting.
 func (c Config) Validate() error {
 	if c.TerminatedPods > HoldTerminated {
 		return fmt.Errorf("terminated pods: %d is no setting", c.TerminatedPods)

@@ -2,40 +2,39 @@ package pvc
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 
-// Facts is all that is known about one claim at one moment. With its zero value nothing is done.
+// Facts is the known state of one claim at one moment; no step is taken for the zero value.
 type Facts struct {
 	Duty inuse.Duty
-	// Ended says whether pods that have ended hold their claims.
+	// Ended tells whether pods that have ended hold their claims.
 	Ended TerminatedPods
 	Claim Claim
-	// Seen is who uses the claim as the watch of pods shows it. It may be behind, so it proves use
-	// only, never that there is none.
+	// Seen is the use of the claim according to the watch of pods. The watch may lag, so it proves only use, never the
+	// absence of use.
 	Seen Usage
-	// Read is who uses the claim as a live list showed it that was asked for after the claim was
-	// seen to be terminating.
+	// Read is the use of the claim according to a live list that was requested after the claim was seen to be terminating.
 	Read Reading
 }
 
-// Reading is what a live list showed. The zero value: none was made.
+// Reading is the result of a live list; the zero value means that no list was made.
 type Reading struct {
 	Made bool
-	// Err is why the list failed: then everything may be in use.
+	// Err is the error of the list, after which everything may be in use.
 	Err error
 	Usage
 }
 
-// Usage says which pods use a claim. The zero value: none.
+// Usage names pods that use a claim; the zero value means that no pod does.
 type Usage struct {
-	// By is a pod that runs, or may, empty for none.
+	// By is a pod that runs, or may run, empty for none.
 	By string
 	// ByEnded is a pod that has ended (Succeeded or Failed), empty for none.
 	ByEnded string
 }
 
-// Decide says what to do about one claim. It is a pure function.
+// Decide is a pure function that returns the next step for one claim.
 //
-// Until it is proven that Kubernetes' own controller is off, a claim that this one would hold, for a
-// pod that has ended, is no need that somebody left unanswered.
+// A claim of a pod that has ended may be held by Kubernetes' own controller, and until that controller is proven to be
+// off, such a claim does not count as an unanswered need.
 func Decide(f Facts) inuse.Decision {
 	d, settled := f.Duty.Settle(f.Claim.Object)
 	if settled {
@@ -55,14 +54,14 @@ func Decide(f Facts) inuse.Decision {
 		return d
 	}
 	if d, used := f.held(f.Read.Usage); used {
-		// The watch may never have shown the pod, and then not show its end.
+		// The watch may never have shown the pod, and then does not show its end.
 		d.Timed = true
 		return d
 	}
 	return inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 }
 
-// held reports whether use keeps the claim.
+// held reports whether a use keeps the claim.
 func (f Facts) held(by Usage) (d inuse.Decision, used bool) {
 	switch {
 	case by.By != "":
@@ -72,7 +71,7 @@ func (f Facts) held(by Usage) (d inuse.Decision, used bool) {
 		d = inuse.Rest(inuse.ReasonInUseEnded)
 		d.Detail = "Pod " + by.ByEnded + "."
 	case by.ByEnded != "" && !f.Duty.Alone:
-		// Proof that no other program does the work wakes it.
+		// The proof that no other program does the work enqueues the claim.
 		d = inuse.Rest(inuse.ReasonLeftToBuiltIn)
 	default:
 		return inuse.Decision{}, false

@@ -8,8 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// going is a claim that is being deleted, unused as far as anybody can see, in a cluster that is
-// served by nobody else.
+// going is a claim that is being deleted, with no known user, in a cluster without another controller.
 func going() Facts {
 	return Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
@@ -89,9 +88,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestWhatLetsAClaimGo goes through all that can be known and holds what must be true whenever a
-// claim is released, or written to at all.
-func TestWhatLetsAClaimGo(t *testing.T) {
+// TestRemovalInEveryState checks every combination of the facts for the conditions of each release, and of each write.
+func TestRemovalInEveryState(t *testing.T) {
 	bools := []bool{false, true}
 	usages := []Usage{{}, {By: "web-0"}, {ByEnded: "job-1"}, {By: "web-0", ByEnded: "job-1"}}
 	var s Facts
@@ -162,7 +160,7 @@ func readings(usages []Usage) []Reading {
 	return all
 }
 
-func TestTheSettingsNames(t *testing.T) {
+func TestTerminatedPodsNames(t *testing.T) {
 	for _, set := range []TerminatedPods{ReleaseTerminated, HoldTerminated} {
 		if got, err := ParseTerminatedPods(set.String()); err != nil || got != set {
 			t.Errorf("ParseTerminatedPods(%q) = %v, %v", set.String(), got, err)

@@ -1,8 +1,8 @@
-// Package pvc keeps claims that pods use from being deleted: a claim that is there gets the finalizer
-// kubernetes.io/pvc-protection, one that is being deleted loses it once no pod uses it (the proposal
-// "Postpone Deletion of a Persistent Volume Claim in case It Is Used by a Pod").
+// Package pvc keeps claims that pods use from being deleted. A claim that is not terminating gets the finalizer
+// kubernetes.io/pvc-protection, and a terminating claim loses it once no pod uses it (the proposal "Postpone Deletion
+// of a Persistent Volume Claim in case It Is Used by a Pod").
 //
-// It is for clusters in which Kubernetes' own controller for that, pvc-protection of
-// kube-controller-manager, is off; where that one is seen at work, this one writes nothing. What
-// both kinds of protection share is in the package protect.
+// The package serves clusters in which the built-in controller, pvc-protection of kube-controller-manager, is off. If
+// that controller is seen at work, this one writes nothing. Package inuse has the part that both kinds of protection
+// share.
 package pvc

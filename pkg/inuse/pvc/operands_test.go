@@ -10,13 +10,13 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestAPodWithoutGraceIsShutDownOnlyIfItSaysSo(t *testing.T) {
+func TestPodWithoutGracePeriodIsNotShutDown(t *testing.T) {
 	if PodOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}).ShutDown {
 		t.Error("a pod that does not say how much grace it has is shut down")
 	}
 }
 
-func TestAnOwnerUsesWhatItsVolumesName(t *testing.T) {
+func TestOwnerUsesNamedClaims(t *testing.T) {
 	c := claim("c")
 	c.Owner = "p"
 	pod := Pod{Namespace: c.Namespace, Name: "p", UID: "p", Scheduled: true}
@@ -29,7 +29,7 @@ func TestAnOwnerUsesWhatItsVolumesName(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatHasNotComeIsNone(t *testing.T) {
+func TestPendingListIsNoReading(t *testing.T) {
 	var never time.Time
 	b := newBatches()
 	b.join("ns", asks(1))
@@ -41,7 +41,7 @@ func TestAnAnswerThatHasNotComeIsNone(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsWhereNobodyAsks(t *testing.T) {
+func TestNoWaitWithoutAsks(t *testing.T) {
 	b := newBatches()
 	b.join("ns", asks(1))
 	if _, wait := b.take("ns", at(0)); wait != 0 {
@@ -52,7 +52,7 @@ func TestNobodyWaitsWhereNobodyAsks(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsTooOldIsForgotten(t *testing.T) {
+func TestExpiredAnswerIsForgotten(t *testing.T) {
 	b := newBatches()
 	b.join("ns", asks(1))
 	asked, _ := b.take("ns", at(0))

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Protector with these settings needs to be allowed.
+// Permissions returns the permissions that a Protector with these settings needs.
 func (c Config) Permissions() []permission.Permission {
 	rights := c.Config.Permissions("persistentvolumeclaims")
 	if len(rights) == 0 {

@@ -16,16 +16,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// listWorkers is how many namespaces are listed at once.
+// listWorkers is the number of namespaces listed at once.
 const listWorkers = 4
 
-// Protector protects the claims of a cluster. How it is run, see [inuse.Guard].
+// Protector protects the claims of a cluster; see [inuse.Guard] for how to run it.
 type Protector struct {
 	*inuse.Guard
 	cfg     Config
 	clock   clock.PassiveClock
 	cluster cluster
-	// authorization answers what this program may do.
+	// authorization checks the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	claims        claimCache
 	users         *users
@@ -35,14 +35,14 @@ type Protector struct {
 	podsOf        *kube.Cache[*Pod]
 }
 
-// claimCache is what is read of the watch of claims.
+// claimCache is the used part of the watch cache of claims.
 type claimCache interface {
 	Get(key string) (*Claim, bool)
 	Each(visit func(*Claim))
 }
 
-// New returns a Protector of the claims in the cluster that config describes. config is copied; a
-// QPS of 0 means that nothing but the number of workers limits the calls. Nothing is started.
+// New returns a Protector of the claims in the cluster of config, which is copied; with a QPS of 0, only the number of
+// workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if config == nil {
 		return nil, errors.New("create the claim protector: no cluster is given")
@@ -67,7 +67,7 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	return p, p.guard(kind{p})
 }
 
-// guard makes the Guard of a kind, and the queue of lists beside it.
+// guard creates the Guard of a kind, and the queue of lists.
 func (p *Protector) guard(of inuse.Kind) (err error) {
 	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 	}
 	pods, err := p.cluster.listPods(ctx, namespace)
 	if ctx.Err() != nil {
-		return controller.Done() // the lease or the program ended: the next leader asks anew
+		return controller.Done() // the lease or the program ended: the next leader asks again
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not read which pods use claims; the claims count as in use",
@@ -101,7 +101,7 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 	return controller.Done()
 }
 
-// kind is the Protector as its Guard sees it.
+// kind implements inuse.Kind.
 type kind struct{ *Protector }
 
 func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {

@@ -17,15 +17,15 @@ import (
 // Finalizer holds a claim while pods use it (PVCProtectionFinalizer in kubernetes/pkg/volume/util).
 const Finalizer = "kubernetes.io/pvc-protection"
 
-// Claim is what is kept of a PersistentVolumeClaim.
+// Claim holds the recorded fields of a PersistentVolumeClaim.
 type Claim struct {
 	inuse.Object
-	// Owner is the UID of the object that controls the claim, empty for none. Of a generic ephemeral
-	// volume it is the pod.
+	// Owner is the UID of the object that controls the claim, empty for none. For a generic ephemeral volume it is the
+	// pod.
 	Owner types.UID
 }
 
-// ClaimOf reads what is needed of a claim, without keeping a reference to it.
+// ClaimOf returns the needed fields of a claim, without keeping a reference to it.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Object: inuse.ObjectOf(o, Finalizer)}
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
@@ -34,24 +34,24 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	return c
 }
 
-// Pod is what is kept of a pod.
+// Pod holds the recorded fields of a pod.
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
-	// Scheduled: it has a node. One that has none uses nothing, and the scheduler places no pod whose claim is
-	// terminating. A kubelet would start it as long as the finalizer is on the claim: see DESIGN.md.
+	// Scheduled is true if the pod has a node. A pod without a node uses nothing, and the scheduler places no pod whose
+	// claim is terminating. A kubelet would start it as long as the claim has the finalizer: see DESIGN.md.
 	Scheduled bool
-	// Ended: it has ended, of a pod that pod safety holds by the word of its kubelet.
+	// Ended is true if the pod has ended, which for a pod that pod safety holds is up to the kubelet's report.
 	Ended bool
-	// ShutDown: it was deleted without grace, by force or by the kubelet that is done with it, and
-	// nothing holds it. Its ephemeral volumes go then, for the pod may wait for their claims to go.
+	// ShutDown is true if the pod was deleted without grace, by force or by a kubelet that is done with it, and nothing
+	// holds it. Its ephemeral volumes are released then, because the pod may wait for the deletion of their claims.
 	ShutDown bool
-	// Claims and Ephemeral are the claims that its volumes name, and those that its generic
-	// ephemeral volumes have by their name, if the pod controls them.
+	// Claims are the claims that the pod's volumes name. Ephemeral are the claims of its generic ephemeral volumes, by
+	// name; they count only if the pod controls them.
 	Claims, Ephemeral []string
 }
 
-// PodOf reads what is needed of a pod, without keeping a reference to it.
+// PodOf returns the needed fields of a pod, without keeping a reference to it.
 func PodOf(o *v1.Pod) Pod {
 	p := objects.PodOf(o)
 	named := slices.DeleteFunc(p.Claims, func(name string) bool { return slices.Contains(p.Ephemeral, name) })
@@ -77,7 +77,7 @@ func (p Pod) uses(c Claim) bool {
 		!p.ShutDown && c.Owner != "" && p.UID == c.Owner && slices.Contains(p.Ephemeral, c.Name)
 }
 
-// usageOf returns which of the pods use the claim.
+// usageOf returns the use of the claim by these pods.
 func usageOf(c Claim, pods []*Pod) (u Usage) {
 	for _, p := range pods {
 		switch {
@@ -91,7 +91,7 @@ func usageOf(c Claim, pods []*Pod) (u Usage) {
 	return u
 }
 
-// recordClaim keeps the claims that may need something. Others take no memory.
+// recordClaim keeps the claims that may need a write, so other claims take no memory.
 func recordClaim(object runtime.Object, _ bool) (_ *Claim, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolumeClaim)
 	if !ok {

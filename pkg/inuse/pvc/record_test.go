@@ -39,7 +39,7 @@ func apiClaim(name, owner string) *v1.PersistentVolumeClaim {
 
 func held(p *v1.Pod) { p.Finalizers = []string{objects.RunningFinalizer} }
 
-func TestWhoUsesAClaim(t *testing.T) {
+func TestUsage(t *testing.T) {
 	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "web-0"}
 	data, ephemeral := apiClaim("data", ""), apiClaim("web-0-cache", "controls")
 	change := func(change func(*v1.Pod)) *v1.Pod { p := apiPod(); change(p); return p }
@@ -111,7 +111,7 @@ func TestWhoUsesAClaim(t *testing.T) {
 	}
 }
 
-func TestWhatIsKept(t *testing.T) {
+func TestRecordedClaimsAndPods(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		claim func(*v1.PersistentVolumeClaim)
 		want  bool

@@ -8,14 +8,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// heldClaim is a claim as a release reads it.
+// heldClaim is a claim as read live by a release.
 type heldClaim struct {
 	Claim
 	held inuse.Held
 }
 
-// List reads the claims first and the pods after them: a pod that is not in that list cannot begin to use a claim
-// that is terminating.
+// List reads the claims first and the pods after them, because a pod that is missing from the second list cannot begin
+// to use a terminating claim.
 func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 	claims, err := k.cluster.listClaims(ctx)
 	if err != nil {

@@ -36,8 +36,8 @@ func userOf(claim *v1.PersistentVolumeClaim, phase v1.PodPhase) *v1.Pod {
 	return pod
 }
 
-// TestWhatAReleaseReadsOfClaims is who uses each, whether it is being deleted or not, in all namespaces.
-func TestWhatAReleaseReadsOfClaims(t *testing.T) {
+// The use of each claim is read in all namespaces, before and during its deletion.
+func TestListOfClaims(t *testing.T) {
 	idle, used, ended, bare := stored("a", "idle", Finalizer), stored("b", "used", Finalizer, "other"),
 		stored("b", "ended", Finalizer), stored("a", "bare")
 	going := stored("c", "going", Finalizer)
@@ -82,8 +82,8 @@ func TestWhatAReleaseReadsOfClaims(t *testing.T) {
 	}
 }
 
-// TestThePodsAreReadBehindTheClaims, for a pod that begins to use a claim between the two has to be seen.
-func TestThePodsAreReadBehindTheClaims(t *testing.T) {
+// A pod that begins to use a claim between the two lists must be seen.
+func TestPodsAreListedAfterClaims(t *testing.T) {
 	claim := stored("a", "data", Finalizer)
 	client := fake.NewClientset(claim)
 	var read []string
@@ -105,8 +105,8 @@ func TestThePodsAreReadBehindTheClaims(t *testing.T) {
 	}
 }
 
-// TestAReleaseReadsAllOrNothing, for a pod that is not shown counts as none.
-func TestAReleaseReadsAllOrNothing(t *testing.T) {
+// A missing pod would count as no use.
+func TestListFailsAsAWhole(t *testing.T) {
 	broken := errors.New("expired")
 	for _, fails := range []string{"persistentvolumeclaims", "pods"} {
 		client := fake.NewClientset(stored("a", "data", Finalizer))

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// users knows the pods by the claims that they may use. It is safe for concurrent use.
+// users indexes pods by the claims that they may use, and is safe for concurrent use.
 type users struct {
 	mu sync.RWMutex
-	// of are the pods by a claim's key.
+	// of holds the pods by the key of a claim.
 	of map[string][]*Pod
 }
 
 func newUsers() *users { return &users{of: map[string][]*Pod{}} }
 
-// indexed returns a finished index of these pods.
+// indexed returns an index of these pods.
 func indexed(pods []Pod) *users {
 	u := newUsers()
 	for i := range pods {
@@ -31,7 +31,7 @@ func (u *users) add(p *Pod) {
 	}
 }
 
-// remove takes out the pod that this is a state of.
+// remove removes the pod with the UID of p.
 func (u *users) remove(p *Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -45,7 +45,7 @@ func (u *users) remove(p *Pod) {
 	}
 }
 
-// usage returns who uses the claim.
+// usage returns the use of the claim.
 func (u *users) usage(c Claim) Usage {
 	u.mu.RLock()
 	defer u.mu.RUnlock()

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestAPodThatIsGoneLeavesItsNamesake(t *testing.T) {
+func TestRemovedPodKeepsItsNamesake(t *testing.T) {
 	gone, there := web(v1.PodRunning), web(v1.PodRunning)
 	there.UID = "later"
 	u := newUsers()
@@ -18,8 +18,8 @@ func TestAPodThatIsGoneLeavesItsNamesake(t *testing.T) {
 	}
 }
 
-// TestWhatChangesAPodsUse: each has to wake its claims, for no other event may.
-func TestWhatChangesAPodsUse(t *testing.T) {
+// Each of these changes must enqueue the pod's claims, because no other event may.
+func TestPodChanges(t *testing.T) {
 	for sentence, change := range map[string]func(*Pod){
 		"another pod of the name": func(p *Pod) { p.UID = "later" },
 		"it is scheduled":         func(p *Pod) { p.Scheduled = !p.Scheduled },

@@ -2,7 +2,7 @@ package pvc
 
 import "slices"
 
-// claimChanges follows the claims.
+// claimChanges handles the watch events of claims.
 type claimChanges struct{ *Protector }
 
 func (c claimChanges) Added(now *Claim) { c.Guard.Added(now.Object) }
@@ -19,8 +19,8 @@ func (c claimChanges) Deleted(last *Claim, final bool) {
 	c.Guard.Deleted(last.Object, final)
 }
 
-// podChanges follows the pods that may use claims. What matters is that one begins or ceases to use
-// a claim: it is scheduled, has ended, is shut down, is gone, or is another pod of the same name.
+// podChanges handles the watch events of pods that may use claims. A pod that begins or ceases to use a claim matters:
+// it is scheduled, has ended, is shut down, is gone, or is another pod of the same name.
 type podChanges struct{ *Protector }
 
 func (c podChanges) Added(now *Pod) {
@@ -49,7 +49,7 @@ func (p *Pod) same(as *Pod) bool {
 		slices.Equal(p.Claims, as.Claims) && slices.Equal(p.Ephemeral, as.Ephemeral)
 }
 
-// enqueueClaims enqueues the claims of a pod that are terminating. The others have no use for it.
+// enqueueClaims enqueues the terminating claims of a pod, because its change does not affect the other claims.
 func (c podChanges) enqueueClaims(p *Pod) {
 	for _, key := range p.names() {
 		if claim, found := c.claims.Get(key); found && claim.Terminating {

@@ -21,8 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is an API server that has pods, answers writes, and keeps a diary; and watches that a test
-// plays by hand.
+// world is an API server with pods that accepts writes and keeps a diary. The test plays the watches by hand.
 type world struct {
 	*Protector
 
@@ -33,7 +32,7 @@ type world struct {
 	diary  []string
 	listed chan struct{} // if set, a list waits for it
 	events *record.FakeRecorder
-	// gets counts how often each claim was looked up, if it is not nil.
+	// gets counts the lookups of each claim, if it is not nil.
 	gets map[string]int
 }
 
@@ -89,8 +88,7 @@ func (w *world) Each(visit func(*Claim)) {
 	}
 }
 
-// run has a Protector work on a world, in which it is proven after a millisecond that nobody else is at
-// work, until the test ends.
+// run has a Protector work on a world until the test ends. After a millisecond, it is proven to be alone.
 func run(t *testing.T, prepare func(*world)) *world {
 	t.Helper()
 	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
@@ -140,13 +138,13 @@ func (w *world) diaryNow() []string {
 	return slices.Clone(w.diary)
 }
 
-// await waits until the diary has an entry.
+// await waits until the diary has the entry.
 func (w *world) await(t *testing.T, entry string) {
 	t.Helper()
 	w.until(t, entry, func(diary []string) bool { return slices.Contains(diary, entry) })
 }
 
-// until waits until the diary is as wanted.
+// until waits until the diary satisfies the condition.
 func (w *world) until(t *testing.T, what string, is func(diary []string) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(w.diaryNow()); time.Sleep(time.Millisecond) {
@@ -163,7 +161,7 @@ func web(phase v1.PodPhase) *Pod {
 	return &p
 }
 
-func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
+func TestClaimIsReleasedAfterItsLastPod(t *testing.T) {
 	another := web(v1.PodRunning)
 	another.UID, another.Claims = "later", nil
 	for sentence, end := range map[string]func(podChanges){
@@ -182,8 +180,8 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			if reported := <-w.events.Events; !strings.Contains(reported, string(inuse.ReasonInUse)) {
 				t.Fatalf("reported %q", reported)
 			}
-			// From here on nothing but the pod wakes the claim.
-			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // nothing that matters
+			// From here on, only the pod enqueues the claim.
+			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // an irrelevant change
 			end(pods)
 			w.await(t, "RemoveFinalizer data")
 			if got := w.diaryNow(); got[0] != "list" || slices.Index(got, "RemoveFinalizer data") < len(got)-1 {
@@ -193,7 +191,7 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 	}
 }
 
-func TestAListThatFailsMeansInUse(t *testing.T) {
+func TestFailedListMeansInUse(t *testing.T) {
 	w := run(t, func(w *world) { w.fail = errors.New("forbidden") })
 	w.delete("data")
 	w.until(t, "three attempts", func(diary []string) bool { return len(diary) >= 3 })
@@ -206,7 +204,7 @@ func TestAListThatFailsMeansInUse(t *testing.T) {
 	w.await(t, "RemoveFinalizer data")
 }
 
-func TestAPodThatOnlyTheListShows(t *testing.T) {
+func TestPodSeenOnlyByList(t *testing.T) {
 	w := run(t, func(w *world) { w.pods = []Pod{*web(v1.PodRunning)} })
 	w.delete("data")
 	w.delete("idle")
@@ -214,7 +212,7 @@ func TestAPodThatOnlyTheListShows(t *testing.T) {
 	if slices.Contains(w.diaryNow(), "RemoveFinalizer data") {
 		t.Error("released while a pod uses it")
 	}
-	// The watch shows it late, and then its end.
+	// The watch shows the pod late, and then its deletion.
 	pods := podChanges{w.Protector}
 	pods.Added(web(v1.PodRunning))
 	w.mu.Lock()
@@ -225,7 +223,7 @@ func TestAPodThatOnlyTheListShows(t *testing.T) {
 	w.await(t, "RemoveFinalizer data")
 }
 
-func TestManyClaimsShareTheirLists(t *testing.T) {
+func TestManyClaimsShareLists(t *testing.T) {
 	const many = 500
 	w := run(t, func(w *world) { w.listed = make(chan struct{}) })
 	for i := range many {
@@ -247,8 +245,8 @@ func TestManyClaimsShareTheirLists(t *testing.T) {
 	}
 }
 
-// TestWhatIsGoneIsForgotten, also where only the next claim of the name is seen.
-func TestWhatIsGoneIsForgotten(t *testing.T) {
+// This also holds if only the next claim of the name is seen.
+func TestDeletedClaimIsForgotten(t *testing.T) {
 	w := run(t, func(*world) {})
 	before, after := claim("before"), claim("after")
 	for _, end := range []func(claimChanges){
@@ -268,9 +266,9 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 	}
 }
 
-// A pod wakes the claims that are terminating when its use of them begins or ends, and none otherwise: a cluster may
-// have many pods.
-func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
+// A pod enqueues its terminating claims when its use of them begins or ends, and no others, because a cluster may have
+// many pods.
+func TestPodEventsEnqueueClaims(t *testing.T) {
 	pending, running, ended, without := web(v1.PodPending), web(v1.PodRunning), web(v1.PodSucceeded), web(v1.PodRunning)
 	without.Claims, without.Ephemeral = nil, nil
 	uses := Usage{By: "web-0"}
@@ -288,11 +286,11 @@ func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
 			Usage{ByEnded: "web-0"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			other := web(v1.PodRunning) // keeps the claim from the first
+			other := web(v1.PodRunning) // keeps the claim from the first moment
 			other.Name, other.UID, other.Ephemeral = "other", "other", nil
 			w := run(t, func(*world) {})
 			w.delete("first")
-			w.await(t, "RemoveFinalizer first") // the proof that nobody else is at work wakes all that there are
+			w.await(t, "RemoveFinalizer first") // the proof of being alone enqueues all claims
 			pods, key := podChanges{w.Protector}, "ns/data"
 			pods.Added(other)
 			w.delete("data")
@@ -308,7 +306,7 @@ func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
 			w.gets = map[string]int{}
 			w.mu.Unlock()
 			c.event(pods)
-			// A claim is looked up to wake it, and once more to decide on it.
+			// A claim is looked up to enqueue it, and once more to decide on it.
 			woken := func([]string) bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -318,7 +316,7 @@ func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
 				w.until(t, "decision on it", woken)
 			} else {
 				w.delete("idle")
-				w.await(t, "RemoveFinalizer idle") // what was woken before has its turn before
+				w.await(t, "RemoveFinalizer idle") // earlier keys are processed first
 				if woken(nil) {
 					t.Error("woken")
 				}
@@ -333,8 +331,8 @@ func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
 	}
 }
 
-// What was reported of a claim is reported again of the next one, for the guard knows of the end.
-func TestTheGuardLearnsOfTheEndOfAClaim(t *testing.T) {
+// The report on a claim is repeated for the next one, because the guard knows of the deletion.
+func TestGuardForgetsDeletedClaim(t *testing.T) {
 	w := run(t, func(*world) {})
 	podChanges{w.Protector}.Added(web(v1.PodRunning))
 	for range 2 {
@@ -346,11 +344,11 @@ func TestTheGuardLearnsOfTheEndOfAClaim(t *testing.T) {
 	}
 }
 
-// A claim that is deleted while it is watched is released, not only one that was terminating from the first.
-func TestAClaimThatChangesIsDecidedOn(t *testing.T) {
+// A claim that is deleted while it is watched is released, not only one that was terminating from the start.
+func TestChangedClaimIsReleased(t *testing.T) {
 	w := run(t, func(*world) {})
 	w.delete("first")
-	w.await(t, "RemoveFinalizer first") // from here on nothing but the change wakes the claim
+	w.await(t, "RemoveFinalizer first") // from here on, only the change enqueues the claim
 	before, now := claim("changed"), claim("changed")
 	before.Terminating = false
 	w.mu.Lock()
@@ -360,8 +358,8 @@ func TestAClaimThatChangesIsDecidedOn(t *testing.T) {
 	w.await(t, "RemoveFinalizer "+now.Name)
 }
 
-// TestOnlyClaimsThatAreToGoAreWoken, for a cluster may have many pods.
-func TestOnlyWhatIsToBeDeletedIsWoken(t *testing.T) {
+// A cluster may have many pods.
+func TestPodsEnqueueOnlyTerminatingClaims(t *testing.T) {
 	w := run(t, func(w *world) {
 		c := claim("u")
 		c.Terminating = false
