@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
-			// Nobody makes the accounts that pods need.
+			// No controller creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 		})
 		if err == nil {
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// makePV makes a PV as the case describes, as far as the API server lets one be made.
+// makePV creates the PV of a case, as far as the API server accepts it.
 func makePV(t *testing.T, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	t.Helper()
 	return makeNamedPV(t, "pv-"+rand.String(8), change)
@@ -85,10 +85,10 @@ func patchPV(t *testing.T, name, patch string) *v1.PersistentVolume {
 	return pv
 }
 
-// until waits for a condition, as admission follows its configuration with a delay.
+// until waits for a condition, because admission follows its configuration with a delay.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	// Also in a clean-up, when the test's own context has ended.
+	// This also runs in a cleanup, after the end of the test's own context.
 	ctx := context.WithoutCancel(t.Context())
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) { return is(), nil })
@@ -102,7 +102,7 @@ func protects(t *testing.T) bool {
 	return slices.Contains(makePV(t, func(*v1.PersistentVolume) {}).Finalizers, finalizer)
 }
 
-// judgePVs holds what is true whoever adds the finalizer.
+// judgePVs checks the results of a policy or webhook that adds the finalizer.
 func judgePVs(t *testing.T) {
 	for sentence, c := range pvCases {
 		t.Run(sentence, func(t *testing.T) {
@@ -126,7 +126,7 @@ func judgePVs(t *testing.T) {
 		}
 		patchPV(t, pv.Name, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 		must(t, client.CoreV1().PersistentVolumes().Delete(t.Context(), pv.Name, metav1.DeleteOptions{}))
-		pv = patchPV(t, pv.Name, `{"metadata":{"labels":{"a":"b"}}}`) // terminating, it can still be written to
+		pv = patchPV(t, pv.Name, `{"metadata":{"labels":{"a":"b"}}}`) // a terminating PV can still be written to
 		if pv.DeletionTimestamp == nil || !slices.Contains(pv.Finalizers, finalizer) {
 			t.Errorf("finalizers %q of a PV that is terminating since %v", pv.Finalizers, pv.DeletionTimestamp)
 		}
@@ -137,8 +137,8 @@ func judgePVs(t *testing.T) {
 	})
 }
 
-// install makes the policies and bindings of these drivers; the returned function deletes them, bindings first, and
-// waits until they are in force no more.
+// install creates the policies and bindings of these drivers. The returned function deletes them, bindings first, and
+// waits until they are no longer in force.
 func install(t *testing.T, drivers Drivers) (remove func()) {
 	t.Helper()
 	ctx, admission := context.WithoutCancel(t.Context()), client.AdmissionregistrationV1()
@@ -146,7 +146,7 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 		if finalizerOf(role) == "" {
 			continue
 		}
-		// An expression that does not compile is refused here.
+		// The API server refuses an expression that does not compile.
 		_, err := admission.MutatingAdmissionPolicies().Create(ctx, Policy(role, names...), metav1.CreateOptions{})
 		must(t, err)
 		_, err = admission.MutatingAdmissionPolicyBindings().Create(ctx, Binding(role), metav1.CreateOptions{})
@@ -171,7 +171,7 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 	return remove
 }
 
-// protectsDriver reports whether a PV of the driver has its finalizer from the start. The PV is not stored.
+// protectsDriver reports whether a new PV of the driver gets its finalizer, in a dry run.
 func protectsDriver(t *testing.T, driver string) bool {
 	t.Helper()
 	return len(finalizersAt(t, driver)) > 1
@@ -199,14 +199,14 @@ func TestThePolicy(t *testing.T) {
 	})
 	judgePVs(t)
 
-	// What is removed comes back in the same write, and the write is no error.
+	// A removed finalizer comes back in the same write, without an error.
 	pv := makePV(t, func(*v1.PersistentVolume) {})
 	if pv = patchPV(t, pv.Name,
 		`{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`); !slices.Contains(pv.Finalizers, finalizer) {
 		t.Errorf("finalizers %q: a release would not have to remove the driver from the policy first", pv.Finalizers)
 	}
-	// A driver that is listed no more is not protected; the others are. No write is refused. The first PV in the list
-	// is also of another driver, whose finalizer comes back, so it does not show whether the removal is observed.
+	// A removed driver is not protected, but the others are, and no write is refused. The first PV in the list also
+	// belongs to another driver, whose finalizer comes back, so it does not show whether the removal is observed.
 	makeNamedPV(t, "a-pv-of-two-drivers-"+rand.String(8), pvCases["migrated to another than provisioned it"].change)
 	ctx := t.Context()
 	done, err := RemoveDrivers(ctx, admin, []string{driver})
@@ -231,8 +231,8 @@ func TestThePolicy(t *testing.T) {
 	})
 }
 
-// TestUninstallAndReinstallProtects, also another driver than before. With a ConfigMap as the policy's parameter it did
-// not: an API server that has seen the last binding with one go ignores ConfigMaps until it is restarted
+// A reinstallation may list another driver than before. With a ConfigMap as the policy's parameter this failed: an API
+// server that has seen the deletion of the last binding with one ignores ConfigMaps until its restart
 // (kubernetes/kubernetes#130887).
 func TestUninstallAndReinstallProtects(t *testing.T) {
 	for _, driver := range []string{"first.csi.example.com", "another.csi.example.com"} {
@@ -242,9 +242,9 @@ func TestUninstallAndReinstallProtects(t *testing.T) {
 	}
 }
 
-// TestAPolicyOfManyDrivers: a hundred drivers with the longest names there are stay within the limits of the API
-// server, in the size of an expression and in its cost, and the last one is protected like the first.
-func TestAPolicyOfManyDrivers(t *testing.T) {
+// A hundred drivers with names of maximum length stay within the API server's limits for the size and the cost of an
+// expression, and the last one is protected like the first.
+func TestPolicyOfManyDrivers(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {
 		many[i] = fmt.Sprintf("%s-%03d.csi.example.com", strings.Repeat("d", 63-len("-000.csi.example.com")), i)
@@ -262,8 +262,8 @@ func TestAPolicyOfManyDrivers(t *testing.T) {
 	must(t, err)
 }
 
-// TestNamesOfDriversAreNoExpressions: a name of any characters is a string to the policy, and nothing else.
-func TestNamesOfDriversAreNoExpressions(t *testing.T) {
+// A name of any characters is only a string to the policy.
+func TestDriverNamesAreNoExpressions(t *testing.T) {
 	install(t, Drivers{volume.RoleOwner: {`x"]) || true || (d in ["`, "\\", `"`, "\n", "é\u2028<", driver}})
 	until(t, "the policy to be in force", func() bool { return protectsDriver(t, driver) })
 	if protectsDriver(t, "unlisted.csi.example.com") {
@@ -271,8 +271,8 @@ func TestNamesOfDriversAreNoExpressions(t *testing.T) {
 	}
 }
 
-// serve runs the webhooks, with certificates that are exchanged all the time, and returns what points the
-// API server there.
+// serve runs the webhooks, with frequent rotations of the certificates, and returns a function that makes a client
+// config point to them.
 func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *certs.Rotator, stop func()) {
 	t.Helper()
 	reader, err := NewReader(admin)
@@ -280,7 +280,7 @@ func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *
 	keeper, err = certs.New(admin, certs.Config{
 		Namespace: metav1.NamespaceDefault, Secret: "webhooks", Names: []string{"localhost"},
 		Webhooks: []string{WebhooksName},
-		// An API server that is kept waiting for as long does not know the next certificate when it is presented.
+		// An API server that is delayed by so much does not know the next certificate when it is presented.
 		PollInterval: 500 * time.Millisecond, PropagationDelay: 15 * time.Second, Lifetime: time.Hour,
 		RenewBefore: time.Hour - time.Second,
 	})
@@ -309,7 +309,7 @@ func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *
 	}, keeper, stop
 }
 
-// presented returns which certificate is presented.
+// presented returns the serial number of the presented certificate.
 func presented(t *testing.T, keeper *certs.Rotator) string {
 	t.Helper()
 	pair, err := keeper.Certificate(nil)
@@ -323,11 +323,11 @@ func TestTheWebhooks(t *testing.T) {
 	admission := client.AdmissionregistrationV1()
 	service := Service{Namespace: "ns", Name: "volume-guard"}
 	pvHooks, podHooks := PVWebhooks(service, known), PodWebhooks(service)
-	// As they are, they are accepted too.
+	// The API server also accepts the unchanged configurations.
 	_, err := admission.MutatingWebhookConfigurations().Create(ctx, pvHooks,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	must(t, err)
-	// The longest time that there is: a write that the webhook is too late for is not refused, and not changed.
+	// The longest timeout: a write whose webhook is too late is neither refused nor changed.
 	longest := ptr.To[int32](30)
 	for i := range pvHooks.Webhooks {
 		at(&pvHooks.Webhooks[i].ClientConfig)
@@ -407,7 +407,7 @@ func TestTheWebhooks(t *testing.T) {
 	}
 }
 
-// namespaceWithClaims makes claims, of which "going" is being deleted.
+// namespaceWithClaims creates claims and deletes "going".
 func namespaceWithClaims(t *testing.T, names ...string) string {
 	t.Helper()
 	namespace, err := client.CoreV1().Namespaces().Create(t.Context(),

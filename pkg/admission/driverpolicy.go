@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// DriverPolicy reads whether the policy of a role is in force for a driver. Its methods are safe for concurrent use.
+// DriverPolicy reads whether the policy of a role is in force for a driver; its methods are safe for concurrent use.
 type DriverPolicy struct {
 	admission     admissionclient.AdmissionregistrationV1Interface
 	authorization authorizationv1.AuthorizationV1Interface
@@ -26,8 +26,7 @@ type DriverPolicy struct {
 	role          volume.Role
 }
 
-// NewDriverPolicy returns a DriverPolicy in the cluster that config describes, which is copied. role is RoleOwner or
-// RoleCompanion.
+// NewDriverPolicy returns a DriverPolicy in the cluster of config, which is copied. role is RoleOwner or RoleCompanion.
 func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*DriverPolicy, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -40,8 +39,8 @@ func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*Dri
 	return &DriverPolicy{admission, clients.Authorization, driver, role}, nil
 }
 
-// Since returns since when policy and binding have been unchanged, by the API server's clock and to the second;
-// found is false where one of them is missing, or the policy does not list the driver. It is for
+// Since returns the time since when policy and binding have been unchanged, by the API server's clock and to the
+// second. found is false if one of them is missing, or if the policy does not list the driver. Since is meant for
 // [reclaim.Config.AdmissionPolicy].
 func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -69,7 +68,7 @@ func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, 
 	return since, slices.Contains(drivers, p.driver), nil
 }
 
-// lastChange returns when an object was made or written last.
+// lastChange returns the time at which an object was created or last written.
 func lastChange(o *metav1.ObjectMeta) time.Time {
 	last := o.CreationTimestamp.Time
 	for _, f := range o.ManagedFields {

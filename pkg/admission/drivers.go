@@ -18,24 +18,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// DriverWatcher follows the drivers that the configuration of [PVWebhooks] lists, for the webhook. To add a
-// driver, change that configuration alone. An API server that drops match conditions (before 1.28) stores a
-// configuration that lists no driver, and no PV is changed.
+// DriverWatcher watches the drivers that the configuration of [PVWebhooks] lists, for the webhook. To add a driver,
+// only this configuration has to change. An API server that drops match conditions (before 1.28) stores a configuration
+// that lists no driver, and no PV is changed.
 type DriverWatcher struct {
 	key           string
 	configs       *kube.Cache[configuredDrivers]
 	authorization authorizationv1.AuthorizationV1Interface
 }
 
-// configuredDrivers is what is kept of a configuration.
+// configuredDrivers holds the drivers of a configuration.
 type configuredDrivers struct {
 	drivers Drivers
-	// unreadable: a webhook of it has other match conditions.
+	// unreadable is true if one of its webhooks has other match conditions.
 	unreadable bool
 }
 
-// NewDriverWatcher returns a DriverWatcher of the cluster that config describes, which is copied. Whether the
-// configuration cannot be read is a metric, registered where metrics says (nil for nowhere). Nothing is started.
+// NewDriverWatcher returns a DriverWatcher of the cluster of config, which is copied. It registers a metric for an
+// unreadable configuration with metrics, unless that is nil, and starts nothing.
 func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*DriverWatcher, error) {
 	if config == nil {
 		return nil, errors.New("watch the drivers whose PVs are protected: no cluster is given")
@@ -63,13 +63,14 @@ func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*Driv
 	return l, nil
 }
 
-// Run follows the configuration until ctx ends.
+// Run watches the configuration until ctx ends.
 func (l *DriverWatcher) Run(ctx context.Context) { l.configs.Run(ctx) }
 
 // Synced reports whether the configuration was listed.
 func (l *DriverWatcher) Synced() bool { return l.configs.Synced() }
 
-// Drivers returns the drivers that it lists, none while it is missing. It is safe for concurrent use.
+// Drivers returns the drivers that the configuration lists, and none while it is missing. It is safe for concurrent
+// use.
 func (l *DriverWatcher) Drivers() Drivers {
 	found, _ := l.configs.Get(l.key)
 	return found.drivers

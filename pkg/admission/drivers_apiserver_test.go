@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestWhichDriversAreListedIsFollowed(t *testing.T) {
+func TestDriverWatcher(t *testing.T) {
 	ctx := t.Context()
 	configs := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	service := Service{Namespace: "none", Name: "none"}
@@ -45,7 +45,7 @@ func TestWhichDriversAreListedIsFollowed(t *testing.T) {
 	must(t, err)
 	want[volume.RoleOwner] = []string{"second.csi.example.com"}
 	until(t, "a driver to be gone", func() bool { return reflect.DeepEqual(l.Drivers(), want) })
-	// As an API server before 1.28 stores it.
+	// An API server before 1.28 stores it in this form.
 	config, err = configs.Get(ctx, config.Name, metav1.GetOptions{})
 	must(t, err)
 	for i := range config.Webhooks {

@@ -18,17 +18,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
-// DriversFunc returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
-// caller does not change what it returns.
+// DriversFunc returns the drivers whose PVs are protected at the moment of the call. It does not block, and the caller
+// must not modify the result.
 type DriversFunc func() Drivers
 
-// Reader reads objects from the API server, as they are now. found is false where there is none.
+// Reader reads objects live from the API server, with found false for a missing object.
 type Reader interface {
 	Pod(ctx context.Context, namespace, name string) (pod *v1.Pod, found bool, err error)
 	Claim(ctx context.Context, namespace, name string) (claim *v1.PersistentVolumeClaim, found bool, err error)
 }
 
-// readTimeout bounds all reads for one answer, so that it comes before the API server stops waiting.
+// readTimeout bounds all reads for one answer, so that the answer arrives before the API server stops waiting.
 const readTimeout = (timeoutSeconds - 1) * time.Second
 
 // Handler returns the webhooks, at PathPVs, PathPods, PathPodHold and PathPodGate. It keeps no state and is safe for
@@ -59,7 +59,7 @@ func mutatePVs(drivers DriversFunc) reviewFunc {
 	}
 }
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is one operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -71,7 +71,7 @@ func addFinalizers(there, missing []string) []operation {
 	return appends("/metadata/finalizers", len(there) > 0, missing)
 }
 
-// appends returns the operations that append to the list at a path, which exists or not.
+// appends returns the operations that append to the list at a path, which may not exist yet.
 func appends[E any](path string, exists bool, missing []E) (all []operation) {
 	if !exists && len(missing) > 0 {
 		return []operation{{"add", path, missing}}
@@ -82,7 +82,7 @@ func appends[E any](path string, exists bool, missing []E) (all []operation) {
 	return all
 }
 
-// patched returns the response that admits an object with changes, none for no operation.
+// patched returns the response that admits an object with these changes, or unchanged without operations.
 func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 	response := allowed()
 	if len(operations) == 0 {
@@ -97,7 +97,7 @@ func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 	return response, nil
 }
 
-// changePod changes a pod that is being created as a function says. The API server selects the namespaces.
+// changePod applies the changes of a function to a pod that is being created. The API server selects the namespaces.
 func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
 	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
@@ -127,8 +127,8 @@ func operationsOf(pod *v1.Pod, changes podsafety.Changes) (all []operation) {
 	return all
 }
 
-// validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be
-// read is admitted, although nothing checks it later: see DESIGN.md.
+// validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be read is
+// admitted, although no other component checks it later: see DESIGN.md.
 func validatePods(reader Reader) reviewFunc {
 	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -156,8 +156,8 @@ func validatePods(reader Reader) reviewFunc {
 	}
 }
 
-// podOf returns the pod that is to be bound to a node, nil if the request is about none. A Binding names its pod by
-// its own name: those of the subresource pods/binding, and those of the legacy resource bindings.
+// podOf returns the pod that is to be bound to a node, or nil if the request concerns none. A Binding has the name of
+// its pod, both in the subresource pods/binding and in the legacy resource bindings.
 func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionRequest) (*v1.Pod, error) {
 	if request.Resource.Group != "" || request.Resource.Version != "v1" {
 		return nil, nil
@@ -187,7 +187,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 	return nil, nil
 }
 
-// denialReason reads the pod's claims until one refuses it. That one cannot be read does not save a pod whose
+// denialReason reads the pod's claims until one denies the pod. A claim that cannot be read does not save a pod whose
 // other claim is being deleted.
 func denialReason(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ error) {
 	var failed error

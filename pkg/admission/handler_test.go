@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// cluster is what a Reader finds.
+// cluster is the content that a Reader finds.
 type cluster struct {
 	pods   map[string]*v1.Pod
 	claims map[string]*v1.PersistentVolumeClaim
@@ -61,7 +61,7 @@ func request(resource, subresource string, object any) *admissionv1.AdmissionReq
 	}
 }
 
-// send posts a review as the API server does.
+// send posts a review like the API server.
 func send(t *testing.T, h http.Handler, path string, of *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
 	body, err := json.Marshal(admissionv1.AdmissionReview{
@@ -97,7 +97,7 @@ func handler(c cluster) http.Handler {
 	return Handler(func() Drivers { return known }, c)
 }
 
-func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
+func TestPVWebhook(t *testing.T) {
 	h := handler(cluster{})
 	for sentence, c := range pvCases {
 		t.Run(sentence, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
 				ops = append(ops, `{"op":"add","path":"/metadata/finalizers/-","value":"`+f+`"}`)
 			}
 			want := `[` + strings.Join(ops, ",") + `]`
-			if len(pv.Finalizers) == 0 { // there is no list to add to
+			if len(pv.Finalizers) == 0 { // no list to append to
 				want = `[{"op":"add","path":"/metadata/finalizers","value":["` + strings.ReplaceAll(c.want, " ", `","`) + `"]}]`
 			}
 			if string(got.Patch) != want {
@@ -137,7 +137,7 @@ func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
 	}
 }
 
-func TestTheWebhooksOfNewPods(t *testing.T) {
+func TestNewPodWebhooks(t *testing.T) {
 	h := handler(cluster{})
 	claim := []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
 	seconds := func(n int64) v1.PodSpec { return v1.PodSpec{TerminationGracePeriodSeconds: &n} }
@@ -198,7 +198,7 @@ func TestTheWebhooksOfNewPods(t *testing.T) {
 	}
 }
 
-func TestTheWebhookOfPods(t *testing.T) {
+func TestPodBindingWebhook(t *testing.T) {
 	const refused = "PVC (data) is in scheduled for deletion state"
 	there := cluster{
 		pods:   map[string]*v1.Pod{"ns/web-0": pod()},
@@ -208,7 +208,7 @@ func TestTheWebhookOfPods(t *testing.T) {
 		Target: v1.ObjectReference{Name: "node"}})
 	legacy := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"},
 		Target: v1.ObjectReference{Name: "node"}})
-	legacy.Name = "" // as the API server sends it: the path names no pod
+	legacy.Name = "" // the API server sends it so: the path names no pod
 	elsewhere := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
 	elsewhere.Resource.Group = "example.com"
 	later := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
@@ -216,7 +216,7 @@ func TestTheWebhookOfPods(t *testing.T) {
 	unscheduled := pod()
 	unscheduled.Spec.NodeName = ""
 	nameless := pod()
-	nameless.Namespace = "" // as in a request
+	nameless.Namespace = "" // the API server sends it so
 	with := func(change func(*cluster)) cluster { c := there; change(&c); return c }
 	cases := map[string]struct {
 		at      cluster
@@ -247,7 +247,7 @@ func TestTheWebhookOfPods(t *testing.T) {
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			for range 5 { // in whatever order claims are read
+			for range 5 { // claims are read in random order
 				got := send(t, handler(c.at), PathPods, c.request)
 				if got.Allowed != (c.refused == "") || (len(got.Warnings) > 0) != c.warned {
 					t.Fatalf("allowed %v, warnings %q", got.Allowed, got.Warnings)
@@ -261,7 +261,7 @@ func TestTheWebhookOfPods(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReview(t *testing.T) {
+func TestMalformedReviews(t *testing.T) {
 	good := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","resource":{"version":"v1","resource":"persistentvolumes"},"object":{}}}`
 	cases := map[string]struct {
 		method, kind, body string
@@ -317,7 +317,7 @@ func TestWhatIsNoReview(t *testing.T) {
 	}
 }
 
-// FuzzReview feeds the webhooks bodies of any shape: no panic, and an answer that can be read.
+// FuzzReview sends bodies of any shape: the webhooks must not panic, and must send a readable answer.
 func FuzzReview(f *testing.F) {
 	for _, seed := range []*admissionv1.AdmissionRequest{
 		request("persistentvolumes", "", bound()), request("pods", "", pod()),

@@ -19,30 +19,32 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releasedAnnotation on a policy or a webhook configuration is the drivers that were removed from it, separated by
+// releasedAnnotation on a policy or a webhook configuration holds the drivers that were removed from it, separated by
 // commas, so that a release of AllDrivers continues an interrupted one.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
-// ErrStillListed: a driver is listed, and it could not be removed from the list.
+// ErrStillListed means that a driver is still listed, because it could not be removed from the list.
 var ErrStillListed = errors.New("still listed")
 
-// Removed is what RemoveDrivers did.
+// Removed is the result of RemoveDrivers.
 type Removed struct {
-	// Drivers are those that were asked for and, for AllDrivers, all that were listed: no list has them any more.
+	// Drivers are the requested drivers and, for AllDrivers, all that were listed; no list has them any more.
 	Drivers []string
 	// Objects are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
 	Objects []string
 
-	// listed are the drivers that the lists still have.
+	// listed are the drivers that remain in the lists.
 	listed Drivers
 }
 
-// RemoveDrivers removes drivers from the lists of all policies and webhooks that add csi-reclaimer's finalizers in the
-// write that binds a PV, and leaves the rest of them as it is. drivers are their names, or AllDrivers. API servers
-// learn of it some time later: see [WaitUntilRemoved]. It needs get of the policies [PolicyName] and
-// [CompanionPolicyName] and of the MutatingWebhookConfiguration [WebhooksName], and patch of those that list a
-// driver. One that is missing lists nothing. A list that csi-reclaimer did not write is an error, and is not
-// changed; ErrStillListed is one of a list that could not be written.
+// RemoveDrivers removes drivers, given by their names or as AllDrivers, from the lists of all policies and webhooks
+// that add csi-reclaimer's finalizers in the write that binds a PV. It leaves the rest of the objects unchanged. API
+// servers observe the change some time later: see [WaitUntilRemoved].
+//
+// RemoveDrivers needs get of the policies [PolicyName] and [CompanionPolicyName] and of the
+// MutatingWebhookConfiguration [WebhooksName], and patch of the objects that list a driver. A missing object lists
+// nothing. A list that csi-reclaimer did not write is an error and stays unchanged; ErrStillListed is the error for a
+// list that could not be written.
 func RemoveDrivers(ctx context.Context, config *rest.Config, drivers []string) (Removed, error) {
 	admission, err := admissionclient.NewForConfig(config)
 	if err != nil {
@@ -51,7 +53,7 @@ func RemoveDrivers(ctx context.Context, config *rest.Config, drivers []string) (
 	return driverLists{admission, callTimeout}.remove(ctx, drivers)
 }
 
-// driverLists are the objects that list drivers.
+// driverLists gives access to the objects that list drivers.
 type driverLists struct {
 	admission admissionclient.AdmissionregistrationV1Interface
 	// timeout bounds one call.
@@ -62,14 +64,14 @@ type driverLists struct {
 type driverList struct {
 	kind string
 	metav1.ObjectMeta
-	// parts are its lists: a policy has one, a webhook configuration one for each role.
+	// parts are its lists: one in a policy, and one for each role in a webhook configuration.
 	parts []listPart
-	// binding is the name of the binding that puts it in force, empty where it needs none.
+	// binding is the name of the binding that puts it in force, empty if it needs none.
 	binding string
 	patch   func(ctx context.Context, body []byte) error
 }
 
-// listPart is a list of the drivers of a role. webhook is the name of the webhook that has it, empty in a policy.
+// listPart is a list of the drivers of a role. webhook is the name of the webhook that has the list, empty in a policy.
 type listPart struct {
 	role    volume.Role
 	webhook string
@@ -102,7 +104,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 			continue
 		}
 		switch err := c.write(ctx, all[0], out.Drivers); {
-		case apierrors.IsConflict(err): // somebody else changed it meanwhile
+		case apierrors.IsConflict(err): // another client changed it in between
 			if all, err = c.read(ctx); err != nil {
 				return out, err
 			}
@@ -117,7 +119,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 	return out, nil
 }
 
-// listedExcept returns the drivers in the lists other than these. It is a pure function.
+// listedExcept is a pure function that returns the drivers in the lists other than these.
 func listedExcept(all []driverList, drivers []string) Drivers {
 	listed := Drivers{}
 	for _, l := range all {
@@ -129,8 +131,8 @@ func listedExcept(all []driverList, drivers []string) Drivers {
 	return listed
 }
 
-// driversToRemove returns the drivers that are asked for by name, or all that are listed, or were. It is a pure
-// function.
+// driversToRemove is a pure function that returns the drivers requested by name, or all drivers that are or were
+// listed.
 func driversToRemove(all []driverList, asked []string) []string {
 	drivers := slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return d == AllDrivers })
 	if slices.Contains(asked, AllDrivers) {
@@ -225,7 +227,7 @@ func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool
 	return l, true, nil
 }
 
-// write removes drivers from an object, if that is still as it was read.
+// write removes drivers from an object, and fails if the object has changed since it was read.
 func (c driverLists) write(ctx context.Context, l driverList, drivers []string) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
@@ -266,16 +268,16 @@ func removalPatch(l driverList, drivers []string) ([]byte, error) {
 	return patch, nil
 }
 
-// Coverage is which drivers' PVs are protected in the write that binds them.
+// Coverage tells which drivers' PVs are protected in the write that binds them.
 type Coverage struct {
-	// InForce: a policy has a binding, or there is a webhook.
+	// InForce is true if a policy has a binding, or if a webhook exists.
 	InForce bool
 	// Lists are the objects in force that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
 	Lists map[string][]string
 }
 
-// ReadCoverage reads the policies, their bindings and the webhook configuration. It needs get of each; one that is
-// missing lists nothing. A list that csi-reclaimer did not write is an error.
+// ReadCoverage reads the policies, their bindings and the webhook configuration. It needs get of each; a missing object
+// lists nothing. A list that csi-reclaimer did not write is an error.
 func ReadCoverage(ctx context.Context, admission admissionclient.AdmissionregistrationV1Interface) (Coverage, error) {
 	c := driverLists{admission, callTimeout}
 	s := Coverage{Lists: map[string][]string{}}

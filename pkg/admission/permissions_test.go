@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 )
 
-func TestWhatIsAskedOfRBAC(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	keeper := certs.Config{Namespace: "ns", Secret: "tls", Webhooks: []string{WebhooksName}}
 	want := map[string]bool{
 		"get pods  ": true, "get persistentvolumeclaims  ": true,

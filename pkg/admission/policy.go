@@ -14,18 +14,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// PolicyName is the name of the policy, and of its binding, for drivers whose csi-reclaimer runs in role
-// owner. CompanionPolicyName is that for role companion.
+// PolicyName is the name of the policy and of its binding for drivers whose csi-reclaimer runs in role owner, and
+// CompanionPolicyName is the name for role companion.
 const (
 	PolicyName          = "csi-reclaimer-protect-pvs"
 	CompanionPolicyName = PolicyName + "-companion"
 )
 
-// Drivers are the names of CSI drivers whose PVs are protected in the write that binds them, by the role of
-// their csi-reclaimer: RoleOwner or RoleCompanion. Other roles add no finalizer and are ignored.
+// Drivers are the names of CSI drivers whose PVs are protected in the write that binds them, by the role of their
+// csi-reclaimer: RoleOwner or RoleCompanion. Other roles add no finalizer and are ignored.
 type Drivers map[volume.Role][]string
 
-// roles are those that add a finalizer, in the order in which finalizers are added.
+// roles are the roles that add a finalizer, in the order of their additions.
 func roles() []volume.Role { return []volume.Role{volume.RoleOwner, volume.RoleCompanion} }
 
 // finalizerOf returns the finalizer of a role, empty for a role that adds none.
@@ -40,7 +40,7 @@ func finalizerOf(role volume.Role) string {
 	return ""
 }
 
-// policyName returns the name of the policy of a role, and of its binding.
+// policyName returns the name of a role's policy, and of its binding.
 func policyName(role volume.Role) string {
 	if role == volume.RoleCompanion {
 		return CompanionPolicyName
@@ -48,11 +48,10 @@ func policyName(role volume.Role) string {
 	return PolicyName
 }
 
-// driverCondition is the name of the match condition that lists the drivers. It is the only place that does.
+// driverCondition is the name of the match condition that lists the drivers, which are listed nowhere else.
 const driverCondition = "driver"
 
-// The condition that lists the drivers, before and after its list. A PV's drivers are those that
-// driversOf returns.
+// The condition that lists the drivers, before and after its list. It finds the same drivers of a PV as driversOf.
 const (
 	beforeDrivers = `((has(object.metadata.annotations) && "` + volume.AnnMigratedTo + `" in object.metadata.annotations
   ? [object.metadata.annotations["` + volume.AnnMigratedTo + `"]] : []) +
@@ -63,8 +62,9 @@ const (
 	afterDrivers = `)`
 )
 
-// conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is
-// being admitted. [MissingFinalizers] has the same rule. The policy and the webhook for older API servers share them.
+// conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is being
+// admitted. [MissingFinalizers] has the same rule; the policy and the webhook for older API servers share the
+// conditions.
 func conditions(role volume.Role, drivers []string) []admissionv1.MatchCondition {
 	return []admissionv1.MatchCondition{
 		{Name: "claimed", Expression: `has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != ""`},
@@ -78,8 +78,8 @@ func conditions(role volume.Role, drivers []string) []admissionv1.MatchCondition
 	}
 }
 
-// listOf returns a CEL list of strings, a line each, sorted and each once. It is JSON, of which every string is a
-// CEL string as well (CEL specification, "String and Bytes Values"), so that a name cannot end its literal.
+// listOf returns a CEL list of strings, one a line, sorted and without duplicates. It is JSON, whose strings are all
+// valid CEL strings (CEL specification, "String and Bytes Values"), so that a name cannot end its literal.
 func listOf(drivers []string) string {
 	drivers = slices.Compact(slices.Sorted(slices.Values(drivers)))
 	if len(drivers) == 0 {
@@ -92,12 +92,11 @@ func listOf(drivers []string) string {
 	return string(list)
 }
 
-// errUnknownCondition: match conditions are not those that csi-reclaimer writes, so that it is not known which drivers
-// they name.
+// errUnknownCondition means that csi-reclaimer did not write the match conditions, so their drivers are unknown.
 var errUnknownCondition = errors.New("its match condition " + driverCondition +
 	" is not the one that csi-reclaimer writes")
 
-// driversIn returns the drivers that match conditions list. It is a pure function.
+// driversIn is a pure function that returns the drivers listed by match conditions.
 func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
 	for _, c := range conditions {
 		if c.Name != driverCondition {
@@ -117,10 +116,9 @@ func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
 	return nil, errUnknownCondition
 }
 
-// Policy returns the policy by which the API server (1.36 and newer) adds the finalizer of a role to a PV of
-// these drivers, in the same write that makes it one to be protected. A failure of any kind lets the write
-// through unchanged: a policy that fails it would refuse every write to a PV in the cluster. role is RoleOwner
-// or RoleCompanion.
+// Policy returns the policy with which the API server (1.36 and newer) adds the finalizer of a role to a PV of these
+// drivers, in the same write after which the PV needs protection. On any failure the write passes unchanged, because a
+// failing policy would refuse every write to a PV in the cluster. role is RoleOwner or RoleCompanion.
 func Policy(role volume.Role, drivers ...string) *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"},
@@ -133,19 +131,19 @@ func Policy(role volume.Role, drivers ...string) *admissionv1.MutatingAdmissionP
 			Mutations: []admissionv1.Mutation{{
 				PatchType: admissionv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionv1.ApplyConfiguration{
-					// A list of finalizers is a set: what is there stays.
+					// A list of finalizers is a set, so the existing entries stay.
 					Expression: `Object{metadata: Object.metadata{finalizers: ["` + finalizerOf(role) + `"]}}`,
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore),
-			// Another policy or webhook may change the PV after ours has run.
+			// Another policy or webhook may change the PV after this one.
 			ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
 		},
 	}
 }
 
-// Binding returns the binding that puts the policy of a role in force. It has no parameter: an API server that has
-// seen the last binding with a parameter of a kind go ignores changes of that kind until it is restarted
+// Binding returns the binding that puts the policy of a role in force. It has no parameter, because an API server that
+// has seen the deletion of the last binding with a parameter of a kind ignores changes of that kind until its restart
 // (kubernetes/kubernetes#130887).
 func Binding(role volume.Role) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{

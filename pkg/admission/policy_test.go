@@ -18,8 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestTheManifestsAreTheCode: who applies the manifests gets what is tested here.
-func TestTheManifestsAreTheCode(t *testing.T) {
+// The tests here also cover the manifests that users apply.
+func TestManifestsMatchCode(t *testing.T) {
 	const namespace = "csi-reclaimer"
 	service := Service{Namespace: namespace, Name: "volume-guard"}
 	one := Drivers{volume.RoleOwner: {driver}}
@@ -58,9 +58,8 @@ func TestTheManifestsAreTheCode(t *testing.T) {
 	}
 }
 
-// TestNothingHereCanStopACluster: whatever is asked of a webhook or a policy, its failure lets
-// the write through, and it is waited for only so long.
-func TestNothingHereCanStopACluster(t *testing.T) {
+// The failure of any webhook or policy admits the write after a bounded wait.
+func TestFailuresAdmitWrites(t *testing.T) {
 	service := Service{Namespace: "ns", Name: "guard"}
 	policies := map[string]*admissionv1.FailurePolicyType{}
 	timeouts := map[string]*int32{}
@@ -99,8 +98,8 @@ func TestNothingHereCanStopACluster(t *testing.T) {
 	}
 }
 
-// TestDriversAreReadAsTheyAreWritten, whatever their names are: none ends its literal.
-func TestDriversAreReadAsTheyAreWritten(t *testing.T) {
+// This holds for any names: no name ends its literal.
+func TestDriversRoundTrip(t *testing.T) {
 	for sentence, c := range map[string]struct{ drivers, want []string }{
 		"one":                   {[]string{driver}, []string{driver}},
 		"none":                  {nil, []string{}},
@@ -121,8 +120,8 @@ func TestDriversAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// TestAListOfAnotherIsNotRead: what is not known is not none.
-func TestAListOfAnotherIsNotRead(t *testing.T) {
+// An unknown list is not an empty list.
+func TestForeignDriverConditionIsAnError(t *testing.T) {
 	with := func(change func(string) string) []admissionv1.MatchCondition {
 		all := conditions(volume.RoleOwner, []string{driver})
 		for i := range all {

@@ -19,15 +19,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// probeInterval is how often WaitUntilRemoved tries.
+// probeInterval is the time between two tries of WaitUntilRemoved.
 const probeInterval = 500 * time.Millisecond
 
-// WaitUntilRemoved returns once the API server, after [RemoveDrivers] of these drivers, does not add
-// csi-reclaimer's finalizers again in the write that removes them. It removes them from one PV of the drivers in
-// dry runs, which change nothing, and returns when none came back for 5 seconds, so that other API servers have
-// observed it, too. Where no PV can show it, it returns at once. After a minute it fails with
-// [reclaim.ErrFinalizerRestored]: something else adds the finalizer. It needs list and patch of
-// PVs, and get of what RemoveDrivers reads.
+// WaitUntilRemoved returns once the API server, after [RemoveDrivers] of these drivers, no longer adds csi-reclaimer's
+// finalizers again in the write that removes them. It removes them from one PV of the drivers in dry runs, which change
+// nothing, and returns when none came back for 5 seconds, so that other API servers have observed the change too. If no
+// PV can show it, it returns at once. After a minute it fails with [reclaim.ErrFinalizerRestored], because another
+// program adds the finalizer. It needs list and patch of PVs, and get of the objects that RemoveDrivers reads.
 func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string) error {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -71,8 +70,8 @@ func waitUntilRemoved(ctx context.Context, clients kube.Clients, r removal, cloc
 	}
 }
 
-// probe removes the finalizers from a PV in a dry run: from this one or, where it is nil or gone, from another one,
-// which is nil if none can show anything. back: one came back.
+// probe removes the finalizers from a PV in a dry run, and reports in back whether one came back. If pv is nil or gone,
+// it takes another PV, and returns nil if no PV can show it.
 func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
 	r removal) (_ *v1.PersistentVolume, back bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -98,7 +97,7 @@ func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
 	}
 }
 
-// findProbe returns a PV whose finalizer a policy that lists the drivers would add again, nil if there is none.
+// findProbe returns a PV whose finalizer a policy that lists the drivers would add again, or nil.
 func findProbe(ctx context.Context, clients kube.Clients, r removal) (pv *v1.PersistentVolume, _ error) {
 	all := Drivers{volume.RoleOwner: r.drivers, volume.RoleCompanion: r.drivers}
 	err := kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, callTimeout,

@@ -12,10 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// LiveReader is a Reader of a cluster.
 type LiveReader struct{ clients kube.Clients }
 
-// NewReader returns a Reader of the cluster that config describes, which is copied.
+// NewReader returns a Reader of the cluster of config, which is copied.
 func NewReader(config *rest.Config) (*LiveReader, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -24,13 +23,11 @@ func NewReader(config *rest.Config) (*LiveReader, error) {
 	return &LiveReader{clients}, nil
 }
 
-// Pod reads a pod.
 func (a *LiveReader) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
 	pod, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(pod, err, "pod", namespace, name)
 }
 
-// Claim reads a claim.
 func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
 	claim, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(claim, err, "claim", namespace, name)

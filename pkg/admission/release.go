@@ -20,36 +20,34 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// AllDrivers has Release release every driver that is listed, or was when a Release began before.
+// AllDrivers has Release release every driver that is listed, or was when an earlier Release began.
 const AllDrivers = "*"
 
 const (
-	// propagationTimeout is how long API servers may take to observe that a driver was removed from a list.
+	// propagationTimeout is the longest time in which API servers observe that a driver was removed from a list.
 	propagationTimeout = time.Minute
-	// quietPeriod is how long no finalizer must have come back.
+	// quietPeriod is the time for which no finalizer must have come back.
 	quietPeriod = 5 * time.Second
-	// pvPage is how many PVs one request asks for.
-	pvPage = 500
-	// callTimeout bounds one call to the API server.
+	// pvPage is the page size of lists.
+	pvPage      = 500
 	callTimeout = time.Minute
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Drivers are those that no list has.
+	// Drivers are the drivers that no list has any more.
 	Drivers []string
-	// PVs is how many PVs lost their finalizers.
+	// PVs is the number of PVs that lost their finalizers.
 	PVs int
-	// Abandoned are the names of those that were terminating: their volumes stay in the storage system.
+	// Abandoned names the terminating PVs among them, whose volumes stay in the storage system.
 	Abandoned []string
-	// InFlight are the volumes of the drivers that are in flight: nothing finishes them once csi-reclaimer is gone. PVs of
-	// these keep their finalizers.
+	// InFlight are the volumes of the drivers that are in flight, which no program finishes once csi-reclaimer is gone.
+	// Their PVs keep their finalizers.
 	InFlight []inflight.Located
-	// Left are the names of those that carry one still, or again: another program adds it.
+	// Left names the PVs that still have a finalizer, or have it again because another program adds it.
 	Left []string
 }
 
-// releaser is one run of Release.
 type releaser struct {
 	clients kube.Clients
 	lists   driverLists
@@ -58,16 +56,16 @@ type releaser struct {
 
 	// inFlight are the drivers' entries in the in-flight log.
 	inFlight []inflight.Located
-	// seen are the PVs whose finalizer was removed, and whether they were terminating.
+	// seen holds the PVs whose finalizer was removed, in their earlier state.
 	seen map[types.UID]*v1.PersistentVolume
 }
 
-// Release removes drivers from the policies and webhooks that add csi-reclaimer's finalizers, as [RemoveDrivers]
-// does, and then the finalizers from the drivers' PVs: a driver that is still listed gets each back in the write
-// that removes it. Nothing is deleted. Their csi-reclaimer must not run meanwhile. drivers are their names, or
-// AllDrivers.
+// Release removes drivers, given by their names or as AllDrivers, from the policies and webhooks that add
+// csi-reclaimer's finalizers, like [RemoveDrivers], and then the finalizers from the drivers' PVs. A driver that is
+// still listed would get each back in the write that removes it. Nothing is deleted, and the drivers' csi-reclaimer
+// must not run at the same time.
 //
-// Every PV is read again until no finalizer was seen for some seconds, a minute at most. A PV counts only when its
+// Every PV is read again until no finalizer was seen for some seconds, for a minute at most. A PV counts only if its
 // finalizer is gone then.
 func Release(ctx context.Context, config *rest.Config, drivers []string) (Released, error) {
 	clients, err := kube.NewClients(config)
@@ -141,8 +139,8 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 	return out, nil
 }
 
-// readLog reads what is in flight for the drivers. While that is not known no finalizer is removed: the volume of a
-// PV may be created anew by a call that is still under way.
+// readLog reads the drivers' volumes in flight. While these are unknown no finalizer is removed, because a call in
+// flight may create the volume of a PV again.
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	var shards []coordinationv1.Lease
 	options := metav1.ListOptions{Limit: pvPage, LabelSelector: inflight.LabelLog + "=true"}
@@ -198,8 +196,8 @@ func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err 
 	return names, nil
 }
 
-// removeFinalizers removes finalizers from a PV as it was read. A PV that is
-// gone has none; one that changed is left to the next pass.
+// removeFinalizers removes finalizers from a PV that has not changed since it was read. A PV that is gone has none, and
+// a changed PV is left to the next pass.
 func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume, drop []string) error {
 	ctx, cancel := r.withTimeout(ctx)
 	defer cancel()
@@ -212,14 +210,14 @@ func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume
 	return err
 }
 
-// removal is what was removed from the lists, and what they still have.
+// removal holds the drivers that were removed from the lists, and the drivers that are still listed.
 type removal struct {
 	drivers []string
 	listed  Drivers
 }
 
-// finalizers returns which finalizers of a PV go with the drivers that were removed: none that another driver of the
-// PV, which is still listed, has on it. It is a pure function.
+// finalizers is a pure function that returns the finalizers of a PV to remove with the removed drivers, except those
+// that another listed driver of the PV needs.
 func (r removal) finalizers(pv *v1.PersistentVolume) (drop []string) {
 	if !slices.ContainsFunc(driversOf(pv), func(d string) bool { return slices.Contains(r.drivers, d) }) {
 		return nil

@@ -28,8 +28,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestAReleaseThatFailsSaysSo, and begins with nothing that it has not done before.
-func TestAReleaseThatFailsSaysSo(t *testing.T) {
+// After a failed step, a release does nothing more.
+func TestReleaseStopsAtFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, step := range []string{
 		"get mutatingadmissionpolicies", "get mutatingwebhookconfigurations", "patch mutatingadmissionpolicies",
@@ -47,8 +47,8 @@ func TestAReleaseThatFailsSaysSo(t *testing.T) {
 	}
 }
 
-// TestAListThatCannotBeReadAgainEndsARelease: it may list the driver still.
-func TestAListThatCannotBeReadAgainEndsARelease(t *testing.T) {
+// The list may still have the driver.
+func TestReleaseFailsIfListCannotBeReread(t *testing.T) {
 	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
 	broken, changed := errors.New("broken"), false
 	client.PrependReactor("*", "mutatingadmissionpolicies", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -64,8 +64,7 @@ func TestAListThatCannotBeReadAgainEndsARelease(t *testing.T) {
 	}
 }
 
-// TestAnAPIServerThatFailsEndsARelease.
-func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
+func TestReleaseFailsWithoutAPIServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/persistentvolumes") {
 			w.WriteHeader(http.StatusForbidden)
@@ -87,8 +86,7 @@ func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
 	}
 }
 
-// TestAnAPIServerThatDoesNotAnswerEndsARelease.
-func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
+func TestReleaseCallsHaveTimeouts(t *testing.T) {
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
 	t.Cleanup(server.Close)
@@ -122,8 +120,8 @@ func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
 	}
 }
 
-// TestAListThatIsNotOursIsNotChanged: a release that does not know what is listed releases nothing.
-func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
+// A release with an unknown list of drivers releases nothing.
+func TestForeignListIsNotChanged(t *testing.T) {
 	foreign := Policy(volume.RoleOwner, driver)
 	foreign.Spec.MatchConditions[4].Expression = "true"
 	hooks := PVWebhooks(Service{}, Drivers{volume.RoleCompanion: {driver}})
@@ -139,13 +137,13 @@ func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
 	}
 }
 
-// TestWhatWasUnlistedIsAwaited: a dry run shows whether the finalizer still comes back.
-func TestWhatWasUnlistedIsAwaited(t *testing.T) {
+// A dry run shows whether the finalizer still comes back.
+func TestWaitUntilRemoved(t *testing.T) {
 	last := int(quietPeriod / probeInterval)
 	end := int(propagationTimeout / probeInterval)
 	for sentence, c := range map[string]struct {
 		pvs []runtime.Object
-		// back says at which tries the finalizer comes back.
+		// back tells at which tries the finalizer comes back.
 		back  func(try int) bool
 		tries int
 		want  error
@@ -219,8 +217,8 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeTriedIsNotAwaited: nothing is known of whether the finalizer comes back.
-func TestWhatCannotBeTriedIsNotAwaited(t *testing.T) {
+// Without a try, it is unknown whether the finalizer comes back.
+func TestWaitUntilRemovedFails(t *testing.T) {
 	broken := errors.New("broken")
 	for _, verb := range []string{"list", "patch"} {
 		client := fake.NewClientset(driversPV("a", driver, nil))

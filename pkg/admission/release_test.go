@@ -27,7 +27,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestWhichFinalizersGoWithADriver(t *testing.T) {
+func TestRemovalFinalizers(t *testing.T) {
 	const other = "kubernetes.io/pv-protection"
 	of := func(driver string, finalizers ...string) *v1.PersistentVolume {
 		pv := &v1.PersistentVolume{}
@@ -70,7 +70,7 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 	}
 }
 
-// listing is an object that lists drivers, and says which ones a release has removed from it.
+// listing is an object that lists drivers, with the annotation of the drivers that a release has removed from it.
 func listing(released string, drivers ...string) driverList {
 	l := driverList{parts: []listPart{{drivers: drivers}}}
 	if released != "" {
@@ -91,7 +91,7 @@ func TestListedExcept(t *testing.T) {
 	}
 }
 
-func TestWhichDriversAreReleased(t *testing.T) {
+func TestDriversToRemove(t *testing.T) {
 	for name, c := range map[string]struct {
 		of    []driverList
 		asked []string
@@ -146,7 +146,7 @@ func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.Persi
 	return pv
 }
 
-// releasing returns a cluster with these objects, and what releases drivers in it.
+// releasing returns a cluster with these objects, and its releaser.
 func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
 	client := fake.NewClientset(objects...)
 	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()},
@@ -160,7 +160,7 @@ func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
 	return pv.Finalizers
 }
 
-func TestDriversAreReleased(t *testing.T) {
+func TestRelease(t *testing.T) {
 	const other = "other.csi.example.com"
 	hooks := PVWebhooks(Service{}, Drivers{volume.RoleOwner: {other}, volume.RoleCompanion: {driver, other}})
 	hooks.Webhooks[1].ClientConfig.CABundle = []byte("trusted")
@@ -224,8 +224,8 @@ func TestDriversAreReleased(t *testing.T) {
 	}
 }
 
-// TestWhatIsInFlightKeepsItsFinalizer, and while that is not known nothing is released.
-func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
+// While the in-flight log is unknown, nothing is released.
+func TestVolumeInFlightKeepsFinalizer(t *testing.T) {
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))
 	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Location: inflight.Location{Driver: driver}}}
 	names, err := r.pass(t.Context(), removal{drivers: []string{driver}})
@@ -285,8 +285,8 @@ func inFlightLease(t *testing.T, namespace, driver string) *coordinationv1.Lease
 	return nil
 }
 
-// TestWhatIsInFlightIsReported, but for that of drivers that are not released: nor does it end the release.
-func TestWhatIsInFlightIsReported(t *testing.T) {
+// Volumes of drivers that are not released are neither reported, nor do they end the release.
+func TestVolumesInFlightAreReported(t *testing.T) {
 	foreign := inFlightLease(t, "broken", "another")
 	foreign.UID = "a copy"
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil),
@@ -301,15 +301,14 @@ func TestWhatIsInFlightIsReported(t *testing.T) {
 	}
 }
 
-// TestAFinalizerThatComesBackIsTakenOffAgain, as long as an API server may need to learn that the key is gone, and
-// no longer.
-func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
+// The removal is repeated for as long as an API server may need to observe the removal of the driver, and no longer.
+func TestRestoredFinalizerIsRemovedAgain(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		// back says after which looks it is there again.
+		// back tells after which lists the finalizer is there again.
 		back func(look int) bool
 		left []string
 		pvs  int
-		// looks is how often it is looked for: until it stayed away twice.
+		// looks is the expected number of lists, until the finalizer stayed away twice.
 		looks int
 	}{
 		"never":                    {func(int) bool { return false }, nil, 1, 3},
@@ -343,8 +342,8 @@ func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
 	}
 }
 
-// TestWhatChangesMeanwhileIsReleasedAllTheSame, and bound to what was read.
-func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
+// Each write is bound to the state that was read.
+func TestReleaseAfterConflicts(t *testing.T) {
 	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil), driversPV("gone", driver, nil))
 	refused := map[string]int{}
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {

@@ -13,15 +13,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxBody bounds a request, in bytes: twice what the API server accepts for one object (3 MiB), for a
-// review holds the object before and after, and some more.
+// maxBody bounds a request, in bytes: twice the API server's limit for one object (3 MiB) and some more, because a
+// review holds the object before and after the write.
 const maxBody = 7 << 20
 
-// errMalformed: the request is not an AdmissionReview that can be answered. The API server treats the answer as a
-// failure of the webhook, and admits the write.
+// errMalformed means that the request is not an AdmissionReview that can be answered. The API server treats the answer
+// as a failure of the webhook, and applies its failurePolicy.
 var errMalformed = errors.New("malformed admission review")
 
-// reviewFunc answers one request. An error is answered as a failure of the webhook.
+// reviewFunc answers one request; an error is answered as a failure of the webhook.
 type reviewFunc func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
 // review returns a handler of AdmissionReviews (v1).
@@ -43,7 +43,7 @@ func review(by reviewFunc) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(answer) // the API server has gone
+			_, _ = w.Write(answer) // a write error means that the API server has gone
 		}
 	})
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// MissingFinalizers returns the finalizers that the PV is to get in the write that is being admitted, none for
-// most. It is a pure function, and the same rule as that of [Policy]: a claimed PV with policy Delete that is not
-// being deleted, of a driver in drivers, which gets the finalizer of the driver's role.
+// MissingFinalizers is a pure function that returns the finalizers to add to the PV in the write that is being
+// admitted, none for most PVs. It has the same rule as [Policy]: a claimed PV with policy Delete that is not being
+// deleted, of a driver in drivers, gets the finalizer of the driver's role.
 //
-// The PV is of the driver that the volume was migrated to, of the one that provisioned it and, if nobody
-// provisioned it, of the one that it names.
+// The PV belongs to the driver that its volume was migrated to and to the driver that provisioned it. If no driver
+// provisioned it, it belongs to the driver that it names.
 func MissingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
 	_, twin := pv.Labels[volume.TwinLabel]
 	switch {
@@ -27,7 +27,7 @@ func MissingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []s
 	return slices.DeleteFunc(drivers.finalizersOf(pv), func(f string) bool { return slices.Contains(pv.Finalizers, f) })
 }
 
-// finalizersOf returns the finalizers of the roles in which the PV's drivers are listed.
+// finalizersOf returns the finalizers of the roles that list one of the PV's drivers.
 func (d Drivers) finalizersOf(pv *v1.PersistentVolume) (finalizers []string) {
 	of := driversOf(pv)
 	for _, role := range roles() {
@@ -38,7 +38,7 @@ func (d Drivers) finalizersOf(pv *v1.PersistentVolume) (finalizers []string) {
 	return finalizers
 }
 
-// driversOf returns the drivers that may answer for a PV.
+// driversOf returns the drivers that may be responsible for a PV.
 func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 	if migrated, is := pv.Annotations[volume.AnnMigratedTo]; is {
 		drivers = append(drivers, migrated)
@@ -52,22 +52,22 @@ func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 	return drivers
 }
 
-// DenialReason returns why a pod may not be bound to a node, empty if it may: the claim is
-// one that the pod names, or owns for a generic ephemeral volume, and is being deleted. The words are
-// those of the proposal "Postpone Deletion of a Persistent Volume Claim". It is a pure function.
+// DenialReason is a pure function that returns why a pod must not be bound to a node, or an empty string if it may. A
+// claim denies it that is being deleted, and that the pod names or owns for a generic ephemeral volume. The wording is
+// from the proposal "Postpone Deletion of a Persistent Volume Claim".
 func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
 	own, used := ClaimsOf(pod)[claim.Name]
 	switch {
 	case !used || claim.Namespace != pod.Namespace || claim.DeletionTimestamp == nil:
 		return ""
 	case own && !metav1.IsControlledBy(claim, pod):
-		return "" // an earlier pod's, of the same name: this pod's is made once that is gone
+		return "" // the claim of an earlier pod of the same name, after which this pod's claim is created
 	}
 	return fmt.Sprintf("PVC (%s) is in scheduled for deletion state", claim.Name)
 }
 
-// ClaimsOf returns the names of the claims that a pod uses, and whether it is to own them: those of
-// its generic ephemeral volumes.
+// ClaimsOf returns the names of the claims that a pod uses, with true for the claims of its generic ephemeral volumes,
+// which it has to own.
 func ClaimsOf(pod *v1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for i := range pod.Spec.Volumes {

@@ -24,7 +24,7 @@ var known = Drivers{
 
 var deleted = &metav1.Time{Time: time.Unix(1, 0)}
 
-// withTimeout is a PV that is to be protected and is not.
+// bound is a PV that needs protection and does not have it.
 func bound() *v1.PersistentVolume {
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", Annotations: map[string]string{volume.AnnProvisionedBy: driver},
@@ -39,10 +39,10 @@ func bound() *v1.PersistentVolume {
 	}
 }
 
-// pvCases are what Missing, the webhook and the policy on a real API server have to agree on.
+// pvCases are the cases in which MissingFinalizers, the webhook and the policy on a real API server must agree.
 var pvCases = map[string]struct {
 	change func(*v1.PersistentVolume)
-	// want is the finalizers that are added, separated by spaces.
+	// want is the list of added finalizers, separated by spaces.
 	want string
 }{
 	"claimed, policy Delete": {func(*v1.PersistentVolume) {}, finalizer},
@@ -113,7 +113,7 @@ func migrate(pv *v1.PersistentVolume, to string) {
 	pv.Spec.PersistentVolumeSource = hostPath()
 }
 
-func TestMissing(t *testing.T) {
+func TestMissingFinalizers(t *testing.T) {
 	for sentence, c := range pvCases {
 		t.Run(sentence, func(t *testing.T) {
 			pv := bound()
@@ -127,16 +127,15 @@ func TestMissing(t *testing.T) {
 		})
 	}
 	pv := bound()
-	pv.DeletionTimestamp = deleted // no API server lets one be made like this
+	pv.DeletionTimestamp = deleted // no API server accepts the creation of such a PV
 	if got := MissingFinalizers(pv, known); got != nil {
 		t.Errorf("terminating: %q: the API server would refuse the write", got)
 	}
 }
 
-// TestTheSidecarWantsTheSame goes through PVs of all kinds: what is protected in the same write is
-// what the sidecar would protect later, and nothing else. Otherwise one would put on what the other
-// takes off.
-func TestTheSidecarWantsTheSame(t *testing.T) {
+// The test covers PVs of all kinds. The API server must add exactly the finalizers that the sidecar would add later, or
+// each would undo the writes of the other.
+func TestSameRuleAsSidecar(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
 		d := reclaim.Decide(reclaim.Facts{Leading: true, Rules: reclaim.Rules{Driver: driver,
@@ -232,7 +231,7 @@ func ownedBy(uid string, c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim 
 	return c
 }
 
-func TestRefusal(t *testing.T) {
+func TestDenialReason(t *testing.T) {
 	alive := terminating("data")
 	alive.DeletionTimestamp = nil
 	elsewhere := terminating("data")

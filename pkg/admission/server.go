@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewServer returns a server of the webhooks that has no address: the caller gives it a listener
-// (ServeTLS with no files). certificate returns what it presents, at each new connection.
+// NewServer returns a server of the webhooks without an address: the caller gives it a listener (ServeTLS with no
+// files). certificate returns the certificate to present for each new connection.
 func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *http.Server {
 	return &http.Server{
 		Handler: handler,

@@ -14,7 +14,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-func TestTheServer(t *testing.T) {
+func TestServer(t *testing.T) {
 	chain, key, err := certutil.GenerateSelfSignedCertKey("guard.ns.svc", nil, nil)
 	if err != nil {
 		t.Fatal(err)

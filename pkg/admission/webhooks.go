@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// WebhooksName is the name of the webhook configurations of PVs and bindings. [podsafety.Name] and [podsafety.GateName]
-// are those of new pods.
+// WebhooksName is the name of the webhook configurations for PVs and bindings, beside [podsafety.Name] and
+// [podsafety.GateName] for new pods.
 const WebhooksName = "csi-reclaimer"
 
 // Paths of the webhooks.
@@ -20,14 +20,14 @@ const (
 	PathPodGate = "/admit/pod-gate"
 )
 
-// timeoutSeconds is how long the API server waits for an answer, so how much a webhook that hangs costs each
-// write that it is asked for.
+// timeoutSeconds is the time for which the API server waits for an answer, and so the delay that an unresponsive
+// webhook adds to each write.
 const timeoutSeconds = 4
 
-// Service says where the API server finds the webhooks.
+// Service locates the webhooks for the API server.
 type Service struct {
 	Namespace, Name string
-	// Port is that of the Service. Default 443.
+	// Port is the port of the Service. Default 443.
 	Port int32
 }
 
@@ -40,7 +40,6 @@ func (s Service) client(path string) admissionv1.WebhookClientConfig {
 		Path: &path, Port: &port}}
 }
 
-// pvWebhookName returns the name of the webhook of a role.
 func pvWebhookName(role volume.Role) string {
 	if role == volume.RoleCompanion {
 		return "companion.persistentvolumes.csi-reclaimer.io"
@@ -48,8 +47,8 @@ func pvWebhookName(role volume.Role) string {
 	return "persistentvolumes.csi-reclaimer.io"
 }
 
-// PVWebhooks returns the configuration by which API servers that know no MutatingAdmissionPolicy ask the webhook, for
-// the same writes as [Policy], with a webhook for each role that has drivers. volume-guard reads the drivers from it
+// PVWebhooks returns the configuration for API servers without MutatingAdmissionPolicy, which call the webhook for the
+// same writes as [Policy]. It has one webhook for each role with drivers, and volume-guard reads the drivers from it
 // ([NewDriverWatcher]). It needs match conditions (Kubernetes 1.28).
 func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfiguration {
 	config := &admissionv1.MutatingWebhookConfiguration{
@@ -71,9 +70,9 @@ func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfigu
 	return config
 }
 
-// PodWebhooks returns the configuration by which the API server asks whether a pod may be bound to a node: when a
-// scheduler binds it, by the subresource pods/binding or by the legacy resource bindings, and when one is created
-// that names its node already. A webhook that does not answer refuses nothing.
+// PodWebhooks returns the configuration with which the API server asks whether a pod may be bound to a node: when a
+// scheduler binds it, by the subresource pods/binding or by the legacy resource bindings, and when a pod is created
+// with a node. A webhook that does not answer refuses nothing.
 func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
 	hook := func(name string, resources []string, conditions ...admissionv1.MatchCondition) admissionv1.ValidatingWebhook {
 		return admissionv1.ValidatingWebhook{

@@ -19,36 +19,34 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// cluster is the API server. A write of an object that changed since it was read returns kube.ErrChanged.
+// cluster has the API calls of a Rotator. A write to an object that has changed since it was read returns
+// kube.ErrChanged.
 type cluster interface {
-	// read reads the webhook configurations, and after them the Secret: a bundle that is seen is never
-	// newer than the Secret.
+	// read reads the webhook configurations, and after them the Secret, so that a bundle is never newer than the Secret.
 	read(ctx context.Context) (clusterState, error)
-	// writeSecret writes the Secret, if it still has this version; with none, only if there is none.
+	// writeSecret writes the Secret if it still has this version; without a version, it creates the Secret.
 	writeSecret(ctx context.Context, data map[string][]byte, version string) error
-	// writeBundle writes the bundle into all webhooks of a configuration, if that is as it was read.
+	// writeBundle writes the bundle into all webhooks of a configuration that has not changed since it was read.
 	writeBundle(ctx context.Context, h webhookConfig, bundle []byte) error
 }
 
-// clusterState is what the API server has.
+// clusterState is the state read from the API server.
 type clusterState struct {
 	configs []webhookConfig
 	secret  map[string][]byte
-	// version is empty where there is no Secret.
+	// version is empty if the Secret does not exist.
 	version string
 }
 
-// webhookConfig is a webhook configuration: the bundle of each webhook by its name.
+// webhookConfig is a webhook configuration, with the bundle of each webhook by its name.
 type webhookConfig struct {
 	mutating      bool
 	name, version string
 	bundles       map[string][]byte
 }
 
-// callTimeout bounds one call to the API server.
 const callTimeout = 30 * time.Second
 
-// apiServer is the cluster behind real clients.
 type apiServer struct {
 	cfg       Config
 	secrets   coreclient.SecretsGetter
@@ -141,11 +139,11 @@ func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, vers
 	return classify(what, err)
 }
 
-// secretPatch leaves what is not ours as it is: labels, annotations, other keys.
+// secretPatch leaves everything else unchanged: labels, annotations, other keys.
 func secretPatch(data map[string][]byte, version string) ([]byte, error) {
 	all := map[string]any{}
 	for _, key := range []string{keyCert, keyKey, keyNextCert, keyNextKey, keyOldCAs} {
-		all[key] = data[key] // without a value null, which removes it
+		all[key] = data[key] // a missing value becomes null, which removes the key
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "data": all})
 	if err != nil {
@@ -171,7 +169,7 @@ func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []by
 	return classify(fmt.Sprintf("patch webhook configuration %q", h.name), err)
 }
 
-// bundlePatch leaves all but the bundles as it is: webhooks are merged by their names.
+// bundlePatch leaves everything but the bundles unchanged, because webhooks are merged by their names.
 func bundlePatch(h webhookConfig, bundle []byte) ([]byte, error) {
 	type clientConfig struct {
 		CABundle []byte `json:"caBundle"`
@@ -192,7 +190,7 @@ func bundlePatch(h webhookConfig, bundle []byte) ([]byte, error) {
 	return patch, nil
 }
 
-// classify wraps kube.ErrChanged where a write lost to another.
+// classify wraps kube.ErrChanged if a write lost to another.
 func classify(what string, err error) error {
 	switch {
 	case err == nil:

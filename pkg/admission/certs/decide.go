@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step; the zero value is Wait.
 type Action uint8
 
 const (
-	// Rest: nothing is to be done now.
+	// Wait does nothing now.
 	Wait Action = iota
 	// IssueFirst issues a certificate that is presented at once.
 	IssueFirst
-	// Trust writes all authorities of the State, and no others, into the webhook configurations.
+	// Trust writes exactly the authorities of the State into the webhook configurations.
 	Trust
 	// IssueNext issues the certificate that follows the current one.
 	IssueNext
-	// Promote makes the next certificate the current one. The authority of the former stays trusted.
+	// Promote makes the next certificate the current one, and keeps trusting the authority of the former.
 	Promote
 	// RemoveExpired removes authorities that have expired.
 	RemoveExpired
 )
 
-// String returns the action as used in logs.
+// String returns the action's name for logs.
 func (a Action) String() string {
 	switch a {
 	case Wait:
@@ -42,34 +42,34 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Facts are all that is known at one moment. With the zero value nothing is done.
+// Facts is the known state at one moment; no step is taken for the zero value.
 type Facts struct {
-	// Known: the Secret was read, or there is none.
+	// Known is true if the Secret was read, or does not exist.
 	Known bool
 	State State
-	// Names are those that the certificate is to be for.
+	// Names are the DNS names that the certificate must have.
 	Names []string
-	// Trusted: every existing webhook configuration has the bundle of the State.
+	// Trusted is true if every existing webhook configuration has the bundle of the State.
 	Trusted bool
-	// Since is since when this process has found the same State, and it trusted. Zero: it does not.
+	// Since is the time since when this process has found the same State trusted, zero if it does not.
 	Since time.Time
-	// RenewBefore is how long before its end a certificate is replaced.
+	// RenewBefore is the time before its expiry at which a certificate is replaced.
 	RenewBefore time.Duration
-	// PropagationDelay is how long all API servers take at most to observe a change.
+	// PropagationDelay is the longest time in which all API servers observe a change.
 	PropagationDelay time.Duration
 }
 
-// propagated reports whether all API servers trust all of the State.
+// propagated reports whether all API servers trust the whole State.
 func (s Facts) propagated(now time.Time) bool {
 	return s.Trusted && !s.Since.IsZero() && now.Sub(s.Since) >= s.PropagationDelay
 }
 
-// Decide returns the next step. It is a pure function.
+// Decide is a pure function that returns the next step.
 //
-// A certificate is presented only after its authority has been trusted for as long as it takes to be
-// known everywhere, and an authority is trusted until what it signed has expired: a replica that could not
-// read the Secret for a long time is trusted, too. So no API server meets a certificate that it does not
-// trust; only where none is valid is a new one presented at once.
+// A certificate is presented only after its authority has been trusted for PropagationDelay, and an authority is
+// trusted until its certificate has expired, so that a replica that could not read the Secret for a long time is
+// trusted too. So no API server meets a certificate that it does not trust. Only if no valid certificate exists, a new
+// one is presented at once.
 func Decide(s Facts, now time.Time) Action {
 	current, next := s.State.Current.usable(s.Names, now), s.State.Next.usable(s.Names, now)
 	due := current && !now.Before(s.State.Current.NotAfter.Add(-s.RenewBefore))
@@ -100,7 +100,7 @@ func expired(now time.Time) func(Authority) bool {
 	return func(a Authority) bool { return !now.Before(a.NotAfter) }
 }
 
-// after returns the State that a step leads to, with the pair that IssueFirst or IssueNext issued.
+// after returns the State after a step, with the pair issued by IssueFirst or IssueNext.
 func (s State) after(a Action, issued *Pair, now time.Time) State {
 	switch a {
 	case IssueFirst:
@@ -116,7 +116,7 @@ func (s State) after(a Action, issued *Pair, now time.Time) State {
 	return s
 }
 
-// old returns the authorities that are old once there is another current pair.
+// old returns the old authorities after a change of the current pair.
 func (s State) old() []Authority {
 	if s.Current == nil {
 		return s.Old

@@ -17,13 +17,13 @@ const (
 
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pair is a pair that ends after a time, with an authority of its own.
+// pair is a pair with its own authority that expires after a time.
 func pair(ends time.Duration, authority string) *Pair {
 	return &Pair{CA: Authority{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"},
 		NotAfter: start.Add(ends)}
 }
 
-// old are authorities of pairs that are not current any more; "!" has ended.
+// old are authorities of earlier pairs; "!" has expired.
 func old(names ...string) (all []Authority) {
 	for _, name := range names {
 		ends := start.Add(time.Hour)
@@ -35,7 +35,7 @@ func old(names ...string) (all []Authority) {
 	return all
 }
 
-// healthy is a state in which nothing is to be done.
+// healthy is a state in which no step is due.
 func healthy() Facts {
 	return Facts{
 		Known: true, Names: []string{"guard.ns.svc"}, Trusted: true, Since: start.Add(-time.Hour), RenewBefore: renewal,
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotTrustedIsNotTrustedEverywhere(t *testing.T) {
+func TestUntrustedStateIsNotPropagated(t *testing.T) {
 	s := healthy()
 	s.Trusted = false
 	if s.propagated(start) {
@@ -100,7 +100,7 @@ func TestWhatIsNotTrustedIsNotTrustedEverywhere(t *testing.T) {
 	}
 }
 
-func TestWhatAStepLeadsTo(t *testing.T) {
+func TestStateAfterStep(t *testing.T) {
 	a, b := pair(renewal, "a"), pair(2*renewal, "b")
 	for sentence, c := range map[string]struct {
 		before State
@@ -135,10 +135,9 @@ func name(p *Pair) string {
 	return string(p.CA.PEM)
 }
 
-// TestNobodyMeetsWhatIsNotTrusted plays replicas that look at random moments, some not for a long time,
-// and start anew, beside API servers that learn of a bundle late, over a day of exchanges. SEED repeats
-// a run.
-func TestNobodyMeetsWhatIsNotTrusted(t *testing.T) {
+// The test plays replicas that read at random moments, some after a long time, and restart, beside API servers that
+// observe a bundle late, over a day of rotations. SEED repeats a run.
+func TestPresentedCertificateIsAlwaysTrusted(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if given, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = given
@@ -149,7 +148,7 @@ func TestNobodyMeetsWhatIsNotTrusted(t *testing.T) {
 	}
 }
 
-// replica is one Keeper, with the facts it remembers.
+// replica is one Rotator, with its remembered facts.
 type replica struct {
 	presents *Pair
 	version  int
@@ -163,7 +162,7 @@ func play(t *testing.T, random *rand.Rand) {
 		secret    State
 		version   int
 		bundle    []byte
-		believed  []byte // what an API server that is late believes
+		believed  []byte // the bundle of an API server that is late
 		until     time.Time
 		made      int
 		exchanges int
@@ -208,7 +207,7 @@ func play(t *testing.T, random *rand.Rand) {
 			}
 		}
 		if now.Sub(start) < 2*settle {
-			continue // the first was never trusted before
+			continue // the first certificate was never trusted before
 		}
 		for i, r := range replicas {
 			for _, trusted := range [][]byte{bundle, believed} {

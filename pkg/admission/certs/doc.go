@@ -1,4 +1,4 @@
-// Package certs rotates the certificate of the webhooks: it issues one, stores it in a Secret that all
-// replicas share, writes its authority into the caBundle of the webhook configurations, and replaces it
-// before it expires without a failed request.
+// Package certs rotates the certificate of the webhooks: it issues a certificate, stores it in a Secret that all
+// replicas share, writes its authority into the caBundle of the webhook configurations, and replaces it before it
+// expires without a failed request.
 package certs

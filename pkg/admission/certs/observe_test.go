@@ -9,8 +9,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestSinceWhenATrustIsKnown: it counts anew with each change of the Secret, and with each break.
-func TestSinceWhenATrustIsKnown(t *testing.T) {
+// The time starts again with each change of the Secret, and with each interruption of the trust.
+func TestTrustedSince(t *testing.T) {
 	made, err := issueFast([]string{host}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 	all, none := state.bundle(), []byte(nil)
 	for sentence, c := range map[string]struct {
 		looks []clusterState // a minute apart
-		want  int            // the look since when it is trusted, -1 if it is not
+		want  int            // the index of the look since which it is trusted, -1 if it is not
 	}{
 		"trusted from the first look":          {[]clusterState{seen("1", all, all), seen("1", all, all)}, 0},
 		"nobody asks, so nobody has to trust":  {[]clusterState{seen("1")}, 0},
@@ -57,8 +57,8 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 	}
 }
 
-// TestAWriteChangesWhatIsOursAlone, and all of that: a key that is not wanted is removed.
-func TestAWriteChangesWhatIsOursAlone(t *testing.T) {
+// A patch contains all keys of this package and no others: an unwanted key is removed.
+func TestPatchesLeaveForeignFields(t *testing.T) {
 	all := map[string][]byte{keyCert: []byte("c"), keyKey: []byte("k"), keyNextCert: []byte("nc"),
 		keyNextKey: []byte("nk"), keyOldCAs: []byte("o")}
 	for keep := range all {
@@ -87,8 +87,8 @@ func TestAWriteChangesWhatIsOursAlone(t *testing.T) {
 	}
 }
 
-// TestAWriteHoldsOnlyForWhatWasRead, for another replica may have been faster.
-func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
+// Another replica may have been faster.
+func TestPatchPreconditions(t *testing.T) {
 	store, err := secretPatch(map[string][]byte{keyCert: []byte("c")}, "7")
 	if err != nil {
 		t.Fatal(err)

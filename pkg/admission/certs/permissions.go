@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns the permissions that a Rotator with these settings needs: each on one object by its
-// name, except create, which a rule cannot restrict by name.
+// Permissions returns the permissions that a Rotator with these settings needs: each on one object by its name, except
+// create, which a rule cannot restrict by name.
 func (c Config) Permissions() []permission.Permission {
 	const unserved = "there is no certificate, so the API server cannot call the webhooks"
 	secret := func(verb, name string) permission.Permission {

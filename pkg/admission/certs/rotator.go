@@ -21,26 +21,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Rotator.
 type Config struct {
-	// Namespace and Secret name where the certificates are stored. Required.
+	// Namespace and Secret name the Secret that stores the certificates. Required.
 	Namespace, Secret string
 	// Names are the DNS names of the webhooks' Service (SERVICE.NAMESPACE.svc). Required.
 	Names []string
-	// Webhooks are the names of the webhook configurations, of either kind, that are to trust the
-	// certificate. Those that are not there are left out.
+	// Webhooks are the names of the webhook configurations, of either kind, that have to trust the certificate; missing
+	// ones are skipped.
 	Webhooks []string
-	// Lifetime is how long a certificate is valid, RenewBefore how long before its end the next one is
-	// issued. Default a year and 30 days.
+	// Lifetime is the validity of a certificate, and RenewBefore the time before its expiry at which the next one is
+	// issued. Default a year, and 30 days or a third of a shorter Lifetime.
 	Lifetime, RenewBefore time.Duration
-	// PollInterval is how often Secret and configurations are read. Default 1 minute.
+	// PollInterval is the time between reads of Secret and configurations. Default 1 minute.
 	PollInterval time.Duration
-	// PropagationDelay is how long it takes until all API servers observe a change of what they trust. Default
-	// 3 minutes.
+	// PropagationDelay is the time in which all API servers observe a change of the authorities that they trust. Default 3
+	// minutes.
 	PropagationDelay time.Duration
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics registers the package's metrics. Default none.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
 
@@ -54,7 +53,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	full := c.withDefaults()
 	var wrong settings.Wrong
@@ -70,8 +69,8 @@ func (c Config) Validate() error {
 	return wrong.Err()
 }
 
-// Rotator provides the certificate of one replica of the webhooks. Every replica runs one: the API server
-// refuses a write that lost to another replica's, and the Rotator decides again.
+// Rotator provides the certificate of one replica of the webhooks. Every replica runs one: if a write loses to another
+// replica's, the API server refuses it, and the Rotator decides again.
 type Rotator struct {
 	cfg     Config
 	cluster cluster
@@ -81,13 +80,13 @@ type Rotator struct {
 	loop          *controller.Queue[string]
 	current       atomic.Pointer[Pair]
 
-	// version and since are the Secret's version that was found trusted at the last read, and since
-	// when. Only the loop's worker uses them.
+	// version is the version of the Secret that the last read found trusted, and since the time since when. Only the
+	// loop's worker uses them.
 	version string
 	since   time.Time
 }
 
-// New returns a Rotator on the cluster that config describes, which is copied. Nothing is started.
+// New returns a Rotator on the cluster of config, which is copied. It starts nothing.
 func New(config *rest.Config, cfg Config) (*Rotator, error) {
 	if config == nil {
 		return nil, errors.New("rotate certificates: no cluster is given")
@@ -131,7 +130,7 @@ func (r *Rotator) expires() float64 {
 
 var errNoCertificate = errors.New("there is no certificate yet")
 
-// Certificate returns the certificate for a new connection. It is for tls.Config.GetCertificate.
+// Certificate returns the certificate for a new connection, as tls.Config.GetCertificate.
 func (r *Rotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if p := r.current.Load(); p != nil {
 		return p.TLS, nil
@@ -139,11 +138,11 @@ func (r *Rotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// Ready reports whether there is a certificate to present.
+// Ready reports whether a certificate can be presented.
 func (r *Rotator) Ready() bool { return r.current.Load() != nil }
 
-// Run rotates the certificate until ctx ends; it returns when everything it started has ended. It is
-// called once, on every replica.
+// Run rotates the certificate until ctx ends, and returns when all its goroutines have ended. It is called once, on
+// every replica.
 func (r *Rotator) Run(ctx context.Context) {
 	r.loop.Add(r.cfg.Secret)
 	r.loop.Run(ctx)
@@ -152,7 +151,7 @@ func (r *Rotator) Run(ctx context.Context) {
 // maxSteps bounds the steps of one round: issue, trust, and one more.
 const maxSteps = 4
 
-// work reads and acts until there is nothing to do now.
+// work reads and acts until no step is due.
 func (r *Rotator) work(ctx context.Context, _ string) controller.Result {
 	again := controller.Every(r.cfg.PollInterval)
 	for range maxSteps {
@@ -174,7 +173,7 @@ func (r *Rotator) work(ctx context.Context, _ string) controller.Result {
 	return again
 }
 
-// step reads, decides and carries one step out.
+// step reads the cluster, decides, and carries out one step.
 func (r *Rotator) step(ctx context.Context) (Action, error) {
 	seen, err := r.cluster.read(ctx)
 	if err != nil {
@@ -196,8 +195,8 @@ func (r *Rotator) step(ctx context.Context) (Action, error) {
 	return a, r.cluster.writeSecret(ctx, s.State.after(a, issued, r.cfg.Clock.Now()).data(), seen.version)
 }
 
-// issuePair returns the pair that a step needs, nil for none. Where the Secret was deleted, the pair that
-// is presented is stored again: it is trusted, and a new one would not be.
+// issuePair returns the pair that a step needs, nil for none. If the Secret was deleted, the presented pair is stored
+// again, because it is trusted and a new pair would not be.
 func (r *Rotator) issuePair(a Action) (*Pair, error) {
 	if p := r.current.Load(); a == IssueFirst && p.usable(r.cfg.Names, r.cfg.Clock.Now()) {
 		return p, nil
@@ -208,7 +207,7 @@ func (r *Rotator) issuePair(a Action) (*Pair, error) {
 	return nil, nil
 }
 
-// observe returns the Facts of what was read, and presents the certificate of the Secret.
+// observe returns the Facts for a state of the cluster, and presents the certificate of the Secret.
 func (r *Rotator) observe(seen clusterState) Facts {
 	s := Facts{
 		Known: true, State: stateOf(seen.secret), Names: r.cfg.Names, RenewBefore: r.cfg.RenewBefore,

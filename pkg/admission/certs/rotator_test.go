@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const host = "guard.ns.svc"
 
-// world is an API server that has a Secret and webhook configurations, and a diary.
+// world is an API server with a Secret and webhook configurations, and a diary.
 type world struct {
 	mu       sync.Mutex
 	secret   map[string][]byte
@@ -104,7 +104,7 @@ func (w *world) writeBundle(_ context.Context, h webhookConfig, bundle []byte) e
 	return nil
 }
 
-// roots returns what the API server trusts for a webhook.
+// roots returns the authorities that the API server trusts for a webhook.
 func (w *world) roots(config, webhook string) *x509.CertPool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +129,7 @@ func keeper(t *testing.T, w *world, change func(*Config)) *Rotator {
 	return k
 }
 
-// issueFast makes pairs as issue does, with keys that are made and used in no time: what is tested
-// here is not how long that takes.
+// issueFast generates pairs like issue, with keys that cost almost no time.
 func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
 	sign := func(template, parent *x509.Certificate, by *ecdsa.PrivateKey, of *ecdsa.PrivateKey) []byte {
 		template.SerialNumber, template.Subject.CommonName = big.NewInt(rand.Int64()), fmt.Sprint(rand.Int64())
@@ -162,7 +161,7 @@ func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
 		block("EC PRIVATE KEY", keyDER))
 }
 
-func TestWhatIsIssued(t *testing.T) {
+func TestIssue(t *testing.T) {
 	names := []string{host, "guard.ns.svc.cluster.local"}
 	made, err := issue(names, time.Hour)
 	if err != nil {
@@ -204,7 +203,7 @@ func TestWhatIsIssued(t *testing.T) {
 	}
 }
 
-func TestTheFirstCertificate(t *testing.T) {
+func TestFirstCertificate(t *testing.T) {
 	w := newWorld()
 	k := keeper(t, w, func(c *Config) { c.Metrics = prometheus.NewRegistry() })
 	if _, err := k.Certificate(nil); !errors.Is(err, errNoCertificate) || k.Ready() || k.expires() != 0 {
@@ -225,7 +224,7 @@ func TestTheFirstCertificate(t *testing.T) {
 			}
 		}
 	}
-	// Another replica presents the same, and nothing is written any more.
+	// Another replica presents the same certificate, and nothing more is written.
 	entries := len(w.diary)
 	other := keeper(t, w, nil)
 	other.work(t.Context(), "")
@@ -238,7 +237,7 @@ func TestTheFirstCertificate(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyTakesAwayComesBackAsItWas(t *testing.T) {
+func TestRemovedObjectsAreRestored(t *testing.T) {
 	w := newWorld()
 	k := keeper(t, w, nil)
 	k.work(t.Context(), "")
@@ -267,7 +266,7 @@ func TestWhatSomebodyTakesAwayComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatFails(t *testing.T) {
+func TestRetryAfterFailure(t *testing.T) {
 	for _, what := range []string{"look", "store", "trust m", "issue"} {
 		w := newWorld()
 		k := keeper(t, w, nil)
@@ -316,11 +315,10 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestNoRequestFailsWhileCertificatesAreExchanged has three replicas exchange their certificate again and again, until
-// authorities have expired, too, while each is asked every 15 s, on a new connection each time, by an API server
-// that learns of its bundle late, but no later than API servers do. The bubble's time goes on only while every
-// goroutine waits, so that no machine is too slow for the delays.
-func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
+// Three replicas rotate their certificate again and again, until authorities have expired too. An API server that
+// observes its bundle as late as API servers do asks each of them every 15 s, on a new connection each time. The
+// bubble's time passes only while every goroutine waits, so that no machine is too slow for the delays.
+func TestNoFailedRequestDuringRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		replicas := runReplicas(t, w, 3)
@@ -353,7 +351,7 @@ func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 			t.Errorf("diary %s", steps)
 		}
 		for _, old := range stateOf(w.secret).Old {
-			// One exchange, which is not interrupted, takes a delay and a few polls.
+			// One uninterrupted rotation takes a delay and a few polls.
 			if late := time.Since(old.NotAfter); late > 2*replicas[0].cfg.PropagationDelay {
 				t.Errorf("an authority is still trusted %v after it has expired", late)
 			}
@@ -361,7 +359,7 @@ func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 	})
 }
 
-// runReplicas runs replicas with the default delays until the test ends, whose certificate is due for the next as soon
+// runReplicas runs replicas with the default delays until the test ends, whose certificate is due for renewal as soon
 // as it is issued, and returns them once each has one.
 func runReplicas(t *testing.T, w *world, count int) (replicas []*Rotator) {
 	t.Helper()
@@ -379,14 +377,14 @@ func runReplicas(t *testing.T, w *world, count int) (replicas []*Rotator) {
 	return replicas
 }
 
-// ask connects to a replica and returns which certificate was presented.
+// ask connects to a replica and returns the serial number of the presented certificate.
 func ask(k *Rotator, roots *x509.CertPool) (serial string, err error) {
 	toServer, toClient := net.Pipe()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		server := tls.Server(toClient, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.Certificate})
-		_, _ = server.Write([]byte("answer")) // the client sees what fails
+		_, _ = server.Write([]byte("answer")) // the client sees the failure
 		_ = server.Close()
 	}()
 	client := tls.Client(toServer, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host})

@@ -12,7 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// Keys of the Secret. The first two are those of type kubernetes.io/tls.
+// Keys of the Secret. The first two are the keys of type kubernetes.io/tls.
 const (
 	keyCert     = "tls.crt"
 	keyKey      = "tls.key"
@@ -21,20 +21,20 @@ const (
 	keyOldCAs   = "old-ca.crt"
 )
 
-// Pair is a certificate with its key. Each has an authority of its own, whose key is kept nowhere.
+// Pair is a certificate with its key. Each pair has its own authority, whose key is not stored.
 type Pair struct {
-	// Chain and Key are as stored (PEM); the last certificate of the chain is the authority.
+	// Chain and Key are the stored PEM; the last certificate of the chain is the authority.
 	Chain, Key []byte
 	// CA is the authority.
 	CA Authority
-	// TLS is what a server presents.
+	// TLS is the certificate that a server presents.
 	TLS *tls.Certificate
-	// Names are the DNS names it is for; it is valid until NotAfter.
+	// Names are the DNS names of the certificate, which is valid until NotAfter.
 	Names    []string
 	NotAfter time.Time
 }
 
-// Authority is what is trusted: a certificate (PEM), which expires together with what it signed.
+// Authority is a trusted certificate (PEM), which expires together with the certificate that it signed.
 type Authority struct {
 	PEM      []byte
 	NotAfter time.Time
@@ -42,7 +42,7 @@ type Authority struct {
 
 var errNoAuthority = errors.New("the chain does not end with an authority")
 
-// ParsePair reads a pair. It returns an error unless certificate, key and authority fit each other.
+// ParsePair reads a pair, and returns an error unless certificate, key and authority match each other.
 func ParsePair(chain, key []byte) (*Pair, error) {
 	both, err := tls.X509KeyPair(chain, key)
 	if err != nil {
@@ -73,7 +73,7 @@ func authorityOf(c *x509.Certificate) (Authority, error) {
 
 // issue generates a pair for these names.
 func issue(names []string, lifetime time.Duration) (*Pair, error) {
-	// The certificate is valid from an hour ago, for clocks that differ; that hour is part of its age.
+	// The certificate is valid from an hour ago, because clocks differ; that hour is part of its age.
 	chain, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
 		Host: names[0], AlternateDNS: names[1:], MaxAge: lifetime + time.Hour,
 	})
@@ -96,17 +96,17 @@ func (p *Pair) usable(names []string, now time.Time) bool {
 	return true
 }
 
-// State is what the Secret holds. Its zero value is nothing.
+// State is the content of the Secret; its zero value is an empty Secret.
 type State struct {
-	// Current is what servers present.
+	// Current is the pair that servers present.
 	Current *Pair
-	// Next is what they will present once it is trusted everywhere.
+	// Next is the pair that servers present once it is trusted everywhere.
 	Next *Pair
-	// Old are the authorities of what replicas that have not read the Secret since may still present.
+	// Old are the authorities of earlier pairs, which replicas with an outdated read of the Secret may still present.
 	Old []Authority
 }
 
-// stateOf reads the data of the Secret. What cannot be read counts as absent.
+// stateOf reads the data of the Secret; unreadable data counts as absent.
 func stateOf(data map[string][]byte) (s State) {
 	s.Current, _ = ParsePair(data[keyCert], data[keyKey])
 	s.Next, _ = ParsePair(data[keyNextCert], data[keyNextKey])
@@ -119,7 +119,7 @@ func stateOf(data map[string][]byte) (s State) {
 	return s
 }
 
-// data returns what the Secret is to hold.
+// data returns the data to store in the Secret.
 func (s State) data() map[string][]byte {
 	data := map[string][]byte{}
 	if s.Current != nil {
@@ -134,8 +134,8 @@ func (s State) data() map[string][]byte {
 	return data
 }
 
-// bundle returns all authorities that the API server is to trust (PEM), in an order that does not
-// depend on which is whose.
+// bundle returns all authorities that the API server has to trust (PEM), in an order that does not depend on their
+// roles.
 func (s State) bundle() []byte {
 	var all [][]byte
 	for _, p := range []*Pair{s.Current, s.Next} {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestWhichPodsAreHeld(t *testing.T) {
+func TestHoldOf(t *testing.T) {
 	claim := v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
 	ephemeral := v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
 	mirror := metav1.ObjectMeta{Annotations: map[string]string{v1.MirrorPodAnnotationKey: ""}}
@@ -40,7 +40,7 @@ func TestWhichPodsAreHeld(t *testing.T) {
 	}
 }
 
-func TestWhichPodsAreGated(t *testing.T) {
+func TestGateOf(t *testing.T) {
 	claim := v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
 	ephemeral := v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
 	gates := func(names ...string) (all []v1.PodSchedulingGate) {

@@ -11,32 +11,31 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// callTimeout bounds one call to the API server.
 const callTimeout = time.Minute
 
-// object is one that a release deletes.
+// object is an object that a release deletes.
 type object struct {
 	kind, name string
 	delete     func(context.Context, string, metav1.DeleteOptions) error
 }
 
-// RemoveAdmission deletes what adds the finalizer to new pods, and what keeps it on pods: the binding and the webhook
-// configuration of [Name], and the binding of [StaysName]. It returns those that existed, as
-// "mutatingadmissionpolicybinding/NAME". It needs delete of these three, by name; one that is missing, or of a kind
-// that the API server does not serve, is no error.
+// RemoveAdmission deletes the objects that add the finalizer to new pods and keep it on pods: the binding and the
+// webhook configuration of [Name], and the binding of [StaysName]. It returns the objects that existed, as
+// "mutatingadmissionpolicybinding/NAME". It needs delete of these three, by name. An object that is missing, or of a
+// kind that the API server does not serve, is no error.
 //
-// It comes before the finalizers are removed from pods. API servers observe it some time later, so list the pods until
-// no finalizer was found for some seconds.
+// RemoveAdmission comes before the finalizers are removed from pods. API servers observe the deletions some time later,
+// so list the pods until no finalizer was found for some seconds.
 func RemoveAdmission(ctx context.Context, config *rest.Config) (deleted []string, err error) {
 	client, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
-	// What keeps the finalizer is last: until the finalizer is not added, nobody else need remove it.
+	// The policy that keeps the finalizer is last: while the finalizer is still added, only volume-guard removes it.
 	return remove(ctx, append(adders(client, Name), stays(client, StaysName))...)
 }
 
-// RemoveGateAdmission does for the scheduling gate what RemoveAdmission does for the finalizer: it deletes the bindings
+// RemoveGateAdmission is the counterpart of RemoveAdmission for the scheduling gate: it deletes the bindings
 // of [GateRequiredName], [GateStaysName] and [LockStaysName], and the binding and the webhook configuration of
 // [GateName]. It needs delete of these five, by name.
 //
@@ -46,7 +45,7 @@ func RemoveGateAdmission(ctx context.Context, config *rest.Config) (deleted []st
 	if err != nil {
 		return nil, err
 	}
-	// What requires the gate is first: it refuses new pods once nothing adds the gate.
+	// The policy that requires the gate is first, because it refuses new pods once nothing adds the gate.
 	all := append([]object{stays(client, GateRequiredName)}, adders(client, GateName)...)
 	return remove(ctx, append(all, stays(client, GateStaysName), stays(client, LockStaysName))...)
 }
@@ -72,7 +71,7 @@ func stays(client *admissionclient.AdmissionregistrationV1Client, name string) o
 	return object{"validatingadmissionpolicybinding", name, client.ValidatingAdmissionPolicyBindings().Delete}
 }
 
-// remove deletes the objects in their order, up to the first error.
+// remove deletes the objects in this order, up to the first error.
 func remove(ctx context.Context, objects ...object) (deleted []string, err error) {
 	for _, object := range objects {
 		name := object.kind + "/" + object.name

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestRemovalIsInOrder, and ends with the first error.
-func TestRemovalIsInOrder(t *testing.T) {
+// The removal ends with the first error.
+func TestRemovalOrder(t *testing.T) {
 	const (
 		policy, webhook, binding = "mutatingadmissionpolicybinding", "mutatingwebhookconfiguration",
 			"validatingadmissionpolicybinding"
@@ -49,8 +49,8 @@ func TestRemovalIsInOrder(t *testing.T) {
 	}
 }
 
-// removeWith returns what an API server was asked to delete and what was deleted, where it answers with a status for
-// one of the objects.
+// removeWith returns the objects that an API server was asked to delete, and the deleted ones, if it answers with the
+// status for one of them.
 func removeWith(t *testing.T, remove func(context.Context, *rest.Config) ([]string, error), name string,
 	status int) (asked, deleted []string, err error) {
 	t.Helper()
