@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// Backoff is a delay that doubles with each try in a row, from First up to Max. The zero value is
-// no delay at all. As the settings of a controller (RetryStart, RetryMax), it makes the Results of
-// tries that fail.
+// Backoff is a delay that doubles with each try in a row, from First up to Max; the zero value is no delay. As the
+// settings of a controller (RetryStart, RetryMax), it returns the Results of failed tries.
 type Backoff struct {
 	First, Max time.Duration
 }
 
-// jitter is the largest part of each delay that is left out at random, so that what failed at once
-// is not tried again at once.
+// jitter is the largest part of each delay that is left out at random, so that simultaneous failures are not retried
+// simultaneously.
 const jitter = 0.2
 
 // Delay returns the delay after the given number of earlier tries in a row, without jitter.
@@ -29,7 +28,7 @@ func (b Backoff) Delay(tries int) time.Duration {
 	return min(d, b.Max)
 }
 
-// delay is Delay with jitter; random is from [0, 1).
+// delay is Delay with jitter, where random is from [0, 1).
 func (b Backoff) delay(tries int, random float64) time.Duration {
 	d := b.Delay(tries)
 	return d - time.Duration(jitter*random*float64(d))

@@ -11,22 +11,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Cache is a watch cache; kube.Cache is one.
+// Cache is a watch cache, such as kube.Cache.
 type Cache interface {
 	// Run keeps it up to date until ctx ends.
 	Run(ctx context.Context)
-	// Sync is done once it holds what the API server had when Run began.
+	// Sync returns a checker that is done once the cache holds the state that the API server had when Run began.
 	Sync() cache.DoneChecker
 }
 
-// runner is a Queue of any key.
+// runner is a Queue with keys of any type.
 type runner interface {
 	Run(ctx context.Context)
 	Stop()
 }
 
-// Controller runs watch caches, and queues that work from them. Its methods are safe for concurrent
-// use. Run is called once, by the one replica that leads; queues are added with NewQueue before.
+// Controller runs watch caches, and queues that work from them. Its methods are safe for concurrent use. Run is called
+// once, on the leading replica only, after all queues are added with NewQueue.
 type Controller struct {
 	name   string
 	caches []Cache
@@ -42,12 +42,11 @@ func NewController(name string, caches ...Cache) *Controller {
 	return &Controller{name: name, caches: caches, stopped: make(chan struct{})}
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
-// waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
-// cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
+// leadership calls it, so that it can act as soon as it leads; it changes nothing in the cluster.
 func (c *Controller) Watch(ctx context.Context) {
 	if !c.watching.CompareAndSwap(false, true) {
-		// Another caller watches already, and for longer than this one may.
+		// Another caller already watches, for longer than this one may.
 		<-ctx.Done()
 		return
 	}
@@ -59,14 +58,14 @@ func (c *Controller) Watch(ctx context.Context) {
 	all.Wait()
 }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it
-// returns when all that it started has ended. An error means that ctx ended before the caches were
-// filled; nothing is decided from less.
+// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
+// its goroutines have ended. An error means that ctx ended before the caches were filled; nothing is decided on
+// incomplete caches.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue.
+// Run watches by itself unless Watch already does, and then relies on Watch to continue.
 //
-// Each of also runs beside the queues once the caches are filled. Its context ends when the queues
-// have. The first keys are added there: what Enqueue left out before.
+// The functions in also run beside the queues once the caches are filled, with a context that ends after the queues.
+// They add the first keys, which Enqueue has left out until then.
 func (c *Controller) Run(ctx context.Context, also ...func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -90,7 +89,7 @@ func (c *Controller) Run(ctx context.Context, also ...func(context.Context)) err
 	return nil
 }
 
-// waitSynced is WaitSynced that Stop ends as well, without an error.
+// waitSynced is WaitSynced, except that Stop ends it too, without an error.
 func (c *Controller) waitSynced(ctx context.Context) error {
 	waiting, end := context.WithCancel(ctx)
 	defer end()
@@ -110,7 +109,7 @@ func (c *Controller) waitSynced(ctx context.Context) error {
 	return nil
 }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets the work under way finish and starts no more, after which Run returns; Stop itself does not wait.
 func (c *Controller) Stop() {
 	c.stop.Do(func() { close(c.stopped) })
 	for _, queue := range c.queues {
@@ -124,10 +123,10 @@ func (c *Controller) Stopped() <-chan struct{} { return c.stopped }
 // Working reports whether Run has filled caches and has not returned.
 func (c *Controller) Working() bool { return c.working.Load() }
 
-// Synced reports whether the caches hold what the API server had when Watch began.
+// Synced reports whether the caches hold the state that the API server had when Watch began.
 func (c *Controller) Synced() bool { return len(c.unsynced()) == 0 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced, and returns an error if ctx ends first.
 func (c *Controller) WaitSynced(ctx context.Context) error {
 	checks := make([]cache.DoneChecker, len(c.caches))
 	for i, one := range c.caches {
@@ -149,7 +148,7 @@ func (c *Controller) unsynced() (names []string) {
 	return names
 }
 
-// polled is a Cache that is filled elsewhere, and only reports whether it is.
+// polled is a Cache that is filled elsewhere, and only reports when it is.
 type polled struct {
 	name   string
 	run    func(context.Context)
@@ -158,13 +157,13 @@ type polled struct {
 	once   sync.Once
 }
 
-// Polled returns a Cache of two functions: run keeps it up to date until its context ends, and synced,
-// which is polled while run runs, reports whether it is filled.
+// Polled returns a Cache made of two functions: run keeps it up to date until its context ends, and synced, which is
+// polled while run runs, reports whether it is filled.
 func Polled(name string, run func(context.Context), synced func() bool) Cache {
 	return &polled{name: name, run: run, synced: synced, done: make(chan struct{})}
 }
 
-// syncPoll is how often it is asked.
+// syncPoll is the polling interval for synced.
 const syncPoll = 20 * time.Millisecond
 
 func (p *polled) Run(ctx context.Context) {
@@ -194,12 +193,12 @@ func (p *polled) check() bool {
 	return true
 }
 
-// Sync implements Cache. A cache that is filled already is done, no matter who runs it.
+// Sync implements Cache. A cache that is already filled is done, regardless of its runner.
 func (p *polled) Sync() cache.DoneChecker {
 	p.check()
 	return p
 }
 
-// Name and Done make it a cache.DoneChecker.
+// Name and Done implement cache.DoneChecker.
 func (p *polled) Name() string          { return p.name }
 func (p *polled) Done() <-chan struct{} { return p.done }

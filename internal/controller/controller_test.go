@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listed is a cache that is filled when the test says so.
+// listed is a cache that the test fills.
 type listed struct {
 	filled chan struct{}
 	runs   atomic.Int32
@@ -57,7 +57,7 @@ func begin(t *testing.T, also ...func(context.Context)) *run {
 	return r
 }
 
-func TestNothingIsWorkedOnBeforeTheCachesAreFilled(t *testing.T) {
+func TestNoWorkBeforeCachesAreFilled(t *testing.T) {
 	r := begin(t)
 	r.queue.Enqueue("early")
 	for r.cache.runs.Load() == 0 { // Run watches by itself
@@ -83,7 +83,7 @@ func TestNothingIsWorkedOnBeforeTheCachesAreFilled(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndsBeforeTheCachesAreFilledIsAnError(t *testing.T) {
+func TestContextEndsBeforeCachesAreFilled(t *testing.T) {
 	r := begin(t)
 	r.cancel()
 	if err := receive(t, "the end", r.ended); !errors.Is(err, context.Canceled) ||
@@ -92,7 +92,7 @@ func TestAContextThatEndsBeforeTheCachesAreFilledIsAnError(t *testing.T) {
 	}
 }
 
-func TestStopEndsTheWaitForTheCachesWithoutAnError(t *testing.T) {
+func TestStopEndsWaitForCaches(t *testing.T) {
 	r := begin(t)
 	r.Stop()
 	if err := receive(t, "the end", r.ended); err != nil {
@@ -101,7 +101,7 @@ func TestStopEndsTheWaitForTheCachesWithoutAnError(t *testing.T) {
 	receive(t, "Stopped", r.Stopped())
 }
 
-func TestOneCallerWatches(t *testing.T) {
+func TestOnlyOneCallerWatches(t *testing.T) {
 	r := begin(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -115,7 +115,7 @@ func TestOneCallerWatches(t *testing.T) {
 	}
 }
 
-func TestWhatRunsBesideEndsWithTheQueues(t *testing.T) {
+func TestAdditionalFunctionsEndAfterQueues(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan struct{})
 	r := begin(t, func(ctx context.Context) { close(began); <-ctx.Done(); close(ended) })
 	close(r.cache.filled)
@@ -127,7 +127,7 @@ func TestWhatRunsBesideEndsWithTheQueues(t *testing.T) {
 	receive(t, "the end of what ran beside", ended)
 }
 
-func TestACacheThatIsPolled(t *testing.T) {
+func TestPolledCache(t *testing.T) {
 	var filled atomic.Bool
 	p := Polled("nodes", func(ctx context.Context) { <-ctx.Done() }, filled.Load)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,21 +13,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Reconciler works on one key and returns when the key is due again. A Queue never runs two
-// for one key at once. ctx ends when the work must be cut off.
+// Reconciler works on one key and returns when the key is due again. A Queue never runs two at once for one key. ctx
+// ends when the work must be cancelled.
 type Reconciler[K comparable] func(ctx context.Context, key K) Result
 
 // Config holds the settings of a Queue.
 type Config struct {
 	// Name is the queue's label in the workqueue metrics. Required.
 	Name string
-	// Workers is how many keys are worked on at once. Required, at least 1.
+	// Workers is the number of keys worked on at once. Required, at least 1.
 	Workers int
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
 
-// Validate returns an error that names the first setting that is wrong.
+// Validate returns an error that names the first invalid setting.
 func (c Config) Validate() error {
 	switch {
 	case c.Name == "":
@@ -38,8 +38,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Queue runs a Reconciler over keys. Its methods are safe for concurrent use; Run is called once, by
-// the Controller if it has one.
+// Queue runs a Reconciler over keys. Its methods are safe for concurrent use; Run is called once, by the Controller if
+// it has one.
 type Queue[K comparable] struct {
 	cfg       Config
 	reconcile Reconciler[K]
@@ -51,13 +51,13 @@ type Queue[K comparable] struct {
 	tries map[K]try
 }
 
-// try counts how often in a row a key returned the same back-off.
+// try counts how often in a row a key returned the same backoff.
 type try struct {
 	backoff Backoff
 	count   int
 }
 
-// NewQueue returns a queue that c runs; c may be nil for one that the caller runs. Nothing is started.
+// NewQueue returns a queue that c runs, or that the caller runs if c is nil. It starts nothing.
 func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) (*Queue[K], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -81,27 +81,27 @@ func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) 
 	return q, nil
 }
 
-// Enqueue is Add while the Controller works, and else nothing: a replica that waits for leadership
-// would only pile up keys. The first pass of Run makes up for what is left out.
+// Enqueue is Add while the Controller works, and otherwise does nothing, because keys would only pile up on a replica
+// that waits for leadership. The first pass of Run makes up for the omitted keys.
 func (q *Queue[K]) Enqueue(key K) {
 	if q.of == nil || q.of.Working() {
 		q.Add(key)
 	}
 }
 
-// Add has the key worked on as soon as a worker is free. A key that waits already is not added again;
-// one that is being worked on comes once more afterwards.
+// Add has the key worked on as soon as a worker is free. A key that already waits is not added again, and a key that is
+// being worked on is worked on once more afterwards.
 func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
 
-// backlog is how many keys AddAll lets wait, roomPoll how often it checks whether there is room.
+// backlog is the number of keys that AddAll lets wait, and roomPoll the interval at which it checks for room.
 const (
 	backlog  = 1000
 	roomPoll = 5 * time.Millisecond
 )
 
-// AddAll adds keys, of which there may be very many, no faster than they are worked on: a key that Add
-// adds meanwhile does not wait behind all of them, and the queue stays small. It returns when all are
-// added, or when ctx ends or the queue stops.
+// AddAll adds keys, possibly very many, no faster than they are worked on. So a key that Add adds in between does not
+// wait behind all of them, and the queue stays small. It returns when all keys are added, or when ctx ends or the queue
+// stops.
 func (q *Queue[K]) AddAll(ctx context.Context, keys []K) {
 	for _, key := range keys {
 		for q.queue.Len() >= backlog {
@@ -120,8 +120,8 @@ func (q *Queue[K]) AddAll(ctx context.Context, keys []K) {
 	}
 }
 
-// Run works until ctx ends, which also ends the reconcilers' context, or until Stop. It returns when
-// every worker has.
+// Run works until ctx ends, which also ends the reconcilers' context, or until Stop, and returns when every worker has
+// ended.
 func (q *Queue[K]) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range q.cfg.Workers {
@@ -136,13 +136,13 @@ func (q *Queue[K]) Run(ctx context.Context) {
 	q.Stop()
 }
 
-// Stop lets the workers end the work under way and take no more; Run then returns. It does not wait.
+// Stop lets the workers finish the work under way and take no more, after which Run returns; Stop itself does not wait.
 func (q *Queue[K]) Stop() { q.queue.ShutDown() }
 
 func (q *Queue[K]) work(ctx context.Context) bool {
 	key, stopped := q.queue.Get()
 	if stopped || q.queue.ShuttingDown() {
-		// What still waits in the queue belongs to the next leader.
+		// The keys that still wait belong to the next leader.
 		return false
 	}
 	defer q.queue.Done(key)
@@ -150,11 +150,11 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 	return true
 }
 
-// afterPanic is when a key whose reconciler panicked is due again.
+// afterPanic is the Result for a key whose reconciler panicked.
 func afterPanic() Result { return Result{Backoff{First: time.Minute, Max: time.Hour}} }
 
-// guarded keeps a panic over one object from taking down the controller of all others, and the program
-// it is embedded in: it is logged with its stack, and the key tried again later.
+// guarded keeps a panic over one object from taking down the controller of all others, and the program that embeds it.
+// The panic is logged with its stack, and the key is tried again later.
 func (q *Queue[K]) guarded(ctx context.Context, key K) (result Result) {
 	defer func() {
 		if cause := recover(); cause != nil {

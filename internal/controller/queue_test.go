@@ -55,7 +55,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	}
 }
 
-func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
+func TestKeyIsNeverWorkedOnConcurrently(t *testing.T) {
 	var busy, most atomic.Int32
 	seen := make(chan string, 100)
 	release := make(chan struct{})
@@ -77,9 +77,9 @@ func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// TestBackoffGrowsAndStartsAnewAfterSuccess is in a bubble, whose time goes on only while every goroutine waits: a key
-// comes back exactly when it is due, however busy the machine is.
-func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
+// The test runs in a bubble, whose time passes only while every goroutine waits, so that a key comes back exactly when
+// it is due, even on a busy machine.
+func TestBackoffGrowsUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan string)
 		next := make(chan Result)
@@ -110,7 +110,7 @@ func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
 	})
 }
 
-func TestAPanicOverOneKeyLeavesTheOthersAtWork(t *testing.T) {
+func TestPanicOverOneKey(t *testing.T) {
 	seen := make(chan string, 10)
 	l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
 		if key == "broken" {
@@ -124,7 +124,7 @@ func TestAPanicOverOneKeyLeavesTheOthersAtWork(t *testing.T) {
 	receive(t, "the key behind the broken one", seen)
 }
 
-func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
+func TestStopLetsWorkFinish(t *testing.T) {
 	seen := make(chan string, 10)
 	release := make(chan struct{})
 	var cutOff atomic.Bool
@@ -153,7 +153,7 @@ func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
+func TestEndOfContextCancelsWork(t *testing.T) {
 	seen := make(chan string, 1)
 	l, ended, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
 		seen <- key
@@ -166,7 +166,7 @@ func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
 	receive(t, "the end of Run", ended)
 }
 
-func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
+func TestAddAllLimitsBacklog(t *testing.T) {
 	const many = 5 * backlog
 	seen := make(chan string, many)
 	goOn := make(chan struct{})
@@ -186,7 +186,7 @@ func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
 	go func() { defer close(added); l.AddAll(t.Context(), keys) }()
 	goOn <- struct{}{}
 	receive(t, "the first key", seen)
-	for l.queue.Len() < backlog { // it fills up, and no further
+	for l.queue.Len() < backlog { // it fills up to the backlog, and no further
 		time.Sleep(time.Millisecond)
 	}
 	l.Add("urgent")

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// quietFor is for how long a release may find nothing until it ends: API servers observe within seconds that an
-	// admission policy is gone.
+	// quietFor is the time without a finding after which a release ends, because API servers observe within seconds that
+	// an admission policy is gone.
 	quietFor = 5 * time.Second
-	// listEvery is how often it lists meanwhile.
+	// listEvery is the interval of its lists.
 	listEvery = time.Second
-	// findings is how often it may find something and go on.
+	// findings bounds the passes that may find an object.
 	findings = 30
-	// progressEvery is how often a release logs how far it is.
+	// progressEvery is the interval at which a release logs its progress.
 	progressEvery = 5 * time.Second
 )
 
-// UntilQuiet is the loop of a release of what an admission policy adds to new objects. Each pass lists all objects,
-// releases those that have it, and reports whether it found one. The release ends when no pass has for some seconds:
-// the API servers have observed then that the policy is gone. The error is that of a pass, restored if passes find
-// objects again and again, or that of ctx.
+// UntilQuiet is the loop of a release that removes the additions of an admission policy from objects. Each pass lists
+// all objects, releases the ones with the addition, and reports whether it found any. The release ends when no pass has
+// found one for some seconds, because by then the API servers have observed that the policy is gone. The error is the
+// error of a pass, restored if passes find objects again and again, or the error of ctx.
 func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 	pass func(context.Context) (found bool, err error)) error {
 	quiet := clock.Now()
@@ -51,28 +51,28 @@ func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 			return ctx.Err()
 		case <-timer.C():
 		}
-		// Both may be ready: the end of the context comes first.
+		// Both may be ready, and the end of the context comes first.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// Workers do independent work, so much of it at once. One goroutine calls Go, and then Wait.
+// Workers run independent functions with bounded concurrency. One goroutine calls Go, and then Wait.
 type Workers struct {
 	group errgroup.Group
 	mu    sync.Mutex
 	errs  []error
 }
 
-// NewWorkers returns so many Workers.
+// NewWorkers returns count Workers.
 func NewWorkers(count int) *Workers {
 	w := &Workers{}
 	w.group.SetLimit(count)
 	return w
 }
 
-// Go has a worker do something, and waits until one is free. An error keeps no other from its work.
+// Go has a worker call do, and blocks until one is free. An error does not stop the others.
 func (w *Workers) Go(do func() error) {
 	i := w.next()
 	w.group.Go(func() error {
@@ -92,13 +92,13 @@ func (w *Workers) next() int {
 	return len(w.errs) - 1
 }
 
-// Wait waits until all is done, and returns all errors, in the order of Go.
+// Wait waits until all functions have returned, and returns all errors, in the order of Go.
 func (w *Workers) Wait() error {
 	_ = w.group.Wait() // the errors are in errs
 	return errors.Join(w.errs...)
 }
 
-// Progress logs now and then how far long work is. It is not safe for concurrent use.
+// Progress logs the progress of long work at intervals. It is not safe for concurrent use.
 type Progress struct {
 	// Clock is the time of the log. Required.
 	Clock clock.PassiveClock

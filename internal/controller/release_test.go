@@ -23,13 +23,13 @@ var (
 	errAnswer   = errors.New("no answer")
 )
 
-func TestAReleaseEndsWhenNothingWasFoundForSeconds(t *testing.T) {
+func TestUntilQuiet(t *testing.T) {
 	always := func(int) (bool, error) { return true, nil }
 	for sentence, c := range map[string]struct {
-		// pass is what a pass finds, by its number.
+		// pass is the result of a pass, by its number.
 		pass func(int) (bool, error)
 		err  error
-		// passes is how many there are, and took the time that the release takes.
+		// passes is the number of passes, and took the duration of the release.
 		passes int
 		took   time.Duration
 	}{
@@ -56,16 +56,16 @@ func TestAReleaseEndsWhenNothingWasFoundForSeconds(t *testing.T) {
 	}
 }
 
-func TestAReleaseEndsWithItsContext(t *testing.T) {
+func TestUntilQuietEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	clock := testclock.NewFakeClock(time.Now()) // which nobody moves
+	clock := testclock.NewFakeClock(time.Now()) // a clock that does not advance
 	err := UntilQuiet(ctx, clock, errRestored, func(context.Context) (bool, error) { cancel(); return false, nil })
 	if !errors.Is(err, context.Canceled) || clock.HasWaiters() {
 		t.Errorf("%v, a timer is left: %v", err, clock.HasWaiters())
 	}
 }
 
-func TestWorkersReturnTheErrorOfEachInOrder(t *testing.T) {
+func TestWorkersReturnErrorsInOrder(t *testing.T) {
 	w, second := NewWorkers(2), make(chan struct{})
 	w.Go(func() error { <-second; return errAnswer })
 	w.Go(func() error { close(second); return errRestored })
@@ -78,7 +78,7 @@ func TestWorkersReturnTheErrorOfEachInOrder(t *testing.T) {
 	}
 }
 
-func TestWorkersDoSoMuchAtOnce(t *testing.T) {
+func TestWorkersLimitConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, release, ended := NewWorkers(2), make(chan struct{}), make(chan error)
 		var begun atomic.Int32
@@ -99,7 +99,7 @@ func TestWorkersDoSoMuchAtOnce(t *testing.T) {
 	})
 }
 
-func TestProgressIsLoggedNowAndThen(t *testing.T) {
+func TestProgressLogsAtIntervals(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	clock := testclock.NewFakeClock(time.Now())

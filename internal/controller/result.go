@@ -9,36 +9,36 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Result says when a key is due again. The zero value: when it is enqueued again.
+// Result tells when a key is due again. The zero value means when it is enqueued again.
 type Result struct {
-	// Backoff, if its Max is not zero, has the key due again after a delay that grows as long as the
-	// same Backoff is returned in a row.
+	// Backoff, if its Max is not zero, makes the key due again after a delay that grows as long as the same Backoff is
+	// returned in a row.
 	Backoff Backoff
 }
 
 // Done is the Result of a key that only an event makes due again.
 func Done() Result { return Result{} }
 
-// Soon is the Result of what ends by itself in a moment: a conflict, a cache that lags.
+// Soon is the Result of a state that ends by itself in a moment, such as a conflict or a lagging cache.
 func Soon() Result {
 	return Result{Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
 }
 
-// After is the Result of a key that is due when d has passed: never earlier, up to a quarter later.
+// After is the Result of a key that is due when d has passed: never earlier, and up to a quarter later.
 func After(d time.Duration) Result {
 	// The queue leaves out up to a fifth of each delay.
 	d = max(d, 0)*5/4 + time.Millisecond
 	return Result{Backoff{First: d, Max: d}}
 }
 
-// Every is the Result of a key that is polled: due after d, or up to a fifth earlier, so that many
-// keys do not stay in step. 0 is Done.
+// Every is the Result of a key that is polled: due after d, or up to a fifth earlier, so that many keys do not stay in
+// step. A d of 0 is Done.
 func Every(d time.Duration) Result { return Result{Backoff{First: d, Max: d}} }
 
 // Retry is the Result of a try that failed for a reason that may pass.
 func (b Backoff) Retry() Result { return Result{b} }
 
-// slower is how many times longer the first delay is where a person has to act first.
+// slower multiplies the first delay if a person has to act first.
 const slower = 10
 
 // Slow is the Result of a try that fails again until a person acts.
@@ -46,29 +46,29 @@ func (b Backoff) Slow() Result {
 	return Result{Backoff{First: min(slower*b.First, b.Max), Max: b.Max}}
 }
 
-// Failure is what an error means for the next try.
+// Failure is the meaning of an error for the next try.
 type Failure uint8
 
 const (
-	// Ended: nothing is left to try. The object is gone, or the lease or the program ended: then the
-	// next leader continues.
+	// Ended means that nothing is left to try: the object is gone, or the lease or the program ended, so that the next
+	// leader continues.
 	Ended Failure = iota
-	// Transient: it ends by itself in a moment and is not worth a report.
+	// Transient means that it ends by itself in a moment and is not worth a report.
 	Transient
-	// Retryable: it may pass.
+	// Retryable means that it may pass.
 	Retryable
-	// Lasting: it stays until a person acts.
+	// Lasting means that it stays until a person acts.
 	Lasting
 )
 
-// FailureOf returns what an error means. ctx is the reconciler's: when it has ended, the error is
-// its consequence.
+// FailureOf returns the meaning of an error. ctx is the reconciler's context: after its end, the error is a consequence
+// of it.
 func FailureOf(ctx context.Context, err error) Failure {
 	switch class := errclass.Of(err); {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kube.ErrGone):
 		return Ended
 	case errors.Is(err, kube.ErrChanged), class == errclass.InProgress:
-		// The change's own event enqueues the key. The delay is for an event that came before the answer.
+		// The change's own event enqueues the key. The delay covers an event that came before the answer.
 		return Transient
 	case class == errclass.Refused, class == errclass.NotFound, class == errclass.Unfit:
 		return Lasting
@@ -76,7 +76,7 @@ func FailureOf(ctx context.Context, err error) Failure {
 	return Retryable
 }
 
-// Result returns when a try that failed is due again.
+// Result returns when a failed try is due again.
 func (f Failure) Result(retries Backoff) Result {
 	switch f {
 	case Ended:

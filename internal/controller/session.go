@@ -13,25 +13,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Asker is a session of an engine, which is a value: a model checker copies it between any two calls. See
+// Asker is a session of an engine. It is a value, which a model checker copies between any two calls; see
 // [session.Progress].
 type Asker[Ask any] interface {
 	// Ask returns the call that the session waits for, and Next the step that the call belongs to.
 	Ask() Ask
 	Next() (kind session.Kind, action, reason string)
-	// Ended returns how the session ended.
+	// Ended returns the End of the session.
 	Ended() session.End
 }
 
-// Calls is how the calls of a session are made. All fields are required.
+// Calls makes the calls of a session. All fields are required.
 type Calls[S Asker[Ask], Ask, Reply any] struct {
 	// Clock is the time of calls and of decisions.
 	Clock clock.PassiveClock
-	// Call makes a call. The error is why the outcome that the reply says is not Succeeded: see OutcomeOf.
+	// Call makes a call. The error explains every outcome of the reply except Succeeded: see OutcomeOf.
 	Call func(ctx context.Context, ask Ask) (Reply, error)
-	// Answer has the session take the reply to a call that was sent at that time.
+	// Answer applies the reply to the session; sent is when the call was made.
 	Answer func(s S, reply Reply, sent, now time.Time)
-	// Wrote logs and counts a write that succeeded, for this reason. The session has taken the reply.
+	// Wrote logs and counts a successful write, after the session has applied the reply.
 	Wrote func(ctx context.Context, s S, ask Ask, reason string)
 }
 
@@ -39,8 +39,7 @@ type Calls[S Asker[Ask], Ask, Reply any] struct {
 var ErrSlow = fmt.Errorf("reads take longer than %v, so that each is too old when the next is answered",
 	session.LiveFor)
 
-// CarryOut makes the calls that a session asks for until it has ended. The error is why it ended with CallFailed, or
-// ErrSlow.
+// CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed, or ErrSlow.
 func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 	for s.Ended() == session.NotEnded {
 		ask := s.Ask()
@@ -62,7 +61,7 @@ func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 	return nil
 }
 
-// OutcomeOf returns what the error of a call means for a session.
+// OutcomeOf returns the meaning of a call's error for a session.
 func OutcomeOf(err error) session.Outcome {
 	switch {
 	case err == nil:
@@ -75,7 +74,7 @@ func OutcomeOf(err error) session.Outcome {
 	return session.Unanswered
 }
 
-// Requeue returns when the key of a session that has ended is due again; after is how long its last decision waits.
+// Requeue returns when the key of an ended session is due again; after is the wait of its last decision.
 func (b Backoff) Requeue(r session.Requeue, after time.Duration) Result {
 	switch r {
 	case session.RequeueSoon:

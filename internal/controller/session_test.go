@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// asker asks for the steps that its kinds are of, and ends after the last.
+// asker asks for one step of each of its kinds, and then ends.
 type asker struct {
 	session.Progress
 	kinds []session.Kind
@@ -103,7 +103,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-func TestWhenASessionIsRequeued(t *testing.T) {
+func TestRequeueOfSession(t *testing.T) {
 	t.Parallel()
 	retries := Backoff{First: time.Second, Max: time.Minute}
 	for requeue, want := range map[session.Requeue]Result{

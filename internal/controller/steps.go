@@ -9,25 +9,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Decision is what one look at an object comes to.
+// Decision is the next step for an object.
 type Decision interface {
-	// Waits reports whether nothing is to be done now.
+	// Waits reports whether no step is due now.
 	Waits() bool
 	// Writes reports whether the step changes anything. A dry run ends before it.
 	Writes() bool
-	// Words returns the action and its reason, for the log.
+	// Words returns the action and its reason for the log.
 	Words() (action, reason string)
 }
 
 // Session is the work on one object from its wake-up to its next wait.
 type Session[D Decision] interface {
-	// Decide gathers what is known at the moment and decides.
+	// Decide gathers the facts of the moment and decides.
 	Decide(now time.Time) D
-	// Do carries out one step and learns from it; over ends the session, with nothing left to decide
-	// on. An error carries its reason (reasons.Because).
+	// Do carries out one step and learns from it; over ends the session, with nothing left to decide. An error carries its
+	// reason (reasons.Because).
 	Do(ctx context.Context, d D) (over bool, err error)
-	// Wait ends the session with the reason why nothing more is done now. In a dry run, d may be the
-	// first step that writes.
+	// Wait ends the session with the reason for waiting. In a dry run, d may be the first step that writes.
 	Wait(ctx context.Context, d D) Result
 	// Fail ends the session with the error of the last step.
 	Fail(ctx context.Context, d D, err error) Result
@@ -46,7 +45,7 @@ type Steps struct {
 // ErrSteps is the error of a session that has taken Steps.Max steps and would take another.
 var ErrSteps = errors.New("there is no end of steps: what was read is too old each time the next read is answered")
 
-// Reconcile decides and acts until there is nothing to do now, or a step fails.
+// Reconcile decides and acts until no step is due, or a step fails.
 func Reconcile[D Decision](ctx context.Context, s Session[D], steps Steps) Result {
 	for taken := 0; ; taken++ {
 		d := s.Decide(steps.Clock.Now())

@@ -14,14 +14,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// step is a decision by its name.
+// step is a decision, named by its text.
 type step string
 
 func (s step) Waits() bool             { return s == "wait" }
 func (s step) Writes() bool            { return s == "write" }
 func (s step) Words() (string, string) { return string(s), "Because" }
 
-// script is a session that decides what the test says.
+// script is a session with the decisions of the test.
 type script struct {
 	steps []step
 	fails step
@@ -102,7 +102,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-func TestWhatAnErrorMeansForTheNextTry(t *testing.T) {
+func TestFailureOf(t *testing.T) {
 	cause := errors.New("no answer")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

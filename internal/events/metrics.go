@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// NewCounter returns a counter of reports with the label "reason". Each of all that has Events is
-// there from the start: a rate over a counter that appears with its first event misses that event.
+// NewCounter returns a counter of reports with the label "reason". Each reason of all with Events has its series from
+// the start, because a rate over a counter that appears with its first event misses that event.
 func NewCounter[R reasons.Reason](opts prometheus.CounterOpts, all []R) *prometheus.CounterVec {
 	counter := prometheus.NewCounterVec(opts, []string{"reason"})
 	for _, reason := range all {
@@ -21,13 +21,13 @@ func NewCounter[R reasons.Reason](opts prometheus.CounterOpts, all []R) *prometh
 	return counter
 }
 
-// waiting is the metric of the objects that wait, counted when it is asked for.
+// waiting is the metric of the waiting objects, counted on each scrape.
 type waiting[R reasons.Reason] struct {
 	*Recorder[R]
 	desc *prometheus.Desc
 }
 
-// WaitingMetric returns a gauge of the objects that wait, by the label "reason".
+// WaitingMetric returns a gauge of the waiting objects, by the label "reason".
 func (r *Recorder[R]) WaitingMetric(name, help string, labels prometheus.Labels) prometheus.Collector {
 	return waiting[R]{r, prometheus.NewDesc(name, help, []string{"reason"}, labels)}
 }
@@ -42,7 +42,7 @@ func (w waiting[R]) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Register registers metrics; a nil registerer takes none.
+// Register registers metrics. With a nil registerer, it does nothing.
 func Register(to prometheus.Registerer, metrics ...prometheus.Collector) error {
 	if to == nil {
 		return nil

@@ -6,22 +6,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Object is what a report is about.
+// Object is the subject of a report.
 type Object struct {
 	v1.ObjectReference
-	// Claim is that of a PV, the zero value for none.
+	// Claim is the claim of a PV, the zero value for none.
 	Claim v1.ObjectReference
 	// Set is the StatefulSet of a claim, the zero value for none.
 	Set v1.ObjectReference
-	// Node is that of a NodeFence or a FencePolicy, the zero value for none. Each Event is recorded on it, too.
+	// Node is the node of a NodeFence or a FencePolicy, the zero value for none. Each Event is recorded on it too.
 	Node v1.ObjectReference
-	// Key distinguishes what is reported on one object by what else it is about. Default its UID.
+	// Key distinguishes reports on one object that have different subjects. Default its UID.
 	Key types.UID
-	// Prefix begins each message, and names what else it is about.
+	// Prefix begins each message, and names the subject.
 	Prefix string
 }
 
-// key is under what reports are remembered.
+// key is the key under which reports are remembered.
 func (o Object) key() types.UID {
 	if o.Key != "" {
 		return o.Key
@@ -48,18 +48,19 @@ func Set(namespace, name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name, UID: uid}
 }
 
-// Node returns a reference to a Node. As in the Events of kubelets, its UID is the name: kubectl describe finds both.
+// Node returns a reference to a Node. Its UID is the name, as in the Events of kubelets, so that kubectl describe finds
+// both.
 func Node(name string) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
-// Lease returns the Object of a Lease, for what concerns no object of its own.
+// Lease returns the Object of a Lease, for reports that concern no other object.
 func Lease(at types.NamespacedName) Object {
 	return Object{ObjectReference: v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease",
 		Namespace: at.Namespace, Name: at.Name}}
 }
 
-// logged returns how the log names the object.
+// logged returns the object's keys and values for the log.
 func (o Object) logged() []any {
 	switch {
 	case o.Kind == "PersistentVolumeClaim":

@@ -13,11 +13,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// MaxMessage bounds the message of an Event, in bytes: the limit that events.k8s.io sets for a note.
-// Volume handles and the words of a driver may be megabytes long.
+// MaxMessage bounds the message of an Event, in bytes: the limit of events.k8s.io for a note. Volume handles and
+// messages of a driver may be megabytes long.
 const MaxMessage = 1024
 
-// shortest is the fewest bytes to which a text is cut.
+// shortest is the smallest length to which a text is cut, in bytes.
 const shortest = len("…")
 
 // Config holds the settings of a Recorder. The zero value is usable.
@@ -26,14 +26,15 @@ type Config[R reasons.Reason] struct {
 	Events record.EventRecorder
 	// Counter counts the reports that have an Event, by their reason; see NewCounter. Default none.
 	Counter *prometheus.CounterVec
-	// Leads reports whether this replica may still report: another one may have changed what it knows.
+	// Leads reports whether this replica may still report, because another replica may have changed the reported state.
 	// Default always.
 	Leads func() bool
-	// Pace is how soon a report of one object follows another. Default: each change at once, and nothing is repeated.
+	// Pace limits the frequency of reports on one object. By default, each change is reported at once, and nothing is
+	// repeated.
 	Pace Pace
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.PassiveClock
-	// Observe is called with each reason that is news, also a silent one. Default nothing.
+	// Observe is called with each reason that is news, including silent ones. Default none.
 	Observe func(ctx context.Context, reason R)
 }
 
@@ -43,7 +44,6 @@ type Recorder[R reasons.Reason] struct {
 	reports lastReports[R]
 }
 
-// NewRecorder returns a Recorder that has reported nothing yet.
 func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 	if cfg.Events == nil {
 		cfg.Events = Discard{}
@@ -56,21 +56,20 @@ func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 
 func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() }
 
-// Report says that this is the reason why nothing is done about the object. The same reason is
-// reported once, with the detail of that time; a silent one ends what was reported before.
+// Report reports the reason for which no step is taken for the object. The same reason is reported once, with the
+// detail of that time, and a silent reason ends the previous report.
 func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail string) {
 	r.report(ctx, o, reason, detail, "")
 }
 
-// ReportEach does the same, and the same reason is reported again with each new detail.
+// ReportEach is Report, except that the same reason is reported again with each new detail.
 func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
 	detail = text.Truncate(detail, MaxMessage)
 	r.report(ctx, o, reason, detail, detail)
 }
 
-// ReportFailure reports that a step failed with err and is tried again. each: every new message is
-// reported, as for what a person has to change first; otherwise only a new reason is, as messages
-// differ from try to try.
+// ReportFailure reports that a step failed with err and is tried again. With each, every new message is reported, for
+// failures that a person has to fix; otherwise only a new reason is, because messages differ from try to try.
 func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err error, each bool) {
 	message := text.Truncate(err.Error(), MaxMessage)
 	klog.FromContext(ctx).V(2).Info("A step failed; retrying", append(o.logged(), "reason", reason, "err",
@@ -82,7 +81,7 @@ func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err
 	r.Report(ctx, o, reason, message)
 }
 
-// ReportAside reports what is true besides the reason, once until Forget.
+// ReportAside reports an additional reason, once until Forget.
 func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detail string) {
 	if r.leads() && r.reports.Aside(o.key(), reason) {
 		r.Event(ctx, o, reason, detail)
@@ -95,7 +94,7 @@ func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, sa
 	}
 }
 
-// Event reports a reason regardless of what was reported before.
+// Event reports a reason regardless of earlier reports.
 func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
 	about := reason.About()
 	message := text.Truncate(o.Prefix+messageOf(about, detail, MaxMessage-len(o.Prefix)), MaxMessage)
@@ -124,7 +123,7 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	}
 }
 
-// messageOf returns the message of an Event, of so many bytes at most. A detail that comes first leaves room for the
+// messageOf returns the message of an Event, of at most so many bytes. A detail that comes first leaves room for the
 // sentence.
 func messageOf(about reasons.About, detail string, most int) string {
 	switch {
@@ -136,10 +135,10 @@ func messageOf(about reasons.About, detail string, most int) string {
 	return text.Truncate(about.Sentence+" "+detail, max(shortest, most))
 }
 
-// Forget ends what is known of an object that is gone.
+// Forget drops the reports on an object that is gone.
 func (r *Recorder[R]) Forget(uid types.UID) { r.reports.Forget(uid) }
 
-// Waiting counts the objects that wait, by reason: none while this replica may not report.
+// Waiting counts the waiting objects by reason, and returns none while this replica may not report.
 func (r *Recorder[R]) Waiting() map[R]int {
 	if !r.leads() {
 		return nil

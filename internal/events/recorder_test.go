@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// word is a reason; its name says how severe it is.
+// word is a reason whose name gives its severity.
 type word string
 
 func (w word) About() reasons.About {
@@ -52,7 +52,7 @@ func (s *seen) want(t *testing.T, want ...string) {
 
 var errNoAnswer = errors.New("no answer")
 
-func TestAReasonHasOneEventUntilItChanges(t *testing.T) {
+func TestOneEventPerChangeOfReason(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	pv := PV("pv-1", "u1", "7", Claim("ns", "data", "c1"))
@@ -73,7 +73,7 @@ func TestAReasonHasOneEventUntilItChanges(t *testing.T) {
 	s.want(t, "PersistentVolume/pv-1 Normal InUse It is in use.")
 }
 
-func TestAReasonOfAClaimIsReportedOnItsSetToo(t *testing.T) {
+func TestEventOnStatefulSetOfClaim(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	claim := Object{ObjectReference: Claim("ns", "data-db-1", "c1"), Set: Set("ns", "db", "s1")}
@@ -89,7 +89,7 @@ func TestAReasonOfAClaimIsReportedOnItsSetToo(t *testing.T) {
 	s.want(t, "PersistentVolumeClaim/data-db-1 Normal Freed It is deleted.")
 }
 
-func TestObjectsOfOneLeaseDoNotHideEachOther(t *testing.T) {
+func TestReportsWithDifferentKeysOnOneLease(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	about := func(what string) Object {
@@ -115,7 +115,7 @@ func TestObjectsOfOneLeaseDoNotHideEachOther(t *testing.T) {
 	}
 }
 
-func TestNewDetailsAreReportedWhereTheyMatter(t *testing.T) {
+func TestReportEach(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	lease := Lease(types.NamespacedName{Namespace: "ns", Name: "driver"})
@@ -131,7 +131,7 @@ func TestNewDetailsAreReportedWhereTheyMatter(t *testing.T) {
 	s.want(t, "Lease/driver Warning Lost It is lost. no answer")
 }
 
-func TestWhatIsTrueBesidesIsReportedOnceAndOnTheClaim(t *testing.T) {
+func TestReportAside(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	pv := PV("pv-1", "u1", "7", Claim("ns", "data", "c1"))
@@ -143,7 +143,7 @@ func TestWhatIsTrueBesidesIsReportedOnceAndOnTheClaim(t *testing.T) {
 	s.want(t, "PersistentVolume/pv-2 Warning Lost It is lost.")
 }
 
-func TestAReplicaThatDoesNotLeadReportsNothing(t *testing.T) {
+func TestNoReportsWithoutLeadership(t *testing.T) {
 	s, leads := &seen{}, false
 	r := NewRecorder(Config[word]{Events: s, Leads: func() bool { return leads }})
 	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
@@ -163,7 +163,7 @@ func TestAReplicaThatDoesNotLeadReportsNothing(t *testing.T) {
 	}
 }
 
-func TestAMessageFitsIntoAnEvent(t *testing.T) {
+func TestMessageFitsIntoEvent(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
@@ -180,7 +180,7 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 	}
 }
 
-func TestADetailMayComeFirst(t *testing.T) {
+func TestDetailFirst(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
 	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})

@@ -9,18 +9,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Pace bounds how often one object is reported. The zero value reports each change at once, and repeats nothing.
+// Pace bounds the frequency of reports on one object. The zero value reports each change at once, and repeats nothing.
 type Pace struct {
-	// Change is the least time between two reports that follow a change of reason or detail.
+	// Change is the shortest time between two reports that follow a change of reason or detail.
 	Change time.Duration
-	// Repeat is when a report is repeated that has not changed, 0 for never. An Event is kept for an hour by default.
+	// Repeat is the time after which an unchanged report is repeated, 0 for never. An Event is kept for an hour by
+	// default.
 	Repeat time.Duration
 }
 
-// lastReports has what was reported last about each object, by its UID. R is the reason. The zero value is
-// empty and ready, and it is safe for concurrent use.
+// lastReports holds the last report on each object, by its UID, where R is the reason. The zero value is empty and
+// ready, and it is safe for concurrent use.
 type lastReports[R ~string] struct {
-	// clock is asked only where pace is not the zero value.
+	// clock is used only if pace is not the zero value.
 	pace  Pace
 	clock clock.PassiveClock
 
@@ -28,20 +29,20 @@ type lastReports[R ~string] struct {
 	last map[types.UID]reported[R]
 }
 
-// reported is what was reported last about one object.
+// reported is the last report on one object.
 type reported[R ~string] struct {
-	// reason is why it waits now. detail distinguishes two reports of one reason.
+	// reason is why it waits now, and detail distinguishes two reports with the same reason.
 	reason R
 	detail string
 	waits  bool
-	// aside was reported besides, and stays true for any reason.
+	// aside is the additional reason, which stays true for any reason.
 	aside R
-	// at is when it was reported, and changed when that followed a change, zero for never.
+	// at is the time of the report, and changed the time of the last report that followed a change, zero for never.
 	at, changed time.Time
 }
 
-// news reports whether something is reported now: what differs from the last report or does not, with the times of
-// the last change and of the last report.
+// news reports whether a report is due, with differs telling whether it differs from the last one. changed and at are
+// the times of the last change and of the last report.
 func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 	if differs {
 		return changed.IsZero() || now.Sub(changed) >= p.Change
@@ -49,7 +50,7 @@ func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 	return p.Repeat > 0 && now.Sub(at) >= p.Repeat
 }
 
-// Now sets why nothing is done about an object, and reports whether that is news. waits: the object
+// Now sets the reason for which no step is taken for an object, and reports whether it is news. With waits, the object
 // counts as waiting.
 func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
 	b.mu.Lock()
@@ -63,10 +64,10 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 			after.changed = now
 		}
 	} else {
-		after = before // a change that is not reported stays one
+		after = before // a change that is not reported stays a change
 	}
 	if !waits && before.aside == "" {
-		// Most objects need nothing: they cost no memory here.
+		// Most objects need nothing, and cost no memory here.
 		delete(b.last, uid)
 	} else {
 		b.put(uid, after)
@@ -74,7 +75,7 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 	return news
 }
 
-// now returns the time, zero where none is needed.
+// now returns the time, or zero if it is not needed.
 func (b *lastReports[R]) now() time.Time {
 	if b.pace == (Pace{}) {
 		return time.Time{}
@@ -82,7 +83,7 @@ func (b *lastReports[R]) now() time.Time {
 	return b.clock.Now()
 }
 
-// Aside sets what is true besides the reason, and reports whether that is news.
+// Aside sets an additional reason, and reports whether it is news.
 func (b *lastReports[R]) Aside(uid types.UID, reason R) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,14 +101,14 @@ func (b *lastReports[R]) put(uid types.UID, now reported[R]) {
 	b.last[uid] = now
 }
 
-// Forget ends what is known of an object that is gone.
+// Forget drops the reports on an object that is gone.
 func (b *lastReports[R]) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.last, uid)
 }
 
-// Waiting counts the objects that wait, by reason.
+// Waiting counts the waiting objects by reason.
 func (b *lastReports[R]) Waiting() map[R]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 type reason string
 
-func TestEachReasonIsNewsOnce(t *testing.T) {
+func TestReasonIsNewsOnce(t *testing.T) {
 	var b lastReports[reason]
 	for i, step := range []struct {
 		say  func() bool
@@ -34,7 +34,7 @@ func TestEachReasonIsNewsOnce(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsCounted(t *testing.T) {
+func TestWaitingCount(t *testing.T) {
 	var b lastReports[reason]
 	b.Now("a", "InUse", "", true)
 	b.Now("b", "InUse", "once", true)
@@ -54,7 +54,7 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	}
 }
 
-// TestPace: a change is reported at once, further ones once a minute, and what stays before an Event expires.
+// A change is reported at once, further changes once a minute, and an unchanged state before its Event expires.
 func TestPace(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	clk := testclock.NewFakePassiveClock(start)

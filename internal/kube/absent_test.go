@@ -48,8 +48,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestProxyIsNotBelieved: what a client makes of the page of a proxy that cannot find the API server.
-func TestProxyIsNotBelieved(t *testing.T) {
+// The page of a proxy that cannot find the API server is no proof of absence.
+func TestNotFoundOfProxyIsNotAbsence(t *testing.T) {
 	for _, page := range []string{"", "404 page not found", `{"error":"no upstream"}`} {
 		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNotFound)

@@ -10,9 +10,9 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// Granted asks the API server whether this program may do something, by a SelfSubjectAccessReview,
-// which needs no more rights than every authenticated user has. An empty namespace is the whole
-// cluster, an empty name all objects. An error means that it could not be found out.
+// Granted asks the API server whether this program has a permission. It sends a SelfSubjectAccessReview, which every
+// authenticated user may create. An empty namespace means the whole cluster, and an empty name all objects. An error
+// means that the answer is unknown.
 func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource,
 	namespace, name string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

@@ -11,62 +11,61 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Handler is called with every change of a Cache, after the change can be seen in it. Its
-// methods are called one at a time and must not block.
+// Handler is called with every change of a Cache, after the cache shows the change. Its methods are called one at a
+// time and must not block.
 type Handler[R any] interface {
 	// Added is called for an object seen for the first time.
 	Added(now R)
-	// Updated is called for a change; before and now may be of different UIDs when an
-	// object was deleted and made again between two looks.
+	// Updated is called for a change. before and now may have different UIDs if an object was deleted and created again
+	// between two events.
 	Updated(before, now R)
-	// Deleted is called with the last state of an object that is gone. final is false when
-	// the end itself was not seen (the watch was interrupted): last may then be outdated.
+	// Deleted is called with the last known state of an object that is gone. final is false if the deletion event itself
+	// was missed (the watch was interrupted), so that last may be outdated.
 	Deleted(last R, final bool)
 }
 
-// LeftOutHandler is a Handler that also receives the objects that the Recorder leaves out, as the Recorder returned
-// them.
+// LeftOutHandler is a Handler that also receives the objects that the Recorder leaves out, as returned by the Recorder.
 type LeftOutHandler[R any] interface {
 	Handler[R]
-	// LeftOut is called for each event of the watch, and each item of a list, that shows such an object.
+	// LeftOut is called for each watch event, and each list item, that shows such an object.
 	LeftOut(now R)
-	// LeftOutDeleted is called for the event that shows the end of one. An end that the watch missed is not delivered.
+	// LeftOutDeleted is called for the watch event that shows the deletion of such an object. A missed deletion is not
+	// delivered.
 	LeftOutDeleted(last R)
 }
 
-// ListHandler is a Handler that is also called after the Cache has a whole list, the first or a later one: an object
-// that came and went while there was no watch is never delivered.
+// ListHandler is a Handler that is also called after the Cache has a whole list, the first or a later one. An object
+// that was created and deleted without a watch is never delivered.
 type ListHandler[R any] interface {
 	Handler[R]
-	// Listed is called after the list's changes were delivered, and Reached holds for its version.
+	// Listed is called after the list's changes were delivered, when Reached holds for its version.
 	Listed()
 }
 
-// Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
+// Recorder returns the record that a Cache keeps of an object, without a reference to the object.
 //
-// keep reports whether the object matters. One that does not is left out, and takes no memory:
-// neither it nor its changes are delivered, except to a LeftOutHandler. known
-// says that the object is in the Cache: then it is kept until its end, so that the handler sees
-// that it changed hands, and not an end that was none.
+// keep reports whether the object matters. An object that does not is left out and takes no memory: neither it nor its
+// changes are delivered, except to a LeftOutHandler. known means that the object is in the Cache. Then it is kept until
+// its deletion, so that the handler receives a change of owner as an update, and not as a deletion.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
-// Selection says which objects of a kind a Cache holds. The zero value is all, of all namespaces.
+// Selection selects the objects of a kind that a Cache holds. The zero value selects all, in all namespaces.
 type Selection struct {
-	// Namespace is the only one that is read.
+	// Namespace, if set, is the only namespace that is read.
 	Namespace string
-	// Name is that of the only object, in its namespace, that is read.
+	// Name, if set, is the name of the only object that is read, in its namespace.
 	Name string
-	// Labels is a label selector, and Fields a field selector, which goes without Name. An object that does not fit them
-	// any more is gone to the Cache.
+	// Labels is a label selector, and Fields a field selector, which excludes Name. For the Cache, an object that no
+	// longer matches is deleted.
 	Labels, Fields string
 }
 
-// Cache is a watch cache of one kind of object, known by name, or by "namespace/name" if it has a
-// namespace. It is never resynced, and an object that a new list shows as it was before is not delivered
-// of: what does not change causes no work. Its methods are safe for concurrent use.
+// Cache is a watch cache of one kind of object, keyed by name, or by "namespace/name" for objects with a namespace. It
+// is never resynced, and a new list does not deliver unchanged objects, so only changes cause work. Its methods are
+// safe for concurrent use.
 //
-// It is the reflector's store itself. An informer would put a queue between the two, which
-// holds every object of the first list once more.
+// The Cache is itself the store of the reflector. An informer would put a queue between the two, which holds every
+// object of the first list a second time.
 type Cache[R any] struct {
 	reflector *cache.Reflector
 	record    Recorder[R]
@@ -74,14 +73,14 @@ type Cache[R any] struct {
 	// leftOut is the handler, if it is a LeftOutHandler.
 	leftOut LeftOutHandler[R]
 	synced  synced
-	// outcome is called with the outcome of each request, and retry is that of Observe.
+	// outcome is called with the outcome of each request, and retry is the delay set by Observe.
 	outcome func(error)
 	retry   time.Duration
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
-	// version is the latest that the API server showed, by an object or a bookmark, and that the
-	// handler received in turn.
+	// version is the latest version that the API server showed, by an object or a bookmark, and that was delivered to the
+	// handler.
 	version string
 }
 
@@ -93,14 +92,13 @@ type kept[R any] struct {
 
 // NewCache returns a cache that is not running.
 //
-// client and resource name what is watched ("persistentvolumes"); example is an empty
-// object of that kind.
+// client and resource select the watched kind ("persistentvolumes"), and example is an empty object of that kind.
 func NewCache[R any](client rest.Interface, resource string, example runtime.Object, record Recorder[R],
 	handler Handler[R]) *Cache[R] {
 	return NewCacheOf(Selection{}, client, resource, example, record, handler)
 }
 
-// NewCacheOf is NewCache for some objects of a kind only.
+// NewCacheOf is NewCache for a selection of the objects of a kind.
 func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object,
 	record Recorder[R], handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
@@ -113,10 +111,10 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 	return c
 }
 
-// Observe has report called with the outcome of each list, and of each begin of a watch: nil, or why it failed. A
-// request that does not reach the API server is made again after retry, so that a person who looks at the cache does
-// not wait for the reflector's back-off, which grows to a minute; 0: the reflector repeats it. Observe is called before
-// Run; report must not block.
+// Observe has report called with the outcome of each list and of each start of a watch: nil, or the error. A request
+// that does not reach the API server is repeated after retry, so that a person who waits for the cache does not wait
+// for the reflector's backoff, which grows to a minute; with 0, the reflector repeats it. Observe is called before Run,
+// and report must not block.
 func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
 	c.outcome, c.retry = report, retry
 }
@@ -124,11 +122,10 @@ func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
 // Run keeps the cache up to date until ctx ends.
 func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
 
-// Synced reports whether the cache holds all that the first list returned and the handler
-// received it.
+// Synced reports whether the cache holds all objects of the first list and the handler has received them.
 func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }
 
-// Sync is done when Synced turns true.
+// Sync returns a checker that is done when Synced turns true.
 func (c *Cache[R]) Sync() cache.DoneChecker { return c.synced }
 
 // Get returns the record of the object with this name ("namespace/name").
@@ -139,7 +136,7 @@ func (c *Cache[R]) Get(name string) (r R, found bool) {
 	return k.record, found
 }
 
-// Each calls visit for every record, in no order.
+// Each calls visit for every record, in random order.
 func (c *Cache[R]) Each(visit func(R)) {
 	for _, record := range c.all() {
 		visit(record)
@@ -156,8 +153,8 @@ func (c *Cache[R]) all() []R {
 	return records
 }
 
-// Reached reports whether the cache, and its handler, have seen everything up to a resourceVersion
-// that the API server answered for this kind. A version it cannot compare counts as not reached.
+// Reached reports whether the cache and its handler have seen all events up to a resourceVersion that the API server
+// returned for this kind. A version that cannot be compared counts as not reached.
 func (c *Cache[R]) Reached(version string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -165,14 +162,14 @@ func (c *Cache[R]) Reached(version string) bool {
 	return err == nil && order >= 0
 }
 
-// Newer reports whether the first of two resourceVersions of one object is the later one.
-// Versions that cannot be compared count as newer: nothing may be taken from an old look.
+// Newer reports whether version is later than the other resourceVersion of the same object. Versions that cannot be
+// compared count as newer, so that no decision relies on an old read.
 func Newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order > 0
 }
 
-// set brings in an object as it is now.
+// set stores the current state of an object.
 func (c *Cache[R]) set(now *entry[R]) {
 	c.mu.Lock()
 	before, known := c.kept[now.name]
@@ -184,8 +181,8 @@ func (c *Cache[R]) set(now *entry[R]) {
 	c.reach(now.version)
 }
 
-// reach notes that everything up to a version was brought in and delivered: what a handler makes
-// of an event is part of what Reached promises.
+// reach records that all events up to a version were stored and delivered, because Reached also covers the handler's
+// reaction to an event.
 func (c *Cache[R]) reach(version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +200,7 @@ func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R]) {
 	}
 }
 
-// remove brings in an object's end.
+// remove removes a deleted object.
 func (c *Cache[R]) remove(last *entry[R]) {
 	c.mu.Lock()
 	_, known := c.kept[last.name]
@@ -218,7 +215,7 @@ func (c *Cache[R]) remove(last *entry[R]) {
 	c.reach(last.version)
 }
 
-// replace brings in a whole list.
+// replace stores a whole list.
 func (c *Cache[R]) replace(list []*entry[R], version string) {
 	c.mu.Lock()
 	before := c.kept
@@ -229,7 +226,7 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 		}
 	}
 	c.mu.Unlock()
-	// First what is there: an end may be judged by what else there is.
+	// Existing objects come first, because a deletion may be judged by the objects that exist.
 	for _, now := range list {
 		b, known := before[now.name]
 		delete(before, now.name)
@@ -245,16 +242,16 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 	}
 }
 
-// synced is done once the first list was brought in.
+// synced is done once the first list was stored.
 type synced struct {
 	resource string
 	done     chan struct{}
 }
 
-// Name says what is waited for.
+// Name returns the resource.
 func (s synced) Name() string { return s.resource }
 
-// Done is closed when it has come.
+// Done is closed after the first list.
 func (s synced) Done() <-chan struct{} { return s.done }
 
 func (s synced) reached() {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// reported writes down what a Cache of texts reports, and whether it says of the event's version that
-// it has been reached while the handler is still at it.
+// reported records the reports of a Cache of texts, and whether the cache claims to have reached an event's version
+// before its handler has returned.
 type reported struct {
 	cache  *Cache[string]
 	lines  []string
@@ -33,10 +33,10 @@ func (t *reported) Deleted(last string, final bool) {
 	t.note("-%s %v", last, final)
 }
 
-// noServer is a client that nothing is asked of: the tests play the reflector themselves.
+// noServer is a client that is never called: the tests play the reflector themselves.
 var noServer rest.Interface = &rest.RESTClient{}
 
-// step is what the reflector does to its store.
+// step is an operation of the reflector on its store.
 type step struct {
 	do      string
 	objects []any
@@ -50,7 +50,7 @@ func pv(name, version, text string) *v1.PersistentVolume {
 	}
 }
 
-// all is reported for what is left out, too.
+// all also receives the objects that are left out.
 type all struct{ *reported }
 
 func (t all) LeftOut(now string)         { t.note("left out %s", now) }
@@ -58,7 +58,7 @@ func (t all) LeftOutDeleted(last string) { t.note("left out, deleted %s", last) 
 
 var errRecord = errors.New("cannot be read")
 
-// recordText keeps the storage class, of objects whose class does not begin with "foreign".
+// recordText keeps the storage class of objects whose class is not "foreign".
 func recordText(o runtime.Object, _ bool) (text string, keep bool, err error) {
 	pv, ok := o.(*v1.PersistentVolume)
 	if !ok {
@@ -68,7 +68,7 @@ func recordText(o runtime.Object, _ bool) (text string, keep bool, err error) {
 	return text, text != "foreign", nil
 }
 
-func TestCacheAsTheReflectorsStore(t *testing.T) {
+func TestCacheAsReflectorStore(t *testing.T) {
 	first := step{"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "5"}
 	cases := map[string]struct {
 		steps    []step
@@ -154,8 +154,7 @@ func TestCacheAsTheReflectorsStore(t *testing.T) {
 	}
 }
 
-// Two objects of one name in two namespaces are two.
-func TestCacheOfAKindWithNamespaces(t *testing.T) {
+func TestCacheOfNamespacedKind(t *testing.T) {
 	record := func(o runtime.Object, _ bool) (string, bool, error) {
 		claim, ok := o.(*v1.PersistentVolumeClaim)
 		if !ok {
@@ -184,7 +183,7 @@ func TestCacheOfAKindWithNamespaces(t *testing.T) {
 }
 
 // A handler may also follow the objects that take no memory.
-func TestLeftOutObjectsAreDelivered(t *testing.T) {
+func TestLeftOutHandler(t *testing.T) {
 	handler := &reported{}
 	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, all{handler})
 	handler.cache = c
@@ -192,10 +191,10 @@ func TestLeftOutObjectsAreDelivered(t *testing.T) {
 		{"replace", []any{pv("a", "1", "foreign")}, "5"},
 		{"update", []any{pv("a", "6", "foreign")}, "6"},
 		{"update", []any{pv("b", "7", "own")}, "7"},
-		{"update", []any{pv("b", "8", "foreign")}, "8"}, // known, so it is kept to its end
+		{"update", []any{pv("b", "8", "foreign")}, "8"}, // known, so it is kept until its deletion
 		{"delete", []any{pv("a", "9", "foreign")}, "9"},
 		{"replace", []any{pv("c", "10", "foreign")}, "11"},
-		{"replace", nil, "12"}, // an end that was missed
+		{"replace", nil, "12"}, // a missed deletion
 	} {
 		handler.coming = s.version
 		play(t, store[string]{c}, s)
@@ -228,7 +227,7 @@ func play(t *testing.T, to store[string], s step) {
 	}
 }
 
-// listing is a handler that is called after whole lists, too.
+// listing is a handler that is also called after whole lists.
 type listing struct{ *reported }
 
 func (t listing) Listed() {
@@ -238,7 +237,7 @@ func (t listing) Listed() {
 	t.lines = append(t.lines, "listed")
 }
 
-func TestWholeListsAreDelivered(t *testing.T) {
+func TestListHandler(t *testing.T) {
 	handler := &reported{coming: "5"}
 	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, listing{handler})
 	handler.cache = c
@@ -265,7 +264,7 @@ func TestWholeListsAreDelivered(t *testing.T) {
 	}
 }
 
-func TestCacheRefusesWhatItCannotRead(t *testing.T) {
+func TestCacheRefusesUnreadableObjects(t *testing.T) {
 	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, &reported{})
 	to := store[string]{c}
 	if err := to.Replace([]any{&v1.Pod{}}, "1"); !errors.Is(err, errRecord) {

@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// updateTries bounds how often a claim is read again that others change meanwhile.
+// updateTries bounds the tries for a claim that other clients keep changing.
 const updateTries = 10
 
-// ChangeClaimFinalizers does as PatchFinalizers for a claim. Where PATCH is forbidden, as with the stock
-// external-provisioner's permissions, it reads the claim and sends an UPDATE, bound to what was read.
+// ChangeClaimFinalizers does the same as PatchFinalizers for a claim. If PATCH is forbidden, as with the permissions of
+// the stock external-provisioner, it reads the claim and sends an UPDATE, bound to the state that was read.
 func ChangeClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, p FinalizerPatch) error {
 	_, err := PatchFinalizers(ctx, claims, p)
 	if !apierrors.IsForbidden(err) || len(p.Annotations) > 0 {
@@ -28,7 +28,7 @@ func ChangeClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 			continue
 		}
 		if apierrors.IsForbidden(changed) {
-			return err // which names the verb that suffices
+			return err // this error names the verb that suffices
 		}
 		return changed
 	}
@@ -57,7 +57,7 @@ func updateClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 	return nil
 }
 
-// finalizers returns those of a claim with the change.
+// finalizers returns the finalizers of a claim with the change.
 func (p FinalizerPatch) finalizers(claim *v1.PersistentVolumeClaim) []string {
 	removed := func(f string) bool { return slices.Contains(p.Remove, f) }
 	wanted := slices.DeleteFunc(slices.Clone(claim.Finalizers), removed)

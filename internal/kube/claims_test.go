@@ -14,8 +14,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestFinalizersOfClaimsWithoutPatch has the permissions of the stock external-provisioner.
-func TestFinalizersOfClaimsWithoutPatch(t *testing.T) {
+// The client has the permissions of the stock external-provisioner.
+func TestClaimFinalizersWithoutPatch(t *testing.T) {
 	const ours, theirs = "example.com/ours", "example.com/theirs"
 	resource := schema.GroupResource{Resource: "persistentvolumeclaims"}
 	forbidden := func(verb string) error { return apierrors.NewForbidden(resource, "data", errors.New("may not "+verb)) }
@@ -89,7 +89,7 @@ func TestFinalizersOfClaimsWithoutPatch(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsGoneHasNoFinalizers(t *testing.T) {
+func TestFinalizersOfMissingClaim(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("patch", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{}, "data", errors.New("no"))

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Clients holds the typed clients that the controllers use; they share one connection.
+// Clients holds the typed clients of the controllers, which share one connection.
 type Clients struct {
 	Core          corev1.CoreV1Interface
 	Apps          appsv1.AppsV1Interface
@@ -22,11 +22,11 @@ type Clients struct {
 	Admission     admissionv1.AdmissionregistrationV1Interface
 }
 
-// NewClients returns clients for the cluster that config describes; config is copied.
+// NewClients returns clients for the cluster of config, which is copied.
 //
-// A QPS of 0 means no limit on the client's side, where client-go would take 5 a second:
-// the number of workers bounds what is asked for, and the API server's priority and
-// fairness (429 with Retry-After, which client-go obeys) guards the server.
+// A QPS of 0 means no limit on the client side, where client-go would use 5 a second. The number of workers bounds the
+// requests, and the API server's priority and fairness (429 with Retry-After, which client-go obeys) protects the
+// server.
 func NewClients(config *rest.Config) (Clients, error) {
 	c := rest.CopyConfig(config)
 	if c.QPS == 0 {

@@ -1,5 +1,5 @@
-// Package kube is how the controllers speak to the API server: clients without a limiter of
-// their own, watch caches that hold only what is read, and the finalizer patches.
+// Package kube connects the controllers to the API server: clients without their own limiter, watch caches that hold
+// only the needed fields, and finalizer patches.
 //
-// It knows Kubernetes' objects and errors, and nothing of when a volume may be deleted.
+// The package knows Kubernetes' objects and errors, but not when a volume may be deleted.
 package kube

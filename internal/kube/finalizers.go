@@ -15,32 +15,29 @@ import (
 )
 
 var (
-	// ErrGone: the object with that UID no longer exists.
+	// ErrGone means that the object with that UID no longer exists.
 	ErrGone = errors.New("object is gone")
-	// ErrChanged: the object is not as it was when the write was decided. Decide again.
+	// ErrChanged means that the object has changed since the write was decided, so the caller must decide again.
 	ErrChanged = errors.New("object changed")
-	// ErrUndone: an admission policy or webhook undid the write in itself.
+	// ErrUndone means that an admission policy or webhook undid the write within the request.
 	ErrUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or " +
 		"webhook that does")
 )
 
-// FinalizerPatch is a write to the list of finalizers of an object that leaves the entries of others
-// alone and has the same size whatever the list holds.
+// FinalizerPatch is a write to an object's list of finalizers that leaves foreign entries unchanged and has the same
+// size for lists of any length.
 type FinalizerPatch struct {
-	// Name and UID name the object. One that was deleted and made again under the same name is
-	// not touched. Required.
+	// Name and UID identify the object. An object that was deleted and created again under the same name is not changed.
+	// Required.
 	Name string
 	UID  types.UID
-	// ResourceVersion, if set, makes the write fail with ErrChanged when the object is not
-	// exactly as it was read.
+	// ResourceVersion, if set, makes the write fail with ErrChanged if the object has changed since it was read.
 	ResourceVersion string
-	// Add and Remove are the finalizers to add and remove, in one write. At least one of
-	// them is set.
+	// Add and Remove are the finalizers to add and remove in one write. At least one of them is set.
 	Add, Remove []string
-	// Annotations are set to these values in the same write; nil removes one. Others stay.
+	// Annotations are set to these values in the same write, and nil removes one. Other annotations stay.
 	Annotations map[string]*string
-	// FieldManager, if set, is the name under which the API server notes who wrote. Default: the
-	// program's name.
+	// FieldManager, if set, is the field manager of the write. Default: the program's name.
 	FieldManager string
 }
 
@@ -59,23 +56,23 @@ func (p FinalizerPatch) body() ([]byte, error) {
 		metadata["finalizers"] = p.Add
 	}
 	if len(p.Remove) > 0 {
-		// A directive of strategic merge patch: removes these entries wherever they stand.
+		// A directive of strategic merge patch, which removes these entries at any position.
 		metadata["$deleteFromPrimitiveList/finalizers"] = p.Remove
 	}
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
-// Patcher is the typed client of one kind of object, such as corev1.PodInterface; T is the pointer to the kind.
+// Patcher is the typed client of one kind of object, such as corev1.PodInterface, where T is the pointer to the kind.
 type Patcher[T any] interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, options metav1.PatchOptions,
 		subresources ...string) (T, error)
 }
 
-// PatchFinalizers carries out p and returns the object as it is afterwards.
+// PatchFinalizers carries out p and returns the resulting object.
 //
-// The API server's answers are distinguished by what they mean, not by their code: ErrGone
-// (404, or another UID under the name), ErrChanged (409, or the object became terminating so
-// that no finalizer can be added). Any other error may have happened after the write.
+// The API server's answers are classified by their meaning, not by their code: ErrGone (404, or another UID under the
+// name), and ErrChanged (409, or the object became terminating so that no finalizer can be added). After any other
+// error, the write may have happened.
 func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
 	body, err := p.body()
 	if err == nil {
@@ -88,7 +85,7 @@ func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p Finalizer
 	return after, nil
 }
 
-// noun returns what errors call an object.
+// noun returns the name of an object's kind for errors.
 func noun(object any) string {
 	switch object.(type) {
 	case *v1.PersistentVolume:
@@ -103,8 +100,8 @@ func noun(object any) string {
 	return "object"
 }
 
-// Meaning classifies the API server's answer to a write that is bound to a UID or a resourceVersion, as PatchFinalizers
-// does. nil stays nil.
+// Meaning classifies the API server's answer to a write that is bound to a UID or a resourceVersion, like
+// PatchFinalizers. nil stays nil.
 func Meaning(err error) error {
 	if err == nil {
 		return nil
@@ -134,16 +131,16 @@ func meaningOfDeletion(err error) error {
 	return err
 }
 
-// PolicyPatch turns the reclaim policy of a PV.
+// PolicyPatch sets the reclaim policy of a PV.
 type PolicyPatch struct {
-	// Name, UID and ResourceVersion name the PV as it was read; one that changed since is not
-	// touched. Required.
+	// Name, UID and ResourceVersion identify the PV that was read; a PV that has changed since is not written to.
+	// Required.
 	Name            string
 	UID             types.UID
 	ResourceVersion string
-	// Policy is what it is to be. Required.
+	// Policy is the new policy. Required.
 	Policy v1.PersistentVolumeReclaimPolicy
-	// FieldManager is as in FinalizerPatch.
+	// FieldManager is the same as in FinalizerPatch.
 	FieldManager string
 }
 
@@ -157,8 +154,7 @@ func (p PolicyPatch) body() ([]byte, error) {
 	})
 }
 
-// PatchPolicy carries out p and returns the PV as it is afterwards. Errors are those of
-// PatchFinalizers.
+// PatchPolicy carries out p and returns the resulting PV. Its errors are the same as for PatchFinalizers.
 func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (pv *v1.PersistentVolume,
 	err error) {
 	body, err := p.body()
@@ -172,9 +168,9 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 	return pv, nil
 }
 
-// DeletePV asks the API server to delete the PV with that UID, and with that resourceVersion unless
-// version is empty. It returns ErrGone when no PV has the name any more, and ErrChanged when the PV of
-// that name is not as the preconditions say.
+// DeletePV asks the API server to delete the PV with that UID, and with that resourceVersion unless version is empty.
+// It returns ErrGone if no PV has the name any more, and ErrChanged if the PV of that name does not match the
+// preconditions.
 func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID,
 	version string) error {
 	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
@@ -184,7 +180,8 @@ func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name st
 	return nil
 }
 
-// DeleteClaim asks the API server to delete the claim with that UID and resourceVersion. Errors are those of DeletePV.
+// DeleteClaim asks the API server to delete the claim with that UID and resourceVersion. Its errors are the same as for
+// DeletePV.
 func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, name string, uid types.UID,
 	version string) error {
 	if uid == "" || version == "" {
@@ -197,7 +194,7 @@ func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterfa
 	return nil
 }
 
-// exactly returns the preconditions of the deletion of an object with that UID, and with that resourceVersion unless
+// exactly returns the preconditions for the deletion of an object with that UID, and with that resourceVersion unless
 // version is empty.
 func exactly(uid types.UID, version string) *metav1.Preconditions {
 	as := metav1.NewUIDPreconditions(string(uid))

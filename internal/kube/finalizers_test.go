@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// answering returns a client of an API server that answers every call so, and the bodies that it was sent.
+// answering returns a client of an API server that answers every call with answer, and the received requests.
 func answering(t *testing.T, answer metav1.Status) (corev1.CoreV1Interface, *[]string) {
 	t.Helper()
 	var sent []string
@@ -45,7 +45,7 @@ func answering(t *testing.T, answer metav1.Status) (corev1.CoreV1Interface, *[]s
 	return client, &sent
 }
 
-// writes are the writes of one object, by what they send.
+// writes are the writes to one object, by the request that they send.
 var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 	`PATCH /api/v1/persistentvolumes/a {"metadata":{"finalizers":["x"],"uid":"u"}}`: patchPV(
 		FinalizerPatch{Name: "a", UID: "u", Add: []string{"x"}}),
@@ -154,7 +154,7 @@ func deletePV(version string) func(context.Context, corev1.CoreV1Interface) erro
 	}
 }
 
-func TestAWriteIsBoundToTheObjectThatWasRead(t *testing.T) {
+func TestWritePreconditions(t *testing.T) {
 	for want, write := range writes {
 		client, sent := answering(t, metav1.Status{})
 		if err := write(t.Context(), client); err != nil || len(*sent) != 1 || (*sent)[0] != want && (*sent)[0] != want+"\n" {
@@ -163,7 +163,7 @@ func TestAWriteIsBoundToTheObjectThatWasRead(t *testing.T) {
 	}
 }
 
-func TestAWriteThatIsBoundToNothingIsNotSent(t *testing.T) {
+func TestUnboundWritesAreNotSent(t *testing.T) {
 	finalizers := []string{"x"}
 	for what, write := range map[string]func(context.Context, corev1.CoreV1Interface) error{
 		"a PV without UID":                 patchPV(FinalizerPatch{Name: "a", Add: finalizers}),
@@ -191,14 +191,14 @@ func TestAWriteThatIsBoundToNothingIsNotSent(t *testing.T) {
 	}
 }
 
-func TestWhatTheAnswerToAWriteMeans(t *testing.T) {
+func TestMeaningOfAnswers(t *testing.T) {
 	about := func(field string) *metav1.StatusDetails {
 		return &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.name"}, {Field: field}}}
 	}
 	other := errors.New("neither")
 	for name, c := range map[string]struct {
 		answer metav1.Status
-		// patch and deletion are what the answer to either means.
+		// patch and deletion are the meanings of the answer for both.
 		patch, deletion error
 	}{
 		"there is none": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, ErrGone, ErrGone},

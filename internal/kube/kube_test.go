@@ -23,8 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// What the API server really answers is the point here, so all tests share a real one. No
-// controller interferes.
+// These tests need the answers of a real API server, so all of them share one. No controller interferes.
 var clients Clients
 
 func TestMain(m *testing.M) {
@@ -48,7 +47,7 @@ const (
 	theirs = "example.com/theirs"
 )
 
-// newPV makes a PV with these finalizers, and has it gone at the end of the test.
+// newPV creates a PV with these finalizers, and removes it at the end of the test.
 func newPV(t *testing.T, finalizers ...string) *v1.PersistentVolume {
 	t.Helper()
 	pv, err := clients.Core.PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
@@ -80,7 +79,7 @@ func newPV(t *testing.T, finalizers ...string) *v1.PersistentVolume {
 	return pv
 }
 
-// terminating deletes a PV that a finalizer holds, and returns it as it is then.
+// terminating deletes a PV that a finalizer holds, and returns the resulting PV.
 func terminating(t *testing.T, pv *v1.PersistentVolume) *v1.PersistentVolume {
 	t.Helper()
 	pvs := clients.Core.PersistentVolumes()
@@ -95,7 +94,7 @@ func terminating(t *testing.T, pv *v1.PersistentVolume) *v1.PersistentVolume {
 }
 
 func TestPatchFinalizers(t *testing.T) {
-	// StorageObjectInUseProtection adds one of its own to every new PV.
+	// StorageObjectInUseProtection adds its own finalizer to every new PV.
 	const protection = "kubernetes.io/pv-protection"
 	cases := map[string]struct {
 		on    []string
@@ -213,16 +212,16 @@ func TestPatchPolicy(t *testing.T) {
 	}
 }
 
-// patience bounds each wait, far above what it takes on a busy machine.
+// patience bounds each wait, far above the time needed on a busy machine.
 const patience = 2 * time.Minute
 
-// slim is a record of what a test reads.
+// slim is a record with the fields that a test reads.
 type slim struct {
 	Name string
 	UID  types.UID
 }
 
-// journal is a Handler that writes down what it receives.
+// journal is a Handler that records its calls.
 type journal struct {
 	mu      sync.Mutex
 	entries []string
@@ -283,7 +282,7 @@ func TestCache(t *testing.T) {
 
 	later := newPV(t, ours)
 	reported.await(t, "added "+later.Name)
-	// The cache says so once its handler has returned.
+	// The cache reports the version once its handler has returned.
 	for deadline := time.Now().Add(patience); !cache.Reached(later.ResourceVersion); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("has shown version %s and does not say so", later.ResourceVersion)

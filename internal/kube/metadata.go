@@ -12,23 +12,24 @@ import (
 
 // MetadataPatch is a write of annotations, owner references and finalizers of an object.
 type MetadataPatch struct {
-	// Name and UID name the object. One that was deleted and created again under the same name is not touched. Required.
+	// Name and UID identify the object. An object that was deleted and created again under the same name is not changed.
+	// Required.
 	Name string
 	UID  types.UID
-	// ResourceVersion, if set, makes the write fail with ErrChanged when the object is not exactly as it was read.
+	// ResourceVersion, if set, makes the write fail with ErrChanged if the object has changed since it was read.
 	ResourceVersion string
-	// Annotations are set to these values; nil removes one. Others stay.
+	// Annotations are set to these values, and nil removes one. Other annotations stay.
 	Annotations map[string]*string
-	// Owners, if not nil, replaces all owner references. It needs ResourceVersion: what another program has added since
-	// would be lost.
+	// Owners, if not nil, replaces all owner references. It needs ResourceVersion, because later additions by other
+	// programs would be lost.
 	Owners *[]metav1.OwnerReference
 	// Finalizers, if not nil, replaces all finalizers, under the same condition. Only a custom resource needs it, because
-	// the API server takes no strategic merge patch for it; for others see FinalizerPatch.
+	// the API server accepts no strategic merge patch for it; for other objects see FinalizerPatch.
 	Finalizers *[]string
 }
 
 // body is a JSON merge patch. A strategic merge patch merges owner references by their UID, and needs a directive for
-// each that is removed; the whole list of one resourceVersion says the same in one form.
+// each removal; the whole list of one resourceVersion has the same effect in one form.
 func (p MetadataPatch) body() ([]byte, error) {
 	metadata := map[string]any{"uid": p.UID}
 	if p.ResourceVersion != "" {
@@ -53,7 +54,7 @@ func (p MetadataPatch) body() ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
-// PatchMetadata carries out p and returns the object as it is afterwards. Errors are those of PatchFinalizers.
+// PatchMetadata carries out p and returns the resulting object. Its errors are the same as for PatchFinalizers.
 func PatchMetadata[T any](ctx context.Context, objects Patcher[T], p MetadataPatch) (after T, err error) {
 	body, err := p.body()
 	if err == nil {

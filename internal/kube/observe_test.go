@@ -29,7 +29,7 @@ func (r *refusing) RoundTrip(q *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(q)
 }
 
-// observed returns a source that asks a server, whose first connections are refused, and the outcomes of what it asks.
+// observed returns a source that asks a server, whose first connections are refused, and the outcomes of its requests.
 func observed(
 	t *testing.T, handler http.HandlerFunc, refused int64, retry time.Duration,
 ) (*source[string], chan error) {
@@ -56,7 +56,7 @@ func noDrivers(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(`{"kind":"CSIDriverList","apiVersion":"storage.k8s.io/v1","items":[]}`))
 }
 
-func TestAnAnswerOfTheAPIServerIsReportedAndReturned(t *testing.T) {
+func TestAnswerIsReportedAndReturned(t *testing.T) {
 	from, outcomes := observed(t, http.NotFound, 0, time.Hour)
 	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the reflector gets %v", err)
@@ -66,7 +66,7 @@ func TestAnAnswerOfTheAPIServerIsReportedAndReturned(t *testing.T) {
 	}
 }
 
-func TestARequestThatDoesNotArriveIsMadeAgain(t *testing.T) {
+func TestUnansweredRequestIsRepeated(t *testing.T) {
 	from, outcomes := observed(t, noDrivers, 3, time.Millisecond)
 	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestARequestThatDoesNotArriveIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestWithoutRetryTheReflectorRepeats(t *testing.T) {
+func TestNoRepetitionWithoutRetry(t *testing.T) {
 	from, outcomes := observed(t, noDrivers, 1, 0)
 	if _, err := from.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("no error")
@@ -91,7 +91,7 @@ func TestWithoutRetryTheReflectorRepeats(t *testing.T) {
 	}
 }
 
-func TestRetriesEndWithTheContext(t *testing.T) {
+func TestRetriesEndWithContext(t *testing.T) {
 	from, outcomes := observed(t, noDrivers, 1, time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -113,8 +113,8 @@ func TestRetriesEndWithTheContext(t *testing.T) {
 	}
 }
 
-// TestAWatchWithoutAnAnswerFails: something accepts connections before an API server that is away.
-func TestAWatchWithoutAnAnswerFails(t *testing.T) {
+// Some program accepts connections in front of an unavailable API server.
+func TestWatchWithoutAnswerFails(t *testing.T) {
 	from, outcomes := observed(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 0)
 	if _, err := from.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("no error")

@@ -11,38 +11,37 @@ import (
 )
 
 const (
-	// retryAfter is how long to wait after a 429 that does not say, retryAfterMax how long at
-	// most whatever it says.
+	// retryAfter is the wait after a 429 without Retry-After, and retryAfterMax the longest wait.
 	retryAfter    = time.Second
 	retryAfterMax = 30 * time.Second
 )
 
-// Pace limits the calls in flight of work that can wait, so that it takes what an API server
-// has to spare: each answer 429 halves the limit and stops new calls for as long as the server
-// asks for; calls that go well raise it again, one by one. It is safe for concurrent use.
+// Pace limits the calls in flight of deferrable work to the spare capacity of an API server. Each 429 halves the limit
+// and stops new calls for the time that the server asks for, and successful calls raise the limit again, one by one. It
+// is safe for concurrent use.
 type Pace struct {
 	clock clock.WithTicker
 	most  int
 	busy  func() bool
 
 	mu sync.Mutex
-	// allowed is the limit now, inFlight the calls that count against it.
+	// allowed is the current limit, and inFlight counts the calls against it.
 	allowed, inFlight int
-	// good counts the calls that went well since the limit was changed.
+	// good counts the successful calls since the limit was changed.
 	good int
-	// round numbers the cuts: what began before the last one cannot cut again.
+	// round numbers the cuts of the limit, because calls that began before the last cut do not raise the limit.
 	round int
-	// until is when calls may begin again.
+	// until is the time from which calls may begin again.
 	until time.Time
-	// freed is closed, and replaced, whenever there may be room for a waiting call.
+	// freed is closed, and replaced, whenever a waiting call may have room.
 	freed chan struct{}
 }
 
-// yieldEvery is how often a call that waits for more urgent work looks whether that has ended.
+// yieldEvery is the interval at which a call that waits for more urgent work checks whether that work has ended.
 const yieldEvery = 50 * time.Millisecond
 
-// NewPace returns a limit that begins at most calls in flight, and never exceeds it. While
-// busy, if it is not nil, returns true there is only one. A nil clock is the real one.
+// NewPace returns a limit that begins at most calls in flight, and never exceeds it. While busy, if not nil, returns
+// true, the limit is one. A nil clock is the real clock.
 func NewPace(most int, busy func() bool, c clock.WithTicker) *Pace {
 	if c == nil {
 		c = clock.RealClock{}
@@ -50,8 +49,8 @@ func NewPace(most int, busy func() bool, c clock.WithTicker) *Pace {
 	return &Pace{clock: c, most: most, busy: busy, allowed: most, freed: make(chan struct{})}
 }
 
-// Acquire waits for room for one call. The caller calls release when the call has ended;
-// calling it again does nothing. An error means that ctx ended before.
+// Acquire waits for room for one call. The caller calls release when the call has ended; further calls of release do
+// nothing. Acquire returns an error if ctx ends first.
 func (p *Pace) Acquire(ctx context.Context) (release func(), err error) {
 	for {
 		round, again, ok := p.take()
@@ -71,7 +70,7 @@ func (p *Pace) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// again is when to look for room again: when a call ends, or after a time.
+// again tells when to look for room again: when a call ends, or after a time.
 type again struct {
 	freed <-chan struct{}
 	after time.Duration
@@ -115,8 +114,8 @@ func (p *Pace) release(round int) {
 	p.freed = make(chan struct{})
 }
 
-// slower is called for an answer 429 that asks to wait. Answers to calls of the same time
-// are one message: the limit is halved once for all that are in flight.
+// slower handles a 429 that asks to wait. All 429s during one pause count as one, so the limit is halved once for the
+// calls in flight.
 func (p *Pace) slower(wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,15 +130,15 @@ func (p *Pace) slower(wait time.Duration) {
 	}
 }
 
-// Limit returns how many calls may be in flight now.
+// Limit returns the current limit of calls in flight.
 func (p *Pace) Limit() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.allowed
 }
 
-// Transport notices the API server's answers 429 on their way to a client, which obeys them
-// in silence. It belongs into the rest.Config of the client that makes the calls (Wrap).
+// Transport observes the API server's 429s on their way to a client, which obeys them silently. It belongs into the
+// rest.Config of the client that makes the calls (Wrap).
 func (p *Pace) Transport(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)

@@ -124,7 +124,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestPaceLosesNoWaiter has many callers, answers 429 and urgent work that comes and goes.
+// TestPaceLosesNoWaiter has many callers, 429s and urgent work that comes and goes.
 func TestPaceLosesNoWaiter(t *testing.T) {
 	var urgent atomic.Bool
 	p := NewPace(4, urgent.Load, clock.RealClock{})
@@ -158,7 +158,7 @@ func TestPaceLosesNoWaiter(t *testing.T) {
 	}
 }
 
-func TestPaceNoticesAnswers429(t *testing.T) {
+func TestPaceObserves429(t *testing.T) {
 	cases := map[string]struct {
 		status int
 		header string

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// EachPage reads a list by the page until it is whole. read asks for the one page that its options name, and
-// returns the token of the next, empty after the last; each call may take as long as timeout. The first error ends it.
+// EachPage reads a list page by page until it is complete. read requests the page that its options name, and returns
+// the token of the next page, empty after the last. Each call is bounded by timeout, and the first error ends the list.
 func EachPage(ctx context.Context, options metav1.ListOptions, timeout time.Duration,
 	read func(context.Context, metav1.ListOptions) (next string, err error)) error {
 	for {
@@ -30,13 +30,13 @@ func within(ctx context.Context, timeout time.Duration, options metav1.ListOptio
 	return read(ctx, options)
 }
 
-// listPage is how much one page of ListAll asks for.
+// listPage is the page size of ListAll.
 const listPage = 500
 
 // listTimeout bounds one list of any length.
 const listTimeout = 5 * time.Minute
 
-// ListAll reads all objects of a kind, by the page, and keeps of each what keep returns.
+// ListAll reads all objects of a kind page by page, and returns the result of keep for each of them.
 func ListAll[L runtime.Object, O, K any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
 	options metav1.ListOptions, keep func(*O) K) ([]K, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAListIsReadToItsEnd, each page within a time of its own.
-func TestAListIsReadToItsEnd(t *testing.T) {
+// Each page has its own timeout.
+func TestEachPage(t *testing.T) {
 	const limit = time.Minute
 	next := map[string]string{"": "a", "a": "b", "b": ""}
 	var asked []string
@@ -31,7 +31,7 @@ func TestAListIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-func TestAPageThatFailsEndsTheList(t *testing.T) {
+func TestEachPageEndsWithFirstError(t *testing.T) {
 	broken := errors.New("expired")
 	calls := 0
 	err := EachPage(t.Context(), metav1.ListOptions{}, time.Minute, func(context.Context, metav1.ListOptions) (string,

@@ -13,8 +13,8 @@ import (
 )
 
 // ForceDeletePod asks the API server to delete the pod with that UID, and with that resourceVersion unless version is
-// empty, with a grace period of 0: a pod without finalizers is then gone at once, whether its processes run or not.
-// Errors are those of DeletePV.
+// empty, with a grace period of 0. A pod without finalizers is then gone at once, even if its processes run. Its errors
+// are the same as for DeletePV.
 func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID, version string) error {
 	now := int64(0)
 	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
@@ -24,8 +24,8 @@ func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, 
 	return nil
 }
 
-// DeletePod asks the API server to delete the pod with that UID, with the grace period of the pod. Errors are those of
-// DeletePV.
+// DeletePod asks the API server to delete the pod with that UID, with the grace period of the pod. Its errors are the
+// same as for DeletePV.
 func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID) error {
 	if uid == "" {
 		return fmt.Errorf("delete pod %q: want a UID", name)
@@ -36,12 +36,12 @@ func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid t
 	return nil
 }
 
-// ConditionPatch is a write of one condition of a pod that leaves all others alone.
+// ConditionPatch is a write of one condition of a pod that leaves all others unchanged.
 type ConditionPatch struct {
-	// Name and UID name the pod. Required.
+	// Name and UID identify the pod. Required.
 	Name string
 	UID  types.UID
-	// Condition is set, or with Remove the condition of its type is removed. Its Type is required.
+	// Condition is set or, with Remove, the condition of its type is removed. Its Type is required.
 	Condition v1.PodCondition
 	Remove    bool
 }
@@ -60,7 +60,7 @@ func (p ConditionPatch) body() ([]byte, error) {
 	})
 }
 
-// PatchPodCondition carries out p. Errors are those of PatchFinalizers.
+// PatchPodCondition carries out p. Its errors are the same as for PatchFinalizers.
 func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p ConditionPatch) error {
 	body, err := p.body()
 	if err == nil {
@@ -72,9 +72,8 @@ func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p Conditio
 	return nil
 }
 
-// RemovePodGate removes a scheduling gate from the pod with that UID, and leaves those of others alone. It returns the
-// pod as it is afterwards; to remove a gate that the pod does not have changes nothing. Errors are those of
-// PatchFinalizers.
+// RemovePodGate removes a scheduling gate from the pod with that UID, and leaves other gates unchanged. It returns the
+// resulting pod; the removal of a missing gate changes nothing. Its errors are the same as for PatchFinalizers.
 func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID,
 	gate string) (after *v1.Pod, err error) {
 	if uid == "" || gate == "" {

@@ -12,15 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// nothing is a handler that ignores what it receives.
+// nothing is a handler that ignores its calls.
 type nothing struct{}
 
 func (nothing) Added(string)           {}
 func (nothing) Updated(string, string) {}
 func (nothing) Deleted(string, bool)   {}
 
-// TestASelectionIsWhatIsAskedFor checks what the API server sees of a list and a watch.
-func TestASelectionIsWhatIsAskedFor(t *testing.T) {
+// TestSelection checks the list and watch requests that the API server receives.
+func TestSelection(t *testing.T) {
 	const path = "/apis/storage.k8s.io/v1/"
 	for name, c := range map[string]struct {
 		some                   Selection

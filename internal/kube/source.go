@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// entry is an object on its way from the API server into a Cache, already as small as it is
-// kept: of a long list, only one page is ever held in full.
+// entry is an object on its way from the API server into a Cache, already reduced to its record, so that only one page
+// of a long list is ever held in full.
 type entry[R any] struct {
 	metav1.Object // unknown
 	name, version string
@@ -27,29 +27,28 @@ type entry[R any] struct {
 	keep          bool
 }
 
-// unknown answers for what an entry does not know of its object.
+// unknown provides the metadata that an entry does not have.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
-// GetName returns the object's name, behind its namespace if it has one.
+// GetName returns the object's name, after its namespace if it has one.
 func (e *entry[R]) GetName() string { return e.name }
 
-// GetResourceVersion returns the version that the object has.
 func (e *entry[R]) GetResourceVersion() string { return e.version }
 
-// GetObjectKind and DeepCopyObject let an entry be an item of a list.
+// GetObjectKind and DeepCopyObject allow an entry to be an item of a list.
 func (*entry[R]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject returns the entry itself, which is never changed.
 func (e *entry[R]) DeepCopyObject() runtime.Object { return e }
 
-// pageSize is how many objects one request of a list asks for.
+// pageSize is the page size of a Cache's lists.
 const pageSize = 2000
 
-// source is what the reflector reads: lists by the page, each made entries of before the next
-// is asked for, and watches. Only the reflector's goroutines call it, one at a time.
+// source is the reflector's ListerWatcher. It lists page by page, and reduces each page to entries before it requests
+// the next. Only the reflector's goroutines call it, one at a time.
 //
-// A streamed list (WatchList) would do the same, but not with every API server, and it decodes
-// each object twice: for 100,000 PVs it was twice the processor time and memory.
+// A streamed list (WatchList) would do the same, but not with every API server, and it decodes each object twice: for
+// 100,000 PVs it took twice the processor time and memory.
 type source[R any] struct {
 	client rest.Interface
 	store  store[R]
@@ -58,8 +57,8 @@ type source[R any] struct {
 
 var _ cache.ListerWatcherWithContext = &source[any]{}
 
-// ListWithContext returns one page of entries. It is a read of what the API server has now,
-// whatever version the reflector would be content with: only such a list can be paged.
+// ListWithContext returns one page of entries. It reads the current state of the API server, even if an older version
+// would satisfy the reflector, because only such a list can be paged.
 func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	resource := s.store.cache.synced.resource
@@ -83,7 +82,7 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 	return page, err
 }
 
-// WatchWithContext begins a watch.
+// WatchWithContext starts a watch.
 func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	return reaching(ctx, s.store.cache, func() (watch.Interface, error) {
@@ -95,10 +94,10 @@ func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOpt
 	})
 }
 
-// errNoAnswer: the connection ended before there was an answer. The client returns an empty watch for that.
+// errNoAnswer means that the connection ended before an answer, for which the client returns an empty watch.
 var errNoAnswer = errors.New("the connection to the API server ended without an answer")
 
-// reaching makes a request, and makes it again while it does not reach the API server: see Cache.Observe.
+// reaching makes a request, and repeats it while it does not reach the API server: see Cache.Observe.
 func reaching[R, T any](ctx context.Context, c *Cache[R], request func() (T, error)) (T, error) {
 	for {
 		answer, err := request()
@@ -118,18 +117,18 @@ func reaching[R, T any](ctx context.Context, c *Cache[R], request func() (T, err
 	}
 }
 
-// get is a read of the objects that the cache holds.
+// get returns a request for the objects that the cache holds.
 func (s *source[R]) get(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = s.some.Labels, s.some.Fields
 	if s.some.Name != "" {
-		// In this form RBAC takes a list or watch for one of the named object.
+		// In this form, RBAC treats a list or watch as access to the named object.
 		options.FieldSelector = "metadata.name=" + s.some.Name
 	}
 	return s.client.Get().NamespaceIfScoped(s.some.Namespace, s.some.Namespace != "").
 		Resource(s.store.cache.synced.resource).VersionedParams(&options, metav1.ParameterCodec)
 }
 
-// List and Watch are the older forms of the two.
+// List is the older form of ListWithContext.
 func (s *source[R]) List(options metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), options)
 }
@@ -142,8 +141,7 @@ func (s *source[R]) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // IsWatchListSemanticsUnSupported has the reflector list before it watches.
 func (*source[R]) IsWatchListSemanticsUnSupported() bool { return true }
 
-// store is a Cache as the reflector sees it: what it writes into. Only the reflector's goroutine
-// calls it.
+// store implements the reflector's store with a Cache. Only the reflector's goroutine calls it.
 type store[R any] struct{ cache *Cache[R] }
 
 var (
@@ -173,10 +171,8 @@ func (s store[R]) entryOf(object any) (*entry[R], error) {
 	return e, nil
 }
 
-// Add brings in a new object.
 func (s store[R]) Add(object any) error { return s.Update(object) }
 
-// Update brings in an object that changed.
 func (s store[R]) Update(object any) error {
 	e, err := s.entryOf(object)
 	if err == nil {
@@ -185,7 +181,6 @@ func (s store[R]) Update(object any) error {
 	return err
 }
 
-// Delete brings in an object's end.
 func (s store[R]) Delete(object any) error {
 	e, err := s.entryOf(object)
 	if err == nil {
@@ -194,7 +189,7 @@ func (s store[R]) Delete(object any) error {
 	return err
 }
 
-// Replace brings in a list of all there are.
+// Replace stores a list of all existing objects.
 func (s store[R]) Replace(objects []any, version string) error {
 	list := make([]*entry[R], 0, len(objects))
 	for _, object := range objects {
@@ -208,11 +203,10 @@ func (s store[R]) Replace(objects []any, version string) error {
 	return nil
 }
 
-// Bookmark brings in that nothing else has changed up to a version.
+// Bookmark records that nothing else has changed up to a version.
 func (s store[R]) Bookmark(version string) error {
 	s.cache.reach(version)
 	return nil
 }
 
-// Resync does nothing.
 func (store[R]) Resync() error { return nil }

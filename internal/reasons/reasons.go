@@ -1,8 +1,7 @@
-// Package reasons is what the reasons of all packages have in common: their table, which says how severe
-// each is and what it means, and errors that carry one. The words and their sentences belong to the
-// packages that decide.
+// Package reasons has the common parts of the reasons of all packages: their table, which gives the severity and the
+// meaning of each, and errors that carry a reason. The words and their sentences belong to the packages that decide.
 //
-// It is pure: packages that decide import it.
+// It is pure, because packages that decide import it.
 package reasons
 
 import (
@@ -11,15 +10,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Severity is how a reason is reported. The zero value is Silent.
+// Severity tells how a reason is reported; the zero value is Silent.
 type Severity uint8
 
 const (
 	// Silent reasons are the normal course of things. The object does not count as waiting.
 	Silent Severity = iota
-	// Counted reasons keep an object waiting: the waiting metric has them, Events do not.
+	// Counted reasons keep an object waiting, and appear in the waiting metric but not in Events.
 	Counted
-	// Normal reasons keep an object waiting as they should, and have Events of type Normal.
+	// Normal reasons keep an object waiting as intended, and have Events of type Normal.
 	Normal
 	// Warning reasons need a person's attention.
 	Warning
@@ -28,7 +27,7 @@ const (
 // Waits reports whether an object with a reason of this severity counts as waiting.
 func (s Severity) Waits() bool { return s != Silent }
 
-// EventType returns the type of the Events, Normal or Warning, empty where there are none.
+// EventType returns the type of the Events, Normal or Warning, and an empty string for a severity without Events.
 func (s Severity) EventType() string {
 	switch s {
 	case Normal:
@@ -40,28 +39,29 @@ func (s Severity) EventType() string {
 	return ""
 }
 
-// About is what a reason means.
+// About is the meaning of a reason.
 type About struct {
 	Severity Severity
-	// Sentence is what the reason means and what a person can do about it.
+	// Sentence gives the meaning of the reason and the action that a person can take.
 	Sentence string
-	// DetailFirst: an Event begins with its detail, such as the words of a driver, which readers may cut.
+	// DetailFirst means that an Event begins with its detail, such as a message of the driver, because readers may cut the
+	// end.
 	DetailFirst bool
-	// OnClaim: the Events of a PV are recorded on its claim too, because the user of the data watches the
-	// claim.
+	// OnClaim means that the Events of a PV are recorded on its claim too, because the user of the data watches the claim.
 	OnClaim bool
-	// OnSet: the Events of a claim are recorded on its StatefulSet too, because the owner of the workload watches that.
+	// OnSet means that the Events of a claim are recorded on its StatefulSet too, because the owner of the workload
+	// watches it.
 	OnSet bool
 }
 
-// Reason is the word for why a decision is what it is.
+// Reason is the word that explains a decision.
 type Reason interface {
 	~string
-	// About returns the zero value for a word that is none of the reasons.
+	// About returns the zero value for an unknown reason.
 	About() About
 }
 
-// reasonError is an error with the reason that it is reported under.
+// reasonError is an error with the reason under which it is reported.
 type reasonError[R ~string] struct {
 	reason R
 	err    error
@@ -70,7 +70,7 @@ type reasonError[R ~string] struct {
 func (e *reasonError[R]) Error() string { return e.err.Error() }
 func (e *reasonError[R]) Unwrap() error { return e.err }
 
-// Because attaches a reason to an error. It returns nil when err is nil.
+// Because attaches a reason to an error. It returns nil if err is nil.
 func Because[R ~string](reason R, err error) error {
 	if err == nil {
 		return nil
@@ -78,8 +78,7 @@ func Because[R ~string](reason R, err error) error {
 	return &reasonError[R]{reason, err}
 }
 
-// Of returns the reason that the outermost Because of that type in err's chain gave, otherwise where
-// there is none.
+// Of returns the reason that the outermost Because of that type in err's chain attached, or otherwise if err has none.
 func Of[R ~string](err error, otherwise R) R {
 	var e *reasonError[R]
 	if errors.As(err, &e) {

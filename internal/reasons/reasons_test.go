@@ -16,7 +16,7 @@ const (
 
 type foreign string
 
-func TestAnErrorHasTheReasonThatWasGivenLast(t *testing.T) {
+func TestReasonOfError(t *testing.T) {
 	cause := errors.New("no answer")
 	for name, c := range map[string]struct {
 		err  error
@@ -52,7 +52,7 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
-func TestATableHasItsRowsInOrder(t *testing.T) {
+func TestTable(t *testing.T) {
 	table := NewTable([]Row[word]{
 		{Reason: other, Severity: Warning, Sentence: "Another one.", OnClaim: true},
 		{Reason: lost, Sentence: "It is lost.", OnSet: true},

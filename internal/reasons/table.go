@@ -2,10 +2,10 @@ package reasons
 
 import "slices"
 
-// Row is what a table has of one reason.
+// Row is the row of a table for one reason.
 type Row[R ~string] struct {
 	Reason R
-	// Severity, Sentence, DetailFirst, OnClaim and OnSet are those of [About].
+	// Severity, Sentence, DetailFirst, OnClaim and OnSet are the fields of [About].
 	Severity    Severity
 	Sentence    string
 	DetailFirst bool
@@ -13,7 +13,7 @@ type Row[R ~string] struct {
 	OnSet       bool
 }
 
-// Table is what a package says about its reasons. It cannot be changed, and is safe for concurrent use.
+// Table holds the meaning of a package's reasons. It cannot be changed, and is safe for concurrent use.
 type Table[R ~string] struct {
 	order []R
 	about map[R]About
@@ -33,5 +33,5 @@ func NewTable[R ~string](rows []Row[R]) Table[R] {
 // Reasons returns every reason of the table, in the order of its rows. The slice is the caller's.
 func (t Table[R]) Reasons() []R { return slices.Clone(t.order) }
 
-// About returns the row of a reason, the zero value for a word that has none.
+// About returns the row of a reason, and the zero value for an unknown reason.
 func (t Table[R]) About(reason R) About { return t.about[reason] }

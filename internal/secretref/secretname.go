@@ -1,8 +1,7 @@
-// Package secretref determines which Secret a StorageClass names for a call to the driver
-// (kubernetes-csi docs, "StorageClass Secrets"). The provisioner and the reclaimer both use it, so
-// that they mean the same Secret.
+// Package secretref determines the Secret that a StorageClass names for a call to the driver (kubernetes-csi docs,
+// "StorageClass Secrets"). The provisioner and the reclaimer both use it, so that they choose the same Secret.
 //
-// It reads no Secret, and does not know whether there is one.
+// It reads no Secret, and does not know whether the Secret exists.
 package secretref
 
 import (
@@ -13,23 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrUnclear is wrapped by all errors of this package: it is unknown which Secret is meant.
+// ErrUnclear is wrapped by all errors of this package, and means that the Secret is unknown.
 var ErrUnclear = errors.New("it is unclear which Secret is meant")
 
-// prefix begins the parameters that are for sidecars (external-provisioner's
-// csiParameterPrefix).
+// prefix is the prefix of the parameters for sidecars (external-provisioner's csiParameterPrefix).
 const prefix = "csi.storage.k8s.io/"
 
-// Keys are the parameters that name one Secret. Several spellings are the same parameter, as it
-// was called over time; today's comes first.
+// Keys are the parameters that name one Secret. Each list has the spellings of one parameter over time, beginning with
+// the present one.
 type Keys struct {
 	Name, Namespace []string
 }
 
-// The Secrets that a StorageClass can name. Default is that of all calls which have none of
-// their own. The keys that begin with "csi" and have no prefix are deprecated, and still in use.
+// The Secrets that a StorageClass can name. Keys that begin with "csi" and have no prefix are deprecated, and still in
+// use.
 
-// Default returns the keys of the Secret for all calls that have none of their own.
+// Default returns the keys of the Secret for all calls without their own Secret.
 func Default() Keys { return today("secret") }
 
 // Provisioner returns the keys of the Secret for CreateVolume and DeleteVolume.
@@ -52,8 +50,7 @@ func ControllerExpand() Keys { return today("controller-expand-secret") }
 // NodeExpand returns the keys of the Secret for NodeExpandVolume.
 func NodeExpand() Keys { return today("node-expand-secret") }
 
-// ControllerModify returns the keys of the Secret for ControllerModifyVolume (external-provisioner 6.2
-// and newer).
+// ControllerModify returns the keys of the Secret for ControllerModifyVolume (external-provisioner 6.2 and newer).
 func ControllerModify() Keys { return today("controller-modify-secret") }
 
 func today(secret string) Keys {
@@ -66,15 +63,15 @@ func ofOld(secret, old string) Keys {
 	return k
 }
 
-// Template is a Secret's name as a StorageClass has it, with ${tokens} for what differs from
-// volume to volume. Its zero value names none.
+// Template is a Secret's name in a StorageClass, with ${tokens} for the parts that differ between volumes. The zero
+// value names no Secret.
 type Template struct {
 	Name, Namespace string
 }
 
-// Find returns the template under the first of the keys that the parameters have anything
-// under, the zero value where they have nothing under any. Half a name, an empty one, or two
-// spellings of one parameter are an error: it is unknown which was meant.
+// Find returns the template under the first of the keys for which the parameters have a value, and the zero value if
+// they have none for any. An incomplete or empty name, or two spellings of one parameter, are an error, because the
+// intended Secret is unknown.
 func Find(parameters map[string]string, keys ...Keys) (Template, error) {
 	for _, k := range keys {
 		names, namespaces := given(parameters, k.Name), given(parameters, k.Namespace)
@@ -90,7 +87,7 @@ func Find(parameters map[string]string, keys ...Keys) (Template, error) {
 	return Template{}, nil
 }
 
-// given returns the values of the keys that are there, empty ones too.
+// given returns the values of the existing keys, including empty ones.
 func given(parameters map[string]string, keys []string) []string {
 	var values []string
 	for _, key := range keys {
@@ -101,20 +98,20 @@ func given(parameters map[string]string, keys []string) []string {
 	return values
 }
 
-// Volume is what tokens stand for.
+// Volume holds the values of the tokens.
 type Volume struct {
 	// PV is the name of the PersistentVolume, ${pv.name}.
 	PV string
 	// ClaimNamespace and ClaimName are ${pvc.namespace} and ${pvc.name}.
 	ClaimNamespace, ClaimName string
-	// ClaimAnnotations are ${pvc.annotations['KEY']}. Nil where the claim is gone: then a
-	// template that asks for one has no answer.
+	// ClaimAnnotations are ${pvc.annotations['KEY']}. It is nil if the claim is gone, and then a template with such a
+	// token is an error.
 	ClaimAnnotations map[string]string
 }
 
-// For returns namespace and name of the Secret for a volume. A token without a value and a name
-// that no Secret can have are errors. The namespace takes no token that the claim's owner can
-// choose freely, so that no user reaches a Secret of another namespace by naming a claim.
+// For returns namespace and name of the Secret for a volume. A token without a value and an invalid name of a Secret
+// are errors. The namespace accepts no token that the claim's owner can choose freely, so that no user reaches a Secret
+// of another namespace through the name of a claim.
 func (t Template) For(v Volume) (namespace, name string, err error) {
 	values := map[string]string{"pv.name": v.PV, "pvc.namespace": v.ClaimNamespace}
 	if namespace, err = resolve(t.Namespace, values); err != nil {
@@ -133,9 +130,9 @@ func (t Template) For(v Volume) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
-// Check reports whether there can be a Secret of that name. The API server answers 404 for one
-// that there cannot be, which would look like a Secret that was deleted; but this one was
-// never there, and a driver that is asked without it may look in the wrong place.
+// Check returns an error if no Secret can have that name. The API server answers 404 for such a name, which would look
+// like a deleted Secret. But this Secret never existed, and a driver that is called without it may look in the wrong
+// place.
 func Check(namespace, name string) error {
 	switch {
 	case len(validation.IsDNS1123Label(namespace)) > 0:
@@ -146,7 +143,7 @@ func Check(namespace, name string) error {
 	return nil
 }
 
-// resolve replaces each ${token} of a template; a token that is not known is an error.
+// resolve replaces each ${token} of a template; an unknown token is an error.
 func resolve(template string, values map[string]string) (string, error) {
 	var out strings.Builder
 	rest := template

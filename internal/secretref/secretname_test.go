@@ -81,8 +81,8 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// FuzzFor: the Secret is the one that external-provisioner takes, which replaces tokens with
-// os.Expand, or unclear.
+// FuzzFor checks that the Secret is the one that external-provisioner chooses, which replaces tokens with os.Expand, or
+// unclear.
 func FuzzFor(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"${pvc.name}", "${pvc.namespace}"}, {"${pvc.annotations['k']}", "ns"}, {"a-${pv.name}", "ns"},
@@ -110,7 +110,7 @@ func FuzzFor(f *testing.F) {
 
 		gotNamespace, gotName, err := Template{name, namespace}.For(Volume{"pv-1", "team", claim,
 			map[string]string{"k": annotation}})
-		// os.Expand swallows these; they are mistakes, and no reason to guess.
+		// os.Expand ignores these mistakes, which are no reason to guess.
 		mistaken := func(template string) bool {
 			return strings.Contains(template, "${}") || strings.Count(template, "${") > strings.Count(template, "}")
 		}

@@ -1,4 +1,4 @@
-// Package settings is what the Configs of all controllers have in common: defaults, and how they say what is wrong.
+// Package settings has the common parts of the Configs of all controllers: defaults and validation.
 package settings
 
 import (
@@ -13,13 +13,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// Retries returns the bounds of the delay after a call that failed: those that are given, by default 1 second and 5
+// Retries returns the shortest and longest delay after a failed call: the given ones, by default 1 second and 5
 // minutes.
 func Retries(first, longest time.Duration) (time.Duration, time.Duration) {
 	return cmp.Or(first, time.Second), cmp.Or(longest, 5*time.Minute)
 }
 
-// Events returns where Events are recorded: nowhere by default, and in a dry run, because an Event is a write.
+// Events returns the recorder of Events. By default, and in a dry run, Events are discarded, because an Event is a
+// write.
 func Events(to record.EventRecorder, dryRun bool) record.EventRecorder {
 	if to == nil || dryRun {
 		return events.Discard{}
@@ -27,7 +28,7 @@ func Events(to record.EventRecorder, dryRun bool) record.EventRecorder {
 	return to
 }
 
-// Clock returns a clock, by default the real one.
+// Clock returns c, by default the real clock.
 func Clock(c clock.WithTicker) clock.WithTicker {
 	if c == nil {
 		return clock.RealClock{}
@@ -35,24 +36,24 @@ func Clock(c clock.WithTicker) clock.WithTicker {
 	return c
 }
 
-// Wrong is what is wrong with settings. The zero value is nothing.
+// Wrong collects the errors of settings. The zero value has none.
 type Wrong struct{ errs []error }
 
-// If notes an error if something is bad.
+// If records an error if bad is true.
 func (w *Wrong) If(bad bool, format string, args ...any) {
 	if bad {
 		w.errs = append(w.errs, fmt.Errorf(format, args...))
 	}
 }
 
-// Workers notes a number of workers that is none.
+// Workers records an error for a negative number of workers.
 func (w *Wrong) Workers(count int) { w.If(count < 0, "workers: %d is negative", count) }
 
-// Retries notes bounds of a delay between which it cannot grow. 0 is the default.
+// Retries records an error for bounds between which a delay cannot grow. 0 is the default.
 func (w *Wrong) Retries(first, longest time.Duration) {
 	first, longest = Retries(first, longest)
 	w.If(first < 0 || longest < first, "retries: from %v to %v is not a growing delay", first, longest)
 }
 
-// Err returns all that is wrong, nil for nothing.
+// Err returns all recorded errors, nil for none.
 func (w *Wrong) Err() error { return errors.Join(w.errs...) }

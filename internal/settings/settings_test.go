@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-func TestWhatIsGivenCountsAndTheDefaultOtherwise(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	for _, c := range []struct{ first, longest, wantFirst, wantLongest time.Duration }{
 		{0, 0, time.Second, 5 * time.Minute},
 		{time.Minute, 0, time.Minute, 5 * time.Minute},
@@ -33,7 +33,7 @@ func TestWhatIsGivenCountsAndTheDefaultOtherwise(t *testing.T) {
 	}
 }
 
-func TestAllThatIsWrongIsSaid(t *testing.T) {
+func TestWrong(t *testing.T) {
 	for _, c := range []struct {
 		first, longest time.Duration
 		workers        int

@@ -1,4 +1,4 @@
-// Package kubetest has what tests use in place of watches.
+// Package kubetest has replacements for watches in tests.
 package kubetest
 
 import (
@@ -15,21 +15,19 @@ import (
 
 // Cache is a watch cache that Deliver fills. Get and Each are safe for concurrent use.
 type Cache[R any] struct {
-	// Records are what is kept, by the key. A test that removes one has the watch lag: it is not delivered again before
-	// the object changes.
+	// Records are the kept records by key. A test that removes one simulates a lagging watch, because the record is not
+	// delivered again before the object changes.
 	Records map[string]R
 
 	mu sync.RWMutex
-	// versions are what was delivered, also of what is left out.
+	// versions are the delivered resourceVersions, including those for objects that are left out.
 	versions map[string]string
 }
 
-// NewCache returns an empty Cache.
 func NewCache[R any]() *Cache[R] {
 	return &Cache[R]{Records: map[string]R{}, versions: map[string]string{}}
 }
 
-// Get returns the record of a key.
 func (c *Cache[R]) Get(key string) (R, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -63,8 +61,8 @@ func (c *Cache[R]) remove(key string) {
 	delete(c.versions, key)
 }
 
-// Deliver brings in the objects there are, by their keys, and delivers to the handler how they differ from what was
-// delivered before.
+// Deliver stores the existing objects by their keys, and delivers to the handler their differences from the previous
+// call.
 func Deliver[R any, O interface {
 	runtime.Object
 	metav1.Object

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// diary is a handler that writes down what it receives.
+// diary is a handler that records its calls.
 type diary struct{ lines []string }
 
 func (d *diary) note(format string, args ...any) {
@@ -23,11 +23,11 @@ func (d *diary) Deleted(last string, final bool) { d.note("deleted %s %v", last,
 func (d *diary) LeftOut(now string)              { d.note("left out %s", now) }
 func (d *diary) LeftOutDeleted(string)           {}
 
-func TestWhatIsDelivered(t *testing.T) {
+func TestDeliver(t *testing.T) {
 	pod := func(version, node string) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Spec: v1.PodSpec{NodeName: node}}
 	}
-	// It keeps pods of nodes.
+	// It keeps pods with a node.
 	record := func(o runtime.Object, _ bool) (string, bool, error) {
 		pod, ok := o.(*v1.Pod)
 		if !ok {

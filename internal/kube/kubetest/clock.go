@@ -7,8 +7,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// EagerClock is a fake clock that moves by the duration of each timer as soon as the timer is made. Code that waits in
-// a loop then runs without a second goroutine that moves its clock, and the time that passes is exact.
+// EagerClock is a fake clock that advances by the duration of each new timer at once. Code that waits in a loop then
+// runs without a second goroutine that advances its clock, and the elapsed time is exact.
 type EagerClock struct{ *testclock.FakeClock }
 
 // NewTimer returns a timer that has fired.
