@@ -25,7 +25,7 @@ type runner interface {
 	Stop()
 }
 
-// Controller runs watch caches, and queues that work from them. Its methods are safe for concurrent use. Run is called
+// Controller runs watch caches, and queues that work from them; its methods are safe for concurrent use. Run is called
 // once, on the leading replica only, after all queues are added with NewQueue.
 type Controller struct {
 	name   string
@@ -193,7 +193,7 @@ func (p *polled) check() bool {
 	return true
 }
 
-// Sync implements Cache. A cache that is already filled is done, regardless of its runner.
+// Sync implements Cache; a cache that is already filled is done, regardless of its runner.
 func (p *polled) Sync() cache.DoneChecker {
 	p.check()
 	return p

@@ -38,8 +38,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Queue runs a Reconciler over keys. Its methods are safe for concurrent use; Run is called once, by the Controller if
-// it has one.
+// Queue runs a Reconciler over keys, and its methods are safe for concurrent use. Run is called once, by the Controller
+// if it has one.
 type Queue[K comparable] struct {
 	cfg       Config
 	reconcile Reconciler[K]
@@ -57,7 +57,7 @@ type try struct {
 	count   int
 }
 
-// NewQueue returns a queue that c runs, or that the caller runs if c is nil. It starts nothing.
+// NewQueue returns a queue that c runs, or that the caller runs if c is nil; it starts nothing.
 func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) (*Queue[K], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 	}
 }
 
-// Workers run independent functions with bounded concurrency. One goroutine calls Go, and then Wait.
+// Workers run independent functions with bounded concurrency, where one goroutine calls Go, and then Wait.
 type Workers struct {
 	group errgroup.Group
 	mu    sync.Mutex
@@ -72,7 +72,7 @@ func NewWorkers(count int) *Workers {
 	return w
 }
 
-// Go has a worker call do, and blocks until one is free. An error does not stop the others.
+// Go has a worker call do, and blocks until one is free; an error does not stop the others.
 func (w *Workers) Go(do func() error) {
 	i := w.next()
 	w.group.Go(func() error {
@@ -98,7 +98,7 @@ func (w *Workers) Wait() error {
 	return errors.Join(w.errs...)
 }
 
-// Progress logs the progress of long work at intervals. It is not safe for concurrent use.
+// Progress logs the progress of long work at intervals, and is not safe for concurrent use.
 type Progress struct {
 	// Clock is the time of the log. Required.
 	Clock clock.PassiveClock

@@ -61,14 +61,14 @@ const (
 	Lasting
 )
 
-// FailureOf returns the meaning of an error. ctx is the reconciler's context: after its end, the error is a consequence
-// of it.
+// FailureOf returns the meaning of an error. ctx is the reconciler's context, and after its end the error is a
+// consequence of it.
 func FailureOf(ctx context.Context, err error) Failure {
 	switch class := errclass.Of(err); {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kube.ErrGone):
 		return Ended
 	case errors.Is(err, kube.ErrChanged), class == errclass.InProgress:
-		// The change's own event enqueues the key. The delay covers an event that came before the answer.
+		// The change's own event enqueues the key; the delay covers an event that came before the answer.
 		return Transient
 	case class == errclass.Refused, class == errclass.NotFound, class == errclass.Unfit:
 		return Lasting

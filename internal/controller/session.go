@@ -13,8 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Asker is a session of an engine. It is a value, which a model checker copies between any two calls; see
-// [session.Progress].
+// Asker is a session of an engine: a value that a model checker copies between any two calls; see [session.Progress].
 type Asker[Ask any] interface {
 	// Ask returns the call that the session waits for, and Next the step that the call belongs to.
 	Ask() Ask
@@ -23,11 +22,11 @@ type Asker[Ask any] interface {
 	Ended() session.End
 }
 
-// Calls makes the calls of a session. All fields are required.
+// Calls makes the calls of a session; all fields are required.
 type Calls[S Asker[Ask], Ask, Reply any] struct {
 	// Clock is the time of calls and of decisions.
 	Clock clock.PassiveClock
-	// Call makes a call. The error explains every outcome of the reply except Succeeded: see OutcomeOf.
+	// Call makes a call; the error explains every outcome of the reply except Succeeded: see OutcomeOf.
 	Call func(ctx context.Context, ask Ask) (Reply, error)
 	// Answer applies the reply to the session; sent is when the call was made.
 	Answer func(s S, reply Reply, sent, now time.Time)

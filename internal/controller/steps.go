@@ -13,7 +13,7 @@ import (
 type Decision interface {
 	// Waits reports whether no step is due now.
 	Waits() bool
-	// Writes reports whether the step changes anything. A dry run ends before it.
+	// Writes reports whether the step changes anything; a dry run ends before it.
 	Writes() bool
 	// Words returns the action and its reason for the log.
 	Words() (action, reason string)
@@ -23,7 +23,7 @@ type Decision interface {
 type Session[D Decision] interface {
 	// Decide gathers the facts of the moment and decides.
 	Decide(now time.Time) D
-	// Do carries out one step and learns from it; over ends the session, with nothing left to decide. An error carries its
+	// Do carries out one step and learns from it; over ends the session, with nothing left to decide; an error carries its
 	// reason (reasons.Because).
 	Do(ctx context.Context, d D) (over bool, err error)
 	// Wait ends the session with the reason for waiting. In a dry run, d may be the first step that writes.

@@ -42,7 +42,7 @@ func (w waiting[R]) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Register registers metrics. With a nil registerer, it does nothing.
+// Register registers metrics, or does nothing with a nil registerer.
 func Register(to prometheus.Registerer, metrics ...prometheus.Collector) error {
 	if to == nil {
 		return nil

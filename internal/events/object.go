@@ -13,9 +13,9 @@ type Object struct {
 	Claim v1.ObjectReference
 	// Set is the StatefulSet of a claim, the zero value for none.
 	Set v1.ObjectReference
-	// Node is the node of a NodeFence or a FencePolicy, the zero value for none. Each Event is recorded on it too.
+	// Node is the node of a NodeFence or a FencePolicy, the zero value for none; each Event is recorded on it too.
 	Node v1.ObjectReference
-	// Key distinguishes reports on one object that have different subjects. Default its UID.
+	// Key distinguishes reports on one object that have different subjects, by default its UID.
 	Key types.UID
 	// Prefix begins each message, and names the subject.
 	Prefix string
@@ -48,8 +48,8 @@ func Set(namespace, name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name, UID: uid}
 }
 
-// Node returns a reference to a Node. Its UID is the name, as in the Events of kubelets, so that kubectl describe finds
-// both.
+// Node returns a reference to a Node, whose UID is the name, as in the Events of kubelets, so that kubectl describe
+// finds both.
 func Node(name string) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }

@@ -20,7 +20,7 @@ const MaxMessage = 1024
 // shortest is the smallest length to which a text is cut, in bytes.
 const shortest = len("…")
 
-// Config holds the settings of a Recorder. The zero value is usable.
+// Config holds the settings of a Recorder; the zero value is usable.
 type Config[R reasons.Reason] struct {
 	// Events records the Events. Default none.
 	Events record.EventRecorder
@@ -38,7 +38,7 @@ type Config[R reasons.Reason] struct {
 	Observe func(ctx context.Context, reason R)
 }
 
-// Recorder reports the reasons of objects, each once until it changes. It is safe for concurrent use.
+// Recorder reports the reasons of objects, each once until it changes, and is safe for concurrent use.
 type Recorder[R reasons.Reason] struct {
 	cfg     Config[R]
 	reports lastReports[R]

@@ -50,7 +50,7 @@ func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 	return p.Repeat > 0 && now.Sub(at) >= p.Repeat
 }
 
-// Now sets the reason for which no step is taken for an object, and reports whether it is news. With waits, the object
+// Now sets the reason for which no step is taken for an object, and reports whether it is news; with waits, the object
 // counts as waiting.
 func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
 	b.mu.Lock()
@@ -121,7 +121,7 @@ func (b *lastReports[R]) Waiting() map[R]int {
 	return count
 }
 
-// Discard is an EventRecorder that records nothing. It is safe for concurrent use.
+// Discard is an EventRecorder that records nothing, and is safe for concurrent use.
 type Discard struct{}
 
 // Event records nothing.

@@ -16,8 +16,8 @@ import (
 type Handler[R any] interface {
 	// Added is called for an object seen for the first time.
 	Added(now R)
-	// Updated is called for a change. before and now may have different UIDs if an object was deleted and created again
-	// between two events.
+	// Updated is called for a change, where before and now may have different UIDs if an object was deleted and created
+	// again between two events.
 	Updated(before, now R)
 	// Deleted is called with the last known state of an object that is gone. final is false if the deletion event itself
 	// was missed (the watch was interrupted), so that last may be outdated.
@@ -29,7 +29,7 @@ type LeftOutHandler[R any] interface {
 	Handler[R]
 	// LeftOut is called for each watch event, and each list item, that shows such an object.
 	LeftOut(now R)
-	// LeftOutDeleted is called for the watch event that shows the deletion of such an object. A missed deletion is not
+	// LeftOutDeleted is called for the watch event that shows the deletion of such an object; a missed deletion is not
 	// delivered.
 	LeftOutDeleted(last R)
 }
@@ -45,8 +45,8 @@ type ListHandler[R any] interface {
 // Recorder returns the record that a Cache keeps of an object, without a reference to the object.
 //
 // keep reports whether the object matters. An object that does not is left out and takes no memory: neither it nor its
-// changes are delivered, except to a LeftOutHandler. known means that the object is in the Cache. Then it is kept until
-// its deletion, so that the handler receives a change of owner as an update, and not as a deletion.
+// changes are delivered, except to a LeftOutHandler. known means that the object is in the Cache, so that it is kept
+// until its deletion and the handler receives a change of owner as an update, and not as a deletion.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
 // Selection selects the objects of a kind that a Cache holds. The zero value selects all, in all namespaces.

@@ -27,17 +27,17 @@ var (
 // FinalizerPatch is a write to an object's list of finalizers that leaves foreign entries unchanged and has the same
 // size for lists of any length.
 type FinalizerPatch struct {
-	// Name and UID identify the object. An object that was deleted and created again under the same name is not changed.
-	// Required.
+	// Name and UID, both required, identify the object. An object that was deleted and created again under the same name
+	// is not changed.
 	Name string
 	UID  types.UID
 	// ResourceVersion, if set, makes the write fail with ErrChanged if the object has changed since it was read.
 	ResourceVersion string
-	// Add and Remove are the finalizers to add and remove in one write. At least one of them is set.
+	// Add and Remove are the finalizers to add and remove in one write, of which at least one is set.
 	Add, Remove []string
-	// Annotations are set to these values in the same write, and nil removes one. Other annotations stay.
+	// Annotations are set to these values in the same write, and nil removes one; other annotations stay.
 	Annotations map[string]*string
-	// FieldManager, if set, is the field manager of the write. Default: the program's name.
+	// FieldManager, if set, is the field manager of the write, by default the program's name.
 	FieldManager string
 }
 
@@ -101,7 +101,7 @@ func noun(object any) string {
 }
 
 // Meaning classifies the API server's answer to a write that is bound to a UID or a resourceVersion, like
-// PatchFinalizers. nil stays nil.
+// PatchFinalizers, and returns nil for nil.
 func Meaning(err error) error {
 	if err == nil {
 		return nil

@@ -12,13 +12,13 @@ import (
 
 // MetadataPatch is a write of annotations, owner references and finalizers of an object.
 type MetadataPatch struct {
-	// Name and UID identify the object. An object that was deleted and created again under the same name is not changed.
-	// Required.
+	// Name and UID, both required, identify the object. An object that was deleted and created again under the same name
+	// is not changed.
 	Name string
 	UID  types.UID
 	// ResourceVersion, if set, makes the write fail with ErrChanged if the object has changed since it was read.
 	ResourceVersion string
-	// Annotations are set to these values, and nil removes one. Other annotations stay.
+	// Annotations are set to these values, and nil removes one; other annotations stay.
 	Annotations map[string]*string
 	// Owners, if not nil, replaces all owner references. It needs ResourceVersion, because later additions by other
 	// programs would be lost.
@@ -28,8 +28,8 @@ type MetadataPatch struct {
 	Finalizers *[]string
 }
 
-// body is a JSON merge patch. A strategic merge patch merges owner references by their UID, and needs a directive for
-// each removal; the whole list of one resourceVersion has the same effect in one form.
+// body is a JSON merge patch, because a strategic merge patch merges owner references by their UID, and needs a
+// directive for each removal. The whole list of one resourceVersion has the same effect in one form.
 func (p MetadataPatch) body() ([]byte, error) {
 	metadata := map[string]any{"uid": p.UID}
 	if p.ResourceVersion != "" {

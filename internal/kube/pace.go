@@ -17,8 +17,8 @@ const (
 )
 
 // Pace limits the calls in flight of deferrable work to the spare capacity of an API server. Each 429 halves the limit
-// and stops new calls for the time that the server asks for, and successful calls raise the limit again, one by one. It
-// is safe for concurrent use.
+// and stops new calls for the time that the server asks for, and successful calls raise the limit again, one by one.
+// Pace is safe for concurrent use.
 type Pace struct {
 	clock clock.WithTicker
 	most  int
@@ -41,7 +41,7 @@ type Pace struct {
 const yieldEvery = 50 * time.Millisecond
 
 // NewPace returns a limit that begins at most calls in flight, and never exceeds it. While busy, if not nil, returns
-// true, the limit is one. A nil clock is the real clock.
+// true, the limit is one. A nil clock means the real clock.
 func NewPace(most int, busy func() bool, c clock.WithTicker) *Pace {
 	if c == nil {
 		c = clock.RealClock{}
@@ -50,7 +50,7 @@ func NewPace(most int, busy func() bool, c clock.WithTicker) *Pace {
 }
 
 // Acquire waits for room for one call. The caller calls release when the call has ended; further calls of release do
-// nothing. Acquire returns an error if ctx ends first.
+// nothing. An error means that ctx ended first.
 func (p *Pace) Acquire(ctx context.Context) (release func(), err error) {
 	for {
 		round, again, ok := p.take()

@@ -41,7 +41,7 @@ type ConditionPatch struct {
 	// Name and UID identify the pod. Required.
 	Name string
 	UID  types.UID
-	// Condition is set or, with Remove, the condition of its type is removed. Its Type is required.
+	// Condition is set or, with Remove, the condition of its type is removed; its Type is required.
 	Condition v1.PodCondition
 	Remove    bool
 }
@@ -60,7 +60,7 @@ func (p ConditionPatch) body() ([]byte, error) {
 	})
 }
 
-// PatchPodCondition carries out p. Its errors are the same as for PatchFinalizers.
+// PatchPodCondition carries out p, with the same errors as PatchFinalizers.
 func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p ConditionPatch) error {
 	body, err := p.body()
 	if err == nil {

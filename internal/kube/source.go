@@ -44,8 +44,8 @@ func (e *entry[R]) DeepCopyObject() runtime.Object { return e }
 // pageSize is the page size of a Cache's lists.
 const pageSize = 2000
 
-// source is the reflector's ListerWatcher. It lists page by page, and reduces each page to entries before it requests
-// the next. Only the reflector's goroutines call it, one at a time.
+// source is the reflector's ListerWatcher, which lists page by page, and reduces each page to entries before it
+// requests the next. Only the reflector's goroutines call it, one at a time.
 //
 // A streamed list (WatchList) would do the same, but not with every API server, and it decodes each object twice: for
 // 100,000 PVs it took twice the processor time and memory.
@@ -57,7 +57,7 @@ type source[R any] struct {
 
 var _ cache.ListerWatcherWithContext = &source[any]{}
 
-// ListWithContext returns one page of entries. It reads the current state of the API server, even if an older version
+// ListWithContext returns one page of entries, and reads the current state of the API server, even if an older version
 // would satisfy the reflector, because only such a list can be paged.
 func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
@@ -141,7 +141,7 @@ func (s *source[R]) Watch(options metav1.ListOptions) (watch.Interface, error) {
 // IsWatchListSemanticsUnSupported has the reflector list before it watches.
 func (*source[R]) IsWatchListSemanticsUnSupported() bool { return true }
 
-// store implements the reflector's store with a Cache. Only the reflector's goroutine calls it.
+// store implements the reflector's store with a Cache; only the reflector's goroutine calls it.
 type store[R any] struct{ cache *Cache[R] }
 
 var (

@@ -25,7 +25,7 @@ func Migrates(provisioner, driver string) bool {
 
 // Class returns the class in terms of CSI, with translated parameters and topologies. A class of another provisioner
 // than the driver's in-tree plugin is returned unchanged, so the result may be the class itself and must not be
-// modified. The argument is not changed. An error means that the parameters have no translation.
+// modified. The argument is not changed, and an error means that the parameters have no translation.
 func Class(class *storagev1.StorageClass, driver string) (*storagev1.StorageClass, error) {
 	if !Migrates(class.Provisioner, driver) {
 		return class, nil

@@ -14,7 +14,7 @@ import (
 type Severity uint8
 
 const (
-	// Silent reasons are the normal course of things. The object does not count as waiting.
+	// Silent reasons are the normal course of things, and the object does not count as waiting.
 	Silent Severity = iota
 	// Counted reasons keep an object waiting, and appear in the waiting metric but not in Events.
 	Counted
@@ -70,7 +70,7 @@ type reasonError[R ~string] struct {
 func (e *reasonError[R]) Error() string { return e.err.Error() }
 func (e *reasonError[R]) Unwrap() error { return e.err }
 
-// Because attaches a reason to an error. It returns nil if err is nil.
+// Because attaches a reason to an error, and returns nil if err is nil.
 func Because[R ~string](reason R, err error) error {
 	if err == nil {
 		return nil

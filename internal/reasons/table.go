@@ -30,7 +30,7 @@ func NewTable[R ~string](rows []Row[R]) Table[R] {
 	return t
 }
 
-// Reasons returns every reason of the table, in the order of its rows. The slice is the caller's.
+// Reasons returns every reason of the table, in the order of its rows, in a slice that the caller may modify.
 func (t Table[R]) Reasons() []R { return slices.Clone(t.order) }
 
 // About returns the row of a reason, and the zero value for an unknown reason.

@@ -63,7 +63,7 @@ func ofOld(secret, old string) Keys {
 	return k
 }
 
-// Template is a Secret's name in a StorageClass, with ${tokens} for the parts that differ between volumes. The zero
+// Template is a Secret's name in a StorageClass, with ${tokens} for the parts that differ between volumes; the zero
 // value names no Secret.
 type Template struct {
 	Name, Namespace string
@@ -104,8 +104,8 @@ type Volume struct {
 	PV string
 	// ClaimNamespace and ClaimName are ${pvc.namespace} and ${pvc.name}.
 	ClaimNamespace, ClaimName string
-	// ClaimAnnotations are ${pvc.annotations['KEY']}. It is nil if the claim is gone, and then a template with such a
-	// token is an error.
+	// ClaimAnnotations are ${pvc.annotations['KEY']}, or nil if the claim is gone; then a template with such a token is an
+	// error.
 	ClaimAnnotations map[string]string
 }
 

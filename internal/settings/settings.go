@@ -36,7 +36,7 @@ func Clock(c clock.WithTicker) clock.WithTicker {
 	return c
 }
 
-// Wrong collects the errors of settings. The zero value has none.
+// Wrong collects the errors of settings; the zero value has none.
 type Wrong struct{ errs []error }
 
 // If records an error if bad is true.
@@ -49,7 +49,7 @@ func (w *Wrong) If(bad bool, format string, args ...any) {
 // Workers records an error for a negative number of workers.
 func (w *Wrong) Workers(count int) { w.If(count < 0, "workers: %d is negative", count) }
 
-// Retries records an error for bounds between which a delay cannot grow. 0 is the default.
+// Retries records an error for bounds between which a delay cannot grow, where 0 stands for the default.
 func (w *Wrong) Retries(first, longest time.Duration) {
 	first, longest = Retries(first, longest)
 	w.If(first < 0 || longest < first, "retries: from %v to %v is not a growing delay", first, longest)

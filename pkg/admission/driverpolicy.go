@@ -26,7 +26,8 @@ type DriverPolicy struct {
 	role          volume.Role
 }
 
-// NewDriverPolicy returns a DriverPolicy in the cluster of config, which is copied. role is RoleOwner or RoleCompanion.
+// NewDriverPolicy returns a DriverPolicy in the cluster of config, which is copied, where role is RoleOwner or
+// RoleCompanion.
 func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*DriverPolicy, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -69,7 +69,7 @@ func (l *DriverWatcher) Run(ctx context.Context) { l.configs.Run(ctx) }
 // Synced reports whether the configuration was listed.
 func (l *DriverWatcher) Synced() bool { return l.configs.Synced() }
 
-// Drivers returns the drivers that the configuration lists, and none while it is missing. It is safe for concurrent
+// Drivers returns the drivers that the configuration lists, and none while it is missing; it is safe for concurrent
 // use.
 func (l *DriverWatcher) Drivers() Drivers {
 	found, _ := l.configs.Get(l.key)

@@ -97,7 +97,8 @@ func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 	return response, nil
 }
 
-// changePod applies the changes of a function to a pod that is being created. The API server selects the namespaces.
+// changePod applies the changes of a function to a pod that is being created, in namespaces that the API server
+// selects.
 func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
 	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||

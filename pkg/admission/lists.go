@@ -169,7 +169,7 @@ func (c driverLists) read(ctx context.Context) (all []driverList, _ error) {
 	return all, nil
 }
 
-// readPolicy returns the policy of a role. An API server that does not serve policies has none.
+// readPolicy returns the policy of a role; an API server that does not serve policies has none.
 func (c driverLists) readPolicy(ctx context.Context, role volume.Role) (_ driverList, found bool, _ error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()

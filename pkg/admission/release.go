@@ -41,8 +41,8 @@ type Released struct {
 	PVs int
 	// Abandoned names the terminating PVs among them, whose volumes stay in the storage system.
 	Abandoned []string
-	// InFlight are the volumes of the drivers that are in flight, which no program finishes once csi-reclaimer is gone.
-	// Their PVs keep their finalizers.
+	// InFlight are the volumes of the drivers that are in flight, which no program finishes once csi-reclaimer is gone;
+	// their PVs keep their finalizers.
 	InFlight []inflight.Located
 	// Left names the PVs that still have a finalizer, or have it again because another program adds it.
 	Left []string
@@ -139,7 +139,7 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 	return out, nil
 }
 
-// readLog reads the drivers' volumes in flight. While these are unknown no finalizer is removed, because a call in
+// readLog reads the drivers' volumes in flight; while these are unknown no finalizer is removed, because a call in
 // flight may create the volume of a PV again.
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	var shards []coordinationv1.Lease

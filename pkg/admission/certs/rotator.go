@@ -80,13 +80,13 @@ type Rotator struct {
 	loop          *controller.Queue[string]
 	current       atomic.Pointer[Pair]
 
-	// version is the version of the Secret that the last read found trusted, and since the time since when. Only the
+	// version is the version of the Secret that the last read found trusted, and since the time since when; only the
 	// loop's worker uses them.
 	version string
 	since   time.Time
 }
 
-// New returns a Rotator on the cluster of config, which is copied. It starts nothing.
+// New returns a Rotator on the cluster of config, which is copied; it starts nothing.
 func New(config *rest.Config, cfg Config) (*Rotator, error) {
 	if config == nil {
 		return nil, errors.New("rotate certificates: no cluster is given")
@@ -141,7 +141,7 @@ func (r *Rotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // Ready reports whether a certificate can be presented.
 func (r *Rotator) Ready() bool { return r.current.Load() != nil }
 
-// Run rotates the certificate until ctx ends, and returns when all its goroutines have ended. It is called once, on
+// Run rotates the certificate until ctx ends, and returns when all its goroutines have ended; it is called once, on
 // every replica.
 func (r *Rotator) Run(ctx context.Context) {
 	r.loop.Add(r.cfg.Secret)

@@ -12,7 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// Keys of the Secret. The first two are the keys of type kubernetes.io/tls.
+// Keys of the Secret; the first two are the keys of type kubernetes.io/tls.
 const (
 	keyCert     = "tls.crt"
 	keyKey      = "tls.key"
@@ -21,7 +21,7 @@ const (
 	keyOldCAs   = "old-ca.crt"
 )
 
-// Pair is a certificate with its key. Each pair has its own authority, whose key is not stored.
+// Pair is a certificate with its key; each pair has its own authority, whose key is not stored.
 type Pair struct {
 	// Chain and Key are the stored PEM; the last certificate of the chain is the authority.
 	Chain, Key []byte
