@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Result tells when a key is due again. The zero value means when it is enqueued again.
+// Result specifies when a key is due again. The zero value means when it is enqueued again.
 type Result struct {
 	// Backoff, if its Max is not zero, makes the key due again after a delay that grows as long as the same Backoff is
 	// returned in a row.

@@ -70,7 +70,7 @@ func (p *Pace) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// again tells when to look for room again: when a call ends, or after a time.
+// again specifies when to look for room again: when a call ends, or after a time.
 type again struct {
 	freed <-chan struct{}
 	after time.Duration

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Severity tells how a reason is reported; the zero value is Silent.
+// Severity determines how a reason is reported; the zero value is Silent.
 type Severity uint8
 
 const (

@@ -268,7 +268,7 @@ func removalPatch(l driverList, drivers []string) ([]byte, error) {
 	return patch, nil
 }
 
-// Coverage tells which drivers' PVs are protected in the write that binds them.
+// Coverage holds the drivers whose PVs are protected in the write that binds them.
 type Coverage struct {
 	// InForce is true if a policy has a binding, or if a webhook exists.
 	InForce bool

@@ -143,7 +143,7 @@ func TestWaitUntilRemoved(t *testing.T) {
 	end := int(propagationTimeout / probeInterval)
 	for sentence, c := range map[string]struct {
 		pvs []runtime.Object
-		// back tells at which tries the finalizer comes back.
+		// back reports at which tries the finalizer comes back.
 		back  func(try int) bool
 		tries int
 		want  error

@@ -304,7 +304,7 @@ func TestVolumesInFlightAreReported(t *testing.T) {
 // The removal is repeated for as long as an API server may need to observe the removal of the driver, and no longer.
 func TestRestoredFinalizerIsRemovedAgain(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		// back tells after which lists the finalizer is there again.
+		// back reports after which lists the finalizer is there again.
 		back func(look int) bool
 		left []string
 		pvs  int

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Mode tells whether a cluster is protected; the zero value is ModeOff.
+// Mode indicates whether a cluster is protected; the zero value is ModeOff.
 type Mode uint8
 
 const (
@@ -34,7 +34,7 @@ func (m Mode) String() string {
 
 // Config holds the settings of a Guard; the zero value is usable, and does nothing.
 type Config struct {
-	// Mode tells whether to work at all. Default ModeOff.
+	// Mode indicates whether to work at all. Default ModeOff.
 	Mode Mode
 	// Patience is the time for which a need must stay unanswered before it proves that no other controller does the work.
 	// It applies once after each start, and again each time another controller was seen at work. Default 30 seconds, above

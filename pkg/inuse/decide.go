@@ -62,9 +62,9 @@ func Later(why Reason) Decision { return Decision{Reason: why, Timed: true} }
 // Step returns the decision to act.
 func Step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
-// Duty tells whether this process has to act for one object; the zero value means that it does not.
+// Duty indicates whether this process has to act for one object; the zero value means that it does not.
 type Duty struct {
-	// Mode tells whether this cluster is protected at all.
+	// Mode indicates whether this cluster is protected at all.
 	Mode Mode
 	// Alone means that no other program does the work. The proof is a need that such a program would have answered.
 	Alone bool

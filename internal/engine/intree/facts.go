@@ -13,7 +13,7 @@ import (
 // Facts is the known state of one PV and its twin at one moment. The zero value of every field means that the fact is
 // unknown, or is a reason to keep the volume.
 type Facts struct {
-	// Other tells whether another program manages the finalizer of this PV.
+	// Other indicates whether another program manages the finalizer of this PV.
 	Other Other
 	// YieldedSince is the time since when the PV has been left to the other program although that program should have
 	// acted on it; zero means that no such action is pending.
@@ -56,8 +56,8 @@ type Facts struct {
 	Failure Failure
 }
 
-// Other tells whether another program adds the finalizer to in-tree PVs and removes it. The zero value is unknown, and
-// no step is taken.
+// Other indicates whether another program adds the finalizer to in-tree PVs and removes it. The zero value is unknown,
+// for which no step is taken.
 type Other uint8
 
 const (

@@ -37,7 +37,7 @@ const (
 	maxMessage = 512
 )
 
-// Writer tells who added the finalizer to a PV; the zero value is unknown.
+// Writer indicates who added the finalizer to a PV; the zero value is unknown.
 type Writer uint8
 
 const (
@@ -70,11 +70,11 @@ type PV struct {
 
 	Policy volume.Policy
 	Phase  volume.Phase
-	// Writer tells who added kubernetes.io/pv-controller.
+	// Writer indicates who added kubernetes.io/pv-controller.
 	Writer Writer
 	// Terminating is true if the PV has a deletionTimestamp.
 	Terminating bool
-	// HasFinalizer and HasCompanionFinalizer tell which finalizers of the CSI side the PV has.
+	// HasFinalizer and HasCompanionFinalizer indicate which finalizers of the CSI side the PV has.
 	HasFinalizer, HasCompanionFinalizer bool
 	// Held is true if the PV has the annotation csi-reclaimer.io/hold.
 	Held bool

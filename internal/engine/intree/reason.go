@@ -66,11 +66,11 @@ const (
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// keepVolume tells how to have a PV deleted whose volume no program deletes.
+// keepVolume explains how to have a PV deleted whose volume no program deletes.
 const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage " +
 	"system if it is not needed."
 
-// byHand tells how to have a PV deleted whose finalizer this program does not touch.
+// byHand explains how to have a PV deleted whose finalizer this program does not touch.
 const byHand = "To have the PV deleted, remove the finalizer " + Finalizer +
 	" by hand; its volume then stays in the storage system."
 

@@ -16,8 +16,8 @@ const (
 	twinLabel = "csi-reclaimer.io/twin-of"
 )
 
-// Phase tells whether a claim has the PV; the zero value is a phase that this package does not know, in which the PV is
-// kept.
+// Phase indicates whether a claim has the PV; its zero value is a phase that this package does not know, in which the
+// PV is kept.
 type Phase uint8
 
 // Phases of core/v1, as far as this package distinguishes them.

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// TerminatedPods tells whether pods that have ended (Succeeded or Failed) hold their claims. The zero value is
+// TerminatedPods indicates whether pods that have ended (Succeeded or Failed) hold their claims. The zero value is
 // TerminatedDefault, under which Decide lets them.
 type TerminatedPods uint8
 
@@ -44,7 +44,7 @@ func ParseTerminatedPods(name string) (TerminatedPods, error) {
 // Config holds the settings of a Protector; the zero value is usable, and does nothing.
 type Config struct {
 	inuse.Config
-	// TerminatedPods tells whether pods that have ended hold their claims. Default ReleaseTerminated.
+	// TerminatedPods indicates whether pods that have ended hold their claims. Default ReleaseTerminated.
 	TerminatedPods TerminatedPods
 }
 

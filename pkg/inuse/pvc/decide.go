@@ -5,7 +5,7 @@ import "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 // Facts is the known state of one claim at one moment; no step is taken for the zero value.
 type Facts struct {
 	Duty inuse.Duty
-	// Ended tells whether pods that have ended hold their claims.
+	// Ended indicates whether pods that have ended hold their claims.
 	Ended TerminatedPods
 	Claim Claim
 	// Seen is the use of the claim according to the watch of pods. The watch may lag, so it proves only use, never the
