@@ -64,8 +64,8 @@ func (c *Controller) Watch(ctx context.Context) {
 //
 // Run watches by itself unless Watch already does, and then relies on Watch to continue.
 //
-// The functions in also run beside the queues once the caches are filled, with a context that ends after the queues.
-// They add the first keys, which Enqueue has left out until then.
+// The additional functions (also) run beside the queues once the caches are filled, with a context that ends after the
+// queues. They add the first keys, which Enqueue has left out until then.
 func (c *Controller) Run(ctx context.Context, also ...func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup

@@ -137,7 +137,7 @@ func (p *Pace) Limit() int {
 	return p.allowed
 }
 
-// Transport observes the API server's 429s on their way to a client, which obeys them silently. It belongs into the
+// Transport observes the API server's 429s on their way to a client, which obeys them silently. It belongs in the
 // rest.Config of the client that makes the calls (Wrap).
 func (p *Pace) Transport(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {

@@ -52,9 +52,9 @@ func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 	return drivers
 }
 
-// DenialReason is a pure function that returns why a pod must not be bound to a node, or an empty string if it may. A
-// claim denies it that is being deleted, and that the pod names or owns for a generic ephemeral volume. The wording is
-// from the proposal "Postpone Deletion of a Persistent Volume Claim".
+// DenialReason is a pure function that returns why a pod must not be bound to a node, or an empty string if it may. The
+// reason is a claim that is being deleted and that the pod names, or owns for a generic ephemeral volume. The wording
+// is from the proposal "Postpone Deletion of a Persistent Volume Claim".
 func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
 	own, used := ClaimsOf(pod)[claim.Name]
 	switch {

@@ -79,7 +79,7 @@ type Reply struct {
 // before the next one is answered take more.
 const maxSteps = 16
 
-// Session is the work on one PV, from its key to the next wait, which returns one Ask at a time.
+// Session is the work on one PV, from its key to the next wait; it returns one Ask at a time.
 type Session struct {
 	session.Progress
 	Rules Rules

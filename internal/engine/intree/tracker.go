@@ -77,8 +77,8 @@ func (t *Tracker) otherFor(uid types.UID) Other {
 	return t.Other()
 }
 
-// Evidence returns the name of a PV that shows that another program manages the finalizer. The result is stable while
-// that PV has the finalizer, and empty if no PV has it.
+// Evidence returns the name of a PV that shows that another program manages the finalizer: the first by name, or an
+// empty string if no PV does.
 func (t *Tracker) Evidence() string {
 	if len(t.Foreign) == 0 {
 		return ""

@@ -148,7 +148,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	r.loop.Run(ctx)
 }
 
-// maxSteps bounds the steps of one round: issue, trust, and one more.
+// maxSteps bounds the steps of one round: issue, trust, one more step, and Wait.
 const maxSteps = 4
 
 // work reads and acts until no step is due.
