@@ -44,6 +44,7 @@ type Recorder[R reasons.Reason] struct {
 	reports lastReports[R]
 }
 
+// NewRecorder returns a Recorder that has reported nothing yet.
 func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 	if cfg.Events == nil {
 		cfg.Events = Discard{}

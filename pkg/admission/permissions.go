@@ -6,6 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
+// Permissions returns the permissions that a LiveReader needs.
 func Permissions() []permission.Permission {
 	return []permission.Permission{
 		{Resource: "pods", Verb: "get", Without: "pods are bound although one of their claims is terminating"},

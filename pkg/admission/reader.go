@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
+// LiveReader is a Reader that reads every object live from a cluster.
 type LiveReader struct{ clients kube.Clients }
 
 // NewReader returns a Reader of the cluster of config, which is copied.
@@ -23,11 +24,13 @@ func NewReader(config *rest.Config) (*LiveReader, error) {
 	return &LiveReader{clients}, nil
 }
 
+// Pod implements Reader.
 func (a *LiveReader) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
 	pod, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(pod, err, "pod", namespace, name)
 }
 
+// Claim implements Reader.
 func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
 	claim, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(claim, err, "claim", namespace, name)

@@ -61,6 +61,7 @@ type Facts struct {
 type Other uint8
 
 const (
+	// OtherUnknown permits no step.
 	OtherUnknown Other = iota
 	// OtherAbsent means that no PV has a finalizer added by another program.
 	OtherAbsent

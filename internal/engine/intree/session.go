@@ -27,6 +27,7 @@ const pluginGoneDelay = 12
 type Call uint8
 
 const (
+	// NoCall is no call.
 	NoCall Call = iota
 	// GetPV reads a PV, and GetClaim a claim; a missing object is not an error.
 	GetPV

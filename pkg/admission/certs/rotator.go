@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
+// Config holds the settings of a Rotator.
 type Config struct {
 	// Namespace and Secret name the Secret that stores the certificates. Required.
 	Namespace, Secret string
