@@ -24,10 +24,12 @@ type Cache[R any] struct {
 	versions map[string]string
 }
 
+// NewCache returns an empty Cache.
 func NewCache[R any]() *Cache[R] {
 	return &Cache[R]{Records: map[string]R{}, versions: map[string]string{}}
 }
 
+// Get returns the record of a key.
 func (c *Cache[R]) Get(key string) (R, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
