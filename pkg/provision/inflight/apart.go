@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// ApartName returns the name of a PersistentVolume for a volume of this node where another node's PersistentVolume has
-// the volume's own name.
+// ApartName returns the name of the PersistentVolume for this node's volume if another node's PersistentVolume already
+// has the volume's own name.
 func ApartName(volume, node string) string {
 	hash := fnv.New32a()
 	hash.Write([]byte(node)) // never fails (hash.Hash)

@@ -23,39 +23,39 @@ import (
 const (
 	// chunkPrefix begins the key of each chunk. The name part is a hash of the chunk's content.
 	chunkPrefix = "topology.csi-reclaimer.io/"
-	// inlineTopologies is the longest list of topologies that an entry holds itself.
+	// inlineTopologies is the length of the longest list of topologies that an entry stores itself.
 	inlineTopologies = 8
-	// chunkMean and chunkMax are the number of topologies of a chunk, on average and at most. The content decides where
-	// a chunk ends, so a node that joins or leaves changes one chunk of a long list.
+	// chunkMean and chunkMax are the average and the maximum number of topologies in a chunk. The content decides the end
+	// of a chunk, so that a joining or leaving node changes a single chunk of a long list.
 	chunkMean, chunkMax = 512, 2048
-	// keptChunks bounds the memory of a Log for chunks: at 5,000 nodes a list has about 20.
+	// keptChunks bounds the number of cached chunks of a Log. At 5,000 nodes a list has about 20.
 	keptChunks = 512
 	// compressFrom is the size in bytes from which the value of an annotation is compressed.
 	compressFrom = 1536
-	// compressed begins the value of an annotation that is.
+	// compressed begins the value of a compressed annotation.
 	compressed = "deflate:"
-	// maxValue bounds what the value of an annotation is decompressed to, in bytes.
+	// maxValue limits the decompressed value of an annotation, in bytes.
 	maxValue = 16 << 20
 )
 
-// The JSON form of a TopologyRequirement. With a segment for each node its lists grow with the cluster, and both hold
-// the same topologies; so an entry refers to chunks of the requisite list, and to runs of that list.
+// The JSON form of a TopologyRequirement. With a segment for each node its two lists grow with the cluster and hold the
+// same topologies. So an entry refers to chunks of the requisite list, and its preferred list to runs of that list.
 type (
 	storedRequirement struct {
-		// Requisite is the list itself where it is short; else Chunks has the hashes of its chunks.
+		// Requisite is a short list itself. For a long list, Chunks has the hashes of its chunks instead.
 		Requisite []map[string]string `json:"requisite,omitempty"`
 		Chunks    []string            `json:"chunks,omitempty"`
 		Preferred []storedRun         `json:"preferred,omitempty"`
 	}
-	// storedRun is Count topologies of the requisite list, beginning with that of index From; or, where Count is 0, one
-	// topology that the list does not have.
+	// storedRun stands for Count topologies of the requisite list from index From on. If Count is 0, it is one topology
+	// that the list does not contain.
 	storedRun struct {
 		From     int               `json:"from,omitempty"`
 		Count    int               `json:"count,omitempty"`
 		Segments map[string]string `json:"segments,omitempty"`
 	}
-	// storedChunk has a column of values for each key: values of one key resemble each other, so that they compress
-	// better than whole topologies do. A column has Count values, nil for a topology without the key.
+	// storedChunk has a column of values for each key, because values of one key resemble each other and compress better
+	// than whole topologies do. A column has Count values, nil for a topology without the key.
 	storedChunk struct {
 		Count   int                  `json:"count"`
 		Columns map[string][]*string `json:"columns"`
@@ -68,10 +68,10 @@ type chunk struct {
 	topologies []*csi.Topology
 }
 
-// chunks are the chunks of a log that are known, by hash. Entries share their topologies, which are not to be changed.
-// It is safe for concurrent use.
+// chunks caches the known chunks of a log, by hash. Entries share the topologies, which must not be changed. It is safe
+// for concurrent use.
 type chunks struct {
-	lease string // where they are stored, for errors
+	lease string // name of the Lease that stores them, for errors
 	known *lru.Cache
 }
 
@@ -110,7 +110,7 @@ func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*s
 	return s, nil
 }
 
-// of returns a chunk and its hash.
+// of returns the chunk of these topologies, and its hash.
 func (c *chunks) of(names []string, topologies []*csi.Topology) (string, chunk, error) {
 	sum := sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	hash := hex.EncodeToString(sum[:12])
@@ -132,7 +132,7 @@ func (c *chunks) of(names []string, topologies []*csi.Topology) (string, chunk, 
 }
 
 // load returns the requirement of a stored form, and adds the values of its chunks to refers, by hash. value returns
-// that of a chunk.
+// the stored value of a chunk.
 func (c *chunks) load(s *storedRequirement, value func(hash string) (string, bool),
 	refers map[string]string) (*csi.TopologyRequirement, error) {
 	r := &csi.TopologyRequirement{}
@@ -160,7 +160,7 @@ func (c *chunks) load(s *storedRequirement, value func(hash string) (string, boo
 	return r, nil
 }
 
-// read returns the chunk of this hash, whose content has to have it.
+// read returns the chunk with this hash, and checks its content against the hash.
 func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chunk, error) {
 	if known, found := c.known.Get(hash); found {
 		one, _ := known.(chunk)
@@ -193,7 +193,6 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	return one, err
 }
 
-// columnsOf returns the stored form of topologies.
 func columnsOf(topologies []*csi.Topology) storedChunk {
 	s := storedChunk{Count: len(topologies), Columns: map[string][]*string{}}
 	for i, topology := range topologies {
@@ -207,7 +206,6 @@ func columnsOf(topologies []*csi.Topology) storedChunk {
 	return s
 }
 
-// topologies returns the topologies of their stored form.
 func (s storedChunk) topologies() ([]*csi.Topology, error) {
 	if s.Count < 0 || s.Count > chunkMax {
 		return nil, fmt.Errorf("%d topologies", s.Count)
@@ -229,7 +227,7 @@ func (s storedChunk) topologies() ([]*csi.Topology, error) {
 	return all, nil
 }
 
-// runs returns preferred topologies as runs of the requisite list, of which at has the indexes.
+// runs encodes preferred topologies as runs of the requisite list, whose indexes are in at.
 func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 	var all []storedRun
 	for _, topology := range preferred {
@@ -247,11 +245,11 @@ func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 	return all
 }
 
-// chunkEnd returns how many of these topologies the first chunk has.
+// chunkEnd returns the number of topologies in the first chunk.
 func chunkEnd(names []string) int {
 	for i, name := range names[:min(len(names), chunkMax)] {
 		h := fnv.New32a()
-		h.Write([]byte(name)) // it accepts everything
+		h.Write([]byte(name)) // never fails
 		if h.Sum32()%chunkMean == 0 {
 			return i + 1
 		}
@@ -259,7 +257,7 @@ func chunkEnd(names []string) int {
 	return min(len(names), chunkMax)
 }
 
-// canonical returns the same text for the same segments, and another one for others.
+// canonical returns a text that is equal for equal segments only.
 func canonical(segments map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
@@ -273,7 +271,7 @@ func canonical(segments map[string]string) string {
 	return b.String()
 }
 
-// segmentsOf returns the segments of a topology, never nil, which JSON has no place for.
+// segmentsOf returns the segments of a topology. They are never nil, so that JSON has an object for them.
 func segmentsOf(topology *csi.Topology) map[string]string {
 	if topology.GetSegments() == nil {
 		return map[string]string{}

@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// entryVersion is the version of an entry's bytes. A change that an earlier program would misread needs a new one.
+// entryVersion is the version of an entry's bytes. A change that an earlier program would misread needs a new version.
 const entryVersion = 1
 
-// maxRequests is how many requests an entry holds at most: the first one, and one for another node.
+// maxRequests is the maximum number of requests of an entry: the first one, and one for another node.
 const maxRequests = 2
 
 // The JSON form of an entry, version 1. Names are in the style of the Kubernetes API.
@@ -65,16 +65,16 @@ type (
 
 // coded is an entry and its stored form.
 type coded struct {
-	entry *Entry // not to be changed
+	entry *Entry // read-only
 	value string // of its annotation
-	// refers are the values of the chunks that it refers to, by hash.
+	// refers has the values of the chunks that the entry refers to, by hash.
 	refers map[string]string
 }
 
-// encode returns the stored form of an entry: one line of JSON, compressed if it is long, and chunks. With it comes the
-// entry that decode returns for it, which shares no memory with e. The time loses its fraction of a second.
+// encode returns the stored form of an entry: one line of JSON, compressed if it is long, and chunks. The result
+// includes the entry that decode returns for it, which shares no memory with e. Begun is truncated to seconds.
 //
-// The error wraps ErrInvalid for an entry that is not complete, holds a secret, or differs from what decode returns.
+// The error wraps ErrInvalid for an entry that is incomplete, holds a secret, or differs from the decoded one.
 func (c *chunks) encode(e *Entry) (coded, error) {
 	whole := *e
 	whole.Begun = e.Begun.UTC().Truncate(time.Second)
@@ -108,7 +108,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 		if err != nil {
 			return "", nil, err
 		}
-		// The spaces in protojson's output differ from one program to another; they are removed below.
+		// The spaces in protojson's output differ between programs; encoding/json removes them below.
 		create, err := protojson.Marshal(withoutTopologies(r.Create))
 		if err != nil {
 			return "", nil, err
@@ -125,14 +125,14 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 	}
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false) // people read it; it is no HTML
+	encoder.SetEscapeHTML(false) // people read it, and it is not HTML
 	if err := encoder.Encode(s); err != nil {
 		return "", nil, err
 	}
 	return compress(bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))), refers, nil
 }
 
-// withoutTopologies returns a request that shares all other fields.
+// withoutTopologies returns a copy of the request without topologies, which shares all other fields.
 func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	rest := &csi.CreateVolumeRequest{}
 	from, to := r.ProtoReflect(), rest.ProtoReflect()
@@ -146,8 +146,8 @@ func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	return rest
 }
 
-// decode returns the entry of an annotation's value. chunk returns the value of a chunk by its hash. Fields that are
-// not known are an error: without them the request would be another one.
+// decode parses the entry from an annotation's value. chunk returns the value of a chunk by its hash. Unknown fields
+// are an error, because the request would be another one without them.
 func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (coded, error) {
 	s, err := unmarshal(value)
 	if err != nil {
@@ -194,7 +194,7 @@ func unmarshal(value string) (*storedEntry, error) {
 	return s, nil
 }
 
-// hashesOf returns the hashes of the chunks that the value of an entry's annotation refers to.
+// hashesOf returns the hashes of the chunks that an entry's annotation refers to.
 func hashesOf(value string) (hashes []string, _ error) {
 	s, err := unmarshal(value)
 	if err != nil {
@@ -208,7 +208,7 @@ func hashesOf(value string) (hashes []string, _ error) {
 	return hashes, nil
 }
 
-// request returns the request of its stored form, and adds the chunks that it refers to.
+// request decodes a stored request, and adds the chunks that it refers to to refers.
 func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {
 	request := Request{
@@ -232,7 +232,7 @@ func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool
 	return request, nil
 }
 
-// validate returns what is wrong with an entry.
+// validate returns an error if an entry is incomplete or inconsistent.
 func validate(e *Entry) error {
 	if problems := validation.NameIsDNSSubdomain(e.Volume, false); len(problems) > 0 {
 		return fmt.Errorf("volume name %q: %s", e.Volume, problems[0])
@@ -278,7 +278,7 @@ func validateClaim(c Claim) error {
 	return nil
 }
 
-// equal compares what matters to the driver and the API server: an empty list or map equals a missing one.
+// equal compares two entries as the driver and the API server see them: an empty list or map equals a missing one.
 func equal(a, b *Entry) bool {
 	if a.Volume != b.Volume || a.Claim != b.Claim || !a.Begun.Equal(b.Begun) || a.Epoch != b.Epoch ||
 		a.Discarding != b.Discarding ||

@@ -12,40 +12,40 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config says where a log is and who writes it. Leases, Namespace, Name and Driver are required.
+// Config configures the location of a log and its writer. Leases, Namespace, Name and Driver are required.
 type Config struct {
-	// Leases is the client. Its requests should end by themselves; they are ended here after 15 seconds.
+	// Leases is the client. Its requests should have a timeout of their own; the log ends them after 15 seconds.
 	Leases coordinationv1client.LeasesGetter
-	// Namespace is the one of the Leases.
+	// Namespace is the namespace of the Leases.
 	Namespace string
-	// Name is the base name: the shards are Name-0, Name-1 and so on, and chunks are in Name-topology. One driver's
-	// processes share it, and with a process on each node, one node's.
+	// Name is the base name: the shards are Name-0, Name-1 and so on, and chunks are in Name-topology. All processes of
+	// one driver share it, or one node's processes if each node runs one.
 	Name string
 	// Driver is the CSI driver's name. A shard of another driver is read-only.
 	Driver string
-	// Identity is noted in the shards for people, for example the pod's name.
+	// Identity is written to the shards for human readers, for example the pod's name.
 	Identity string
-	// CreateMissing creates the shards that do not exist. Without it only what other processes left is
-	// finished: Put fails with ErrNoShard where there is none.
+	// CreateMissing allows the log to create missing shards. Otherwise only existing entries are finished, and Put fails
+	// with ErrNoShard if the shard does not exist.
 	CreateMissing bool
-	// Shards is the number of Leases of a new log, 1 to the constant of that name, which is the default. A log of
-	// one node needs one. An existing log keeps its number.
+	// Shards is the number of Leases of a new log, from 1 to the constant Shards, which is the default. A log of one node
+	// needs one. An existing log keeps its number.
 	Shards int
-	// Owner returns the owner of the Lease of a log of one shard. The Lease has this owner while it holds no entries,
-	// so that garbage collection removes it with the owner, and none while it holds some. Nil: owners are left as
-	// they are. Owner is called when the log is taken over, and when its Lease is created anew. It may return nil
-	// where the owner is not known.
+	// Owner returns the owner reference for the Lease of a log with one shard. The Lease has this owner only while it
+	// holds no entries, so that garbage collection removes an empty Lease together with the owner. If Owner is nil, owner
+	// references are not changed. Owner is called at a take-over and when the Lease is created anew, and may return nil if
+	// the owner is unknown.
 	Owner func(context.Context) *metav1.OwnerReference
-	// RemoveDelay is how long a removal waits for other writes of its shard. Default 500 ms.
+	// RemoveDelay is the longest time that a removal waits for other writes of its shard. Default 500 ms.
 	RemoveDelay time.Duration
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. The default is the real clock.
 	Clock clock.WithTicker
-	// Lease is the leader election's: nothing is written unless time is left, and a write ends with it. Nil for
-	// none: then only the epoch keeps earlier processes from writing.
+	// Lease is the leader election's lease: writes are sent only while time is left, and end with it. If nil, only the
+	// epoch keeps earlier processes from writing.
 	Lease interface{ Left() time.Duration }
 }
 
-// Validate says what is missing or wrong.
+// Validate returns an error that lists the missing and invalid fields.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Leases == nil {

@@ -14,23 +14,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Belonging is whose log a Lease is part of, for a process with a log of its own. The zero value is not known.
+// Belonging classifies the log of a Lease from the view of a process with its own log. The zero value means unknown.
 type Belonging string
 
 const (
-	// BelongsUnknown: the Lease does not say of which driver's log it is.
+	// BelongsUnknown means that the Lease does not name the driver of its log.
 	BelongsUnknown Belonging = ""
-	// BelongsHere: it is a shard of the process' own log.
+	// BelongsHere means that the Lease is a shard of the process' own log.
 	BelongsHere Belonging = "Here"
-	// BelongsToAnotherDriver: it is of another driver's log.
+	// BelongsToAnotherDriver means that the Lease is of another driver's log.
 	BelongsToAnotherDriver Belonging = "AnotherDriver"
-	// BelongsToAnotherNode: it is of another log than that of this node, which another process reads.
+	// BelongsToAnotherNode means that the Lease is of another node's log, which another process reads.
 	BelongsToAnotherNode Belonging = "AnotherNode"
-	// BelongsElsewhere: it is of a log of the same driver that the process does not read.
+	// BelongsElsewhere means that the Lease is of the same driver, but of a log that the process does not read.
 	BelongsElsewhere Belonging = "Elsewhere"
 )
 
-// belonging decides whose log a Lease of that driver and name is part of. It is a pure function.
+// belonging classifies the Lease of this driver and name. It is a pure function.
 func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
 	number, named := strings.CutPrefix(lease.Name, c.Name+"-")
 	named = named && len(number) == 1
@@ -47,18 +47,18 @@ func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
 	return BelongsElsewhere
 }
 
-// Stray is a Lease with entries of the same driver's log that the process does not read.
+// Stray is a Lease with entries of the same driver in a log that the process does not read.
 type Stray struct {
 	Lease types.NamespacedName
-	// Entries counts those that can be read and those that cannot, without those that are settled.
+	// Entries counts the readable and unreadable entries that are not settled.
 	Entries int
-	// Err says why the whole Lease cannot be read, nil if it can.
+	// Err is set if the whole Lease cannot be read.
 	Err error
 }
 
-// FindStrays lists the Leases of all namespaces and returns those that hold entries of this driver and belong
-// elsewhere; Stats then counts their entries. A log of one node looks for its own name alone, since all nodes look.
-// Nothing is settled by what is found.
+// FindStrays lists the Leases of all namespaces and returns the ones that hold entries of this driver and belong
+// elsewhere. Stats then counts their entries. In a log of one node it looks for that Lease's name only, because every
+// node looks for its own. FindStrays settles no entries.
 func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	options := metav1.ListOptions{LabelSelector: LabelLog + "=true"}
 	if l.cfg.Shards == 1 {
@@ -79,7 +79,7 @@ func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	return strays, nil
 }
 
-// strays returns the Leases, as listed by LabelLog, that hold entries of the driver and belong elsewhere.
+// strays filters Leases, as listed by LabelLog, by entries of the driver that belong elsewhere.
 func (c Config) strays(leases []coordinationv1.Lease) []Stray {
 	var strays []Stray
 	for i := range leases {

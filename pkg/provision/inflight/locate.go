@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Location is where an entry is stored.
+// Location is the place at which an entry is stored.
 type Location struct {
 	// Lease is the shard, and LeaseUID its UID.
 	Lease    types.NamespacedName
@@ -22,7 +22,7 @@ type Location struct {
 	Driver string
 }
 
-// Settle returns the annotation of the Lease that settles the entry as it is stored: csi-reclaimer drops the entry
+// Settle returns the annotation of the Lease that settles the entry in its stored form. csi-reclaimer drops the entry
 // before it calls the driver for it again, or when it takes the log over.
 func (l Location) Settle() (annotation, value string) {
 	return settleKey(l.Annotation), settleValue(l.Stored)
@@ -34,18 +34,18 @@ type Located struct {
 	Location
 }
 
-// Of returns whether the entry is about the volume of a PV of this name: it has the volume's name, or the one of
-// ApartName.
+// Of reports whether the entry concerns the volume of the PV with this name, which is the volume's name or the result
+// of ApartName.
 func (l Located) Of(pv string) bool { return pv == l.Volume || volumeOfPV(pv) == l.Volume }
 
-// LocatedProblem is a problem of a driver's log. Driver is empty where the shard does not name it.
+// LocatedProblem is a problem of a driver's log. Driver is empty if the shard does not name it.
 type LocatedProblem struct {
 	Problem
 	Driver string
 }
 
-// Locate reads the Leases of a log, or of several, as listed by LabelLog, for programs that look and do not write. It
-// returns the entries that are not settled, by shard and key, and what cannot be read.
+// Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
+// entries that are not settled, by shard and key, and the shards and entries that cannot be read.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem

@@ -17,21 +17,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// State is what is known of a volume's entry. The zero value knows nothing.
+// State is the known state of a volume's entry. The zero value is Unknown.
 type State uint8
 
 const (
-	// Unknown: TakeOver has not succeeded, another process has taken over, or Run has ended.
+	// Unknown means that TakeOver has not succeeded, another process has taken over, or Run has ended.
 	Unknown State = iota
-	// Absent: the log has no entry of that name.
+	// Absent means that the log has no entry of that name.
 	Absent
-	// Open: the entry is stored.
+	// Open means that the entry is stored.
 	Open
-	// Adding: a Put of the entry was not confirmed yet; it may be stored.
+	// Adding means that a Put of the entry is not confirmed yet; the entry may be stored.
 	Adding
-	// Removing: a removal was not confirmed yet; it may be stored.
+	// Removing means that a removal is not confirmed yet; the entry may still be stored.
 	Removing
-	// Unreadable: the entry's bytes cannot be read, or its shard is read-only.
+	// Unreadable means that the entry's bytes cannot be read, or that its shard is read-only.
 	Unreadable
 )
 
@@ -53,44 +53,44 @@ func (s State) String() string {
 	}
 }
 
-// Stats are figures for metrics.
+// Stats are the figures of the log's metrics.
 type Stats struct {
-	// Open, Adding and Removing count entries by state; Unreadable the annotations that cannot be read.
+	// Open, Adding and Removing count entries by state. Unreadable counts the annotations that cannot be read.
 	Open, Adding, Removing, Unreadable int
-	// Oldest is when the oldest open entry was begun, zero for none.
+	// Oldest is the time at which the oldest open entry was begun, zero if no entry is open.
 	Oldest time.Time
-	// ReadOnly counts the Leases that cannot be used.
+	// ReadOnly counts the read-only Leases.
 	ReadOnly int
-	// Elsewhere counts the entries that the last FindStrays found, 0 before it.
+	// Elsewhere counts the entries that the last FindStrays found, and is 0 before the first.
 	Elsewhere int
-	// Fill is how much of its room the fullest Lease has used, 1 for all. At 7/8 it takes no new entries.
+	// Fill is the used part of the fullest Lease's room, where 1 is full. From 7/8 on the Lease takes no new entries.
 	Fill float64
-	// Writes counts the PUTs and POSTs that were sent, with those that failed; Conflicts those that lost against
-	// somebody else's.
+	// Writes counts the PUTs and POSTs that were sent, including failures. Conflicts counts the ones that lost against
+	// another writer.
 	Writes, Conflicts int64
 }
 
-// Log is one process' view of the log. Make it with New; then TakeOver, and Run.
+// Log is one process' view of the log. New creates it, and TakeOver and then Run start it.
 type Log struct {
 	cfg    Config
 	leases coordinationv1client.LeaseInterface
 	chunks *chunks
 
-	mu     sync.Mutex // guards all below, and what shards say
+	mu     sync.Mutex // guards all fields below, and those of the shards
 	follow []func(volume string)
 	own    meta
-	err    error // why it cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
+	err    error // why the log cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
 	shards []*shard
-	// topology has the chunks; all are the shards and, as the last one, topology.
+	// topology holds the chunks. all has the shards and, as its last element, topology.
 	topology *shard
 	all      []*shard
-	owner    *metav1.OwnerReference // of an empty log of one shard, nil if it is not known
+	owner    *metav1.OwnerReference // of an empty log of one shard, nil if unknown
 	stats    Stats                  // Writes, Conflicts and Elsewhere
-	// takenOver is when TakeOver last wrote, by the API server's clock.
+	// takenOver is the time of TakeOver's last write, on the API server's clock.
 	takenOver time.Time
 }
 
-// New returns a Log that knows nothing yet.
+// New returns a Log without any state. It fails if cfg is invalid.
 func New(cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func New(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// resize sets the number of shards, of which nothing is known yet.
+// resize sets the number of shards and resets their state.
 func (l *Log) resize(shards int) {
 	l.own.Shards, l.shards = shardsNoted(shards), nil
 	for i := range shards {
@@ -118,17 +118,17 @@ func (l *Log) resize(shards int) {
 // shardOf returns the shard of a volume. The caller holds the lock.
 func (l *Log) shardOf(volume string) *shard { return l.shards[shardOf(volume, len(l.shards))] }
 
-// Put adds an entry, or replaces the one of that name, and returns nil once the API server has confirmed it by
-// an answer or a read. It sets the Epoch of a new entry to this process', and its Begun to now if it is zero; an entry
-// that replaces another keeps the other's. e may be changed afterwards.
+// Put adds an entry, or replaces the entry of the same name, and returns nil once an answer or a read of the API server
+// has confirmed it. For a new entry Put sets Epoch to this process' epoch, and Begun to the current time if it is zero.
+// A replacement keeps both values of the replaced entry. The caller may change e afterwards.
 //
-// An entry with long lists of topologies waits until these are stored. If ctx ends meanwhile, nothing was changed.
+// An entry with long lists of topologies first waits until these are stored. If ctx ends during that wait, nothing was
+// changed.
 //
-// If ctx or Run ends later, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
-// may not be stored, is still being stored, and Get reports it. Errors after which nothing was changed: ErrInvalid,
-// ErrFull, ErrShare, ErrTooLarge, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without
-// ErrUnconfirmed, and the API server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is
-// stored.
+// If ctx or Run ends later, or another Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry
+// may or may not be stored, its write continues, and Get reports it. Nothing was changed after ErrInvalid, ErrFull,
+// ErrShare, ErrTooLarge, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without ErrUnconfirmed, and
+// a refusal by the API server (ErrForbidden and others). ErrSuperseded leaves open whether the entry is stored.
 func (l *Log) Put(ctx context.Context, e Entry) error {
 	it, err := l.enqueue(ctx, e)
 	if err != nil {
@@ -154,7 +154,7 @@ func (l *Log) Put(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// unconfirmed adds what the API server said last.
+// unconfirmed wraps cause in ErrUnconfirmed and adds the last error of the API server.
 func (l *Log) unconfirmed(volume string, cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,8 @@ func (l *Log) unconfirmed(volume string, cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 }
 
-// enqueue hands an entry to its shard's writer, once its chunks are stored. It returns nil if it is stored already.
+// enqueue hands an entry to its shard's writer once the entry's chunks are stored. It returns nil if the entry itself
+// is already stored.
 func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 	key := annotationKey(e.Volume)
 	for {
@@ -181,7 +182,7 @@ func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 		case e.Begun.IsZero():
 			e.Begun = l.cfg.Clock.Now()
 		}
-		stored, err := l.chunks.encode(&e) // without the lock: it takes a while
+		stored, err := l.chunks.encode(&e) // slow, so it runs without the lock
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +210,7 @@ func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 	}
 }
 
-// admit says whether an entry may be put now, and returns the one that it replaces, nil for none.
+// admit reports whether an entry may be put now, and returns the entry that it replaces, nil for none.
 func (l *Log) admit(s *shard, key string) (*item, error) {
 	switch {
 	case l.err != nil:
@@ -224,7 +225,7 @@ func (l *Log) admit(s *shard, key string) (*item, error) {
 	return s.want[key], nil
 }
 
-// usable says why nothing can be put into a Lease.
+// usable returns the error that keeps entries or chunks from being put into a Lease.
 func (l *Log) usable(s *shard) error {
 	switch {
 	case s.seen.err != nil:
@@ -235,7 +236,7 @@ func (l *Log) usable(s *shard) error {
 	return nil
 }
 
-// blocked says why the entry of that key, in whichever shard it is, cannot be used.
+// blocked returns the error that makes the entry of that key unusable, in any of the shards.
 func (l *Log) blocked(key string) error {
 	for _, s := range l.all {
 		if err := s.kept[key]; err != nil {
@@ -245,9 +246,9 @@ func (l *Log) blocked(key string) error {
 	return nil
 }
 
-// Remove removes the entry of a volume, some time later: it waits for other writes of the shard for RemoveDelay at
-// most. Followers are called once it is confirmed, unless a Put of that name follows. Without such an
-// entry, or where it cannot be read, nothing happens.
+// Remove removes the entry of a volume later: the removal waits up to RemoveDelay for other writes of the shard.
+// Followers are called once the removal is confirmed, unless a Put of that name follows. Remove does nothing if the
+// entry does not exist or cannot be read.
 func (l *Log) Remove(volume string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,8 +257,8 @@ func (l *Log) Remove(volume string) {
 	}
 }
 
-// TakenOver returns when this process took the log over, by the API server's clock to the second: later than any
-// write that an earlier process made. Zero: that is not known.
+// TakenOver returns the time at which this process took the log over, on the API server's clock and in whole seconds.
+// It is later than any write of an earlier process, and zero if unknown.
 func (l *Log) TakenOver() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,16 +268,16 @@ func (l *Log) TakenOver() time.Time {
 	return l.takenOver
 }
 
-// Follow has removed called after a removal is confirmed, of Remove or of an entry that an operator settled. It must
-// not block.
+// Follow registers removed, which is called after each confirmed removal, both after Remove and of an entry that an
+// operator settled. It must not block.
 func (l *Log) Follow(removed func(volume string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.follow = append(slices.Clip(l.follow), removed)
 }
 
-// InFlight returns whether the volume of a PersistentVolume has an entry, and what of the log cannot be read for it.
-// That is not known before TakeOver, after another process took over, and after Run.
+// InFlight returns whether the volume of a PersistentVolume has an entry, and the problem if that part of the log
+// cannot be read. The state is unknown before TakeOver, after another process took over, and after Run.
 func (l *Log) InFlight(pv string) (state volume.InFlight, problem string) {
 	name := volumeOfPV(pv)
 	switch l.State(name) {
@@ -291,7 +292,7 @@ func (l *Log) InFlight(pv string) (state volume.InFlight, problem string) {
 	return volume.InFlightOpen, ""
 }
 
-// problemOf returns what cannot be read of what is for a volume, empty for nothing.
+// problemOf returns the first problem that concerns a volume, empty for none.
 func (l *Log) problemOf(volume string) string {
 	for _, p := range l.Problems() {
 		if p.Of(volume) {
@@ -301,7 +302,7 @@ func (l *Log) problemOf(volume string) string {
 	return ""
 }
 
-// LeaseOf returns the Lease that is for a volume's entry, as far as it is known: without a UID where it was not read.
+// LeaseOf returns a reference to the Lease of a volume's entry. It has no UID if the Lease was not read.
 func (l *Log) LeaseOf(volume string) v1.ObjectReference {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,14 +311,14 @@ func (l *Log) LeaseOf(volume string) v1.ObjectReference {
 		Name: s.name, UID: s.seen.uid()}
 }
 
-// State returns what is known of a volume's entry, without a read of the API server.
+// State returns the state of a volume's entry from memory, without a read of the API server.
 func (l *Log) State(volume string) State {
 	_, state := l.find(volume)
 	return state
 }
 
-// Get returns the entry of a volume and what is known of it, without a read of the API server. The entry is set
-// with Open, Adding and Removing; with Adding it is the one being added. Its requests are not to be changed.
+// Get returns the entry of a volume and its state from memory, without a read of the API server. The entry is set for
+// Open, Adding and Removing; for Adding it is the entry being added. The caller must not change its requests.
 func (l *Log) Get(volume string) (Entry, State) {
 	e, state := l.find(volume)
 	if e == nil {
@@ -351,7 +352,7 @@ func (l *Log) find(volume string) (*Entry, State) {
 	return nil, Absent
 }
 
-// Entries returns the open entries, by name. Their requests are not to be changed.
+// Entries returns the open entries, sorted by name. The caller must not change their requests.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	var open []*Entry
@@ -373,12 +374,11 @@ func (l *Log) Entries() []Entry {
 	return entries
 }
 
-// Confirm reads the shard of an open entry and returns nil if the API server has the entry and this process leads.
-// Reads that are asked for at the same moment are one. If the Lease or the entry is gone, Confirm waits until it is
-// written anew.
+// Confirm reads the shard of an open entry, and returns nil if the API server has the entry and this process leads.
+// Concurrent calls share one read. If the Lease or the entry is gone, Confirm waits until it is written anew.
 //
-// It returns ErrSettled if an operator settled the entry, which is removed then, ErrAbsent if it is not in the log,
-// ErrUnreadable, ErrSuperseded, or that of ctx, when nothing is known.
+// It returns ErrSettled if an operator settled the entry, which is then removed, ErrAbsent if the log has no such
+// entry, ErrUnreadable, ErrSuperseded, or the cause of ctx, which leaves the state open.
 func (l *Log) Confirm(ctx context.Context, volume string) error {
 	c, err := l.ask(volume)
 	if err == nil {
@@ -412,9 +412,9 @@ func (l *Log) ask(volume string) (*check, error) {
 	return c, nil
 }
 
-// Problems returns what cannot be read, by shard and key. A shard that is read-only is read again each minute,
-// so a problem goes away some time after its cause, but for a Lease that somebody repaired without deleting it:
-// that one is read after the next start.
+// Problems returns the read-only shards and unreadable entries, by shard and key. A read-only shard is read again each
+// minute, so a problem goes away some time after its cause. The exception is a Lease that was repaired without being
+// deleted: only the next process reads it.
 func (l *Log) Problems() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -431,7 +431,7 @@ func (l *Log) Problems() []Problem {
 	return problems
 }
 
-// Stats returns figures.
+// Stats returns the current figures.
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -459,7 +459,7 @@ func (l *Log) Stats() Stats {
 	return stats
 }
 
-// emptyShard is a shard as it is created. It has no UID, which only the API server knows.
+// emptyShard returns a new shard. It has no UID yet, because only the API server assigns it.
 func (l *Log) emptyShard(name string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = l.cfg.Namespace, name

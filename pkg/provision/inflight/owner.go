@@ -9,17 +9,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// owning is what a write makes of the owner of a shard, or of the Lease with the chunks.
+// owning is the change that a write makes to the owner of a shard, or of the Lease with the chunks.
 type owning uint8
 
 const (
-	ownLeave owning = iota // it stays as it is
+	ownLeave owning = iota // unchanged
 	ownNone                // the Lease holds entries or chunks, which garbage collection must not remove
-	ownSet                 // the Lease is empty, and goes with its owner
+	ownSet                 // the Lease is empty, and is deleted with its owner
 )
 
-// ownerOf decides the owner of a Lease with so many entries or chunks. managed: the log is of one shard and has a
-// Config.Owner. known: that owner is known. It is a pure function.
+// ownerOf decides the owner of a Lease with so many entries or chunks. managed means that the log has one shard and a
+// Config.Owner, and known that the owner is known. It is a pure function.
 func ownerOf(managed bool, content int, known bool) owning {
 	switch {
 	case !managed:
@@ -32,8 +32,8 @@ func ownerOf(managed bool, content int, known bool) owning {
 	return ownLeave
 }
 
-// setOwner sets the owner of a Lease that is about to be updated. It is not set when a Lease is created: where the API
-// server lets a process create a Lease with an owner, it may still refuse that the process removes the owner.
+// setOwner sets the owner of a Lease that is about to be updated. A Lease is created without an owner, because an API
+// server that lets a process create a Lease with an owner may still refuse to let it remove the owner.
 func (l *Log) setOwner(lease *coordinationv1.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *Log) setOwner(lease *coordinationv1.Lease) {
 	}
 }
 
-// findOwner asks for the owner.
+// findOwner calls Config.Owner.
 func (l *Log) findOwner(ctx context.Context) {
 	if l.cfg.Owner == nil {
 		return
@@ -60,8 +60,8 @@ func (l *Log) findOwner(ctx context.Context) {
 	l.owner = owner
 }
 
-// disown reports whether an update was refused that set an owner, and may be sent again without one: the admission
-// plugin OwnerReferencesPermissionEnforcement asks for the permission to delete the Lease.
+// disown reports whether an update with an owner was refused and may be sent again without one. The admission plugin
+// OwnerReferencesPermissionEnforcement requires the permission to delete the Lease.
 func (l *Log) disown(ctx context.Context, lease *coordinationv1.Lease, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,39 +10,39 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// What is decided here depends on the arguments alone.
+// The functions in this file are pure: their results depend on the arguments alone.
 
-// step is what a shard's writer does next.
+// step is the next action of a shard's writer.
 type step uint8
 
 const (
 	stepWait   step = iota // until it is woken, or for a while
 	stepRead               // GET
 	stepCreate             // the Lease is missing: create it without UID and entries
-	stepFence              // the Lease is new: look whether another process leads, before writing to it
-	stepWrite              // PUT all that is wanted
+	stepFence              // the Lease is new: check the others for another leader before the first write
+	stepWrite              // PUT all wanted content
 )
 
-// situation is what the next step of a shard's writer depends on.
+// situation has the facts that the next step of a shard's writer depends on.
 type situation struct {
-	known     bool // the Lease as last seen is not known to have changed
+	known     bool // no change of the Lease since it was last seen is known
 	asked     bool // a Confirm waits for a read
 	missing   bool // the Lease does not exist
-	readOnly  bool // it is not ours to write
+	readOnly  bool // it must not be written
 	fresh     bool // it was created and has no UID yet
-	fenced    bool // the other shards were looked at since it was created
+	fenced    bool // the other shards were read since it was created
 	ours      bool // it has our epoch
-	entries   bool // entries, or chunks, are wanted
-	puts      bool // one of them is not stored as it is wanted
+	entries   bool // entries or chunks are wanted
+	puts      bool // one of them is not stored in its wanted form
 	removals  bool // a stored entry, or an annotation that settles one, is not wanted
-	uncertain bool // a write was sent whose outcome is not known, and which may still land
+	uncertain bool // a write with unknown outcome may still land
 
-	retryIn   time.Duration // how long to wait after an error
-	removeIn  time.Duration // how long removals wait for company
-	recheckIn time.Duration // when to read again what cannot be used, or has chunks; negative for never
+	retryIn   time.Duration // time until the next try after an error
+	removeIn  time.Duration // time that removals still wait for other writes
+	recheckIn time.Duration // time until a Lease with problems or chunks is read again, negative for never
 }
 
-// next decides a writer's next step. With stepWait comes how long at most, negative for no limit.
+// next decides a writer's next step. For stepWait it also returns the maximum wait, negative for no limit.
 func next(s situation) (step, time.Duration) {
 	switch {
 	case s.retryIn > 0:
@@ -63,7 +63,7 @@ func next(s situation) (step, time.Duration) {
 	return stepWait, s.recheckIn
 }
 
-// nextRemoval decides when stored entries that are not wanted are removed, with nothing else to write.
+// nextRemoval decides when unwanted entries are removed if no other content has to be written.
 func nextRemoval(s situation) (step, time.Duration) {
 	if s.removeIn > 0 {
 		return stepWait, earlier(s.removeIn, s.recheckIn)
@@ -78,10 +78,10 @@ func earlier(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// superseded says whether a shard shows that another process leads. known is the UID of the Lease that
-// we wrote to, empty if it is gone or there was none.
+// superseded reports whether a shard proves that another process leads. sameLease means that v has the UID of the Lease
+// that we wrote to.
 //
-// A lower epoch in the Lease that we wrote to is no other leader: somebody put older annotations back.
+// A lower epoch in the Lease that we wrote to does not prove another leader: older annotations were put back.
 func superseded(v view, own meta, sameLease bool) bool {
 	switch {
 	case v.missing() || v.err != nil || v.fresh() || v.meta.Process == own.Process:
@@ -92,8 +92,8 @@ func superseded(v view, own meta, sameLease bool) bool {
 	return !sameLease
 }
 
-// chooseEpoch returns the epoch of a process that takes over: above all that it sees of others, and
-// not below what it chose before.
+// chooseEpoch returns the epoch of a process that takes over. It is above all epochs of other processes, and not below
+// the epoch that the process chose before.
 func chooseEpoch(views []view, own meta) int64 {
 	epoch := max(own.Epoch, 1)
 	for _, v := range views {
@@ -104,13 +104,13 @@ func chooseEpoch(views []view, own meta) int64 {
 	return epoch
 }
 
-// compose returns the Lease to write: the one that was seen, with m, with the wanted annotations, and with no others
-// but those that are kept.
+// compose returns the Lease to write. It is the observed Lease with m and the wanted annotations, and of the other
+// annotations only the kept ones remain.
 func compose(v view, m meta, want map[string]string, kept func(key string) bool) *coordinationv1.Lease {
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID
 	lease.Labels = withLabels(lease.Labels)
-	if lease.Annotations == nil { // somebody has removed them all
+	if lease.Annotations == nil { // all of them were removed
 		lease.Annotations = map[string]string{}
 	}
 	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool {
@@ -129,7 +129,7 @@ func withLabels(labels map[string]string) map[string]string {
 	return labels
 }
 
-// size counts as the API server does.
+// size counts bytes as the API server does.
 func size(annotations map[string]string) int {
 	total := 0
 	for key, value := range annotations {
@@ -138,18 +138,18 @@ func size(annotations map[string]string) int {
 	return total
 }
 
-// outcome is what is known of a write after its answer.
+// outcome is the known outcome of a write after its answer.
 type outcome uint8
 
 const (
-	// outcomeUnknown: it may have landed or may still land; a read says.
+	// outcomeUnknown means that the write may have landed or may still land, which a read resolves.
 	outcomeUnknown outcome = iota
-	// outcomeLanded: it was stored.
+	// outcomeLanded means that the write was stored.
 	outcomeLanded
-	// outcomeConflict: it was refused since the object is another one by now. Something between us and the
-	// API server may have sent it twice, so an earlier copy may have landed.
+	// outcomeConflict means that the write was refused because the object has changed. A proxy may have sent the write
+	// twice, so an earlier copy may have landed.
 	outcomeConflict
-	// outcomeRefused: it was not stored, and will not be if it is sent again.
+	// outcomeRefused means that the write was not stored, and would be refused again.
 	outcomeRefused
 )
 
@@ -176,11 +176,11 @@ const (
 	backoffMax   = 5 * time.Second
 )
 
-// backoff returns the delay after so many failures in a row: doubled each time, and between half of it and
-// all of it by random, in [0,1). What the API server asks for (Retry-After) is the least.
+// backoff returns the delay after so many failures in a row. It doubles each time and is scaled to between half and all
+// of it by random, in [0,1). The API server's Retry-After is a lower limit.
 func backoff(failures int, err error, random float64) time.Duration {
 	if failures <= 1 && judge(err) == outcomeConflict {
-		return 0 // somebody else wrote: read, and write again
+		return 0 // another writer was faster: read, and write again
 	}
 	delay := backoffMax
 	if failures < 8 {

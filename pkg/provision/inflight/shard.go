@@ -16,26 +16,26 @@ import (
 )
 
 // Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the annotations
-// of an object end at 256 KiB in total, so a shard holds over 120 entries and the log a thousand: ten times what the
-// default of 100 workers has in flight. At 5,000 nodes with a topology segment each, an entry takes 1.6 KB, and the
-// chunks of all entries 24 KB of a Lease of their own. Eight writes at once keep an API server's latency of 10 ms from
-// limiting provisioning, while a take-over stays at eight reads and eight writes. It is part of the format: a shard
-// that does not note its log's number of shards is of a log of so many.
+// of an object are limited to 256 KiB in total. So a shard holds over 120 entries and the log a thousand, ten times as
+// many as the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, an entry takes 1.6 KB,
+// and the chunks of all entries take 24 KB of a Lease of their own. With eight concurrent writes an API server's
+// latency of 10 ms does not limit provisioning, and a take-over still needs only eight reads and eight writes. The
+// number is part of the format: a shard that records no number belongs to a log of this many shards.
 const Shards = 8
 
 const (
-	// LabelLog is on each shard with the value "true", so that people and the leak audit can list them.
+	// LabelLog is on each shard with the value "true", so that people and the leak audit can list the shards.
 	LabelLog = "csi-reclaimer.io/in-flight-log"
-	// labelBackup keeps Velero from backing the Lease up: a restored log speaks of another time.
+	// labelBackup keeps Velero from backing the Lease up, because a restored log describes an earlier state.
 	labelBackup = "velero.io/exclude-from-backup"
-	// annMeta is the annotation with the shard's meta data.
+	// annMeta is the annotation with the shard's metadata.
 	annMeta = "csi-reclaimer.io/in-flight-log"
 	// entryPrefix begins the key of each entry.
 	entryPrefix = "in-flight.csi-reclaimer.io/"
-	// settlePrefix begins the key of what settles an entry. The name part is that of the entry's key.
+	// settlePrefix begins the key of an annotation that settles an entry. Both keys share the name part.
 	settlePrefix = "settle.csi-reclaimer.io/"
-	// hashPrefix begins the name part for volumes whose name does not fit. No PersistentVolume's name
-	// has an underscore, so it is no volume's own.
+	// hashPrefix begins the name part for volumes whose name is too long. A PersistentVolume's name has no underscore, so
+	// no volume is named like this.
 	hashPrefix = "sha256_"
 	// maxNamePart is the longest name part of an annotation's key.
 	maxNamePart = 63
@@ -64,29 +64,29 @@ func volumeOf(key string) string {
 // shardOf returns the number of a volume's shard in a log of so many shards.
 func shardOf(volume string, shards int) int {
 	h := fnv.New32a()
-	h.Write([]byte(volume)) // it accepts everything
+	h.Write([]byte(volume)) // never fails
 	return int(h.Sum32() % uint32(shards))
 }
 
-// meta is what a shard notes about itself.
+// meta is the metadata of a shard.
 type meta struct {
 	Version int    `json:"version"`
 	Driver  string `json:"driver"`
-	// Shards is the number of shards of the log, 0 for the constant of that name.
+	// Shards is the number of shards of the log, 0 for the constant Shards.
 	Shards int `json:"shards,omitempty"`
-	// UID is the Lease's own. A copy has another one. Empty in a shard that was just created.
+	// UID is the Lease's own UID, which a copy does not have. It is empty in a shard that was just created.
 	UID types.UID `json:"uid,omitempty"`
-	// Epoch and Process name the process that leads; Process is random, so that two that chose the same
-	// epoch at the same moment differ, as do two take-overs of one process. Write counts that process' writes of this
-	// shard: a write that changed nothing would get no resourceVersion, and an earlier one might land after it.
+	// Epoch and Process identify the leader. Process is random, so that two processes that chose the same epoch at the
+	// same moment differ, as do two take-overs of one process. Write counts this process' writes of the shard: an update
+	// without a change would get no new resourceVersion, and an earlier write might land after it.
 	Epoch   int64  `json:"epoch,omitempty"`
 	Process string `json:"process,omitempty"`
 	Write   int64  `json:"write,omitempty"`
-	// Identity is for people.
+	// Identity is for human readers.
 	Identity string `json:"identity,omitempty"`
 }
 
-// ledBy reports whether the process of own wrote it, in the take-over that own is of.
+// ledBy reports whether the process of own wrote the metadata during the same take-over.
 func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch == own.Epoch }
 
 // shards returns the number of shards of the log.
@@ -97,7 +97,7 @@ func (m meta) shards() int {
 	return m.Shards
 }
 
-// shardsNoted is what a log of so many shards notes in its meta data.
+// shardsNoted returns the number that a log with so many shards records in its metadata.
 func shardsNoted(shards int) int {
 	if shards == Shards {
 		return 0
@@ -108,21 +108,21 @@ func shardsNoted(shards int) int {
 func (m meta) String() string {
 	data, err := json.Marshal(m)
 	if err != nil {
-		return "{}" // does not happen: it has no type that fails
+		return "{}" // unreachable: all of its types can be marshaled
 	}
 	return string(data)
 }
 
-// view is a Lease as it was read. The zero value is a Lease that does not exist.
+// view is a Lease as it was read. The zero value stands for a Lease that does not exist.
 type view struct {
-	lease *coordinationv1.Lease // not to be changed
+	lease *coordinationv1.Lease // read-only
 	meta  meta
-	err   error // why it is read-only, nil if it is not
+	err   error // why the Lease is read-only, nil if it is writable
 }
 
 func (v view) missing() bool { return v.lease == nil }
 
-// fresh: it was created, and not written since.
+// fresh reports whether the Lease was created and not written since.
 func (v view) fresh() bool { return v.lease != nil && v.err == nil && v.meta.UID == "" }
 
 func (v view) uid() types.UID {
@@ -181,7 +181,7 @@ func (v view) chunk(hash string) (string, bool) {
 	return value, found
 }
 
-// look reads a Lease, nil for none. An empty driver accepts that of any.
+// look parses the metadata of a Lease, nil for none. An empty driver accepts the Lease of any driver.
 func look(lease *coordinationv1.Lease, driver string) view {
 	v := view{lease: lease}
 	if lease == nil {
@@ -211,8 +211,8 @@ func look(lease *coordinationv1.Lease, driver string) view {
 	return v
 }
 
-// read decodes the entries of a shard that is not read-only. number is the shard's, and topology has its log's chunks:
-// also one that is read-only, since their content is known by its hash.
+// read decodes the entries of a shard that is not read-only. number is the shard's number. topology is the Lease with
+// the log's chunks, and may itself be read-only, because the hash proves the content of a chunk.
 func (v view) read(number int, c *chunks, topology view) (entries map[string]coded, problems []Problem) {
 	entries = map[string]coded{}
 	stored := v.entries()
@@ -234,8 +234,8 @@ func (v view) read(number int, c *chunks, topology view) (entries map[string]cod
 	return entries, problems
 }
 
-// Decode is Locate without the locations. The Leases are not changed; the entries do not share memory with them, but
-// with each other.
+// Decode is Locate without the locations. It does not change the Leases. The entries share no memory with the Leases,
+// but may share it with each other.
 func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	located, unreadable := Locate(leases)
 	var entries []Entry
@@ -249,7 +249,7 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	return entries, problems
 }
 
-// shardNumber returns the number of a shard by the name of its Lease.
+// shardNumber parses the number of a shard from the name of its Lease.
 func shardNumber(lease string) (int, bool) {
 	if strings.HasSuffix(lease, topologySuffix) {
 		return topologyNumber, true

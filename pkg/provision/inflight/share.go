@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// room is how many bytes of annotations a shard has: all that the API server accepts, but for a margin for what others
-	// add.
+	// room is the size in bytes of a shard's annotations: the API server's limit without a margin for annotations of
+	// others.
 	room = validation.TotalAnnotationSizeLimitB - 16<<10
-	// reserve is the part of the room that new entries leave to open ones, which grow: by a second request, or the note
-	// that the volume is discarded.
+	// reserve is the part of the room that new entries leave to open ones. An open entry grows by a second request, or by
+	// the note that the volume is discarded.
 	reserve = room / 8
-	// notes is the part of the reserve that second requests leave to notes, of some 30 bytes an entry: without its note
-	// no open request is repeated.
+	// notes is the part of the reserve that second requests leave to notes, of some 30 bytes an entry. No open request is
+	// repeated without its note.
 	notes = 8 << 10
-	// namespaceShare and classShare are how many bytes the entries of one namespace, and of one StorageClass, may take for
-	// each byte that stays free. A namespace alone can take a half of what new entries have. The next one can take a half
-	// of the rest, and so on: there is always room for one more. A class can take seven eighths, so that namespaces have
-	// shares where all of them use one class.
+	// namespaceShare and classShare limit the bytes that the entries of one namespace and of one StorageClass take, for
+	// each byte that stays free. A single namespace can take half of the room for new entries, the next one half of the
+	// rest, and so on, so that one more always has room. A class can take seven eighths, so that namespaces have shares
+	// even if all of them use one class.
 	namespaceShare, classShare = 1, 7
 )
 
-// admit returns why a shard has no room for the entry it, which is among the wanted ones, nil if it has.
-// before is the entry that it replaces, nil for none.
+// admit returns an error if a shard has no room for the entry it, which is among the wanted ones. before is the entry
+// that it replaces, nil for none.
 func (s *shard) admit(it, before *item, own meta) error {
 	total := s.total(own)
 	if before != nil {
@@ -71,7 +71,7 @@ var (
 
 func classOf(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }
 
-// held returns how many bytes the wanted entries of an owner take without their chunks, and how many entries that is.
+// held returns the size in bytes of an owner's wanted entries without their chunks, and their number.
 func (s *shard) held(by owner, name string) (total, count int) {
 	for key, it := range s.want {
 		if by.of(it.entry) == name {
@@ -82,14 +82,14 @@ func (s *shard) held(by owner, name string) (total, count int) {
 	return total, count
 }
 
-// alone returns the size of the annotations if no other entry were wanted.
+// alone returns the size of the annotations with this entry as the only wanted one.
 func (s *shard) alone(it *item, own meta) int {
 	only := *s
 	only.want = map[string]*item{annotationKey(it.entry.Volume): it}
 	return only.total(own)
 }
 
-// largest returns which namespace and which class have most entries.
+// largest describes the namespace and the class with the most entries.
 func (s *shard) largest() string {
 	most := func(by owner) string {
 		counts := map[string]int{}

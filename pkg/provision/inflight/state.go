@@ -11,57 +11,57 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// shard is what is known of one Lease, of entries or of chunks, and wanted of it. The Log's mutex guards it.
+// shard is the observed and the wanted state of one Lease with entries or chunks. The Log's mutex guards it.
 type shard struct {
 	number int
 	name   string
-	wake   chan struct{} // to its writer
+	wake   chan struct{} // wakes its writer
 
-	seen  view // as last read or answered; the Lease is not changed
-	known bool // nothing is known to have changed since
+	seen  view // the Lease as last read or answered, never changed
+	known bool // no change since is known
 	taken bool // this process' epoch was written to it, or it was seen missing
 	write int64
-	tries []map[string]string // contents of writes whose outcome is not known, all on what was seen: they may still land
-	// mayRefer are the chunks of the entries of writes on what was seen that may have landed or may still land.
+	tries []map[string]string // contents of writes on top of seen with unknown outcome, which may still land
+	// mayRefer has the chunks of entries in writes on top of seen that may have landed or may still land.
 	mayRefer map[string]string
 
 	want     map[string]*item // by key
-	removing map[string]*item // no longer wanted, and perhaps stored
-	kept     map[string]error // why it cannot be read
-	removeAt time.Time        // when removals are written at the latest; zero for at once
+	removing map[string]*item // no longer wanted, but perhaps still stored
+	kept     map[string]error // why each cannot be read
+	removeAt time.Time        // when removals are written at the latest, zero for immediately
 	checks   []*check
-	removed  []string // volumes whose removal is confirmed and was not reported yet
+	removed  []string // volumes whose confirmed removal was not reported yet
 
-	fenced    bool // the other shards were looked at since the Lease was created
+	fenced    bool // the other shards were read since the Lease was created
 	failures  int
 	retryAt   time.Time
 	recheckAt time.Time
 	lastErr   error
 }
 
-// item is an entry, or a chunk, that is wanted.
+// item is a wanted entry or chunk.
 type item struct {
 	coded
-	confirmed bool          // it was seen to be stored
+	confirmed bool          // it was seen in the Lease
 	done      chan struct{} // closed by end
-	err       error         // what it ended with
-	used      time.Time     // when something referred to a chunk last, zero if that was not looked at
+	err       error         // the result
+	used      time.Time     // when a chunk was last referred to, zero if that was never checked
 
-	// What it replaced, to restore if it is refused.
+	// The replaced item, restored if this one is refused.
 	was      *item // confirmed
-	removing bool  // was is being removed
+	removing bool  // was is itself being removed
 }
 
 func newItem(c coded) *item { return &item{coded: c, done: make(chan struct{})} }
 
-// storedItem returns an item that is stored.
+// storedItem returns an item that is already stored.
 func storedItem(c coded) *item {
 	it := newItem(c)
 	it.confirmed = true
 	return it
 }
 
-// end answers the Puts that wait, if they were not answered before.
+// end answers the waiting Puts, unless they were answered before.
 func (it *item) end(err error) {
 	select {
 	case <-it.done:
@@ -71,10 +71,10 @@ func (it *item) end(err error) {
 	}
 }
 
-// check is a Confirm that waits.
+// check is a waiting Confirm.
 type check struct {
 	key   string
-	asked bool // a read was begun since
+	asked bool // a read was started since
 	done  chan error
 }
 
@@ -103,7 +103,7 @@ func (s *shard) values() map[string]string {
 	return values
 }
 
-// put makes an entry wanted. It returns nil if it is stored already.
+// put makes an entry wanted. It returns nil if the entry is already stored.
 func (s *shard) put(key string, e coded, own meta) (*item, error) {
 	if before := s.want[key]; before != nil && before.confirmed && before.value == e.value && s.holds(key, before) {
 		return nil, nil
@@ -114,7 +114,7 @@ func (s *shard) put(key string, e coded, own meta) (*item, error) {
 	return s.add(key, e), nil
 }
 
-// fits returns why a shard has no room for an entry, nil if it has.
+// fits returns an error if a shard has no room for an entry.
 func (s *shard) fits(key string, it *item, own meta) error {
 	before := s.want[key]
 	s.want[key] = it
@@ -125,7 +125,7 @@ func (s *shard) fits(key string, it *item, own meta) error {
 	return err
 }
 
-// add makes an entry, or a chunk, wanted.
+// add makes an entry or a chunk wanted.
 func (s *shard) add(key string, c coded) *item {
 	it := newItem(c)
 	before := s.want[key]
@@ -146,7 +146,7 @@ func (s *shard) add(key string, c coded) *item {
 	return it
 }
 
-// total is the size of the annotations of the next write, about: the number of the write may add some digits.
+// total estimates the size of the next write's annotations; the number of the write may add some digits.
 func (s *shard) total(own meta) int {
 	own.UID, own.Write = s.seen.uid(), s.write
 	total := len(annMeta) + len(own.String())
@@ -163,8 +163,8 @@ func (s *shard) total(own meta) int {
 	return total
 }
 
-// keeps reports whether a write leaves an annotation that is not wanted. What settles an entry goes with the entry, so
-// that it does not meet a later one of the same name.
+// keeps reports whether a write leaves an annotation that is not wanted. A settling annotation is removed with its
+// entry, so that it does not meet a later entry of the same name.
 func (s *shard) keeps(key string) bool {
 	if strings.HasPrefix(key, entryPrefix) {
 		return s.isKept(key)
@@ -197,15 +197,16 @@ func (s *shard) compose(own meta) *coordinationv1.Lease {
 	return compose(s.seen, own, s.values(), s.keeps)
 }
 
-// sent notes the content of a write whose outcome is not known. One that is sent again unchanged is the same.
+// sent records the content of a write with unknown outcome. A repeated write with the same content counts once.
 func (s *shard) sent(entries map[string]string) {
 	if n := len(s.tries); n == 0 || !maps.Equal(s.tries[n-1], entries) {
 		s.tries = append(s.tries, entries)
 	}
 }
 
-// refuse ends the Puts of a write that was not sent or was refused, nil for all that wait. Where no other write is
-// open they are not stored, and what they replaced is wanted again. A chunk may land unasked: it is adopted then.
+// refuse fails the Puts of a write that was not sent or was refused, or all waiting Puts if entries is nil. Unless
+// another pending write contains them, they are not stored, and the replaced items are wanted again. A chunk may still
+// land unasked, and is then adopted.
 func (s *shard) refuse(entries map[string]string, err error) {
 	for key, it := range s.want {
 		if it.confirmed || entries != nil && entries[key] != it.value {
@@ -234,7 +235,7 @@ func (s *shard) rollBack(key string, it *item) {
 	}
 }
 
-// stored says whether the Lease as last seen has an entry of that key.
+// stored reports whether the observed Lease has an entry of that key.
 func (s *shard) stored(key string) bool {
 	if s.seen.lease == nil {
 		return false
@@ -243,12 +244,12 @@ func (s *shard) stored(key string) bool {
 	return there
 }
 
-// holds says whether the Lease as last seen has these bytes for that key.
+// holds reports whether the observed Lease has these bytes for that key.
 func (s *shard) holds(key string, it *item) bool {
 	return s.stored(key) && s.seen.lease.Annotations[key] == it.value
 }
 
-// mayLand says whether a write that is open stores an entry of that key.
+// mayLand reports whether a pending write stores an entry of that key.
 func (s *shard) mayLand(key string) bool {
 	return slices.ContainsFunc(s.tries, func(entries map[string]string) bool {
 		_, stores := entries[key]
@@ -256,12 +257,12 @@ func (s *shard) mayLand(key string) bool {
 	})
 }
 
-// mayChange reports whether a write that is open removes or replaces these bytes of that key.
+// mayChange reports whether a pending write removes or replaces these bytes of that key.
 func (s *shard) mayChange(key, value string) bool {
 	return slices.ContainsFunc(s.tries, func(entries map[string]string) bool { return entries[key] != value })
 }
 
-// fit ends with ErrFull the Puts for which others' annotations left no room.
+// fit fails Puts with ErrFull while annotations of others leave no room.
 func (s *shard) fit(own meta) {
 	for _, key := range slices.Sorted(maps.Keys(s.want)) {
 		if s.total(own) <= room {
@@ -274,10 +275,10 @@ func (s *shard) fit(own meta) {
 	}
 }
 
-// observe takes in the Lease as it was read or answered. It returns ErrSuperseded if another process leads.
-// others is what others did.
+// observe records the Lease as it was read or answered, and returns the changes by others. The error is ErrSuperseded
+// if another process leads.
 func (s *shard) observe(v view, own meta) (others change, err error) {
-	same := s.seen.err == nil && !s.seen.fresh() && s.seen.uid() == v.uid() // the Lease that we wrote to
+	same := s.seen.err == nil && !s.seen.fresh() && s.seen.uid() == v.uid() // the Lease of our last write
 	switch {
 	case superseded(v, own, same):
 		if !s.taken && v.meta.Epoch < own.Epoch {
@@ -306,7 +307,7 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 	return others, nil
 }
 
-// takeIn drops what an operator settled, and keeps what somebody else added.
+// takeIn removes the entries that an operator settled, and keeps the entries that others added.
 func (s *shard) takeIn(v view) change {
 	if s.hasChunks() {
 		s.adopt(v)
@@ -326,7 +327,7 @@ func (s *shard) takeIn(v view) change {
 	return others
 }
 
-// conclude confirms what the Lease as last seen shows and no open write changes.
+// conclude confirms every entry that the last observed Lease holds and that no pending write touches.
 func (s *shard) conclude() {
 	for key, it := range s.want {
 		if s.holds(key, it) && !s.mayChange(key, it.value) {
@@ -337,21 +338,21 @@ func (s *shard) conclude() {
 	for key, it := range s.removing {
 		if !s.stored(key) && !s.mayLand(key) {
 			delete(s.removing, key)
-			if it.entry != nil { // it is no chunk
+			if it.entry != nil { // not a chunk
 				s.removed = append(s.removed, it.entry.Volume)
 			}
 		}
 	}
 }
 
-// ask makes the Confirms that wait depend on the read that begins now, or, if it failed, on a later one.
+// ask makes the waiting Confirms depend on the read that begins now, or on a later one if it failed.
 func (s *shard) ask(begins bool) {
 	for _, c := range s.checks {
 		c.asked = begins
 	}
 }
 
-// answer ends the Confirms whose read has begun, by what was seen since.
+// answer ends the Confirms whose read was started, according to the Lease observed since.
 func (s *shard) answer(others change) {
 	s.checks = slices.DeleteFunc(s.checks, func(c *check) bool {
 		it := s.want[c.key]
@@ -367,13 +368,13 @@ func (s *shard) answer(others change) {
 		case s.holds(c.key, it):
 			c.done <- nil
 		default:
-			return false // it is written anew
+			return false // it will be written anew
 		}
 		return true
 	})
 }
 
-// finish answers all that waits when the Log ends.
+// finish fails all pending calls when the Log ends.
 func (s *shard) finish(err error) {
 	for _, it := range s.want {
 		it.end(errors.Join(err, ErrUnconfirmed))
@@ -384,7 +385,7 @@ func (s *shard) finish(err error) {
 	s.checks = nil
 }
 
-// situation says what the next step depends on.
+// situation collects the facts that the next step depends on.
 func (s *shard) situation(own meta, now time.Time) situation {
 	f := situation{
 		known: s.known, missing: s.seen.missing(), readOnly: s.seen.err != nil, fresh: s.seen.fresh(), fenced: s.fenced,

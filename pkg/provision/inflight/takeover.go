@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// taking is what becomes of a shard in a take-over.
+// taking is the action of a take-over on a shard.
 type taking uint8
 
 const (
@@ -38,14 +38,14 @@ func take(v view, own meta, create bool) taking {
 	return takeWrite
 }
 
-// TakeOver reads all shards, and the Lease with their chunks, and writes this process' epoch, above all that are
-// stored, into each by compare-and-swap before it returns: from then on no write of an earlier process lands. Where
-// Config.CreateMissing is set it creates those that are missing. A shard that is read-only is not written to; see
-// Problems.
+// TakeOver reads all shards, and the Lease with their chunks, and writes this process' epoch into each by
+// compare-and-swap before it returns. The epoch is higher than all stored ones, so no write of an earlier process lands
+// from then on. If Config.CreateMissing is set, TakeOver creates the missing shards. It does not write to a read-only
+// shard; see Problems.
 //
-// It tries again, with growing delays, until ctx ends, and returns at once an error that wraps ErrForbidden where the
-// Leases may not be read or written, or ErrLeaseEnded. Two processes that take over at the same moment both go
-// on until one's epoch is the higher in all shards; Config.Lease is what ends the one that does not lead.
+// It tries again, with growing delays, until ctx ends. It returns immediately with an error that wraps ErrForbidden if
+// the Leases may not be read or written, or ErrLeaseEnded. Two processes that take over at the same moment both go on
+// until one epoch is the higher one in all shards; Config.Lease ends the process that does not lead.
 func (l *Log) TakeOver(ctx context.Context) error {
 	l.mu.Lock()
 	err := l.err
@@ -55,7 +55,7 @@ func (l *Log) TakeOver(ctx context.Context) error {
 	}
 	l.findOwner(ctx)
 	t := newTakeOver(l)
-	// A write of an earlier call of TakeOver that failed may still land. It must not be taken for one of this call.
+	// A write of an earlier, failed call of TakeOver may still land, and must not be taken for a write of this call.
 	t.own.Process = string(uuid.NewUUID())
 	for failures := 1; ; failures++ {
 		done, err := t.pass(ctx)
@@ -67,7 +67,7 @@ func (l *Log) TakeOver(ctx context.Context) error {
 			return fmt.Errorf("take the in-flight log over: %w", err)
 		case err == nil:
 			failures = 0
-			continue // an epoch was seen that is higher, or missing shards are read once more
+			continue // a higher epoch was seen, or missing shards are read once more
 		}
 		delay := backoff(failures, err, rand.Float64())
 		klog.FromContext(ctx).Info("Taking the in-flight log over failed; trying again", "after", delay, "err", err)
@@ -81,14 +81,14 @@ func (l *Log) TakeOver(ctx context.Context) error {
 	}
 }
 
-// takeOver is a take-over on its way.
+// takeOver is the state of one take-over.
 type takeOver struct {
 	log    *Log
 	create bool
 	own    meta
 	sized  bool // the number of shards is known
 	views  []view
-	known  []bool // views has the shard as it is
+	known  []bool // by index of views: the view is current
 }
 
 func newTakeOver(l *Log) takeOver {
@@ -102,8 +102,8 @@ func (t *takeOver) resize() {
 	t.own.Shards, t.views, t.known = t.log.own.Shards, make([]view, n), make([]bool, n)
 }
 
-// size takes the number of shards from an existing log: an entry is looked for in the shard that belongs to it. The
-// first shard has the number.
+// size takes the number of shards from the first shard of an existing log, because that number decides the shard of an
+// entry.
 func (t *takeOver) size(ctx context.Context) error {
 	lease, err := t.log.fetch(ctx, t.log.shards[0].name)
 	if err != nil {
@@ -120,7 +120,8 @@ func (t *takeOver) size(ctx context.Context) error {
 	return nil
 }
 
-// pass reads what is not known, chooses the epoch and writes it where it is not. It says whether all is done.
+// pass reads the unknown shards, chooses the epoch and writes it to every shard without it. It reports whether all is
+// done.
 func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	if !t.sized {
 		if err := t.size(ctx); err != nil {
@@ -155,20 +156,20 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	again := false
 	for i := range t.views {
 		if t.taking(i) == takeSkip {
-			// A process that led before may have created it while we wrote to the others. One that creates it from
-			// now on looks at the others first, and finds our epoch.
+			// An earlier leader may have created it while we wrote to the others. A process that creates it from now on first
+			// reads the others, and finds our epoch.
 			t.known[i], again = false, true
 		}
 	}
 	return !again, nil
 }
 
-// taking is what becomes of a Lease. The first chunk creates the one of chunks, which is the last.
+// taking returns the action on a Lease. The last Lease holds the chunks and is created with the first chunk.
 func (t *takeOver) taking(i int) taking {
 	return take(t.views[i], t.own, t.create && i < len(t.log.shards))
 }
 
-// each does something for all Leases at once and returns one of the errors.
+// each calls do for all Leases concurrently and returns one of the errors.
 func (t *takeOver) each(do func(i int, name string) error) error {
 	leases := t.log.all
 	errs := make([]error, len(leases))
@@ -180,7 +181,7 @@ func (t *takeOver) each(do func(i int, name string) error) error {
 	var first error
 	for _, err := range errs {
 		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrLeaseEnded) {
-			return err // no use in trying again
+			return err // retrying is useless
 		}
 		if first == nil {
 			first = err
@@ -189,7 +190,7 @@ func (t *takeOver) each(do func(i int, name string) error) error {
 	return first
 }
 
-// write creates a Lease or writes the epoch to it, and says whether it sent anything.
+// write creates a Lease or writes the epoch to it, and reports whether it sent a request.
 func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) {
 	wrote := false
 	for range 4 { // create, write, write without an owner, done
@@ -217,8 +218,8 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 	return wrote, fmt.Errorf("write Lease %s: the answers do not show what was written", name)
 }
 
-// lastWrite returns when the last of our writes was made, by the API server's clock: managedFields has the time of each
-// manager's last write. It is zero if one of the Leases does not show it.
+// lastWrite returns the time of our last write on the API server's clock, from the managers' last write times in
+// managedFields. It is zero if one of the Leases does not show the time.
 func (t *takeOver) lastWrite() (last time.Time) {
 	for _, v := range t.views {
 		if v.missing() || v.err != nil {
@@ -240,7 +241,7 @@ func (t *takeOver) lastWrite() (last time.Time) {
 	return last
 }
 
-// begin takes in what the shards hold.
+// begin takes over the content of the shards.
 func (l *Log) begin(ctx context.Context, t *takeOver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// The chunks that entries refer to are in a Lease of their own, so that a write of a shard has entries alone. It is
-// created with the first chunk, and is a shard in all but its number: want has chunks, by key.
+// The chunks that entries refer to are in a Lease of their own, so that a write of a shard carries entries alone. The
+// Lease is created with the first chunk. It is a shard in all but its number, whose want holds chunks by key.
 //
-//   - An entry is wanted of its shard once the API server has confirmed its chunks here.
-//   - A chunk is dropped when nothing has referred to it for chunksStay, or for a minute if another one needs its room.
-//     Entries refer to chunks that are stored, that a write may still store, or that cannot be used.
-//   - What is missing is noticed each minute and written again: the memory has all chunks that entries refer to.
+//   - An entry becomes wanted in its shard once the API server has confirmed its chunks here.
+//   - A chunk is dropped once no entry has referred to it for chunksStay, or for a minute if another chunk needs its
+//     room. Entries that are stored, that a write may still store, or that cannot be used refer to chunks.
+//   - A missing chunk is noticed within a minute and written again from memory, which has all chunks that entries refer
+//     to.
 
 const (
 	// topologySuffix ends the name of the Lease with the chunks of a log.
 	topologySuffix = "-topology"
-	// topologyNumber is its number. No volume has it.
+	// topologyNumber is the number of that Lease. No volume has it.
 	topologyNumber = -1
-	// chunksStay is how long a chunk stays that nothing refers to: volumes that follow each other refer to the same ones.
+	// chunksStay is the time that an unreferenced chunk stays, because consecutive volumes refer to the same chunks.
 	chunksStay = 10 * time.Minute
 )
 
 func (c Config) topology() string { return c.Name + topologySuffix }
 
-// topologyOf returns the name of the Lease with the chunks of a shard, of which it has the name.
+// topologyOf returns the name of the Lease with the chunks, from the name of a shard.
 func topologyOf(shard string) string {
 	return shard[:max(0, strings.LastIndexByte(shard, '-'))] + topologySuffix
 }
 
 func (s *shard) hasChunks() bool { return s.number == topologyNumber }
 
-// need makes chunks wanted, by hash, and returns those whose Puts have to wait; or an error if a Lease of so many bytes
+// need makes chunks wanted, by hash, and returns the ones whose Puts have to wait. It fails if a Lease with limit bytes
 // has no room for them.
 func (s *shard) need(chunks map[string]string, limit int, own meta, now time.Time) ([]*item, error) {
 	var waiting []*item
@@ -72,7 +73,7 @@ func (s *shard) need(chunks map[string]string, limit int, own meta, now time.Tim
 	return waiting, nil
 }
 
-// adopt takes in the chunks of a Lease that are not known.
+// adopt adds the unknown chunks of a Lease to the wanted ones.
 func (s *shard) adopt(v view) {
 	for key, value := range v.with(chunkPrefix) {
 		if s.want[key] == nil && s.removing[key] == nil {
@@ -81,8 +82,8 @@ func (s *shard) adopt(v view) {
 	}
 }
 
-// refer adds the keys of the chunks that the entries of a shard refer to: those that are wanted, are being removed, may
-// still be stored by a write, or cannot be used. It returns false if that is not known.
+// refer adds the keys of all chunks that entries of a shard refer to: entries that are wanted, are being removed, may
+// still be stored by a write, or cannot be used. It returns false if the references of an entry are unknown.
 func (s *shard) refer(keys map[string]bool) bool {
 	add := func(refers map[string]string) {
 		for hash := range refers {
@@ -114,8 +115,8 @@ func (s *shard) refer(keys map[string]bool) bool {
 	return true
 }
 
-// sweep makes chunks unwanted to which nothing has referred for so long, and those wanted again that an entry refers to
-// which appeared. The caller holds the lock.
+// sweep makes chunks unwanted that were not referred to for the duration stay, and restores the ones that a newly
+// appeared entry refers to. The caller holds the lock.
 func (l *Log) sweep(stay time.Duration) {
 	t, keys, known, now := l.topology, map[string]bool{}, true, l.cfg.Clock.Now()
 	for _, s := range l.all {
@@ -136,8 +137,8 @@ func (l *Log) sweep(stay time.Duration) {
 	}
 }
 
-// chunksFor makes the chunks wanted that an entry has and the one before does not, nil for none, and returns those that
-// its Put has to wait for. Those of the one before are where they were. The caller holds the lock.
+// chunksFor makes the chunks wanted that an entry has and its predecessor, nil for none, lacks. It returns the chunks
+// that the Put has to wait for. The predecessor's chunks are not waited for. The caller holds the lock.
 func (l *Log) chunksFor(s *shard, key string, e coded, before *item) ([]*item, error) {
 	lacking, limit, t := maps.Clone(e.refers), room-reserve, l.topology
 	if before != nil {
@@ -159,7 +160,7 @@ func (l *Log) chunksFor(s *shard, key string, e coded, before *item) ([]*item, e
 	return waiting, err
 }
 
-// await waits until chunks are confirmed, or one of them is refused.
+// await waits until all chunks are confirmed or one of them is refused.
 func (l *Log) await(ctx context.Context, chunks []*item) error {
 	for _, it := range chunks {
 		select {

@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// callTimeout ends a request that the client does not end itself. Its outcome is read then.
+	// callTimeout limits a request that the client does not end itself. Its outcome is then read from the API server.
 	callTimeout = 15 * time.Second
-	// recheckEvery is how often a Lease is read again that cannot be used, holds what cannot be read, or has chunks.
+	// recheckEvery is the interval at which a Lease is read again that is read-only, or holds unreadable entries or
+	// chunks.
 	recheckEvery = time.Minute
-	// leasePause is how long a write waits after the lease was found ended.
+	// leasePause is the delay of a write after the leader election's lease has ended.
 	leasePause = time.Second
 )
 
@@ -28,9 +29,9 @@ var (
 	errNotSent = fmt.Errorf("%w: nothing is written", ErrLeaseEnded)
 )
 
-// Run writes what Put and Remove ask for, a goroutine for each Lease, until ctx ends, and returns nil then; or
-// until another process is seen to lead, and returns an error that wraps ErrSuperseded. All that wait fail at its
-// end. It is called once, after TakeOver.
+// Run executes the writes of Put and Remove, with one goroutine for each Lease. It returns nil once ctx ends, or an
+// error that wraps ErrSuperseded once another process leads. All pending calls fail when it ends. It is called once,
+// after TakeOver.
 func (l *Log) Run(ctx context.Context) error {
 	l.mu.Lock()
 	err := l.err
@@ -58,7 +59,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
-// stop ends all that waits. The first reason stays.
+// stop fails all pending calls. The first reason is kept.
 func (l *Log) stop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +102,7 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.known && s.seen.err == nil {
-		s.conclude() // a removal of what no write was sent for
+		s.conclude() // for removals that need no write
 	}
 	if s.hasChunks() {
 		l.sweep(chunksStay)
@@ -113,7 +114,7 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	return do, wait
 }
 
-// report calls the followers for each removal that is confirmed, without the lock.
+// report calls the followers for each confirmed removal, without holding the lock.
 func (l *Log) report(s *shard) {
 	l.mu.Lock()
 	removed, follow := s.removed, l.follow
@@ -143,7 +144,7 @@ func (l *Log) sleep(ctx context.Context, s *shard, wait time.Duration) {
 	}
 }
 
-// call returns the context of a request, and what ends it. limit is how long it may take at most.
+// call returns the context of a request and its cancel function. The request fails with cause after limit.
 func (l *Log) call(ctx context.Context, limit time.Duration, cause error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := l.cfg.Clock.NewTimer(limit)
@@ -158,7 +159,7 @@ func (l *Log) call(ctx context.Context, limit time.Duration, cause error) (conte
 	return ctx, func() { cancel(nil) }
 }
 
-// get reads a shard of this log. A missing one is no error.
+// get reads a shard of this log. A missing Lease is not an error.
 func (l *Log) get(ctx context.Context, name string) (view, error) {
 	lease, err := l.fetch(ctx, name)
 	if err != nil {
@@ -167,7 +168,7 @@ func (l *Log) get(ctx context.Context, name string) (view, error) {
 	return l.look(lease), nil
 }
 
-// fetch reads a Lease from the API server's store, not from its cache. It returns nil for a missing one.
+// fetch reads a Lease from the API server's storage instead of its watch cache. It returns nil for a missing one.
 func (l *Log) fetch(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	ctx, end := l.call(ctx, callTimeout, errSlow)
 	defer end()
@@ -181,7 +182,7 @@ func (l *Log) fetch(ctx context.Context, name string) (*coordinationv1.Lease, er
 	return nil, because(ctx, err)
 }
 
-// look reads a shard of this log, nil for none.
+// look parses a shard of this log, nil for none.
 func (l *Log) look(lease *coordinationv1.Lease) view {
 	v := look(lease, l.cfg.Driver)
 	if v.err == nil && !v.missing() && v.meta.shards() != len(l.shards) {
@@ -190,7 +191,7 @@ func (l *Log) look(lease *coordinationv1.Lease) view {
 	return v
 }
 
-// because adds why ctx has ended, and that the API server does not let us.
+// because adds the cause of an ended ctx, and ErrForbidden if the API server denied the request.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -201,7 +202,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// send creates or updates a Lease, unless the leader election's lease has ended, and ends with it.
+// send creates or updates a Lease, limited by the remaining time of the leader election's lease.
 func (l *Log) send(ctx context.Context, lease *coordinationv1.Lease) (view, error) {
 	limit, cause := callTimeout, errSlow
 	if l.cfg.Lease != nil {
@@ -262,9 +263,10 @@ func (l *Log) create(ctx context.Context, s *shard) error {
 	return l.observe(ctx, s, v)
 }
 
-// fence looks at the other Leases before one is written to that somebody deleted and that was created anew, or that has
-// the first chunks: its resourceVersion says nothing of whether another process has taken over. A log of one shard may
-// have no others: there the process that writes the new Lease first goes on, and the other one finds its epoch.
+// fence reads the other Leases before the first write to a Lease that was deleted and created anew, or that is created
+// for the first chunks: its resourceVersion does not prove that no other process has taken over. A log of one shard may
+// have no other Leases. Then the first process that writes to the new Lease goes on, and any other process finds its
+// epoch.
 func (l *Log) fence(ctx context.Context, s *shard) error {
 	for _, other := range l.all {
 		if other == s {
@@ -290,7 +292,7 @@ func (l *Log) fence(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// write puts all that is wanted at this moment.
+// write sends one PUT with the wanted content of this moment.
 func (l *Log) write(ctx context.Context, s *shard) error {
 	l.mu.Lock()
 	s.fit(l.own)
@@ -315,7 +317,7 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 	return l.observe(ctx, s, v)
 }
 
-// writeFailed takes in a write of this content that failed, nil for a create. The caller holds the lock.
+// writeFailed records a failed write of this content, nil for a create. The caller holds the lock.
 func (l *Log) writeFailed(ctx context.Context, s *shard, content map[string]string, err error) {
 	l.failed(ctx, s, "Writing a Lease of the in-flight log failed; trying again", err)
 	switch {
@@ -328,10 +330,10 @@ func (l *Log) writeFailed(ctx context.Context, s *shard, content map[string]stri
 		s.sent(content)
 		s.known = false
 	}
-	s.answer(change{}) // of Puts that are over
+	s.answer(change{}) // of Puts that ended
 }
 
-// failed sets when to try again. The caller holds the lock.
+// failed records an error and sets the time of the next try. The caller holds the lock.
 func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 	s.failures++
 	s.lastErr = err
@@ -346,7 +348,7 @@ func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 	}
 }
 
-// observe takes in a Lease and logs what others did. The caller holds the lock.
+// observe records an observed Lease and logs the changes by others. The caller holds the lock.
 func (l *Log) observe(ctx context.Context, s *shard, v view) error {
 	s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
 	others, err := s.observe(v, l.own)
