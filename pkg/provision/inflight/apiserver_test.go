@@ -22,9 +22,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// TestAgainstARealAPIServer uses the log as the stock external-provisioner's Role allows, on a real API server, and
-// checks what the package's own store supposes of one.
-func TestAgainstARealAPIServer(t *testing.T) {
+// TestRealAPIServer uses the log with the rights of the stock external-provisioner's Role on a real API server, and
+// checks the assumptions of the package's own store.
+func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr,
@@ -76,7 +76,7 @@ func (w *realWorld) settings(by string) Config {
 	return Config{Leases: client, Namespace: w.namespace, Name: logName, Driver: driver, Identity: by, CreateMissing: true}
 }
 
-// grant is the rule on Leases of deploy/kubernetes/rbac.yaml of kubernetes-csi/external-provisioner.
+// grant creates the rule on Leases of deploy/kubernetes/rbac.yaml of kubernetes-csi/external-provisioner.
 func (w *realWorld) grant() {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "external-provisioner-cfg"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
@@ -96,7 +96,7 @@ func (w *realWorld) grant() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for w.ctx.Err() == nil { // the authorizer learns of it a little later
+	for w.ctx.Err() == nil { // the authorizer lags a little
 		if _, err = reader.CoordinationV1().Leases(w.namespace).List(w.ctx, metav1.ListOptions{}); err == nil {
 			return
 		}
@@ -121,7 +121,7 @@ func (w *realWorld) list() ([]Entry, []Problem) {
 	return Decode(list.Items)
 }
 
-// lifetime: take-over, put, replace, remove, restart, supersede.
+// lifetime covers take-over, put, replace, remove, restart and supersede.
 func (w *realWorld) lifetime() {
 	t := w.t
 	old := start(t, w.settings("old"))
@@ -150,8 +150,8 @@ func (w *realWorld) lifetime() {
 	next.stop()
 }
 
-// deleted: a Lease that is deleted is written anew, with another UID; so is an entry that is removed, and not one that
-// is settled.
+// deleted checks that a deleted Lease is written anew with another UID, and likewise a removed entry, but not a settled
+// one.
 func (w *realWorld) deleted() {
 	t, v := w.t, volumes(3, 2)
 	p := start(t, w.settings("deleted"))
@@ -182,7 +182,7 @@ func (w *realWorld) deleted() {
 	}
 }
 
-// copied: a Lease that is created from another one's annotations gets another UID.
+// copied checks that a Lease created from another one's annotations gets another UID.
 func (w *realWorld) copied() {
 	t := w.t
 	lease := w.get(shardName(3))
@@ -204,7 +204,7 @@ func (w *realWorld) copied() {
 	}
 }
 
-// full: what ErrFull lets through the API server takes, and what is beyond its limit it refuses as Invalid.
+// full checks that the API server accepts writes within ErrFull's limit, and refuses larger ones as Invalid.
 func (w *realWorld) full() {
 	t, v := w.t, volumes(3, 60)
 	p := start(t, w.settings("full"))
@@ -239,7 +239,8 @@ func (w *realWorld) full() {
 		func() bool { return p.state(v[0]) == Absent })
 }
 
-// chunks: they have a Lease of their own, which is written anew where it was deleted, and is read by the next process.
+// chunks checks that chunks have a Lease of their own, which is recreated after a deletion and read by the next
+// process.
 func (w *realWorld) chunks() {
 	t, places := w.t, nodes(5000)
 	p := start(t, w.settings("chunks"))
@@ -269,8 +270,8 @@ func (w *realWorld) chunks() {
 	}
 }
 
-// updateOfNothing: an update that names UID and resourceVersion creates nothing where the Lease is gone, although the
-// API server lets updates create Leases.
+// updateOfNothing checks that an update with UID and resourceVersion does not create a deleted Lease, although the API
+// server allows updates to create Leases.
 func (w *realWorld) updateOfNothing() {
 	t := w.t
 	lease := w.get(shardName(5))

@@ -10,9 +10,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// TestBytesWritten measures how much of the log is written for a volume, at different numbers of topology segments,
-// with 10 ms for a request to the API server and 100 ms for CreateVolume. One worker shares no write: each Put and each
-// removal is one. 100 workers share as many as they can.
+// TestBytesWritten measures the log's written bytes per volume at different numbers of topology segments. A request to
+// the API server takes 10 ms and CreateVolume 100 ms. A single worker shares no writes: each Put and each removal is
+// one. 100 workers share as many as they can.
 func TestBytesWritten(t *testing.T) {
 	const latency, creates = 10 * time.Millisecond, 100 * time.Millisecond
 	for workers, claims := range map[int]int{1: 50, 100: 200} {

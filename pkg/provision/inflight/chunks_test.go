@@ -17,15 +17,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// noise returns text that cannot be compressed, the same for the same seed.
+// noise returns text that cannot be compressed, equal for equal seeds.
 func noise(seed string, length int) string {
 	r := rand.NewChaCha8([32]byte([]byte(seed + strings.Repeat(" ", 32))[:32]))
 	data := make([]byte, length)
-	_, _ = r.Read(data) // it never fails
+	_, _ = r.Read(data) // never fails
 	return base64.RawStdEncoding.EncodeToString(data)[:length]
 }
 
-// nodes returns the places of n nodes with names like those of EC2, each in a zone.
+// nodes returns the topologies of n nodes, each in a zone and with a name like those on EC2.
 func nodes(n int) []*csi.Topology {
 	r := rand.New(rand.NewPCG(1, 2))
 	names := map[string]bool{}
@@ -40,7 +40,7 @@ func nodes(n int) []*csi.Topology {
 	return places
 }
 
-// onNodes returns an entry whose request lists these places, and prefers that of an index.
+// onNodes returns an entry whose request lists these topologies and prefers the one with index first.
 func onNodes(volume string, places []*csi.Topology, first int) Entry {
 	e := fullEntry()
 	e.Volume, e.Requests = volume, e.Requests[:1]
@@ -109,8 +109,8 @@ func backwards(places []*csi.Topology) []*csi.Topology {
 	return places
 }
 
-// TestANodeThatJoinsChangesOneChunk: entries that were added at different times still share most of their lists.
-func TestANodeThatJoinsChangesOneChunk(t *testing.T) {
+// TestJoiningNodeChangesOneChunk checks that entries of different times still share most of their lists.
+func TestJoiningNodeChangesOneChunk(t *testing.T) {
 	places := nodes(5000)
 	chunks := newChunks("log-topology")
 	all, less := onNodes("pvc-1", places, 0), onNodes("pvc-2", slices.Concat(places[:1234], places[1235:]), 0)
@@ -182,7 +182,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzColumns: no JSON makes it panic, and topologies that it is read as are the same once stored.
+// FuzzColumns checks that no JSON panics, and that decoded topologies survive another round trip.
 func FuzzColumns(f *testing.F) {
 	f.Add(`{"count":2,"columns":{"zone":["a",null],"node":["1","2"]}}`)
 	f.Add(`{"count":-1,"columns":{"zone":[]}}`)
@@ -203,7 +203,7 @@ func FuzzColumns(f *testing.F) {
 	})
 }
 
-// TestRoomAtAnySizeOfCluster: with a segment for each node, the log has room for more volumes than there are workers.
+// TestRoomAtAnySizeOfCluster checks that the log has room for more volumes than workers with a segment for each node.
 func TestRoomAtAnySizeOfCluster(t *testing.T) {
 	const workers = 100
 	for _, count := range []int{3, 100, 1000, 5000} {
@@ -217,7 +217,7 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n = range 3000 {
-			e := *stored.entry // all take as many bytes
+			e := *stored.entry // of equal size
 			e.Volume, e.Claim.Namespace = fmt.Sprintf("pvc-%08x-6f0e-4a55-9c5e-2f2d6f7b8a01", n*7919), fmt.Sprint(n)
 			e.Requests = []Request{{PV: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{StorageClassName: fmt.Sprint(n)}}}}
 			stored.entry = &e
@@ -239,7 +239,7 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 	}
 }
 
-// BenchmarkEncode is the cost of an entry whose chunks are known.
+// BenchmarkEncode measures an entry whose chunks are known.
 func BenchmarkEncode(b *testing.B) {
 	for _, count := range []int{3, 100, 1000, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// fullEntry has every field of Entry and Request, and what requests and PersistentVolumes mostly have.
+// fullEntry sets every field of Entry and Request, and the usual fields of requests and PersistentVolumes.
 func fullEntry() Entry {
 	begun := time.Date(2026, 8, 1, 12, 30, 15, 0, time.UTC)
 	const volume = "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"
@@ -84,7 +84,7 @@ func fullEntry() Entry {
 		Requests: []Request{first, second}}
 }
 
-func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
+func TestEncodeGoldenRoundTrip(t *testing.T) {
 	for name, e := range map[string]Entry{"full": fullEntry(), "least": entry("pvc-1")} {
 		t.Run(name, func(t *testing.T) {
 			stored, err := newChunks("log-topology").encode(&e)
@@ -115,7 +115,7 @@ func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
 	}
 }
 
-// plain returns the value of an annotation before it was compressed.
+// plain returns the decompressed value of an annotation.
 func plain(t *testing.T, value string) string {
 	t.Helper()
 	text, err := decompress(value)
@@ -125,8 +125,8 @@ func plain(t *testing.T, value string) string {
 	return string(text)
 }
 
-// TestTheFullEntryHasEveryField notices a field that was added to the types and not to the test.
-func TestTheFullEntryHasEveryField(t *testing.T) {
+// TestFullEntryHasEveryField fails for a field that was added to the types but not to the tests.
+func TestFullEntryHasEveryField(t *testing.T) {
 	e := fullEntry()
 	for _, v := range []reflect.Value{reflect.ValueOf(e), reflect.ValueOf(e.Claim), reflect.ValueOf(e.Requests[0])} {
 		for i := range v.NumField() {
@@ -227,7 +227,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no bytes make it panic, and what it accepts is stored and read as the same.
+// FuzzDecode checks that no bytes panic, and that an accepted entry survives another round trip.
 func FuzzDecode(f *testing.F) {
 	for _, e := range []Entry{fullEntry(), entry("pvc-1")} {
 		stored, err := newChunks("log-topology").encode(&e)
@@ -245,7 +245,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := c.encode(one.entry)
 		if err != nil {
-			return // it holds what is not written in this way, as fractions of a second
+			return // encoding does not preserve all of it, such as fractions of a second
 		}
 		if twice, err := c.encode(again.entry); err != nil || twice.value != again.value {
 			t.Errorf("%s\nbecomes %s, %v", again.value, twice.value, err)
@@ -255,7 +255,7 @@ func FuzzDecode(f *testing.F) {
 
 func noChunk(string) (string, bool) { return "", false }
 
-// FuzzDecodeLease: no annotations make Decode panic.
+// FuzzDecodeLease checks that no annotations make Decode panic.
 func FuzzDecodeLease(f *testing.F) {
 	f.Add(logName+"-3", `{"version":1,"driver":"d","uid":"u","epoch":1}`, "in-flight.csi-reclaimer.io/pvc-1", "{}")
 	f.Add("x", "{}", "in-flight.csi-reclaimer.io/sha256_", "")
@@ -270,7 +270,7 @@ func FuzzDecodeLease(f *testing.F) {
 	})
 }
 
-func TestAnnotationKeysAreValidAndDiffer(t *testing.T) {
+func TestAnnotationKeysAreValidAndUnique(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	seen := map[string]string{}
 	for _, volume := range []string{
@@ -291,7 +291,7 @@ func TestAnnotationKeysAreValidAndDiffer(t *testing.T) {
 	}
 }
 
-// TestShardsAreFixed: another number, or another function, would look for stored entries where they are not.
+// TestShardsAreFixed guards the format: with another number or function, stored entries would be looked up elsewhere.
 func TestShardsAreFixed(t *testing.T) {
 	for volume, want := range map[string]int{"pvc-1": 2, "pvc-2": 7, "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01": 6} {
 		if got := shardOf(volume, 8); got != want || Shards != 8 || shardOf(volume, 1) != 0 {

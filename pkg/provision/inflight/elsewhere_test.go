@@ -12,7 +12,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-func TestWhereALogBelongs(t *testing.T) {
+func TestBelonging(t *testing.T) {
 	cfg := Config{Namespace: "new", Name: "disk-in-flight", Driver: "disk"}
 	for name, test := range map[string]struct {
 		driver, namespace, lease string
@@ -48,7 +48,7 @@ func TestWhereALogBelongs(t *testing.T) {
 	}
 }
 
-// TestStrays: they are counted, whether they can be read or not.
+// TestStrays checks that readable and unreadable entries are counted.
 func TestStrays(t *testing.T) {
 	cfg := settings(newStore(), "one")
 	lease := func(namespace, of string, uid types.UID, entries int) coordinationv1.Lease {
@@ -72,11 +72,11 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// lister is an API server that lists Leases, of all namespaces.
+// lister is an API server that lists the Leases of all namespaces.
 type lister struct {
 	coordinationv1client.LeaseInterface // the other methods panic
 	t                                   *testing.T
-	namespace                           string // that was asked for last
+	namespace                           string // of the last call
 	leases                              []coordinationv1.Lease
 	err                                 error
 }
@@ -103,7 +103,8 @@ func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinat
 	return list, l.err
 }
 
-// TestStraysAreCounted: by the last look that succeeded. A log of one node lists its own name alone.
+// TestStraysAreCounted checks that the last successful look counts, and that a log of one node lists its own name
+// alone.
 func TestStraysAreCounted(t *testing.T) {
 	server := &lister{t: t}
 	for _, namespace := range []string{"old", "older"} {

@@ -24,7 +24,7 @@ func (p *process) wantProblem(annotation string, want error) {
 	}
 }
 
-// before runs a process that stores entries, and ends it.
+// before runs a process that stores entries, and stops it.
 func before(t *testing.T, s *store, volumes ...string) {
 	t.Helper()
 	p := start(t, settings(s, "before"))
@@ -32,7 +32,7 @@ func before(t *testing.T, s *store, volumes ...string) {
 	p.stop()
 }
 
-func TestAShardThatIsNotOursIsReadOnly(t *testing.T) {
+func TestForeignShardIsReadOnly(t *testing.T) {
 	v, others := volumes(3, 3), volumes(4, 4)
 	for name, test := range map[string]struct {
 		change func(*coordinationv1.Lease)
@@ -81,7 +81,7 @@ func TestAShardThatIsNotOursIsReadOnly(t *testing.T) {
 					t.Errorf("%+v", stats)
 				}
 
-				s.remove(shardName(3)) // as a person does
+				s.remove(shardName(3)) // by hand
 				time.Sleep(recheckEvery + time.Second)
 				if problems := p.Problems(); len(problems) > 0 {
 					t.Error(problems)
@@ -98,7 +98,7 @@ func replaceMeta(l *coordinationv1.Lease, old, by string) {
 	l.Annotations[annMeta] = strings.Replace(l.Annotations[annMeta], old, by, 1)
 }
 
-func TestAReadOnlyShardThatIsRepairedIsReadAfterTheNextStart(t *testing.T) {
+func TestRepairedShardIsReadAfterNextStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		before(t, s, v[0])
@@ -114,7 +114,7 @@ func TestAReadOnlyShardThatIsRepairedIsReadAfterTheNextStart(t *testing.T) {
 	})
 }
 
-func TestAShardThatTurnsReadOnlyKeepsItsEntries(t *testing.T) {
+func TestReadOnlyShardKeepsItsEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 3)
 		p := start(t, settings(s, "one"))
@@ -140,7 +140,7 @@ func TestAShardThatTurnsReadOnlyKeepsItsEntries(t *testing.T) {
 	})
 }
 
-func TestAnEntryThatCannotBeReadBlocksItsNameAndIsKept(t *testing.T) {
+func TestUnreadableEntryIsKeptAndBlocksItsName(t *testing.T) {
 	v := volumes(3, 4)
 	for name, test := range map[string]struct {
 		key, value string
@@ -180,8 +180,7 @@ func TestAnEntryThatCannotBeReadBlocksItsNameAndIsKept(t *testing.T) {
 	}
 }
 
-// TestAnEntryInAnotherShardBlocksItsName: it is stored where nobody would look for it.
-func TestAnEntryInAnotherShardBlocksItsName(t *testing.T) {
+func TestMisplacedEntryBlocksItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(5, 1)[0]
 		before(t, s)
@@ -198,7 +197,7 @@ func TestAnEntryInAnotherShardBlocksItsName(t *testing.T) {
 	})
 }
 
-func TestAnEntryThatSomebodyAddsBlocksItsName(t *testing.T) {
+func TestEntryAddedByOthersBlocksItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 3)
 		p := start(t, settings(s, "one"))
@@ -216,8 +215,8 @@ func TestAnEntryThatSomebodyAddsBlocksItsName(t *testing.T) {
 	})
 }
 
-// TestOlderAnnotationsPutBackAreOverwritten: as by a restore of an object that exists.
-func TestOlderAnnotationsPutBackAreOverwritten(t *testing.T) {
+// TestRestoredOlderAnnotationsAreOverwritten covers a restore onto an existing object.
+func TestRestoredOlderAnnotationsAreOverwritten(t *testing.T) {
 	for name, since := range map[string]bool{"of an earlier process": false, "of this process": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,7 +242,7 @@ func TestOlderAnnotationsPutBackAreOverwritten(t *testing.T) {
 	}
 }
 
-func TestDecodeReadsAndNamesWhatItCannot(t *testing.T) {
+func TestDecodeEntriesAndProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		before(t, s, v[0], "pvc-other")

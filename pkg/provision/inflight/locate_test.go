@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLocate names the Lease, the key and the driver of each entry, and of what cannot be read.
+// TestLocate checks the Lease, key and driver of each entry and of each problem.
 func TestLocate(t *testing.T) {
 	lease := func(name, driver string, uid types.UID, entries ...*Entry) coordinationv1.Lease {
 		m := meta{Version: metaVersion, Driver: driver, UID: "u"}

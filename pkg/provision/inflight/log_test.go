@@ -33,7 +33,7 @@ func entry(volume string) Entry {
 	}
 }
 
-// volumes returns names of volumes of one shard.
+// volumes returns n volume names of one shard.
 func volumes(number, n int) []string {
 	var names []string
 	for i := 0; len(names) < n; i++ {
@@ -46,7 +46,7 @@ func volumes(number, n int) []string {
 
 func shardName(number int) string { return Config{Name: logName}.shard(number) }
 
-// process is a Log that runs.
+// process is a running Log.
 type process struct {
 	*Log
 	t       *testing.T
@@ -174,7 +174,7 @@ func wantError(t *testing.T, got error, want ...error) {
 	}
 }
 
-func TestAnEntryIsStoredAndReadByTheNextProcess(t *testing.T) {
+func TestNextProcessReadsStoredEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -205,7 +205,7 @@ func TestAnEntryIsStoredAndReadByTheNextProcess(t *testing.T) {
 	})
 }
 
-func TestPutsThatWaitShareAWrite(t *testing.T) {
+func TestWaitingPutsShareOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -214,7 +214,7 @@ func TestPutsThatWaitShareAWrite(t *testing.T) {
 		var puts sync.WaitGroup
 		for i, volume := range volumes(3, 20) {
 			if i == 1 {
-				synctest.Wait() // the first is being written
+				synctest.Wait() // the first one is being written
 			}
 			puts.Go(func() {
 				if err := p.put(entry(volume)); err != nil {
@@ -229,7 +229,7 @@ func TestPutsThatWaitShareAWrite(t *testing.T) {
 	})
 }
 
-func TestRemovalsWaitForCompany(t *testing.T) {
+func TestRemovalsWaitForOtherWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -263,7 +263,7 @@ func TestRemovalsWaitForCompany(t *testing.T) {
 	})
 }
 
-func TestAnEarlierProcessIsSuperseded(t *testing.T) {
+func TestEarlierProcessIsSuperseded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -288,7 +288,7 @@ func TestAnEarlierProcessIsSuperseded(t *testing.T) {
 	})
 }
 
-func TestALostAnswerIsReadBack(t *testing.T) {
+func TestLostAnswerIsReadBack(t *testing.T) {
 	lost := apierrors.NewTimeoutError("lost", 0)
 	for name, f := range map[string]fault{
 		"stored":            {err: lost, carry: true},
@@ -326,7 +326,7 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 	}
 }
 
-func TestADeletedLeaseIsWrittenAnew(t *testing.T) {
+func TestDeletedLeaseIsRecreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))

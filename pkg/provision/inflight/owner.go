@@ -47,7 +47,6 @@ func (l *Log) setOwner(lease *coordinationv1.Lease) {
 	}
 }
 
-// findOwner calls Config.Owner.
 func (l *Log) findOwner(ctx context.Context) {
 	if l.cfg.Owner == nil {
 		return

@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ownedBy returns a Config.Owner: a Node of that UID.
+// ownedBy returns a Config.Owner for a Node with that UID.
 func ownedBy(uid types.UID) func(context.Context) *metav1.OwnerReference {
 	return func(context.Context) *metav1.OwnerReference {
 		return &metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "worker-1", UID: uid}
 	}
 }
 
-// ofNode are the settings of a log of one node.
+// ofNode returns the configuration for a log of one node.
 func ofNode(s *store, by string) Config {
 	cfg := settings(s, by)
 	cfg.Shards, cfg.Owner = 1, ownedBy("node")
@@ -62,8 +62,8 @@ func TestOwnerOf(t *testing.T) {
 	}
 }
 
-// TestTheLogOfANodeGoesWithItsNode: it is one Lease, which has an owner only while it is empty.
-func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
+// TestNodeLogHasOwnerWhileEmpty checks that the only Lease of a node's log has an owner only while it is empty.
+func TestNodeLogHasOwnerWhileEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, ofNode(s, "one"))
@@ -72,7 +72,7 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 		}
 		s.wantOwner(t, "node")
 		var v []string
-		for number := range 4 { // of several shards, if there were any
+		for number := range 4 { // of several shards, if the log had them
 			v = append(v, volumes(number, 1)...)
 		}
 		for _, volume := range v {
@@ -95,8 +95,8 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeReadHasNoOwner: it may be an entry.
-func TestWhatCannotBeReadHasNoOwner(t *testing.T) {
+// TestUnreadableEntryRemovesOwner: the unreadable annotation may be an entry.
+func TestUnreadableEntryRemovesOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		start(t, ofNode(s, "one")).stop()
@@ -108,8 +108,8 @@ func TestWhatCannotBeReadHasNoOwner(t *testing.T) {
 	})
 }
 
-// TestAnOwnerThatIsNotKnown: the one that an earlier process has set goes with the first entry.
-func TestAnOwnerThatIsNotKnown(t *testing.T) {
+// TestUnknownOwner checks that an earlier process' owner reference is removed with the first entry.
+func TestUnknownOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		start(t, ofNode(s, "one")).stop()
@@ -126,8 +126,8 @@ func TestAnOwnerThatIsNotKnown(t *testing.T) {
 	})
 }
 
-// TestOwnersOfALogOfTheClusterStay: they are another program's.
-func TestOwnersOfALogOfTheClusterStay(t *testing.T) {
+// TestOwnersOfClusterLogStay: another program set them.
+func TestOwnersOfClusterLogStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		cfg := settings(s, "one")
@@ -142,8 +142,8 @@ func TestOwnersOfALogOfTheClusterStay(t *testing.T) {
 	})
 }
 
-// TestTheOwnerOfALogWithoutConfigOwnerStays, of one shard, too: another program has set it.
-func TestTheOwnerOfALogWithoutConfigOwnerStays(t *testing.T) {
+// TestOwnerStaysWithoutConfigOwner covers a log of one shard whose owner another program set.
+func TestOwnerStaysWithoutConfigOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		cfg := ofNode(s, "one")
@@ -157,9 +157,8 @@ func TestTheOwnerOfALogWithoutConfigOwnerStays(t *testing.T) {
 	})
 }
 
-// TestAnOwnerThatTheAPIServerRefuses: OwnerReferencesPermissionEnforcement lets only those change owners who may delete
-// the Lease.
-func TestAnOwnerThatTheAPIServerRefuses(t *testing.T) {
+// TestOwnerRefusedByAdmission: OwnerReferencesPermissionEnforcement requires the permission to delete the Lease.
+func TestOwnerRefusedByAdmission(t *testing.T) {
 	enforce := func(is, lease *coordinationv1.Lease) error {
 		if slices.EqualFunc(is.OwnerReferences, lease.OwnerReferences, func(a, b metav1.OwnerReference) bool {
 			return a.UID == b.UID
@@ -205,8 +204,8 @@ func TestAnOwnerThatTheAPIServerRefuses(t *testing.T) {
 	})
 }
 
-// TestALogKeepsItsNumberOfShards, whatever a later process is set to.
-func TestALogKeepsItsNumberOfShards(t *testing.T) {
+// TestLogKeepsItsNumberOfShards covers later processes with another configured number.
+func TestLogKeepsItsNumberOfShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), append(volumes(0, 1), volumes(3, 2)...)
 		old := start(t, settings(s, "old"))
@@ -241,7 +240,7 @@ func TestALogKeepsItsNumberOfShards(t *testing.T) {
 	})
 }
 
-// TestDecodeKnowsTheNumberOfShards: an entry belongs to a shard by the number that the shard notes.
+// TestDecodeKnowsTheNumberOfShards checks that the number in a shard's metadata decides the shard of an entry.
 func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 	volume := volumes(5, 1)[0]
 	e := entry(volume)
@@ -316,15 +315,15 @@ func TestTwoProcessesOfANode(t *testing.T) {
 	})
 }
 
-// TestALeaseOfANodeThatTwoCreate: whatever is written between the old process' steps, one of the two ends, and the one
-// that goes on knows all entries.
-func TestALeaseOfANodeThatTwoCreate(t *testing.T) {
+// TestNodeLeaseCreatedByTwoProcesses checks that one of two processes ends, whatever the new one writes between the old
+// one's steps, and that the remaining process knows all entries.
+func TestNodeLeaseCreatedByTwoProcesses(t *testing.T) {
 	for _, verb := range []string{"create", "update"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(verb, after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newStore()
-					start(t, ofNode(s, "before")).stop() // the old one has a higher epoch than the first of a new Lease
+					start(t, ofNode(s, "before")).stop() // gives the old process a higher epoch than the first one of a new Lease
 					old := start(t, ofNode(s, "old"))
 					s.remove(shardName(0))
 					once := true

@@ -254,7 +254,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestTotalIsTheSizeOfTheNextWrite: what Put compares with the limit is what the API server counts.
+// TestTotalIsTheSizeOfTheNextWrite checks that Put compares the limit with the size that the API server counts.
 func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	s := newShard(3, shardName(3))
@@ -280,7 +280,6 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 	}
 }
 
-// A Lease that somebody has emptied is written anew.
 func TestComposeLeaseWithoutAnnotations(t *testing.T) {
 	lease := compose(view{lease: &coordinationv1.Lease{}}, meta{Process: "p"}, map[string]string{entryPrefix + "a": "{}"},
 		func(string) bool { return false })

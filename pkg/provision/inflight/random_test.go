@@ -17,10 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestPromisesHoldUnderRandomFaults has processes that follow each other use a log whose API server fails, loses
-// answers, carries calls out late and is edited by people. At each write that the API server stores it looks whether an
-// entry is missing whose Put succeeded, an entry lacks a chunk, an entry is back whose removal was confirmed, or an
-// earlier process wrote.
+// TestPromisesHoldUnderRandomFaults runs consecutive processes on a log whose API server fails, loses answers, executes
+// calls late and is edited by people. At each stored write it fails if a confirmed entry is missing, an entry lacks a
+// chunk, an entry with a confirmed removal is back, or an earlier process wrote.
 func TestPromisesHoldUnderRandomFaults(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -36,9 +35,9 @@ type referee struct {
 	shards int
 
 	mu      sync.Mutex
-	leader  string          // no write of another one may land; empty during a take-over
+	leader  string          // the only process whose writes may land; empty during a take-over
 	stored  map[string]bool // volumes whose entries must be there
-	removed map[string]bool // volumes whose entries must not
+	removed map[string]bool // volumes whose entries must be absent
 	faults  bool
 }
 
@@ -182,7 +181,7 @@ func (j *referee) play() {
 	}
 }
 
-// process has a new process take over.
+// process makes a new process take over.
 func (j *referee) process(name string) *process {
 	cfg := settings(j.store, name)
 	if cfg.Shards = j.shards; j.shards == 1 {
@@ -218,7 +217,7 @@ func (j *referee) process(name string) *process {
 	return p
 }
 
-// volume uses an entry as a provisioner does.
+// volume handles one entry as a provisioner does.
 func (j *referee) volume(p *process, volume string) {
 	ctx, cancel := context.WithTimeout(j.t.Context(), time.Duration(1+j.number(30))*time.Second)
 	defer cancel()
@@ -251,7 +250,7 @@ func (j *referee) volume(p *process, volume string) {
 		return
 	case 2:
 		j.confirm(p, volume)
-	case 5: // a person removes it without a word: unless the process ends, it is written again
+	case 5: // a person removes it silently: unless the process ends, it is written again
 		j.set(volume, false)
 		j.store.edit(shardName(shardOf(volume, j.shards)), unstore(volume))
 		j.confirm(p, volume)
@@ -268,7 +267,7 @@ func (j *referee) volume(p *process, volume string) {
 	p.Remove(volume)
 }
 
-// confirm has an entry be confirmed that is stored, unless another process leads.
+// confirm expects a stored entry to be confirmed, unless another process leads.
 func (j *referee) confirm(p *process, volume string) {
 	switch err := p.confirm(volume); {
 	case errors.Is(err, ErrSettled), errors.Is(err, ErrAbsent):

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// settle is what an operator does who was shown the entry as it is stored.
+// settle returns the edit of an operator who was shown the stored entry.
 func settle(volume string) func(*coordinationv1.Lease) {
 	return func(l *coordinationv1.Lease) {
 		key := annotationKey(volume)
@@ -19,7 +19,7 @@ func settle(volume string) func(*coordinationv1.Lease) {
 	}
 }
 
-// unstore removes an entry behind the back of the process that leads.
+// unstore removes an entry without the leader's knowledge.
 func unstore(volume string) func(*coordinationv1.Lease) {
 	return func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) }
 }
@@ -70,7 +70,7 @@ func TestCompareFindsChangesByOthers(t *testing.T) {
 	}
 }
 
-// wantNoneSettling fails for what settles entries and is left in a Lease.
+// wantNoneSettling fails if settling annotations are left in a Lease.
 func (s *store) wantNoneSettling(t *testing.T, lease string) {
 	t.Helper()
 	if left := (view{lease: s.read(lease)}).with(settlePrefix); len(left) > 0 {
@@ -78,7 +78,7 @@ func (s *store) wantNoneSettling(t *testing.T, lease string) {
 	}
 }
 
-func TestASettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
+func TestSettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -104,8 +104,8 @@ func TestASettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
 	})
 }
 
-// TestASettledEntryIsDroppedBetweenCalls: a write that meets the operator's reads what it settled.
-func TestASettledEntryIsDroppedBetweenCalls(t *testing.T) {
+// TestSettledEntryIsDroppedBetweenCalls: a write that conflicts with the operator's is followed by a read.
+func TestSettledEntryIsDroppedBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := start(t, settings(s, "one"))
@@ -119,7 +119,8 @@ func TestASettledEntryIsDroppedBetweenCalls(t *testing.T) {
 	})
 }
 
-// TestEntryIsSettledAfterItsAnswerWasLost: the operator was shown what the process does not know to be stored.
+// TestEntryIsSettledAfterItsAnswerWasLost: the operator was shown an entry that the process does not yet know as
+// stored.
 func TestEntryIsSettledAfterItsAnswerWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
@@ -143,7 +144,7 @@ func TestEntryIsSettledAfterItsAnswerWasLost(t *testing.T) {
 	})
 }
 
-func TestTheNextProcessFindsASettledEntry(t *testing.T) {
+func TestNextProcessRemovesSettledEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		before(t, s, v...)
@@ -161,7 +162,7 @@ func TestTheNextProcessFindsASettledEntry(t *testing.T) {
 	})
 }
 
-// TestSettleAnnotationOfAnotherEntryIsIgnored: it goes, and the entry stays.
+// TestSettleAnnotationOfAnotherEntryIsIgnored checks that the annotation is removed and the entry stays.
 func TestSettleAnnotationOfAnotherEntryIsIgnored(t *testing.T) {
 	v := volumes(3, 2)
 	for name, change := range map[string]func(*coordinationv1.Lease){
@@ -195,8 +196,8 @@ func TestSettleAnnotationOfAnotherEntryIsIgnored(t *testing.T) {
 	}
 }
 
-// TestAnEntryThatGotAnotherRequestIsNotSettled: the operator was shown one request.
-func TestAnEntryThatGotAnotherRequestIsNotSettled(t *testing.T) {
+// TestEntryWithAddedRequestIsNotSettled: the operator was shown the first request only.
+func TestEntryWithAddedRequestIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		p := start(t, settings(s, "one"))
@@ -212,14 +213,14 @@ func TestAnEntryThatGotAnotherRequestIsNotSettled(t *testing.T) {
 	})
 }
 
-func TestALaterEntryOfTheNameIsNotSettled(t *testing.T) {
+func TestLaterEntryOfSameNameIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		p := start(t, settings(s, "one"))
 		p.mustPut(volume)
 		s.edit(shardName(3), settle(volume))
 		wantError(t, p.confirm(volume), ErrSettled)
-		p.mustPut(volume) // of the same bytes
+		p.mustPut(volume) // with equal bytes
 		if err := p.confirm(volume); err != nil {
 			t.Error(err)
 		}
@@ -228,8 +229,8 @@ func TestALaterEntryOfTheNameIsNotSettled(t *testing.T) {
 	})
 }
 
-// TestAnEntryThatSomebodyRemovesIsWrittenAgain: only an operator who says which entry is meant settles it.
-func TestAnEntryThatSomebodyRemovesIsWrittenAgain(t *testing.T) {
+// TestEntryRemovedByHandIsWrittenAgain: only an annotation that names the entry settles it.
+func TestEntryRemovedByHandIsWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := start(t, settings(s, "one"))
@@ -250,8 +251,8 @@ func TestAnEntryThatSomebodyRemovesIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestAnEntryThatCannotBeReadIsNotSettled: its way out is the removal of its annotation.
-func TestAnEntryThatCannotBeReadIsNotSettled(t *testing.T) {
+// TestUnreadableEntryIsNotSettled: an operator removes its annotation instead.
+func TestUnreadableEntryIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		before(t, s, v[0])
@@ -267,8 +268,8 @@ func TestAnEntryThatCannotBeReadIsNotSettled(t *testing.T) {
 	})
 }
 
-// TestACopiedLeaseIsNotSettled: it is not the log of the process.
-func TestACopiedLeaseIsNotSettled(t *testing.T) {
+// TestCopiedLeaseIsNotSettled: a copy is not the log of the process.
+func TestCopiedLeaseIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		p := start(t, settings(s, "one"))

@@ -39,11 +39,9 @@ const (
 	hashPrefix = "sha256_"
 	// maxNamePart is the longest name part of an annotation's key.
 	maxNamePart = 63
-	// metaVersion is the version of a shard.
 	metaVersion = 1
 )
 
-// annotationKey returns the key of a volume's entry.
 func annotationKey(volume string) string {
 	if len(volume) <= maxNamePart {
 		return entryPrefix + volume
@@ -89,7 +87,6 @@ type meta struct {
 // ledBy reports whether the process of own wrote the metadata during the same take-over.
 func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch == own.Epoch }
 
-// shards returns the number of shards of the log.
 func (m meta) shards() int {
 	if m.Shards == 0 {
 		return Shards
@@ -147,10 +144,8 @@ func (v view) content() map[string]string {
 	return all
 }
 
-// entries returns the stored entries by key.
 func (v view) entries() map[string]string { return v.with(entryPrefix) }
 
-// with returns the annotations whose keys have the prefix.
 func (v view) with(prefix string) map[string]string {
 	values := map[string]string{}
 	if v.lease == nil {
@@ -172,7 +167,6 @@ func (v view) shards() int {
 	return v.meta.shards()
 }
 
-// chunk returns the stored chunk of a hash.
 func (v view) chunk(hash string) (string, bool) {
 	if v.lease == nil {
 		return "", false

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// room is the size in bytes of a shard's annotations: the API server's limit without a margin for annotations of
+	// room is the size in bytes of a shard's annotations: the API server's limit less a margin for the annotations of
 	// others.
 	room = validation.TotalAnnotationSizeLimitB - 16<<10
 	// reserve is the part of the room that new entries leave to open ones. An open entry grows by a second request, or by

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// TestNoOwnerTakesAllRoom: entries of one namespace or class leave room for those of others.
+// TestNoOwnerTakesAllRoom checks that entries of one namespace or class leave room for entries of others.
 func TestNoOwnerTakesAllRoom(t *testing.T) {
 	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	of := func(n int, namespace, class string) (string, coded) {
@@ -60,9 +60,9 @@ func TestNoOwnerTakesAllRoom(t *testing.T) {
 	}
 }
 
-// TestATenantLeavesRoomForAnother: however many volumes of one namespace stay in flight, those of another one get their
-// entries.
-func TestATenantLeavesRoomForAnother(t *testing.T) {
+// TestNamespaceLeavesRoomForAnother checks that a second namespace gets its entries, however many volumes of the first
+// one stay in flight.
+func TestNamespaceLeavesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, settings(newStore(), "one"))
 		put := func(namespace string, claims int) (refused int32) {
@@ -91,7 +91,7 @@ func TestATenantLeavesRoomForAnother(t *testing.T) {
 	})
 }
 
-// TestTooLarge: an entry that no Lease can hold is told from one that waits for room.
+// TestTooLarge distinguishes an entry that no Lease can hold from one that waits for room.
 func TestTooLarge(t *testing.T) {
 	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	s := newShard(3, shardName(3))
@@ -115,8 +115,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestSecondRequestsLeaveRoomForNotes: in a shard that takes neither entries nor requests any more, each entry can
-// still have its notes.
+// TestSecondRequestsLeaveRoomForNotes checks that every entry can still get its notes in a shard that is full for
+// entries and second requests.
 func TestSecondRequestsLeaveRoomForNotes(t *testing.T) {
 	own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 	s := newShard(3, shardName(3))

@@ -94,7 +94,6 @@ func (s *shard) poke() {
 
 func (s *shard) isKept(key string) bool { return s.kept[key] != nil }
 
-// values returns the wanted bytes by key.
 func (s *shard) values() map[string]string {
 	values := make(map[string]string, len(s.want))
 	for key, it := range s.want {
@@ -125,7 +124,6 @@ func (s *shard) fits(key string, it *item, own meta) error {
 	return err
 }
 
-// add makes an entry or a chunk wanted.
 func (s *shard) add(key string, c coded) *item {
 	it := newItem(c)
 	before := s.want[key]
@@ -172,7 +170,6 @@ func (s *shard) keeps(key string) bool {
 	return !strings.HasPrefix(key, settlePrefix) && !strings.HasPrefix(key, chunkPrefix)
 }
 
-// remove makes an entry unwanted.
 func (s *shard) remove(key string, at time.Time) {
 	it := s.want[key]
 	if it == nil {

@@ -20,7 +20,7 @@ var (
 
 type values = map[string]string
 
-// seenAs returns our Lease as it was read, with a resourceVersion, the number of the write that it shows, and entries.
+// seenAs returns our Lease as read, with this resourceVersion, number of the last write, and entries.
 func seenAs(version string, write int64, entries values, edit ...func(*meta)) view {
 	m := us
 	m.UID, m.Write = "u", write
@@ -35,7 +35,7 @@ func seenAs(version string, write int64, entries values, edit ...func(*meta)) vi
 	return look(lease, driver)
 }
 
-// holding returns a shard that was read at version 7 after write 6, and all of whose entries are ours.
+// holding returns a shard that was read at version 7 after write 6, with our entries.
 func holding(entries values) *shard {
 	s := newShard(3, shardName(3))
 	s.seen, s.known, s.taken, s.fenced, s.write = seenAs("7", 6, entries), true, true, true, 6
@@ -45,7 +45,7 @@ func holding(entries values) *shard {
 	return s
 }
 
-// small returns an entry of any value.
+// small returns an entry with any value.
 func small(volume, value string) coded {
 	return coded{entry: &Entry{Volume: volume, Requests: []Request{{PV: &v1.PersistentVolume{}}}}, value: value}
 }
@@ -59,7 +59,7 @@ func (s *shard) mustPut(t *testing.T, name, value string) *item {
 	return it
 }
 
-// answered returns what a Put was answered, errWaits if it waits.
+// answered returns the answer to a Put, errWaits if it still waits.
 func (it *item) answered() error {
 	select {
 	case <-it.done:
@@ -80,7 +80,7 @@ func (s *shard) wants(t *testing.T, want values) {
 	}
 }
 
-func TestOnlyAPutOfWhatIsStoredAndStaysNeedsNoWrite(t *testing.T) {
+func TestPutOfStoredEntryNeedsNoWrite(t *testing.T) {
 	for name, test := range map[string]struct {
 		stored, before string
 		confirmed      bool
@@ -106,7 +106,7 @@ func TestOnlyAPutOfWhatIsStoredAndStaysNeedsNoWrite(t *testing.T) {
 	}
 }
 
-func TestAPutThatIsRefusedLeavesWhatWasStored(t *testing.T) {
+func TestRefusedPutRestoresStoredEntry(t *testing.T) {
 	for name, test := range map[string]struct {
 		removed bool
 		puts    []string
@@ -147,7 +147,7 @@ func TestAPutThatIsRefusedLeavesWhatWasStored(t *testing.T) {
 	}
 }
 
-func TestARefusedWriteEndsOnlyThePutsThatItHad(t *testing.T) {
+func TestRefusedWriteFailsOnlyItsOwnPuts(t *testing.T) {
 	s := holding(nil)
 	had, replaced, later := s.mustPut(t, "a", "1"), s.mustPut(t, "b", "2"), s.mustPut(t, "c", "1")
 	s.refuse(values{entryPrefix + "a": "1", entryPrefix + "b": "1"}, errFault)
@@ -157,7 +157,7 @@ func TestARefusedWriteEndsOnlyThePutsThatItHad(t *testing.T) {
 		t.Error("a Put that was not in the write is answered")
 	}
 
-	// A write is open that may store b.
+	// A pending write may store b.
 	s.tries = []values{{entryPrefix + "b": "2"}}
 	s.refuse(nil, errFault)
 	s.wants(t, values{"b": "2"})
@@ -169,7 +169,8 @@ func TestARefusedWriteEndsOnlyThePutsThatItHad(t *testing.T) {
 	}
 }
 
-// TestNoTwoWritesAreEqual: one that changed nothing would leave the resourceVersion, and an earlier one might land.
+// TestNoTwoWritesAreEqual: a write without a change would keep the resourceVersion, so an earlier write might still
+// land.
 func TestNoTwoWritesAreEqual(t *testing.T) {
 	s := holding(nil)
 	s.mustPut(t, "a", "1")
@@ -179,7 +180,7 @@ func TestNoTwoWritesAreEqual(t *testing.T) {
 	}
 }
 
-func TestAWriteThatIsSentAgainUnchangedIsTheSame(t *testing.T) {
+func TestRepeatedWriteCountsOnce(t *testing.T) {
 	s, a := holding(nil), values{entryPrefix + "a": "1"}
 	s.sent(a)
 	s.sent(maps.Clone(a))
@@ -189,7 +190,7 @@ func TestAWriteThatIsSentAgainUnchangedIsTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatOthersLeaveNoRoomForIsRefusedUntilTheRestFits(t *testing.T) {
+func TestFitRefusesPutsUntilTheRestFits(t *testing.T) {
 	for name, test := range map[string]struct {
 		mayLand string
 		want    values
@@ -213,7 +214,7 @@ func TestWhatOthersLeaveNoRoomForIsRefusedUntilTheRestFits(t *testing.T) {
 	}
 }
 
-func TestWhatAReadOfTheLeaseShows(t *testing.T) {
+func TestObserve(t *testing.T) {
 	of := func(process string, epoch int64, uid types.UID) func(*meta) {
 		return func(m *meta) { m.Process, m.Epoch, m.UID = process, epoch, uid }
 	}
@@ -260,7 +261,7 @@ func TestWhatAReadOfTheLeaseShows(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsGoneTakesItsOpenWritesWithIt(t *testing.T) {
+func TestDeletedLeaseDiscardsPendingWrites(t *testing.T) {
 	s := holding(values{"a": "1"})
 	s.taken, s.kept[entryPrefix+"b"] = false, ErrDecode
 	s.tries = []values{{entryPrefix + "a": "1"}}
@@ -273,7 +274,7 @@ func TestALeaseThatIsGoneTakesItsOpenWritesWithIt(t *testing.T) {
 	s.wants(t, values{"a": "1"})
 }
 
-func TestNothingIsConfirmedThatAnOpenWriteMayChange(t *testing.T) {
+func TestConcludeRespectsPendingWrites(t *testing.T) {
 	a := entryPrefix + "a"
 	for name, test := range map[string]struct {
 		stored values
@@ -317,7 +318,7 @@ func TestNothingIsConfirmedThatAnOpenWriteMayChange(t *testing.T) {
 	}
 }
 
-func TestAConfirmNeedsAReadThatBeginsAfterIt(t *testing.T) {
+func TestConfirmNeedsALaterRead(t *testing.T) {
 	s := holding(values{"a": "1"})
 	read := func() {
 		t.Helper()
@@ -344,7 +345,7 @@ func TestAConfirmNeedsAReadThatBeginsAfterIt(t *testing.T) {
 	}
 }
 
-func TestWhenALeaseIsReadAgain(t *testing.T) {
+func TestRecheckInterval(t *testing.T) {
 	now := time.Now()
 	for name, test := range map[string]struct {
 		edit func(*shard)
@@ -364,7 +365,7 @@ func TestWhenALeaseIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyTheNameOfAShardHasItsNumber(t *testing.T) {
+func TestShardNumber(t *testing.T) {
 	for name, want := range map[string]int{
 		"log-0": 0, "log-7": 7, "a-log-7": 7, "log-8": -1, "log--1": 1, "log-x": -1, "log": -1, "7": -1, "": -1,
 	} {

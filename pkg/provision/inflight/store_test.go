@@ -17,7 +17,8 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// store is an API server for Leases of one namespace: it compares resourceVersion and UID, and limits annotations.
+// store simulates an API server for Leases of one namespace. It compares resourceVersion and UID, and limits
+// annotations.
 type store struct {
 	mu      sync.Mutex
 	leases  map[string]*coordinationv1.Lease
@@ -25,11 +26,11 @@ type store struct {
 	calls   []call
 
 	latency time.Duration
-	// fault is asked before a call is carried out.
+	// fault is called before each call.
 	fault func(c call) fault
 	// admit may refuse an update.
 	admit func(is, lease *coordinationv1.Lease) error
-	// committed is called with each Lease that a client stored, and may not use the store.
+	// committed is called with each Lease that a client stored, and must not use the store.
 	committed func(by string, lease *coordinationv1.Lease)
 }
 
@@ -39,10 +40,10 @@ type call struct {
 	at         time.Time
 }
 
-// fault is what goes wrong. The zero value: nothing.
+// fault is an injected fault. The zero value is none.
 type fault struct {
 	err   error         // answered in place of the result
-	carry bool          // with err: the call is carried out all the same
+	carry bool          // with err: the call is carried out nevertheless
 	late  time.Duration // carried out that much later, and the answer is lost
 	wait  time.Duration // carried out that much later, and answered
 	slow  time.Duration // the answer takes that much longer
@@ -52,7 +53,7 @@ func newStore() *store { return &store{leases: map[string]*coordinationv1.Lease{
 
 // client is one user of a store.
 type client struct {
-	coordinationv1client.LeaseInterface // what is not implemented panics
+	coordinationv1client.LeaseInterface // other methods panic
 	*store
 	by string
 }
@@ -139,7 +140,7 @@ func (c client) Update(ctx context.Context, lease *coordinationv1.Lease,
 	return c.do(ctx, "update", lease.Name, func() (*coordinationv1.Lease, error) {
 		is := c.leases[lease.Name]
 		switch {
-		// The API server answers Conflict, not NotFound, to an update that names a UID where there is no object.
+		// The API server answers Conflict, not NotFound, to an update with a UID if the object does not exist.
 		case is == nil, is.UID != lease.UID, is.ResourceVersion != lease.ResourceVersion:
 			return nil, apierrors.NewConflict(leasesResource, lease.Name, fmt.Errorf("the object has been modified"))
 		case size(lease.Annotations) > validation.TotalAnnotationSizeLimitB:
@@ -204,7 +205,7 @@ func (s *store) all() []coordinationv1.Lease {
 	return all
 }
 
-// count returns how many calls there were since the store was made or forget was called.
+// count returns the number of calls since the store was created or forget was called.
 func (s *store) count(verbs ...string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

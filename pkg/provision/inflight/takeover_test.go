@@ -36,7 +36,7 @@ func TestTakeOverWithoutRights(t *testing.T) {
 	}
 }
 
-func TestTakeOverTriesAgainUntilItsContextEnds(t *testing.T) {
+func TestTakeOverRetriesUntilContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		s.fault = func(call) fault { return fault{err: apierrors.NewServiceUnavailable("down")} }
@@ -60,7 +60,7 @@ func TestTakeOverTriesAgainUntilItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestOnlyFinishing(t *testing.T) {
+func TestFinishingWithoutCreateMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		old := start(t, settings(s, "old"))
@@ -83,13 +83,13 @@ func TestOnlyFinishing(t *testing.T) {
 		p.wantState(missing, Absent)
 		wantError(t, p.put(entry(missing)), ErrNoShard)
 
-		// The old process finds a shard gone that it writes to. It looks at the others before it writes it anew.
+		// The old process finds a shard missing that it writes to. Before it writes the shard anew, it reads the others.
 		wantError(t, old.put(entry(missing)), ErrSuperseded)
 		if e, _ := Decode(s.all()); len(e) != 3 {
 			t.Errorf("stored %v", names(e))
 		}
 
-		s.remove(shardName(3)) // with entries it is written anew
+		s.remove(shardName(3)) // a shard with entries is written anew
 		if err := p.confirm(v[0]); err != nil {
 			t.Error(err)
 		}
@@ -97,8 +97,8 @@ func TestOnlyFinishing(t *testing.T) {
 	})
 }
 
-// TestAShardCreatedDuringATakeOverIsTakenToo: an earlier process may create one that was missing.
-func TestAShardCreatedDuringATakeOverIsTakenToo(t *testing.T) {
+// TestTakeOverIncludesShardCreatedMeanwhile: an earlier process may create a shard that was missing.
+func TestTakeOverIncludesShardCreatedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -113,7 +113,7 @@ func TestAShardCreatedDuringATakeOverIsTakenToo(t *testing.T) {
 			}
 			if once {
 				once = false
-				go old.put(entry(volume)) //nolint:errcheck // it is looked at below
+				go old.put(entry(volume)) //nolint:errcheck // its effect is checked below
 			}
 			return fault{wait: 5 * time.Second}
 		})
@@ -125,7 +125,7 @@ func TestAShardCreatedDuringATakeOverIsTakenToo(t *testing.T) {
 	})
 }
 
-func TestTwoTakeOversAtOnceEndWithOne(t *testing.T) {
+func TestConcurrentTakeOversEndWithOneLeader(t *testing.T) {
 	for i := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore()
@@ -168,8 +168,8 @@ func TestTwoTakeOversAtOnceEndWithOne(t *testing.T) {
 	}
 }
 
-// TestTakeOverAfterOneThatFailed: a write of the first may land, and is not one of the second.
-func TestTakeOverAfterOneThatFailed(t *testing.T) {
+// TestTakeOverAfterFailedTakeOver: a write of the first take-over may land, and must not count as one of the second.
+func TestTakeOverAfterFailedTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		s.fail(func(c call) fault {

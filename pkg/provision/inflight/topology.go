@@ -15,9 +15,8 @@ import (
 //
 //   - An entry becomes wanted in its shard once the API server has confirmed its chunks here.
 //   - A chunk is dropped once no entry has referred to it for chunksStay, or for a minute if another chunk needs its
-//     room. Entries that are stored, that a write may still store, or that cannot be used refer to chunks.
-//   - A missing chunk is noticed within a minute and written again from memory, which has all chunks that entries refer
-//     to.
+//     room. The references of all entries count that are stored, may still be stored by a write, or cannot be used.
+//   - A missing chunk is noticed within a minute and written again from memory, which has all referenced chunks.
 
 const (
 	// topologySuffix ends the name of the Lease with the chunks of a log.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestTheTopologyLeaseIsMended: the process has the chunks in memory, and looks each minute.
-func TestTheTopologyLeaseIsMended(t *testing.T) {
+// TestTopologyLeaseIsRepaired: the process has the chunks in memory, and reads the Lease each minute.
+func TestTopologyLeaseIsRepaired(t *testing.T) {
 	chunk := chunkOf(t, 0)
 	for name, spoil := range map[string]func(*store){
 		"it is deleted": func(s *store) { s.remove(topologyName) },
@@ -40,7 +40,7 @@ func TestTheTopologyLeaseIsMended(t *testing.T) {
 				spoil(s)
 				time.Sleep(recheckEvery + time.Second)
 				p.wantState("pvc-1", Open)
-				if name == "all is removed" { // nothing is ours, as of a shard
+				if name == "all is removed" { // it has no metadata, like a foreign shard
 					if problems := p.Problems(); len(problems) != 1 || !errors.Is(problems[0].Err, ErrForeign) {
 						t.Error(problems)
 					}
@@ -55,8 +55,8 @@ func TestTheTopologyLeaseIsMended(t *testing.T) {
 	}
 }
 
-// TestAPutAfterTheTopologyLeaseIsGoneWaitsForAllItsChunks: none is taken for stored that was.
-func TestAPutAfterTheTopologyLeaseIsGoneWaitsForAllItsChunks(t *testing.T) {
+// TestPutAfterTopologyLeaseLossWaitsForChunks checks that no lost chunk counts as stored.
+func TestPutAfterTopologyLeaseLossWaitsForChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -81,8 +81,9 @@ func TestAPutAfterTheTopologyLeaseIsGoneWaitsForAllItsChunks(t *testing.T) {
 	})
 }
 
-// TestACopyOfTheTopologyLease is not written to. Its chunks are read: their content is known by its hash.
-func TestACopyOfTheTopologyLease(t *testing.T) {
+// TestCopyOfTopologyLease checks that a copy is not written to. Its chunks are read, because their hash proves their
+// content.
+func TestCopyOfTopologyLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -109,8 +110,8 @@ func TestACopyOfTheTopologyLease(t *testing.T) {
 	})
 }
 
-// TestAnEntryWithAMissingChunkIsKept: it blocks its volume, until the chunk is back.
-func TestAnEntryWithAMissingChunkIsKept(t *testing.T) {
+// TestEntryWithMissingChunkIsKept checks that the entry blocks its volume until the chunk is back.
+func TestEntryWithMissingChunkIsKept(t *testing.T) {
 	for name, spoil := range map[string]func(*store){
 		"the Lease": func(s *store) { s.remove(topologyName) },
 		"the chunk": func(s *store) {
@@ -157,8 +158,8 @@ func TestAnEntryWithAMissingChunkIsKept(t *testing.T) {
 	}
 }
 
-// TestNoDropOfAnEarlierProcessLandsAfterATakeOver: the entries that it reads keep their chunks.
-func TestNoDropOfAnEarlierProcessLandsAfterATakeOver(t *testing.T) {
+// TestNoEarlierChunkDropLandsAfterTakeOver checks that the entries read by the take-over keep their chunks.
+func TestNoEarlierChunkDropLandsAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -173,7 +174,7 @@ func TestNoDropOfAnEarlierProcessLandsAfterATakeOver(t *testing.T) {
 			}
 			return fault{}
 		})
-		for s.mu.Lock(); late; s.mu.Lock() { // until the drop is on its way
+		for s.mu.Lock(); late; s.mu.Lock() { // until the drop is being written
 			s.mu.Unlock()
 			time.Sleep(time.Second)
 		}
@@ -190,9 +191,9 @@ func TestNoDropOfAnEarlierProcessLandsAfterATakeOver(t *testing.T) {
 	})
 }
 
-// TestChunksThatAreAddedDuringATakeOverAreRead: the earlier process creates their Lease while the next one has read
-// that there is none.
-func TestChunksThatAreAddedDuringATakeOverAreRead(t *testing.T) {
+// TestChunksAddedDuringTakeOverAreRead: the earlier process creates the chunks' Lease after the next one found it
+// missing.
+func TestChunksAddedDuringTakeOverAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -203,7 +204,7 @@ func TestChunksThatAreAddedDuringATakeOverAreRead(t *testing.T) {
 			}
 			if once {
 				once = false
-				go old.put(placed("pvc-1", 0)) //nolint:errcheck // it is looked at below
+				go old.put(placed("pvc-1", 0)) //nolint:errcheck // its effect is checked below
 			}
 			return fault{wait: 5 * time.Second}
 		})
@@ -216,8 +217,8 @@ func TestChunksThatAreAddedDuringATakeOverAreRead(t *testing.T) {
 	})
 }
 
-// TestAnEarlierProcessCreatesNoChunksAfterATakeOver: it looks at the shards before it writes to the Lease.
-func TestAnEarlierProcessCreatesNoChunksAfterATakeOver(t *testing.T) {
+// TestEarlierProcessCreatesNoChunksAfterTakeOver: it reads the shards before it writes to the new Lease.
+func TestEarlierProcessCreatesNoChunksAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
@@ -230,7 +231,7 @@ func TestAnEarlierProcessCreatesNoChunksAfterATakeOver(t *testing.T) {
 	})
 }
 
-// TestReadersFindTheChunksOfEachLog: those of another log or namespace are not its own.
+// TestReadersFindTheChunksOfEachLog checks that chunks of other logs and namespaces are not used.
 func TestReadersFindTheChunksOfEachLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, node := newStore(), newStore()
@@ -265,8 +266,8 @@ func TestReadersFindTheChunksOfEachLog(t *testing.T) {
 	})
 }
 
-// TestTheTopologyLeaseOfANodeGoesWithItsNode: it has an owner while it has no chunks.
-func TestTheTopologyLeaseOfANodeGoesWithItsNode(t *testing.T) {
+// TestNodeTopologyLeaseHasOwnerWhileEmpty checks that the Lease has an owner while it has no chunks.
+func TestNodeTopologyLeaseHasOwnerWhileEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, ofNode(s, "one"))
@@ -292,7 +293,7 @@ func TestTheTopologyLeaseOfANodeGoesWithItsNode(t *testing.T) {
 	})
 }
 
-func TestAPutThatEndsBeforeItsChunksAreStoredSaysSo(t *testing.T) {
+func TestAwaitNamesTheTopologyLease(t *testing.T) {
 	l, err := New(settings(newStore(), "one"))
 	if err != nil {
 		t.Fatal(err)
@@ -305,8 +306,8 @@ func TestAPutThatEndsBeforeItsChunksAreStoredSaysSo(t *testing.T) {
 	}
 }
 
-// TestAChunkThatAPutWaitsForStays, however long its write takes: the Put would fail.
-func TestAChunkThatAPutWaitsForStays(t *testing.T) {
+// TestAwaitedChunkStays: if the chunk were dropped during a slow write, the Put would fail.
+func TestAwaitedChunkStays(t *testing.T) {
 	l, err := New(settings(newStore(), "one"))
 	if err != nil {
 		t.Fatal(err)

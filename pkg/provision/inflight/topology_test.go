@@ -21,7 +21,7 @@ var (
 	errNo        = errors.New("no")
 )
 
-// placed returns an entry that refers to one chunk, another one for another number.
+// placed returns an entry that refers to one chunk, a different one for each list.
 func placed(volume string, list int) Entry {
 	e := entry(volume)
 	e.Requests[0].Create.AccessibilityRequirements = &csi.TopologyRequirement{
@@ -29,7 +29,7 @@ func placed(volume string, list int) Entry {
 	return e
 }
 
-// twice returns an entry with a second request, for another list of places.
+// twice returns an entry with a second request, for another list of topologies.
 func twice(volume string, first, second int) Entry {
 	e := placed(volume, first)
 	e.Requests = append(e.Requests, placed(volume, second).Requests...)
@@ -43,7 +43,7 @@ func (p *process) mustPutEntry(e Entry) {
 	}
 }
 
-// chunksOf returns the keys of the chunks that an entry refers to.
+// chunksOf returns the keys of an entry's chunks.
 func chunksOf(t *testing.T, e Entry) map[string]bool {
 	t.Helper()
 	stored, err := newChunks("").encode(&e)
@@ -70,7 +70,7 @@ func chunkOf(t *testing.T, list int) string {
 	return ""
 }
 
-// wantChunks checks which lists have their chunk in the topology Lease.
+// wantChunks checks that the topology Lease has the chunks of exactly these lists.
 func (s *store) wantChunks(t *testing.T, lists ...int) {
 	t.Helper()
 	want := map[string]bool{}
@@ -80,7 +80,7 @@ func (s *store) wantChunks(t *testing.T, lists ...int) {
 	s.wantKeys(t, want)
 }
 
-// wantKeys checks which chunks the topology Lease has, by key.
+// wantKeys checks that the topology Lease has exactly these chunks, by key.
 func (s *store) wantKeys(t *testing.T, want map[string]bool) {
 	t.Helper()
 	s.mu.Lock()
@@ -108,7 +108,7 @@ func broken(leases map[string]*coordinationv1.Lease, topology string) []string {
 	return lacking
 }
 
-func TestALogWithoutLongListsHasNoTopologyLease(t *testing.T) {
+func TestShortListsNeedNoTopologyLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -124,8 +124,8 @@ func TestALogWithoutLongListsHasNoTopologyLease(t *testing.T) {
 	})
 }
 
-// TestAnEntryIsStoredAfterItsChunks: whatever becomes of the writes of chunks.
-func TestAnEntryIsStoredAfterItsChunks(t *testing.T) {
+// TestEntryIsStoredAfterItsChunks covers faults in the writes of chunks.
+func TestEntryIsStoredAfterItsChunks(t *testing.T) {
 	timeout := apierrors.NewTimeoutError("lost", 0)
 	for name, f := range map[string]fault{
 		"they fail":                     {err: timeout},
@@ -159,8 +159,8 @@ func TestAnEntryIsStoredAfterItsChunks(t *testing.T) {
 	}
 }
 
-// TestAnEntryWithoutRoomAddsNoChunks: its share is judged first.
-func TestAnEntryWithoutRoomAddsNoChunks(t *testing.T) {
+// TestEntryWithoutRoomAddsNoChunks checks that the entry's share is judged first.
+func TestEntryWithoutRoomAddsNoChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := start(t, settings(s, "one"))
@@ -180,8 +180,8 @@ func TestAnEntryWithoutRoomAddsNoChunks(t *testing.T) {
 	})
 }
 
-// TestErrorsOfTheTopologyLeaseReachThePut: nothing was changed then.
-func TestErrorsOfTheTopologyLeaseReachThePut(t *testing.T) {
+// TestTopologyLeaseErrorsFailThePut checks that no content was changed then.
+func TestTopologyLeaseErrorsFailThePut(t *testing.T) {
 	edit := func(change func(*coordinationv1.Lease)) func(*process, *store) {
 		return func(p *process, s *store) {
 			s.edit(topologyName, change)
@@ -253,7 +253,7 @@ func TestErrorsOfTheTopologyLeaseReachThePut(t *testing.T) {
 				p.wantState("pvc-2", Absent)
 				p.wantState("pvc-1", Open)
 				p.mustPut("pvc-3")
-				p.mustPutEntry(func() Entry { // it brings no chunk
+				p.mustPutEntry(func() Entry { // it adds no chunk
 					e := placed("pvc-1", 0)
 					e.Discarding = true
 					return e
@@ -267,7 +267,7 @@ func TestErrorsOfTheTopologyLeaseReachThePut(t *testing.T) {
 	}
 }
 
-func TestAListThatNoLeaseHasRoomForIsTooLarge(t *testing.T) {
+func TestListBeyondOneLeaseIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -281,8 +281,8 @@ func TestAListThatNoLeaseHasRoomForIsTooLarge(t *testing.T) {
 	})
 }
 
-// TestRoomForChunksIsMadeByThoseOfNoEntry: the others stay.
-func TestRoomForChunksIsMadeByThoseOfNoEntry(t *testing.T) {
+// TestUnreferencedChunksMakeRoom checks that referenced chunks stay.
+func TestUnreferencedChunksMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -302,11 +302,11 @@ func TestRoomForChunksIsMadeByThoseOfNoEntry(t *testing.T) {
 		p.mustPutEntry(placed("pvc-3", 2))
 		s.wantChunks(t, 1, 2)
 		wantError(t, p.put(placed("pvc-4", 3)), ErrFull)
-		p.mustPutEntry(twice("pvc-2", 1, 3)) // it has the reserve
+		p.mustPutEntry(twice("pvc-2", 1, 3)) // it may use the reserve
 	})
 }
 
-// TestReferencesKeepAChunk: all that may refer to it, now or after a write.
+// TestReferencesKeepAChunk covers everything that refers to a chunk now or may do so after a write.
 func TestReferencesKeepAChunk(t *testing.T) {
 	coded := func(list int) coded {
 		e := placed("pvc-1", list)
@@ -370,7 +370,7 @@ func TestReferencesKeepAChunk(t *testing.T) {
 			if stays := l.topology.want[chunk] == it; stays != test.want {
 				t.Errorf("it stays: %t", stays)
 			}
-			// One that is being dropped when something appears comes back.
+			// A chunk that is being dropped is restored when a reference appears.
 			l.topology.removing[chunk] = storedItem(coded(5))
 			delete(l.topology.want, chunk)
 			l.sweep(chunksStay)
@@ -381,8 +381,8 @@ func TestReferencesKeepAChunk(t *testing.T) {
 	}
 }
 
-// TestAPutWaitsForItsChunks: those that are not known to be stored, and to stay.
-func TestAPutWaitsForItsChunks(t *testing.T) {
+// TestPutWaitsForItsChunks covers chunks that are not known to be stored, or not known to stay.
+func TestPutWaitsForItsChunks(t *testing.T) {
 	key := chunkPrefix + "h"
 	for name, test := range map[string]struct {
 		stored string
@@ -417,8 +417,8 @@ func TestAPutWaitsForItsChunks(t *testing.T) {
 	}
 }
 
-// TestChunksAreWrittenOnceForVolumesThatFollowEachOther: also where they are for two lists in turn.
-func TestChunksAreWrittenOnceForVolumesThatFollowEachOther(t *testing.T) {
+// TestConsecutiveVolumesShareChunkWrites covers two alternating lists.
+func TestConsecutiveVolumesShareChunkWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		writes := 0
@@ -435,7 +435,7 @@ func TestChunksAreWrittenOnceForVolumesThatFollowEachOther(t *testing.T) {
 			p.Remove(volume)
 			time.Sleep(chunksStay/2 - 2*recheckEvery)
 		}
-		if writes != 3 { // it is created, and has one list, and both
+		if writes != 3 { // one to create it, one for the first list, one for both
 			t.Errorf("%d writes of chunks", writes)
 		}
 		s.wantChunks(t, 0, 1)
@@ -451,8 +451,8 @@ func TestChunksAreWrittenOnceForVolumesThatFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestAnEntryKeepsItsChunks: for as long as it is in flight, through a take-over.
-func TestAnEntryKeepsItsChunks(t *testing.T) {
+// TestEntryKeepsItsChunks checks that chunks stay while an entry is in flight, even after a take-over.
+func TestEntryKeepsItsChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -468,7 +468,7 @@ func TestAnEntryKeepsItsChunks(t *testing.T) {
 		next.stop()
 		start(t, settings(s, "three"))
 		time.Sleep(recheckEvery + time.Second)
-		s.wantChunks(t, 0, 1) // nothing is known of when it was of use
+		s.wantChunks(t, 0, 1) // the time of its last use is unknown
 		time.Sleep(time.Hour)
 		s.wantChunks(t, 0)
 		s.wantStored(t, "pvc-1")

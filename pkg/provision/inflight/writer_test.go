@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-func TestWhatIsNotOursStays(t *testing.T) {
+func TestForeignMetadataStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := start(t, settings(s, "one"))
@@ -35,7 +35,7 @@ func TestWhatIsNotOursStays(t *testing.T) {
 	})
 }
 
-func TestAFullShardRefuses(t *testing.T) {
+func TestFullShardRefusesPuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 200)
 		p := start(t, settings(s, "one"))
@@ -64,7 +64,7 @@ func TestAFullShardRefuses(t *testing.T) {
 		if err := p.put(big(v[n], 2<<10)); err != nil {
 			t.Error(err)
 		}
-		// Somebody else's annotation takes what is left: a Put that is on its way is refused, removals go on.
+		// Another program's annotation takes the rest: a pending Put is refused, and removals go on.
 		s.edit(shardName(3), func(l *coordinationv1.Lease) {
 			l.Annotations["example.com/note"] = strings.Repeat("x", reserve+16<<10-1<<10)
 		})
@@ -75,7 +75,7 @@ func TestAFullShardRefuses(t *testing.T) {
 	})
 }
 
-func TestWhatTheAPIServerRefusesIsNotStored(t *testing.T) {
+func TestRefusedPutIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 3)
 		p := start(t, settings(s, "one"))
@@ -100,7 +100,7 @@ func TestWhatTheAPIServerRefusesIsNotStored(t *testing.T) {
 		}
 		p.Remove(v[0])
 		time.Sleep(time.Minute)
-		wantError(t, p.put(entry(v[0])), ErrForbidden) // in place of one that is being removed
+		wantError(t, p.put(entry(v[0])), ErrForbidden) // in place of an entry that is being removed
 		p.wantState(v[0], Removing)
 		s.mu.Lock()
 		refuse = false
@@ -111,7 +111,7 @@ func TestWhatTheAPIServerRefusesIsNotStored(t *testing.T) {
 	})
 }
 
-// leftOf is a leader election's lease.
+// leftOf is the leader election's lease.
 type leftOf struct{ until atomic.Pointer[time.Time] }
 
 func (l *leftOf) Left() time.Duration { return time.Until(*l.until.Load()) }
@@ -124,7 +124,7 @@ func leaseFor(d time.Duration) *leftOf {
 
 func (l *leftOf) renew(d time.Duration) { l.until.Store(new(time.Now().Add(d))) }
 
-func TestNothingIsWrittenPastTheLease(t *testing.T) {
+func TestNoWritesPastTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 3)
 		cfg := settings(s, "one")
@@ -150,7 +150,7 @@ func TestNothingIsWrittenPastTheLease(t *testing.T) {
 		p.wantState(v[0], Absent)
 		p.mustPut(v[1])
 
-		// It ends while a Put waits for another write, and while one is being written.
+		// The lease ends while one Put waits for another write, and while one is being written.
 		s.latency = 8 * time.Second
 		lease.renew(3 * time.Second)
 		err := p.put(entry(v[2]))
@@ -165,7 +165,7 @@ func TestNothingIsWrittenPastTheLease(t *testing.T) {
 	})
 }
 
-func TestAPutThatIsNotConfirmedIsInFlight(t *testing.T) {
+func TestUnconfirmedPutIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 4)
 		p := start(t, settings(s, "one"))
@@ -210,7 +210,7 @@ func TestAPutThatIsNotConfirmedIsInFlight(t *testing.T) {
 	})
 }
 
-func TestAllThatWaitsFailsAtTheEnd(t *testing.T) {
+func TestPendingCallsFailAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := start(t, settings(s, "one"))
@@ -229,7 +229,7 @@ func TestAllThatWaitsFailsAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestAReplacementKeepsEpochAndBeginning(t *testing.T) {
+func TestReplacementKeepsEpochAndBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		before(t, s, "pvc-1")
@@ -262,8 +262,7 @@ func TestAReplacementKeepsEpochAndBeginning(t *testing.T) {
 	})
 }
 
-// TestACallerMayChangeWhatItPut: the log has a copy of its own.
-func TestACallerMayChangeWhatItPut(t *testing.T) {
+func TestPutCopiesTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, settings(newStore(), "one"))
 		e := entry("pvc-1")
@@ -277,7 +276,7 @@ func TestACallerMayChangeWhatItPut(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsObeyed(t *testing.T) {
+func TestRetryAfterIsHonored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p := start(t, settings(s, "one"))
@@ -327,7 +326,7 @@ func TestStatesHaveNames(t *testing.T) {
 	}
 }
 
-func TestAPutThatDoesNotFitLeavesThoseThatWait(t *testing.T) {
+func TestOversizedPutLeavesPendingPuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		slices.Sort(v)
@@ -352,8 +351,8 @@ func TestAPutThatDoesNotFitLeavesThoseThatWait(t *testing.T) {
 	})
 }
 
-// TestWhileADeletedLeaseCannotBeWritten: nothing is confirmed, and nothing is forgotten.
-func TestWhileADeletedLeaseCannotBeWritten(t *testing.T) {
+// TestUnwritableDeletedLease checks that no entry is confirmed and none is forgotten.
+func TestUnwritableDeletedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		before(t, s)
@@ -381,7 +380,7 @@ func TestWhileADeletedLeaseCannotBeWritten(t *testing.T) {
 	})
 }
 
-func TestAConfirmEndsWithThePutThatIsRefused(t *testing.T) {
+func TestConfirmEndsWithItsRemovedPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
 		p := start(t, settings(s, "one"))
