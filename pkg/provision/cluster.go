@@ -21,36 +21,37 @@ import (
 )
 
 var (
-	// errSecretGone: a Secret that goes with a call does not exist.
+	// errSecretGone means that a Secret for a call does not exist.
 	errSecretGone = errors.New("a Secret is gone")
 )
 
-// cluster is what is asked of the API server.
+// cluster is the part of the API server that provisioning uses.
 type cluster interface {
-	// selectNode selects a node for the claim, or none if node is empty, only if the claim still is as it was read.
+	// selectNode selects a node for the claim, or clears it if node is empty, only if the claim is unchanged since it was
+	// read.
 	selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error
-	// readClaim reads a claim, nil if there is none of that name.
+	// readClaim reads a claim, nil if it does not exist.
 	readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	// readPV reads a PV, nil if there is none.
+	// readPV reads a PV, nil if it does not exist.
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
+	// createPV creates a PV. For an existing PV the error is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// holdSource has a claim or a snapshot stay while volumes are made from it; freeSource ends that.
+	// holdSource keeps a claim or snapshot while volumes are created from it; freeSource ends that.
 	holdSource(ctx context.Context, source request.SourceRef) error
 	freeSource(ctx context.Context, source request.SourceRef) error
-	// readSecret reads a Secret; it returns errSecretGone if there is none.
+	// readSecret reads a Secret. It returns errSecretGone if the Secret does not exist.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
 
-// apiServer is the cluster behind a client.
+// apiServer implements cluster with a client.
 type apiServer struct {
 	core corev1.CoreV1Interface
-	// snapshots is nil where none is protected.
+	// snapshots is nil if snapshots are not protected.
 	snapshots sources.SnapshotProtector
 }
 
-// selectNode is an update, as the library's own that takes a selected node back: rules that let it do that
-// let this be done too. The resourceVersion lets one node of all be the first.
+// selectNode is an update, like the library's own that clears a selected node, so the same rules suffice. The
+// resourceVersion lets exactly one node be the first.
 func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	claim = claim.DeepCopy()
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, caches.AnnSelectedNode, node)
@@ -70,8 +71,7 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 	return nil
 }
 
-// holdSource fails for a source that is being deleted and was not held before: the API server puts no
-// finalizer on such.
+// holdSource fails for a terminating source that was not held before, because the API server adds no finalizer to it.
 func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) error {
 	if source.Kind == request.SourceSnapshot {
 		if a.snapshots == nil {
@@ -144,7 +144,7 @@ func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[
 	return values, nil
 }
 
-// createPV creates a PersistentVolume. exists tells that there is one of its name already, which is returned instead.
+// createPV creates a PersistentVolume. If the name is taken, it returns the existing PV and sets exists.
 func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.PersistentVolume, exists bool,
 	err error) {
 	stored, err := at.createPV(ctx, pv)
@@ -161,13 +161,13 @@ func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.P
 	return there, true, nil
 }
 
-// isRefusal reports whether the API server has judged the object: it is not valid, or must not be written.
+// isRefusal reports whether the API server has rejected the object as invalid or forbidden.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// classOfWrite says whether the API server has refused a write, or the write may still arrive.
+// classOfWrite distinguishes refused writes from writes that may still arrive.
 func classOfWrite(err error) errclass.Class {
 	status := apierrors.APIStatus(nil)
 	if errors.As(err, &status) {

@@ -18,65 +18,64 @@ import (
 
 // Config holds the settings of a Controller.
 type Config struct {
-	// Log is the in-flight log, which this Controller runs. Required.
+	// Log is the in-flight log, which the Controller runs. Required.
 	Log Log
-	// Lease says for how long this process may act. Past it nothing is begun, and calls in flight are cut off.
-	// Default: there is no leader election, and it always may.
+	// Lease limits the time for which this process may act. After it no call is begun, and calls in flight are canceled.
+	// By default no leader election limits the process.
 	Lease Lease
-	// Quiet is how long a call that was not answered can take to arrive: at least the lease's duration, and the
-	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry
-	// of the log that such a call concerns is not settled before. Default 2 minutes.
+	// Quiet is the time within which an unanswered call can still arrive. It must cover the lease's duration, and the
+	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not
+	// settled before the quiet period of its unanswered call is over. Default 2 minutes.
 	Quiet time.Duration
-	// FinishOnly settles what the in-flight log has, and provisions nothing new: for a process beside another
-	// provisioner. Claims are not watched then.
+	// FinishOnly settles the entries of the in-flight log and provisions no new volumes, for a process beside another
+	// provisioner. Claims are then not watched.
 	FinishOnly bool
-	// AlsoKnownAs are further provisioner names that count as this driver's: the in-tree name of a
-	// migrated driver. Default none.
+	// AlsoKnownAs lists further provisioner names of this driver, such as the in-tree name of a migrated driver. Default
+	// none.
 	AlsoKnownAs []string
-	// Local has the volumes of one node provisioned alone. Default: those of the whole cluster.
+	// Local limits provisioning to the volumes of one node. Default nil: the whole cluster.
 	Local *Local
-	// Workers is how many volumes are worked on at once, those included whose outcome is in doubt. Default 100, as many as
-	// the stock external-provisioner has.
+	// Workers is the number of volumes that are worked on concurrently, including the ones whose outcome is in doubt.
+	// Default 100, as in the stock external-provisioner.
 	Workers int
-	// CloneWorkers is how many sources of volumes, claims and snapshots, lose their protection at once. Default 1.
+	// CloneWorkers is the number of sources, claims and snapshots, that lose their protection concurrently. Default 1.
 	CloneWorkers int
-	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. Default: nobody
-	// keeps them.
+	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. If nil, they are not protected.
 	Snapshots sources.SnapshotProtector
-	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
-	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
+	// RetryStart and RetryMax bound the delay after a failed try, which doubles each time. Refusals, which need a
+	// correction by a person, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
 	RetryStart, RetryMax time.Duration
-	// PVs shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
-	// work. Default: a watch of its own.
+	// PVs is a watch cache of PVs. The caller keeps it up to date while Watch or Run is working. Default: a watch of its
+	// own.
 	PVs PVLister
-	// Claims, if set, receives what the watch of claims shows: the reclaim.Controller of the same driver, which then
-	// reads no claim whose end was shown. With FinishOnly it receives nothing.
+	// Claims, if set, receives the events of the watch of claims. It is the reclaim.Controller of the same driver, which
+	// then does not read claims whose deletion was shown. With FinishOnly it receives none.
 	Claims ClaimFollower
-	// Changed, if set, is called when what the driver has left may have changed, with the class and with
-	// the places of the volume, none where they are not known. It is to return at once.
+	// Changed, if set, is called when the driver's free capacity may have changed, with the class and the topology
+	// segments of the volume, nil if they are unknown. It must return immediately.
 	Changed func(class string, at []map[string]string)
-	// Events records on the claim what comes of each try. Default: a recorder of its own, through the client of all
+	// Events records the outcome of each try on the claim. Default: a recorder of its own, which uses the client of all
 	// other requests.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is the registerer of the package's metrics. By default they are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. The default is the real clock.
 	Clock clock.WithTicker
 }
 
-// Lease says for how long this process still holds its leader election lease, by its own clock: zero or less if it
-// does not. It is safe for concurrent use.
+// Lease is the leader election lease of this process. Left returns the time for which the process still holds it, on
+// its own clock, and zero or less if it does not. Implementations are safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
 }
 
-// ClaimFollower receives what a watch of claims shows, in its order. Its methods must not block, nor keep the claim.
+// ClaimFollower receives the events of a watch of claims, in order. Its methods must not block or retain the claim.
 type ClaimFollower interface {
-	// ClaimShown is called for each event, and each item of a list, that shows a claim.
+	// ClaimShown is called for each event, and each list item, that shows a claim.
 	ClaimShown(claim *v1.PersistentVolumeClaim)
-	// ClaimDeleted is called for the event that shows the end of a claim, with its last state. An end that the watch has
-	// missed is not delivered.
+	// ClaimDeleted is called for each deletion event, with the claim's last state. A deletion that the watch missed is not
+	// delivered.
 	ClaimDeleted(last *v1.PersistentVolumeClaim)
 }
 
@@ -96,7 +95,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that lists every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Log == nil, "log: no in-flight log is given")
@@ -114,7 +113,7 @@ func (c Config) Validate() error {
 	return wrong.Err()
 }
 
-// node returns the node whose volumes alone are made, nil for the whole cluster.
+// node returns the only node to provision for, nil for the whole cluster.
 func (c Config) node() *volume.Node {
 	if c.Local == nil {
 		return nil
@@ -122,16 +121,14 @@ func (c Config) node() *volume.Node {
 	return &c.Local.Node
 }
 
-// Local has a Controller make the volumes of its own node alone: those of claims for which this node
-// was selected.
+// Local makes a Controller provision for its own node only: for claims that have this node selected.
 type Local struct {
 	// Node is the node. Required.
 	Node volume.Node
-	// Immediate has the node bid for claims that bind immediately, for which nobody selects one.
+	// Immediate lets the node select itself for claims that bind immediately, which no scheduler selects a node for.
 	Immediate bool
-	// BaseDelay and MaxDelay bound how long it waits before it bids: at first any time up to
-	// BaseDelay, then longer each time, up to MaxDelay. Default 20 seconds and 1 minute, as in the
-	// stock external-provisioner.
+	// BaseDelay and MaxDelay bound the delay before the node selects itself. It is at first random up to BaseDelay, and
+	// then grows up to MaxDelay. Default 20 seconds and 1 minute, as in the stock external-provisioner.
 	BaseDelay, MaxDelay time.Duration
 }
 
@@ -145,7 +142,6 @@ func (l Local) withDefaults() Local {
 	return l
 }
 
-// validate returns what is wrong with it.
 func (l Local) validate() error {
 	full := l.withDefaults()
 	switch {

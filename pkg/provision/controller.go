@@ -31,16 +31,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// apiTimeout bounds one call to the API server.
+// apiTimeout limits one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// key names one claim, not its successor of the same name.
+// key identifies one claim, as opposed to a later claim of the same name.
 type key struct {
 	namespace, name string
 	uid             types.UID
 }
 
-// String is how the log shows it.
+// String formats the key for logs.
 func (k key) String() string { return k.namespace + "/" + k.name }
 
 func keyOf(claim *v1.PersistentVolumeClaim) key {
@@ -55,7 +55,7 @@ func keyOfEntry(entry inflight.Entry) key {
 type Controller struct {
 	watches
 	cfg Config
-	// names are the provisioner names that count as ours, the driver's own first.
+	// names are the provisioner names of the driver, its own name first.
 	names    []string
 	driver   Driver
 	requests RequestBuilder
@@ -64,34 +64,33 @@ type Controller struct {
 	log      Log
 	tracker  *tracker
 	assumed  *caches.Assumed
-	// events are those of the normal course, and recorder records all others. broadcaster sends them where no recorder
-	// was given, and is nil else.
+	// events records the Events of the normal course, and recorder all others. broadcaster sends both unless the caller
+	// set a recorder; then it is nil.
 	events      record.EventRecorder
 	recorder    *events.Recorder[Reason]
 	broadcaster record.EventBroadcaster
 	metrics     *metrics
 	control     *controller.Controller
-	// working reports whether Run works; replaced in tests.
+	// working reports whether Run is working; it is replaced in tests.
 	working func() bool
-	// queue has the names of volumes that claims want, or whose entry is open, and trying counts those that are worked on.
+	// queue has the names of volumes that claims want or that have an open entry. trying counts the ones being worked on.
 	queue  *controller.Queue[string]
 	trying atomic.Int64
-	// slow bounds the workers that volumes keep whose driver answers late.
+	// slow limits the workers on volumes whose driver answers late.
 	slow *lane
-	// sources is the queue that ends the protection of what volumes were made from.
+	// sources is the queue that ends the protection of the sources of volumes.
 	sources   *controller.Queue[request.SourceRef]
 	protected *protectedSources
-	// selecting is the queue that selects this node for claims for which nobody selects one.
+	// selecting is the queue that selects this node for claims that no scheduler selects a node for.
 	selecting  *controller.Queue[key]
 	selections *selfselect.Turns
 	library    *library.Controller
 }
 
-// New returns a Controller for the claims of the driver with this name, on the cluster that
-// config describes. config is copied; a QPS of 0 means that nothing but the number of workers
-// limits the calls. Nothing is started but broadcasters of events, which are idle until Run; the
-// library's cannot be ended. The library also adds to client-go's global scheme: New is not to be
-// called while other goroutines use that.
+// New returns a Controller for the claims of the named driver, on the cluster of config. config is copied; with a QPS
+// of 0 only the number of workers limits the calls. New starts only broadcasters of events, which are idle until Run;
+// the broadcaster of the library cannot be ended. The library also adds to client-go's global scheme, so New must not
+// be called while other goroutines use that scheme.
 func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a provisioner: no cluster is given")
@@ -104,7 +103,7 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 	if own.QPS == 0 {
 		own.QPS = -1
 	}
-	own.Timeout = 0 // watches are long
+	own.Timeout = 0 // watches have no timeout
 	own.ContentType = "application/vnd.kubernetes.protobuf"
 	own.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(own)
@@ -114,7 +113,7 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 	return newController(watching.Core.RESTClient(), client, name, driver, requests, cfg)
 }
 
-// newController has core watch claims and PVs, and client do all else, on the same API server.
+// newController uses core to watch claims and PVs, and client for all other requests, on the same API server.
 func newController(core rest.Interface, client kubernetes.Interface, name string, driver Driver,
 	requests RequestBuilder, cfg Config) (*Controller, error) {
 	switch {
@@ -173,7 +172,7 @@ func (p *Controller) newQueues() (err error) {
 	return err
 }
 
-// caches are those that the Controller runs, also where somebody else keeps them up to date: then they are waited for.
+// caches returns the caches that the Controller runs or, if the caller keeps them up to date, only waits for.
 func (p *Controller) caches() []controller.Cache {
 	idle := func(ctx context.Context) { <-ctx.Done() }
 	volumes := idle
@@ -193,7 +192,7 @@ func (p *Controller) caches() []controller.Cache {
 	return all
 }
 
-// follow has changes wake the queue, and bring claims to the library.
+// follow makes changes wake the queue and offer claims to the library.
 func (p *Controller) follow() error {
 	p.claims.Changed = p.claimChanged
 	if p.cfg.Claims != nil {
@@ -202,7 +201,7 @@ func (p *Controller) follow() error {
 	p.volumes.Follow(p.volumeChanged)
 	p.volumes.FollowLists(p.volumesListed)
 	p.log.Follow(p.queue.Add)
-	// A class that comes or goes changes what can be done for claims that came before it.
+	// A class that appears or disappears changes the options for existing claims.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(now any) {
 			if class, ok := now.(*storagev1.StorageClass); ok {
@@ -223,14 +222,14 @@ func (p *Controller) follow() error {
 	return err
 }
 
-// claimChanged has a claim looked at that was changed. Before Run works nobody would look: a replica that
-// waits to lead would only pile up names.
+// claimChanged handles a changed claim. It ignores events until Run works, because a replica that waits to lead would
+// only collect names.
 func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	if !p.working() {
 		return
 	}
 	if before != nil {
-		p.cloneChanged(before) // what it was a clone of may not be kept any more
+		p.cloneChanged(before) // the claim's source may not be in use any more
 	}
 	if now == nil {
 		p.selections.Forget(before.UID)
@@ -251,14 +250,14 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	p.offer(now)
 }
 
-// wake has a name looked at whose entry is open, or that waits for its next try.
+// wake queues a name that has an open entry or waits for its next try.
 func (p *Controller) wake(name string) {
 	if p.log.State(name) == inflight.Open || p.tracker.knows(name) {
 		p.queue.Add(name)
 	}
 }
 
-// volumeChanged is called with PVs that come and go.
+// volumeChanged handles PVs that appear or disappear.
 func (p *Controller) volumeChanged(pv volume.PV) {
 	p.assumed.Drop(pv)
 	p.wake(pv.Name)
@@ -267,8 +266,8 @@ func (p *Controller) volumeChanged(pv volume.PV) {
 	}
 }
 
-// volumesListed drops what a list of PVs shows to be gone. The claim of a PV that came and went before the list may
-// need another one.
+// volumesListed drops the assumed PVs that a list of PVs proves gone. The claim of a PV that appeared and disappeared
+// before the list may need another one.
 func (p *Controller) volumesListed() {
 	for _, pv := range p.assumed.Expire() {
 		if _, shown := p.volumes.Get(pv.Name); !shown {
@@ -277,13 +276,13 @@ func (p *Controller) volumesListed() {
 	}
 }
 
-// wakeAll has every claim looked at.
+// wakeAll handles every claim as changed.
 func (p *Controller) wakeAll() {
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
 }
 
-// offer brings a claim to the library if it may have to provision it. The library would ask about
-// one whose PV is stored in vain.
+// offer hands a claim to the library if it may have to be provisioned. A claim with a stored PV is not offered, because
+// the library would ask in vain.
 func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
 		p.at(claim) != provision.NodeElsewhere && p.ours(claim)
@@ -292,17 +291,15 @@ func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
-// waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
-// cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
+// leadership calls it to be able to act immediately when it leads. It changes no objects.
 func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
-// Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
-// end; it returns when all work has ended. It is called once, by the one replica that leads: where
-// leader election is used, ctx has to end with the lease. It returns an error when another process
-// takes the in-flight log over.
+// Run provisions until ctx ends, which cancels calls in flight, or until Stop, which lets them end. It returns when all
+// work has ended. The leading replica calls it once; with leader election, ctx has to end with the lease. It returns an
+// error when another process takes the in-flight log over.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue.
+// Run watches by itself unless Watch already does, which then has to continue.
 func (p *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if p.broadcaster != nil {
@@ -313,11 +310,11 @@ func (p *Controller) Run(ctx context.Context) error {
 	defer all.Wait()
 	defer cancel(nil)
 	defer p.control.Stop()
-	all.Go(func() { p.Watch(ctx) }) // the caches are filled while the log is taken over
+	all.Go(func() { p.Watch(ctx) }) // fills the caches during the take-over
 	if stopped, err := p.takeOver(ctx); err != nil || stopped {
 		return err
 	}
-	// The log outlives the work in hand: what was begun is written down.
+	// The log outlives the work in hand, so that results of begun calls are recorded.
 	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
 	all.Go(func() {
 		if err := p.log.Run(writing); err != nil && writing.Err() == nil {
@@ -336,23 +333,23 @@ func (p *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// provision runs the library until ctx ends. Its workers have nothing to be waited for: they only fill the queue.
+// provision runs the library until ctx ends. Run does not wait for the library's workers, which only fill the queue.
 func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
-	p.wakeAll() // what happened before Run worked
+	p.wakeAll() // for events before Run worked
 	if !p.cfg.FinishOnly {
 		p.library.Run(ctx)
 	}
 }
 
-// Flush settings: how long removals are waited for, and how often it is looked.
+// Flush settings: the maximum wait for removals, and the interval of the checks.
 const (
 	flushTimeout = 2 * time.Second
 	flushPoll    = 20 * time.Millisecond
 )
 
-// flush waits a moment for entries that are being removed: one that stays is asked for once more by the next process.
+// flush waits briefly for pending removals, because the next process would ask for a remaining entry once more.
 func (p *Controller) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -365,7 +362,7 @@ func (p *Controller) flush(ctx context.Context) {
 	}
 }
 
-// takeOver takes the in-flight log over, unless Stop is called before.
+// takeOver takes the in-flight log over, unless Stop is called first.
 func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -384,29 +381,28 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 	return false, nil
 }
 
-// inherit has the queue finish what earlier processes have begun.
+// inherit queues the entries of earlier processes.
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
-		p.tracker.mark(entry.Volume, true, false) // its driver has not answered the earlier process
+		p.tracker.mark(entry.Volume, true, false) // the driver has not answered the earlier process
 		p.queue.Add(entry.Volume)
 	}
 }
 
-// Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
+// Stop lets the work in hand end and begins no more, so that Run returns. It does not wait.
 func (p *Controller) Stop() { p.control.Stop() }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the state that the API server had when they were started.
 func (p *Controller) Synced() bool { return p.control.Synced() }
 
-// newLibrary makes the library's controller.
 func (p *Controller) newLibrary() *library.Controller {
 	return library.New(library.Config{
 		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Client: p.client, Claims: p.claims, Classes: p.classes,
 	}, provisioner{p})
 }
 
-// retries is the growing delay of what is tried again.
+// retries returns the backoff of retried work.
 func (p *Controller) retries() controller.Backoff {
 	return controller.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}
 }

@@ -15,26 +15,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// A claim that failed waits longer from try to try. A change that can make a difference ends the wait: of the claim, of
-// its StorageClass, or of the nodes. Objects that are not watched are looked at every unwatchedRetry.
+// The delay of a failed claim grows from try to try. A relevant change of the claim, its StorageClass or the nodes ends
+// the delay. Objects that are not watched are read every unwatchedRetry.
 
 const (
-	// unwatchedRetry bounds the delay while a Secret, or another object that is not watched, is missing or not ready.
+	// unwatchedRetry limits the delay while a Secret, or another object that is not watched, is missing or not ready.
 	unwatchedRetry = 30 * time.Second
-	// correctedRetries is the least time between two waits of one claim that a correction ends, in first delays: a program
-	// that writes to a claim again and again does not have the driver called as often.
+	// correctedRetries is the minimum interval between two corrections that end a delay of one claim, in first delays. A
+	// program that keeps writing to a claim must not make the driver be called as often.
 	correctedRetries = 10
 )
 
-// correction says whether a change of a claim ends its wait.
+// correction classifies a change of a claim by its effect on the claim's delay.
 type correction uint8
 
 const (
-	// noCorrection: the change is bookkeeping, such as by the PV controller or by this process.
+	// noCorrection means that the change is bookkeeping, for example by the PV controller or by this process.
 	noCorrection correction = iota
-	// corrected: an input of the request has changed.
+	// corrected means that an input of the request has changed.
 	corrected
-	// moved: another node is selected.
+	// moved means that another node is selected.
 	moved
 )
 
@@ -52,7 +52,7 @@ func correctionOf(before, now *v1.PersistentVolumeClaim) correction {
 	return noCorrection
 }
 
-// differ reports whether annotations differ that are no bookkeeping.
+// differ reports whether annotations other than bookkeeping differ.
 func differ(before, now map[string]string) bool {
 	for _, pair := range [][2]map[string]string{{before, now}, {now, before}} {
 		for name, value := range pair[0] {
@@ -74,14 +74,14 @@ func bookkeeping(annotation string) bool {
 		domain == "volume.beta.kubernetes.io"
 }
 
-// classDiffers reports whether a StorageClass was created anew, or a field of it that requests depend on was changed.
-// Its other fields are immutable.
+// classDiffers reports whether a StorageClass was recreated or changed in a field that requests depend on. All other
+// fields are immutable.
 func classDiffers(before, now *storagev1.StorageClass) bool {
 	return before.UID != now.UID || !equality.Semantic.DeepEqual(before.AllowedTopologies, now.AllowedTopologies) ||
 		!equality.Semantic.DeepEqual(before.MountOptions, now.MountOptions)
 }
 
-// claimCorrected ends the wait of a claim that was changed, where the change can make a difference.
+// claimCorrected ends the delay of a claim after a relevant change.
 func (p *Controller) claimCorrected(before, now *v1.PersistentVolumeClaim) {
 	switch correctionOf(before, now) {
 	case corrected:
@@ -92,8 +92,8 @@ func (p *Controller) claimCorrected(before, now *v1.PersistentVolumeClaim) {
 	}
 }
 
-// classCame ends the wait of the claims of a StorageClass, and has every claim looked at. The request of an open entry
-// does not change.
+// classCame ends the delays of a StorageClass' claims, and wakes all claims. The request of an open entry does not
+// change.
 func (p *Controller) classCame(class *storagev1.StorageClass) {
 	if p.working() {
 		p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
@@ -106,7 +106,7 @@ func (p *Controller) classCame(class *storagev1.StorageClass) {
 	p.wakeAll()
 }
 
-// nodesChanged ends the wait of the claims whose last try did not come as far as the driver.
+// nodesChanged ends the delay of the claims whose last try failed before the driver was called.
 func (p *Controller) nodesChanged() {
 	if !p.working() {
 		return
@@ -117,12 +117,12 @@ func (p *Controller) nodesChanged() {
 	}
 }
 
-// hasten ends the wait of a name, unless that was done a moment ago.
+// hasten ends the delay of a name, limited by the interval correctedRetries.
 func (p *Controller) hasten(name string) {
 	p.tracker.hasten(name, p.cfg.Clock.Now(), correctedRetries*p.cfg.RetryStart)
 }
 
-// longestDelay bounds the delay after a failure: it is short where the end of the cause is not watched.
+// longestDelay returns the maximum delay after a failure. It is short if the end of its cause is not watched.
 func (p *Controller) longestDelay(err error) time.Duration {
 	if errors.Is(err, errSecretGone) || request.ReasonOf(err) != "" &&
 		request.RemediationOf(err) == request.RemediationWait {

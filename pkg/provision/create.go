@@ -18,8 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
-// called without: it may look in the wrong place, and answer that nothing is there.
+// secrets reads the Secret of a request for each call, so that changes take effect. The driver is not called without
+// the Secret, because it may then look in the wrong place and answer that no volume exists.
 func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string]string, error) {
 	if request.Secret == nil {
 		return nil, nil
@@ -30,8 +30,8 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 	return values, reasons.Because(w.failure(), err)
 }
 
-// secretsAgain is secrets for a request that may have been sent before. Where the claim is gone with its namespace, the
-// Secret may never come back: whole is false then, and the driver is called without.
+// secretsAgain is secrets for a request that may have been sent before. If the claim is gone with its namespace, the
+// Secret may never come back. whole is false then, and the driver is called without the Secret.
 func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (values map[string]string, whole bool,
 	err error) {
 	if w.prepared != nil && w.facts.Record.Unsent() {
@@ -50,7 +50,6 @@ func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (value
 	return nil, false, nil
 }
 
-// request returns the request that is sent next.
 func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts.Record.Next] }
 
 func (w *run) createVolume(ctx context.Context) error {
@@ -83,15 +82,15 @@ func (w *run) createVolume(ctx context.Context) error {
 	}
 	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
 	if reply.Unfit {
-		// The next step deletes it; the reason why goes to the claim's owner now.
+		// The next step deletes the volume. The claim's owner is told the cause now.
 		w.recorder.Report(ctx, w.eventOn(), provision.ReasonFailed, err.Error())
 		return nil
 	}
 	return w.because(err, reply.Class, request, whole, same)
 }
 
-// because gives the error of a CreateVolume its reason, nil for none. whole: the call had its Secret. same: no other
-// version of the driver was called.
+// because adds the reason to an error of CreateVolume, nil for none. whole means that the call had its Secret, and same
+// that no other version of the driver was called.
 func (w *run) because(err error, class errclass.Class, request inflight.Request, whole, same bool) error {
 	if err == nil || w.facts.Record.Settled() {
 		return reasons.Because(w.failed(class), err)
@@ -109,7 +108,7 @@ func (w *run) because(err error, class errclass.Class, request inflight.Request,
 	return reasons.Because(w.failed(class), err)
 }
 
-// version returns the vendor_version of the driver that runs, empty if it is not known.
+// version returns the vendor_version of the running driver, empty if unknown.
 func (p *Controller) version() string {
 	if d, ok := p.driver.(interface{ Version() string }); ok {
 		return d.Version()
@@ -117,8 +116,8 @@ func (p *Controller) version() string {
 	return ""
 }
 
-// left reports whether the node that a volume was requested for is gone, or the driver on it. It is asked only if that
-// matters. A node that cannot be read is there.
+// left reports whether the node of a request, or the driver on it, is gone. The node is read only if that decides. A
+// node that cannot be read counts as existing.
 func (w *run) left(ctx context.Context, asked provision.Request, class errclass.Class) bool {
 	locator, ok := w.requests.(Locator)
 	if !ok || !w.facts.Reschedules(asked, class, true) || w.facts.Reschedules(asked, class, false) {
@@ -134,8 +133,8 @@ func (w *run) left(ctx context.Context, asked provision.Request, class errclass.
 	return err == nil && !has
 }
 
-// judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
-// the volume is not what was asked for. An answer without an id is none: the driver is asked again.
+// judge evaluates the driver's answer. The reply has the handle in the PersistentVolume's form, and reports a volume
+// that does not match the request as unfit. An answer without an id is uncertain, so the driver is asked again.
 func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply, error) {
 	pv, err := w.requests.PV(request, made)
 	switch {
@@ -150,7 +149,7 @@ func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply
 	return provision.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
 }
 
-// failed is the reason of a CreateVolume that failed.
+// failed returns the reason of a failed CreateVolume.
 func (w *run) failed(class errclass.Class) Reason {
 	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
 		return provision.ReasonOutcomeUnknown

@@ -13,13 +13,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// pace is how often a claim's Events follow each other, beside the growing delay between two tries: at most one a
-// minute for what changes from try to try, such as the id of a request in a driver's message. One that repeats is
-// recorded again with the first try after 20 minutes: the last one stands when the API server removes it.
+// pace limits a claim's Events, in addition to the growing delay between tries: at most one a minute for a message that
+// changes from try to try, such as one with the id of a request. A repeated Event is recorded again with the first try
+// after 20 minutes, so the API server does not remove the last one in between.
 var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
 
-// eventOn returns what the Events of the run are about: its claim. Where that is gone, its namespace may be gone too,
-// so it is the Lease that has the entry. The message names the claim then.
+// eventOn returns the object of the run's Events, which is its claim. If the claim is gone, its namespace may be gone
+// too, so the Events are on the Lease of the entry, and their message names the claim.
 func (w *run) eventOn() events.Object {
 	claim := w.facts.Claim
 	log, names := w.log.(interface {
@@ -32,7 +32,7 @@ func (w *run) eventOn() events.Object {
 		Prefix: fmt.Sprintf("Claim %s/%s, which is gone, volume %s: ", claim.Namespace, claim.Name, w.name)}
 }
 
-// eventOn returns what the Events of a claim are about.
+// eventOn returns the object of a claim's Events.
 func eventOn(c provision.Claim) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
@@ -40,7 +40,7 @@ func eventOn(c provision.Claim) events.Object {
 	}}
 }
 
-// announce records once for the claim's owner who provisions the volume, where nobody else would say so.
+// announce records once which other program provisions the volume, unless that program says so itself.
 func (p *Controller) announce(ctx context.Context, claim *v1.PersistentVolumeClaim, err error) {
 	if !request.ReasonOf(err).Announced() {
 		return
@@ -48,9 +48,9 @@ func (p *Controller) announce(ctx context.Context, claim *v1.PersistentVolumeCla
 	p.recorder.ReportAside(ctx, eventOn(p.claimOf(claim)), provision.ReasonLeftToPopulator, err.Error())
 }
 
-// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
-// the metrics. Its Sentence says what it means, its EventType which Events have it.
+// Reason is the reason of a decision. The same word is an Event's reason, a value in the log and a label of the
+// metrics. Sentence explains it, and EventType is the type of its Events.
 type Reason = provision.Reason
 
-// Reasons returns every reason there is.
+// Reasons returns all reasons.
 func Reasons() []Reason { return provision.Reasons() }

@@ -21,13 +21,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// maxSteps bounds the steps of one run. Provisioning a volume takes five.
+// maxSteps limits the steps of one run. Provisioning a volume takes five.
 const maxSteps = 16
 
-// reasonOf returns the reason of an error of a step.
 func reasonOf(err error) Reason { return reasons.Of(err, provision.ReasonAPIReadFailed) }
 
-// act carries out a step, and adds what became of it to the facts.
+// act executes a step and adds its result to the facts.
 func (w *run) act(ctx context.Context, d provision.Decision) error {
 	ctx, cancel := w.bound(ctx, d.Action)
 	defer cancel()
@@ -64,7 +63,7 @@ func (w *run) act(ctx context.Context, d provision.Decision) error {
 	return nil
 }
 
-// bound returns a context for a step that ends with the lease. The driver has a time limit of its own.
+// bound returns a context for a step that ends with the lease. The driver has a timeout of its own.
 func (w *run) bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
 	limit := apiTimeout
 	if action == provision.CreateVolume || action == provision.DeleteVolume || action == provision.Prepare {
@@ -79,7 +78,7 @@ func (w *run) bound(ctx context.Context, action provision.Action) (context.Conte
 	return context.WithTimeout(ctx, limit)
 }
 
-// learn adds to the facts what became of a step whose call was begun at that time.
+// learn adds the result of a step to the facts. began is the start of its call.
 func (w *run) learn(done provision.Action, reply provision.Reply, began time.Time) {
 	w.facts.Learn(done, reply, false, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 }
@@ -103,8 +102,8 @@ func (w *run) buildRequest(ctx context.Context) error {
 	return nil
 }
 
-// selectedNode reads the node that is selected for the claim, nil for none. One that is gone is given back to the
-// scheduler. A node that provisions for itself knows itself.
+// selectedNode reads the node that is selected for the claim, nil for none. If the node is gone, the scheduler has to
+// select another one. A node that provisions for itself reads no Node.
 func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
 	name := w.claim.Annotations[caches.AnnSelectedNode]
 	if name == "" || w.cfg.Local != nil {
@@ -117,7 +116,7 @@ func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
 	return node, nil
 }
 
-// prepared is what a request is sent with besides what the log has of it.
+// prepared is the part of a request that the log does not contain.
 type prepared struct {
 	secrets map[string]string
 	release func() // ends the reservation of its source
@@ -130,7 +129,7 @@ func (w *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Until the entry is open, nothing but this shows that the source is in use.
+	// Until the entry is open, only this reservation shows that the source is in use.
 	release := w.protected.reserve(sourceOf(*w.built))
 	if err := w.holdSource(ctx, *w.built); err != nil {
 		release()
@@ -141,7 +140,7 @@ func (w *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// end releases what the run holds.
+// end releases the run's reservation.
 func (w *run) end() {
 	if w.prepared != nil {
 		w.prepared.release()
@@ -149,7 +148,7 @@ func (w *run) end() {
 	}
 }
 
-// failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
+// failure returns the reason of a failed step. If a call is in doubt, the reason is an unknown outcome.
 func (w *run) failure() Reason {
 	if w.facts.Log == provision.LogOpen && w.facts.Record.Begun() {
 		return provision.ReasonOutcomeUnknown
@@ -183,7 +182,7 @@ func (w *run) readClaim(ctx context.Context) error {
 	return nil
 }
 
-// read returns what a live read found. pv is nil if there is none.
+// read returns the facts from a live read. pv is nil if the PV does not exist.
 func (w *run) read(pv *v1.PersistentVolume, began time.Time) provision.PV {
 	if pv == nil {
 		return provision.PV{Known: true, Read: began}
@@ -191,7 +190,7 @@ func (w *run) read(pv *v1.PersistentVolume, began time.Time) provision.PV {
 	return w.pvOf(volume.At(w.cfg.node(), pv), began)
 }
 
-// openEntry writes the entry ahead of the first call, or adds a request to it.
+// openEntry writes the entry before the first call, or adds a request to it.
 func (w *run) openEntry(ctx context.Context) error {
 	t, began := w.track, w.cfg.Clock.Now()
 	entry := inflight.Entry{Volume: w.name,
@@ -222,7 +221,7 @@ func (w *run) openEntry(ctx context.Context) error {
 	case errors.Is(err, inflight.ErrUnreadable):
 		return reasons.Because(provision.ReasonLogUnreadable, err)
 	case w.facts.Log == provision.LogAbsent:
-		w.log.Remove(w.name) // nobody was called
+		w.log.Remove(w.name) // the driver was not called
 	}
 	return reasons.Because(provision.ReasonAPIWriteFailed, err)
 }
@@ -240,8 +239,8 @@ func noRoom(err error) Reason {
 	return ""
 }
 
-// markDiscarding notes in the log that a DeleteVolume may be sent: until it is known to have ended, no process asks for
-// the volume again.
+// markDiscarding records in the log that a DeleteVolume may be sent. Until the end of that call is known, no process
+// asks for the volume again.
 func (w *run) markDiscarding(ctx context.Context) error {
 	entry, began := w.track.entry, w.cfg.Clock.Now()
 	entry.Discarding = true
@@ -253,7 +252,7 @@ func (w *run) markDiscarding(ctx context.Context) error {
 	return nil
 }
 
-// noteVersion writes to the log which version of the driver is called next, if it is not the one that the log has.
+// noteVersion writes the version of the driver that is called next to the log, unless the log has it.
 func (w *run) noteVersion(ctx context.Context) error {
 	entry, began, next := w.track.entry, w.cfg.Clock.Now(), w.facts.Record.Next
 	if w.facts.Record.Begun() {
@@ -285,7 +284,7 @@ func (w *run) isNoted() bool {
 	return next < len(requests) && (requests[next].OtherVersions || requests[next].DriverVersion == w.version())
 }
 
-// confirm reads the log live: a volume whose entry an operator settled is left to them.
+// confirm reads the log live. If an operator settled the entry, its volume is left to the operator.
 func (w *run) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -301,8 +300,8 @@ func (w *run) confirm(ctx context.Context) error {
 	return nil
 }
 
-// reportChanged says that what the driver has left may have changed: where the volume is that was made, or, where
-// none is, in the whole class.
+// reportChanged reports that the driver's free capacity may have changed in the topology of the created volume or,
+// without a volume, in the whole class.
 func (w *run) reportChanged(made *csi.Volume) {
 	var at []map[string]string
 	for _, topology := range made.GetAccessibleTopology() {
@@ -311,8 +310,8 @@ func (w *run) reportChanged(made *csi.Volume) {
 	w.cfg.Changed(w.request().PV.Spec.StorageClassName, at)
 }
 
-// storePV creates the PersistentVolume under this name. That one exists already is no error of its own: the answer
-// to an earlier CREATE may have been lost, or it is another's.
+// storePV creates the PersistentVolume under this name. An existing PV is no error here: the answer to an earlier
+// CREATE may have been lost, or the PV is another's.
 func (w *run) storePV(ctx context.Context, done provision.Action, name string) error {
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name
@@ -338,7 +337,7 @@ func (w *run) storePV(ctx context.Context, done provision.Action, name string) e
 	return nil
 }
 
-// assume shows a stored PersistentVolume until the watch does.
+// assume puts a stored PersistentVolume into the assume cache until the watch shows it.
 func (w *run) assume(stored *v1.PersistentVolume) {
 	w.assumed.Put(stored)
 	if shown, found := w.volumes.Get(stored.Name); found {

@@ -10,31 +10,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// slowTry is how long a try may keep a worker. Names that kept one for longer, or whose driver did not answer in time,
-// are worked on in a lane of their own: otherwise the volumes of a storage system that hangs would keep all workers,
+// slowTry is the longest time for which a normal try keeps a worker. Names that took longer, or whose driver did not
+// answer in time, get a lane of their own. Otherwise the volumes of a hanging storage system would occupy all workers,
 // and new claims would wait for them.
 const slowTry = time.Second
 
-// isSlow reports whether a try that failed kept a worker for long.
+// isSlow reports whether a failed try kept a worker for long.
 func isSlow(err error, took time.Duration) bool {
 	return took >= slowTry || errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
-// lane bounds how many names are worked on at once. Others wait, and those that failed least go first. It is safe for
-// concurrent use.
+// lane limits the number of names that are worked on concurrently. Others wait, and the ones with the fewest failures
+// go first. It is safe for concurrent use.
 type lane struct {
 	limit int
 
 	mu     sync.Mutex
 	inside int
-	// waiting are the names that wait, with how often each failed.
+	// waiting has the waiting names with their numbers of failures.
 	waiting map[string]int
 }
 
-// newLane returns the lane for slow names beside so many workers: half of them.
+// newLane returns the lane for slow names, which get half of the workers.
 func newLane(workers int) *lane { return &lane{limit: max(1, workers/2), waiting: map[string]int{}} }
 
-// enter reports whether a name may be worked on now; who may calls leave in the end. Otherwise the name waits.
+// enter reports whether a name may be worked on now; the caller then has to call leave. Otherwise the name waits.
 func (l *lane) enter(name string, failures int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *lane) leave() {
 	l.inside--
 }
 
-// next returns a name that waits while there is room, the one that failed least. It does not wait any more.
+// next removes and returns the waiting name with the fewest failures, if the lane has room.
 func (l *lane) next() (name string, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// provisioner is what the library calls. It is safe for concurrent use.
+// provisioner implements the library's interfaces. It is safe for concurrent use.
 type provisioner struct{ *Controller }
 
 var (
@@ -19,23 +19,21 @@ var (
 	_ libcontroller.BlockProvisioner = provisioner{}
 )
 
-// SupportsBlock leaves it to the driver to refuse a block volume, as the stock provisioner does.
+// SupportsBlock leaves the refusal of block volumes to the driver, as the stock provisioner does.
 func (provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Delete never deletes: PVs and their volumes are the matter of package reclaim, and the volumes
-// that have no PV that of the engine. The library calls it where it takes a PV for one that could
-// not be stored, on the strength of answers that were lost.
+// Delete never deletes: package reclaim deletes PVs and their volumes, and the engine deletes volumes without a PV. The
+// library calls Delete if it takes a PV for one that could not be stored, based on lost answers.
 func (provisioner) Delete(context.Context, *v1.PersistentVolume) error {
 	return &libcontroller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
 
-// ShouldProvision reports whether Provision is to be called for a claim now.
+// ShouldProvision reports whether the library has to call Provision for a claim now.
 func (l provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	return l.working() && l.wants(ctx, claim)
 }
 
-// Provision puts the claim's volume into the queue. The library is told that there is nothing to store, to record or
-// to try again.
+// Provision queues the claim's volume. Its result tells the library to store, record and retry no volume.
 func (l provisioner) Provision(_ context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
 	libcontroller.ProvisioningState, error) {
 	name := l.nameOf(options.PVC.UID)
@@ -44,8 +42,8 @@ func (l provisioner) Provision(_ context.Context, options libcontroller.Provisio
 	return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: "it is queued"}
 }
 
-// wants reports whether a claim is to get its volume here and now. It repeats what the library checks: later tries do
-// not go through it.
+// wants reports whether this process has to provision a claim now. It repeats the library's checks, because later tries
+// do not go through the library.
 func (p *Controller) wants(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	class := p.classOf(claim)
 	switch {

@@ -11,14 +11,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// metrics are the figures of provisioning: the library's own, under its names, and ours.
+// metrics are the metrics of provisioning: the library's own, under its names, and ours.
 type metrics struct {
 	library             librarymetrics.Metrics
 	discarded, finished prometheus.Counter
 	own                 []prometheus.Collector
 }
 
-// newMetrics returns metrics that call working, log and now when they are read.
+// newMetrics returns metrics that call working, log and now when they are collected.
 func newMetrics(driver string, working func() int64, log func() inflight.Stats, now func() time.Time) *metrics {
 	labels := prometheus.Labels{"driver_name": driver}
 	counter := func(name, help string) prometheus.Counter {
@@ -64,8 +64,8 @@ func newMetrics(driver string, working func() int64, log func() inflight.Stats, 
 	return m
 }
 
-// register makes the metrics known. The library's figures of deletions are left out: its volumes
-// are deleted by package reclaim, which counts them under the same names.
+// register registers the metrics except the library's figures of deletions: package reclaim deletes the volumes and
+// counts them under the same names.
 func (m *metrics) register(to prometheus.Registerer) error {
 	if to == nil {
 		return nil

@@ -23,14 +23,14 @@ import (
 type watches struct {
 	claims  *caches.Claims
 	volumes PVLister
-	// own is volumes where nobody else keeps them up to date, and else nil.
+	// own equals volumes if the Controller runs that cache itself, and is nil otherwise.
 	own     *caches.PVs
 	classes cache.SharedIndexInformer
-	// finishOnly: claims and classes are not watched. The entries of the in-flight log have all that is needed.
+	// finishOnly means that claims and classes are not watched. The entries of the in-flight log suffice.
 	finishOnly bool
 }
 
-// newWatches returns caches that are not running. core and client reach the same API server.
+// newWatches returns caches that are not running yet. core and client reach the same API server.
 func newWatches(core rest.Interface, client kubernetes.Interface, driver string, cfg Config) (watches, error) {
 	w := watches{claims: caches.NewClaims(core), volumes: cfg.PVs, finishOnly: cfg.FinishOnly}
 	if w.volumes == nil {
@@ -42,7 +42,7 @@ func newWatches(core rest.Interface, client kubernetes.Interface, driver string,
 	return w, err
 }
 
-// classOf returns the claim's StorageClass, nil if it is not there.
+// classOf returns the claim's StorageClass, nil if it does not exist.
 func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClass {
 	object, found, err := w.classes.GetStore().GetByKey(util.GetPersistentVolumeClaimClass(claim))
 	if err != nil || !found {
@@ -52,8 +52,8 @@ func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClas
 	return class
 }
 
-// ours reports whether a claim is to be provisioned by this driver. One that says nothing of it is
-// judged by its class.
+// ours reports whether this driver has to provision a claim. A claim without a provisioner annotation is judged by its
+// class.
 func (p *Controller) ours(claim *v1.PersistentVolumeClaim) bool {
 	for _, annotation := range []string{caches.AnnProvisioner, caches.AnnProvisionerBeta} {
 		if name, found := claim.Annotations[annotation]; found {
@@ -72,7 +72,7 @@ func (p *Controller) nameOf(claim types.UID) string {
 	return p.requests.PVName(claim)
 }
 
-// claimOf returns what is read of a claim.
+// claimOf returns the engine's facts about a claim.
 func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 	return provision.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
@@ -81,8 +81,8 @@ func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 	}
 }
 
-// observe gathers what the caches, the in-flight log and this process's memory show now. What was read live in
-// the run stays, unless the cache shows a PersistentVolume.
+// observe collects the current state of the caches, the in-flight log and this process' memory. Results of live reads
+// in the run are kept, unless the cache shows a PersistentVolume.
 func (w *run) observe() {
 	f, t := &w.facts, w.track
 	f.MayAct = w.mayAct()
@@ -103,10 +103,10 @@ func (w *run) observe() {
 	w.observePV()
 }
 
-// logOf returns what the log's state is to the work on a claim.
+// logOf translates the state of the log for the work on a claim.
 func logOf(entry inflight.Entry, state inflight.State, claim key) provision.Log {
 	switch state {
-	case inflight.Absent, inflight.Removing: // what is being removed is settled, and may be replaced
+	case inflight.Absent, inflight.Removing: // a removal is settled, and its entry may be replaced
 		return provision.LogAbsent
 	case inflight.Open:
 		if entry.Claim.UID != claim.uid {
@@ -122,8 +122,7 @@ func logOf(entry inflight.Entry, state inflight.State, claim key) provision.Log 
 	return provision.LogUnknown
 }
 
-// inherited returns the record of an entry that another process has added, or of which this one does not know whether
-// it was added.
+// inherited returns the record of an entry that another process added, or that this process may not have added.
 func inherited(entry inflight.Entry, now time.Time) provision.Record {
 	var requests []provision.Request
 	for _, request := range entry.Requests {
@@ -134,11 +133,11 @@ func inherited(entry inflight.Entry, now time.Time) provision.Record {
 	return record
 }
 
-// clockSkew is by how much the clocks of several API servers may differ, with the second to which they tell times.
+// clockSkew bounds the differences between the clocks of several API servers, including their resolution of a second.
 const clockSkew = 5 * time.Second
 
 // first reports whether no entry was ever closed for the run's claim: this process has closed none, and the claim was
-// created after it took over.
+// created after the take-over.
 func (w *run) first() bool {
 	began := w.log.TakenOver()
 	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) &&
@@ -149,8 +148,8 @@ func requestOf(request inflight.Request) provision.Request {
 	return provision.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 
-// observeClaim brings the run's claim up to date. One that the cache has lost is gone. Where claims are not watched
-// only what the entry says is known.
+// observeClaim updates the run's claim. A claim that the cache lost is gone. If claims are not watched, only the
+// entry's data are known.
 func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	if w.claimKey.uid == "" && state == inflight.Open {
 		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
@@ -165,16 +164,15 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 			c.Gone = true
 		}
 	}
-	// What was read live counts until the cache shows something newer. A claim that is gone has no version, which counts
-	// as a newer one.
+	// A live read counts until the cache shows a newer state. A claim that is gone has no version, which counts as newer.
 	live := w.facts.Claim
 	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
 }
 
-// observePV adds what the cache shows of the PersistentVolume, where no live read counts. One that it does not show may
-// exist: StorePV finds it, or a live read.
+// observePV adds the PersistentVolume from the cache, unless a live read is still valid. A PV that the cache does not
+// show may exist, which StorePV or a live read finds out.
 func (w *run) observePV() {
 	f, now := &w.facts, w.cfg.Clock.Now()
 	if pv, shown := w.shown(w.name); shown && !f.PV.Fresh(now) {
@@ -188,9 +186,9 @@ func (w *run) observePV() {
 	}
 }
 
-// shown returns a PersistentVolume that the cache shows, or that was stored a moment ago.
+// shown returns a PersistentVolume that the cache shows or that was stored a moment ago.
 func (p *Controller) shown(name string) (volume.PV, bool) {
-	assumed := p.assumed.Get(name) // before the cache, which shows what is not assumed any more
+	assumed := p.assumed.Get(name) // before the cache, which shows all PVs that are no longer assumed
 	pv, shown := p.volumes.Get(name)
 	if !shown && assumed != nil {
 		return volume.At(p.cfg.node(), assumed), true
@@ -198,8 +196,7 @@ func (p *Controller) shown(name string) (volume.PV, bool) {
 	return pv, shown
 }
 
-// pvOf returns what a PersistentVolume is to the run's claim. One whose driver is not known may be the
-// driver's.
+// pvOf returns the facts about a PersistentVolume for the run's claim. A PV without a known driver may be the driver's.
 func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
 	return provision.PV{
 		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
@@ -208,17 +205,17 @@ func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
 	}
 }
 
-// stored reports whether the PersistentVolume of a claim exists: in the cache, or stored a moment ago.
+// stored reports whether the PersistentVolume of a claim exists, either in the cache or stored a moment ago.
 func (p *Controller) stored(claim types.UID) bool {
 	pv, shown := p.shown(p.nameOf(claim))
 	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
 		pv.Reach != volume.ReachElsewhere
 }
 
-// mayAct reports whether this process holds its lease, by its own clock.
+// mayAct reports whether this process holds its lease, on its own clock.
 func (p *Controller) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }
 
-// at returns what a claim's selected node is to this process.
+// at compares a claim's selected node with the node of this process.
 func (p *Controller) at(claim *v1.PersistentVolumeClaim) provision.NodeSelection {
 	if p.cfg.Local == nil {
 		return provision.NodeAny
@@ -232,7 +229,7 @@ func (p *Controller) at(claim *v1.PersistentVolumeClaim) provision.NodeSelection
 	return provision.NodeElsewhere
 }
 
-// late reports whether volumes of a class wait until a node is selected.
+// late reports whether the class has the binding mode WaitForFirstConsumer.
 func late(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

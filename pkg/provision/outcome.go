@@ -13,18 +13,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// The outcome of each try is counted and recorded here. The library is told that it has nothing to record.
+// This file counts and records the outcome of each try, so that the library has none to record.
 
-// Reasons of the Events of the normal course, which are those of sig-storage-lib-external-provisioner.
+// Reasons of the Events of the normal course, as in sig-storage-lib-external-provisioner.
 const (
 	eventProvisioning = "Provisioning"
 	eventSucceeded    = "ProvisioningSucceeded"
-	// provisioningEventDelay is how long the first of them waits for the outcome: nobody can read it before, and it would
-	// be one more write for each claim.
+	// provisioningEventDelay is the delay of the first of them. An earlier Event could hardly be read before the outcome,
+	// and would cost one more write for each claim.
 	provisioningEventDelay = time.Second
 )
 
-// succeeded records that the volume was provisioned, once for each entry.
+// succeeded records once for each entry that the volume was provisioned.
 func (w *run) succeeded() {
 	t := w.track
 	if t.counted {
@@ -44,13 +44,12 @@ func (w *run) succeeded() {
 	}
 }
 
-// countFailure counts a try that failed.
 func (w *run) countFailure() {
 	w.metrics.library.PersistentVolumeClaimProvisionFailedTotal.WithLabelValues(w.class, w.source).Inc()
 }
 
-// fail ends a try that failed with err: it is counted and reported, and the scheduler is asked for another node where
-// that helps. It returns how long the next try has to wait.
+// fail ends a try that failed with err. It counts and reports the failure, asks the scheduler for another node if that
+// helps, and returns the delay of the next try.
 func (w *run) fail(ctx context.Context, err error) time.Duration {
 	if w.reschedule && w.claim != nil {
 		if deselect := w.deselect(ctx); deselect != nil {
@@ -58,7 +57,7 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		}
 	}
 	reason := reasonOf(err)
-	if ctx.Err() == nil && reason.EventType() != "" { // else the end of this process, or of its lease
+	if ctx.Err() == nil && reason.EventType() != "" { // otherwise this process or its lease ends
 		w.countFailure()
 		if reason == provision.ReasonFailed {
 			err = reasons.Because(reason, fmt.Errorf("failed to provision volume with StorageClass %q: %w", w.class, err))
@@ -79,7 +78,7 @@ func (w *run) waits(ctx context.Context, why Reason) {
 	w.recorder.Report(ctx, w.eventOn(), why, "")
 }
 
-// label notes by which labels the outcome is counted, as the library does.
+// label sets the metric labels of the outcome, as the library does.
 func (w *run) label() {
 	if w.claim != nil {
 		if name := w.claim.Spec.StorageClassName; name != nil {
@@ -98,7 +97,6 @@ func (w *run) label() {
 	}
 }
 
-// normal records an Event of the normal course.
 func (p *Controller) normal(on v1.ObjectReference, reason, message string) {
 	p.events.Event(&on, v1.EventTypeNormal, reason, message)
 }
@@ -111,7 +109,7 @@ func (p *Controller) announceStart(claim provision.Claim) (end func()) {
 	})
 }
 
-// later calls do after a delay, unless end is called before.
+// later calls do after a delay, unless end is called first.
 func later(clk clock.Clock, delay time.Duration, do func()) (end func()) {
 	timer, ended := clk.NewTimer(delay), make(chan struct{})
 	go func() {

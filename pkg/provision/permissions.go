@@ -7,9 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with these settings needs to be allowed. Secrets are not among
-// them: which ones are needed is known only when a volume is made. Without any of them nothing is
-// done that is not safe.
+// Permissions returns the permissions that a Controller with these settings needs. They do not include Secrets, whose
+// names are known only when a volume is created. Without a permission the Controller does less, but stays safe.
 func (p *Controller) Permissions() []permission.Permission {
 	const storage = "storage.k8s.io"
 	core := func(resource, verb, without string) permission.Permission {
@@ -50,8 +49,8 @@ func (p *Controller) Permissions() []permission.Permission {
 	return rights
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. Permission to
-// patch claims is not missing where they may be updated.
+// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing]. The
+// permission to patch claims is not missing if claims may be updated.
 func (p *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	missing, err := permission.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
 	if !slices.ContainsFunc(missing, of("update")) {
@@ -60,7 +59,7 @@ func (p *Controller) MissingPermissions(ctx context.Context) ([]permission.Permi
 	return missing, err
 }
 
-// of returns what reports whether a permission is to do this with claims.
+// of returns a predicate for the permission to apply this verb to claims.
 func of(verb string) func(permission.Permission) bool {
 	return func(p permission.Permission) bool { return p.Resource == "persistentvolumeclaims" && p.Verb == verb }
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 )
 
-// selectionFacts returns what is known of a claim that a node may be selected for.
+// selectionFacts returns the facts about a claim that has no selected node.
 func (p *Controller) selectionFacts(claim *v1.PersistentVolumeClaim) selfselect.Facts {
 	local := p.cfg.Local
 	if local == nil || claim == nil {
@@ -27,7 +27,7 @@ func (p *Controller) selectionFacts(claim *v1.PersistentVolumeClaim) selfselect.
 	return b
 }
 
-// selectSelf works on one claim that no node may be selected for.
+// selectSelf handles one claim that binds immediately, and selects this node for it when its turn comes.
 func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
 	claim, now := p.claims.Of(k.namespace, k.name, k.uid), p.cfg.Clock.Now()
 	facts := p.selectionFacts(claim)
@@ -52,7 +52,7 @@ func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
 		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim",
 			klog.KObj(claim))
 	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
-		// Most likely another node was faster. The claim's own update tells; if not, it is tried again.
+		// Most likely another node was faster, which the claim's own update shows. Otherwise the retry tries again.
 		return p.retries().Retry()
 	default:
 		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim",

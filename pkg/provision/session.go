@@ -19,27 +19,27 @@ type run struct {
 	name     string
 	claimKey key
 	track    *track
-	// claim is as the cache has it, nil if it is gone, or claims are not watched.
+	// claim is the claim in the cache, nil if it is gone or claims are not watched.
 	claim *v1.PersistentVolumeClaim
 	facts provision.Facts
-	// wanted is the class that the claim's volume is asked for with, nil if it is not asked for.
+	// wanted is the class for the claim's volume, nil if the claim does not want a volume now.
 	wanted *storagev1.StorageClass
-	// resumed: the entry was open when the try began.
+	// resumed means that the entry was open when the try began.
 	resumed bool
-	// built is the request that is not in the log yet. prepared is what the request is sent with that was prepared in
-	// this run.
+	// built is the request that is not in the log yet. prepared is the Secret and the reservation for the request of this
+	// run.
 	built    *inflight.Request
 	prepared *prepared
-	// reschedule: another node has to be selected.
+	// reschedule means that another node has to be selected.
 	reschedule bool
-	// began is when the try began, and building whether its last step was to build a request.
+	// began is the start of the try. building means that its last step was to build a request.
 	began    time.Time
 	building bool
-	// class and source are the labels by which the outcome is counted.
+	// class and source are the metric labels of the outcome.
 	class, source string
 }
 
-// work decides and acts until there is nothing to do now, or something fails, and returns the last decision.
+// work runs steps until no step is due or one fails, and returns the last decision.
 func (w *run) work(ctx context.Context) (provision.Decision, error) {
 	session := &session{run: w}
 	defer w.end()
@@ -47,15 +47,15 @@ func (w *run) work(ctx context.Context) (provision.Decision, error) {
 	return session.last, session.err
 }
 
-// session is a run as the loop of steps sees it.
+// session adapts a run to the loop of steps.
 type session struct {
 	*run
 	last provision.Decision
 	err  error
 }
 
-// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted
-// while the driver worked.
+// Decide implements controller.Session. It observes the claim again before each step, because the claim may have been
+// deleted while the driver worked.
 func (s *session) Decide(now time.Time) provision.Decision {
 	s.observe()
 	s.label()
@@ -80,7 +80,7 @@ func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err 
 		s.secondFailed(ctx, d.Action, err)
 		err = nil
 	case err != nil && s.facts.Log == provision.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
-		s.closeEntry() // the driver made nothing, or was not called
+		s.closeEntry() // the driver created no volume, or was not called
 	}
 	s.last = d
 	return d.Action == provision.CloseEntry, err
@@ -88,7 +88,7 @@ func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err 
 
 // secondFailed reports why the open entry gets no request for the node that is selected now.
 func (s *session) secondFailed(ctx context.Context, action provision.Action, err error) {
-	if action != provision.OpenEntry { // which has said so
+	if action != provision.OpenEntry { // which already learned it
 		s.learn(action, provision.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
 	}
 	s.recorder.Report(ctx, s.eventOn(), reasonOf(err), err.Error())

@@ -21,17 +21,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// protectedSources are the sources that this process protects. It is safe for concurrent use.
+// protectedSources tracks the sources that this process protects. It is safe for concurrent use.
 type protectedSources struct {
-	// turns keep protection of one source from being added and removed at once.
+	// turns serialize the addition and the removal of one source's protection.
 	turns [64]sync.Mutex
 	seed  maphash.Seed
 
 	mu sync.Mutex
-	// snapshots are those whose finalizer this process has added, or found, and not removed, by name. Only
-	// these are looked at when a claim that names one changes: each look is a read of the API server.
+	// snapshots has the UIDs of snapshots whose finalizer this process has added, or found, and not removed. Only these
+	// are checked when a claim that names one changes, because each check is a read of the API server.
 	snapshots map[request.SourceRef]types.UID
-	// reserved counts the requests that are about to be written to the log, by the source that they have.
+	// reserved counts, by source, the requests that are about to be written to the log.
 	reserved map[request.SourceRef]int
 }
 
@@ -40,7 +40,7 @@ func newProtectedSources() *protectedSources {
 		reserved: map[request.SourceRef]int{}}
 }
 
-// reserve has the source count as in use until end is called. The zero value is no source.
+// reserve marks the source as in use until end is called. The zero value is no source.
 func (s *protectedSources) reserve(of request.SourceRef) (end func()) {
 	of.UID = ""
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (s *protectedSources) isReserved(of request.SourceRef) bool {
 	return s.reserved[of] > 0
 }
 
-// turn waits until nobody else adds or removes the source's protection, and has others wait until end is called.
+// turn waits for its turn to change the source's protection, and blocks others until end is called.
 func (s *protectedSources) turn(of request.SourceRef) (end func()) {
 	turn := s.turnOf(of)
 	turn.Lock()
@@ -96,11 +96,11 @@ func (s *protectedSources) remove(of request.SourceRef) {
 	delete(s.snapshots, of)
 }
 
-// keyOfSource returns the name under which a claim is known in the cache.
+// keyOfSource returns the key of a claim in the cache.
 func keyOfSource(of request.SourceRef) string { return of.Namespace + "/" + of.Name }
 
-// cloneChanged wakes what lets sources go: a source that is being deleted, or the end of a volume
-// that was made from one.
+// cloneChanged queues sources that may have become free: the claim itself if it is a terminating source, and the source
+// of the claim.
 func (p *Controller) cloneChanged(claim *v1.PersistentVolumeClaim) {
 	if caches.IsTerminatingSource(claim) {
 		p.sources.Add(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
@@ -108,11 +108,11 @@ func (p *Controller) cloneChanged(claim *v1.PersistentVolumeClaim) {
 	p.wakeSource(request.SourceOf(claim))
 }
 
-// wakeSource has a source looked at, which may not be in use any more.
+// wakeSource queues a source that may not be in use any more.
 func (p *Controller) wakeSource(of request.SourceRef) {
 	of.UID = ""
 	if p.cfg.FinishOnly {
-		return // without claims it is not known who else uses a source, and nothing of it may be written
+		return // without claims the other users of a source are unknown, and it may not be written
 	}
 	switch of.Kind {
 	case request.SourceClaim:
@@ -125,7 +125,7 @@ func (p *Controller) wakeSource(of request.SourceRef) {
 	}
 }
 
-// freeSource ends the protection of a source, once no volume is being made from it.
+// freeSource ends the protection of a source once no volume is being created from it.
 func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) controller.Result {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -142,41 +142,41 @@ func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) contr
 	return controller.Done()
 }
 
-// freeReason says why a claim that was cloned loses its finalizer, or keeps it. It is meant for logs.
+// freeReason is the reason for which a cloned claim loses or keeps its finalizer. It is for logs.
 type freeReason string
 
-// Reasons to leave the finalizer. The zero value is one, too.
+// Reasons to keep the finalizer. So does the zero value.
 const (
-	// freeUnknown: it is not known whose volume the claim has.
+	// freeUnknown means that the driver of the claim's volume is unknown.
 	freeUnknown freeReason = "Unknown"
-	// freeOtherDriver: only the provisioner of the volume's driver knows which clones of it are in flight. It removes
-	// the finalizer, at the latest with --release-finalizers when it is removed itself.
+	// freeOtherDriver means that only the provisioner of the volume's driver knows the clones in flight. It removes the
+	// finalizer, at the latest with --release-finalizers when it is uninstalled.
 	freeOtherDriver freeReason = "OtherDriver"
 )
 
-// Reasons to remove it, if no volume is being made from the claim.
+// Reasons to remove the finalizer if no volume is being created from the claim.
 const (
-	// freeOwn: the claim's volume is this driver's.
+	// freeOwn means that the claim's volume belongs to this driver.
 	freeOwn freeReason = "Own"
-	// freeNoVolume: the claim has no PersistentVolume, so the finalizer keeps none.
+	// freeNoVolume means that the claim has no PersistentVolume that the finalizer could protect.
 	freeNoVolume freeReason = "NoVolume"
-	// freeNoDriver: the volume is no CSI driver's, so none clones it.
+	// freeNoDriver means that the volume belongs to no CSI driver, so none clones it.
 	freeNoDriver freeReason = "NoDriver"
 )
 
-// freeFacts are what is known of the volume of a claim that is being deleted, and was cloned.
+// freeFacts are the facts about the volume of a terminating claim that was cloned.
 type freeFacts struct {
-	// Bound: the claim names a PersistentVolume.
+	// Bound means that the claim names a PersistentVolume.
 	Bound bool
-	// Known: it was read whether that exists, and Exists the result.
+	// Known means that the PersistentVolume was looked up, and Exists is the result.
 	Known, Exists bool
-	// Driver is the PersistentVolume's, or the one that took over from its in-tree plugin.
+	// Driver is the PersistentVolume's driver, or the CSI driver that replaces its in-tree plugin.
 	Driver string
 	// Own is this driver.
 	Own string
 }
 
-// decideFree reports whether the finalizer is to be removed. It is a pure function.
+// decideFree reports whether to remove the finalizer. It is a pure function.
 func decideFree(f freeFacts) (free bool, why freeReason) {
 	switch {
 	case !f.Bound:
@@ -193,8 +193,8 @@ func decideFree(f freeFacts) (free bool, why freeReason) {
 	return true, freeOwn
 }
 
-// freeClaim lets a claim of this driver go that is being deleted. One that is not being deleted keeps the finalizer, so
-// that no clone that begins can be overtaken: the API server puts none on what is being deleted.
+// freeClaim removes the finalizer from a terminating claim of this driver. Other claims keep it, so that no new clone
+// is overtaken: the API server adds no finalizer to a terminating object.
 func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
 	source, found := p.claims.Get(keyOfSource(of))
 	if !found || p.at(source) == provision.NodeElsewhere || !caches.IsTerminatingSource(source) {
@@ -214,7 +214,8 @@ func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error 
 	return err
 }
 
-// freeFacts returns whose the volume of a claim is. The cache shows PersistentVolumes of this driver; others are read.
+// freeFacts returns the driver of a claim's volume. The cache has the PersistentVolumes of this driver; others are
+// read.
 func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeClaim) (freeFacts, error) {
 	f := freeFacts{Bound: source.Spec.VolumeName != "", Own: p.names[0]}
 	if !f.Bound {
@@ -234,8 +235,8 @@ func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeC
 	return f, nil
 }
 
-// freeSnapshot removes the finalizer of a snapshot that this process has protected, whether it is being
-// deleted or not: nobody would remove it after this program is gone, and the snapshot could not be deleted.
+// freeSnapshot removes the finalizer of a snapshot that this process has protected, whether or not the snapshot is
+// being deleted. Once this program is uninstalled, no other would remove it, and the snapshot could not be deleted.
 func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) error {
 	uid, found := p.protected.snapshot(of)
 	if !found {
@@ -245,7 +246,7 @@ func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) err
 	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error {
 		err := p.cluster.freeSource(ctx, of)
 		if err == nil || errors.Is(err, kube.ErrGone) || apierrors.IsForbidden(err) {
-			p.protected.remove(of) // a sweep finds one that could not be written
+			p.protected.remove(of) // a sweep finds a snapshot that could not be written
 		}
 		return err
 	})
@@ -257,8 +258,8 @@ func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) err
 	return err
 }
 
-// IfUnused calls do if no volume is being made from the source, and lets none begin until do returns.
-// Otherwise, and before it is known, it returns false.
+// IfUnused calls do if no volume is being created from the source, and lets none begin until do returns. It returns
+// false if the source is in use or that is unknown.
 func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
@@ -268,8 +269,8 @@ func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 	return true, do(ctx)
 }
 
-// inUse reports whether a volume may be being made from the source: by us, as the in-flight log says, or by another
-// provisioner. The source is reserved before holdSource is called, and until the entry is open.
+// inUse reports whether a volume may be being created from the source by this process, according to the in-flight log,
+// or by another provisioner. A source is reserved before holdSource is called and until the entry is open.
 func (p *Controller) inUse(of request.SourceRef) bool {
 	of.UID = ""
 	if p.protected.isReserved(of) {
@@ -284,7 +285,7 @@ func (p *Controller) inUse(of request.SourceRef) bool {
 	}
 	used := false
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
-		// Of a claim that another process may be provisioning, the log of this one knows nothing.
+		// The log of this process does not cover a claim that another process may be provisioning.
 		others := !p.ours(claim) || p.cfg.Local != nil
 		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
 	})
@@ -300,9 +301,8 @@ func sourceOf(asked inflight.Request) request.SourceRef {
 		Name: asked.Source.Name, UID: asked.Source.UID}
 }
 
-// holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been
-// called a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges
-// that.
+// holdSource protects the snapshot or claim that the volume is created from. Once the driver may have been called, a
+// request is repeated even if its source is gone or cannot be protected, because the driver judges that.
 func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
 	if source == (request.SourceRef{}) || w.track.holds == source.UID {
@@ -321,10 +321,10 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	return nil
 }
 
-// protectSource adds the finalizer to a source. A snapshot that is protected already is not asked for again;
-// one that may not be written is restored without, as it was before there was such a finalizer. It has the source's
-// turn: on a claim that is being deleted a patch that adds what is there is no change, and succeeds while the finalizer
-// is being removed.
+// protectSource adds the finalizer to a source, unless it is a snapshot that is already protected. A snapshot that may
+// not be written is restored without the finalizer, as provisioners did before it existed. protectSource takes the
+// source's turn: on a terminating claim, a patch that adds an existing finalizer changes no field, and succeeds while
+// the finalizer is being removed.
 func (p *Controller) protectSource(ctx context.Context, source request.SourceRef) error {
 	defer p.protected.turn(source)()
 	if source.Kind != request.SourceSnapshot {

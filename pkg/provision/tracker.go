@@ -14,55 +14,54 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// track is what this process remembers about one volume name.
+// track is this process' memory of one volume name.
 type track struct {
 	progress
 	retry
-	// claims want a volume of this name. They are several where a name has few characters of the claim's UID.
+	// claims want a volume of this name. A name with few characters of the claim's UID may have several.
 	claims []key
 }
 
-// progress is what this process remembers about an entry. It is the matter of the worker that has the name.
+// progress is this process' memory of an entry. Only the worker on the name uses it.
 type progress struct {
-	// entry is the open entry as this process wrote or read it, and record what was learned about it.
+	// entry is the open entry as this process wrote or read it, and record the knowledge about it.
 	entry  inflight.Entry
 	record provision.Record
-	// made is the driver's answer, and pv the PersistentVolume that it gives.
+	// made is the driver's answer, and pv the PersistentVolume built from it.
 	made *csi.Volume
 	pv   *v1.PersistentVolume
-	// holds is the UID of the source that was protected.
+	// holds is the UID of the protected source.
 	holds types.UID
-	// since is when the try began that opened the entry; zero where another process did. storing: this process has
-	// sent the PersistentVolume, and counted: the volume is counted as provisioned.
+	// since is the start of the try that opened the entry, zero if another process opened it. storing means that this
+	// process has sent the PersistentVolume, and counted that the volume is counted as provisioned.
 	since            time.Time
 	storing, counted bool
 }
 
-// close forgets what belongs to the entry.
 func (t *track) close() { t.progress = progress{} }
 
-// retry is when a name is tried again.
+// retry is the schedule of a name's next try.
 type retry struct {
 	due time.Time
-	// count is how often in a row it failed.
+	// count is the number of consecutive failures.
 	count int
-	// slow: its last try kept a worker for long.
+	// slow means that its last try kept a worker for long.
 	slow bool
-	// unbuilt: its last try failed before there was a request.
+	// unbuilt means that its last try failed before the request was built.
 	unbuilt bool
-	// changed is when something was changed last that can make a difference, and hastened when that last ended a wait.
+	// changed is the time of the last relevant change, and hastened the time at which a change last ended a delay.
 	changed, hastened time.Time
 }
 
-// tracker has the tracks of all volume names that this process works on. It is safe for concurrent use, and its mutex
-// guards all of a track but its progress.
+// tracker has the tracks of all volume names that this process works on. It is safe for concurrent use. Its mutex
+// guards everything in a track except progress.
 type tracker struct {
 	mu sync.Mutex
 	of map[string]*track
-	// volumes are the names of the volumes of claims, where an open entry has another one than claims get now:
-	// the prefix of the names may have changed since.
+	// volumes has the volume names of claims whose open entry has another name than they would get now, because the prefix
+	// of the names may have changed.
 	volumes map[types.UID]string
-	// ended are the claims without a volume for which an entry was closed.
+	// ended has the claims without a volume that had an entry closed.
 	ended map[types.UID]bool
 }
 
@@ -76,7 +75,7 @@ func (t *tracker) get(name string) *track {
 	return t.locked(name)
 }
 
-// locked is get for who holds t.mu.
+// locked is get for callers that hold t.mu.
 func (t *tracker) locked(name string) *track {
 	if t.of[name] == nil {
 		t.of[name] = &track{}
@@ -84,7 +83,6 @@ func (t *tracker) locked(name string) *track {
 	return t.of[name]
 }
 
-// want notes that a claim wants a volume of this name.
 func (t *tracker) want(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +91,7 @@ func (t *tracker) want(name string, claim key) {
 	}
 }
 
-// note notes whose volume an entry is.
+// note records the claim of an entry.
 func (t *tracker) note(entry inflight.Entry) {
 	t.want(entry.Volume, keyOfEntry(entry))
 	t.mu.Lock()
@@ -101,7 +99,7 @@ func (t *tracker) note(entry inflight.Entry) {
 	t.volumes[entry.Claim.UID] = entry.Volume
 }
 
-// claimsOf returns the claims that want a volume of this name, in the order in which they came.
+// claimsOf returns the claims that want a volume of this name, in order of arrival.
 func (t *tracker) claimsOf(name string) []key {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +109,7 @@ func (t *tracker) claimsOf(name string) []key {
 	return nil
 }
 
-// leave notes that a claim wants no volume of this name any more. A name that no claim is left of is forgotten.
+// leave records that a claim no longer wants a volume of this name. A name without claims is forgotten.
 func (t *tracker) leave(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +120,7 @@ func (t *tracker) leave(name string, claim key) {
 	t.forgetLocked(name)
 }
 
-// forget ends what is remembered about a name, unless a claim wants its volume. The caller is its worker.
+// forget drops a name unless a claim wants its volume. The caller is its worker.
 func (t *tracker) forget(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,35 +141,33 @@ func (t *tracker) volumeOf(claim types.UID) (name string, found bool) {
 	return name, found
 }
 
-// closed notes that an entry of a claim was closed, until the claim is over.
+// closed records that an entry of a claim was closed, until over is called.
 func (t *tracker) closed(claim types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended[claim] = true
 }
 
-// wasClosed reports whether an entry of a claim was closed.
 func (t *tracker) wasClosed(claim types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended[claim]
 }
 
-// over forgets a claim that gets no volume any more.
+// over forgets a claim that will not get another volume.
 func (t *tracker) over(claim types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.ended, claim)
 }
 
-// knows reports whether anything is remembered about a name.
 func (t *tracker) knows(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.of[name] != nil
 }
 
-// retryOf returns when a name is tried again, zero for one that is not known.
+// retryOf returns the schedule of a name, zero if the name is unknown.
 func (t *tracker) retryOf(name string) retry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,7 +177,7 @@ func (t *tracker) retryOf(name string) retry {
 	return retry{}
 }
 
-// failed notes a failure. The name is tried again after first, doubled each time, at most most.
+// failed records a failure. The next try is due after first, doubled each time and limited to most.
 func (t *tracker) failed(name string, now time.Time, first, most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,7 +186,8 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	r.count, r.slow, r.unbuilt = r.count+1, false, false
 }
 
-// mark notes of the last try of the name that it kept a worker for long, or failed before there was a request.
+// mark records whether the last try of the name kept a worker for long, and whether it failed before the request was
+// built.
 func (t *tracker) mark(name string, slow, unbuilt bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,8 +195,7 @@ func (t *tracker) mark(name string, slow, unbuilt bool) {
 	r.slow, r.unbuilt = slow, unbuilt
 }
 
-// hasten ends the wait of a name at once, or so long after the last time that it did. A name that is not known has
-// nothing to wait for.
+// hasten makes a name due immediately, or least after the last time that hasten did so. An unknown name has no delay.
 func (t *tracker) hasten(name string, now time.Time, least time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +205,6 @@ func (t *tracker) hasten(name string, now time.Time, least time.Duration) {
 	}
 }
 
-// hasten ends the wait at once, or so long after the last time.
 func (r *retry) hasten(now time.Time, least time.Duration) {
 	due := now
 	if soonest := r.hastened.Add(least); least > 0 && !r.hastened.IsZero() && soonest.After(now) {
@@ -220,8 +215,8 @@ func (r *retry) hasten(now time.Time, least time.Duration) {
 	}
 }
 
-// changedSince ends the wait of a name if something was changed since then: its last try has not seen it. It returns
-// how long the name has to wait.
+// changedSince ends the delay of a name if a change came after began, which the last try has not seen. It returns the
+// remaining delay.
 func (t *tracker) changedSince(name string, began, now time.Time, least time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,7 +227,7 @@ func (t *tracker) changedSince(name string, began, now time.Time, least time.Dur
 	return max(0, r.due.Sub(now))
 }
 
-// notBuilt returns the names whose last try failed before there was a request.
+// notBuilt returns the names whose last try failed before the request was built.
 func (t *tracker) notBuilt() (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

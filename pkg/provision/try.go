@@ -14,10 +14,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// One queue of volume names has every try: the first one for a claim that the library asks for, those that follow, and
-// those that settle what is in flight, also when the claim is gone.
+// One queue of volume names makes every try: the first one for a claim that the library asks for, its repetitions, and
+// the tries that settle entries in flight, even if the claim is gone.
 
-// try works on one volume name, and says when the next try is due. The queue never has two workers on one name.
+// try works on one volume name and returns the time of the next try. The queue never gives one name to two workers.
 func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	defer p.nextSlow()
 	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
@@ -47,15 +47,16 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	return w.ended(ctx, d, err)
 }
 
-// nextSlow has a slow name worked on while there is room for it: one that was to be worked on may have needed none.
+// nextSlow queues a slow name while the lane has room, because a name that was queued before may not have used its
+// room.
 func (p *Controller) nextSlow() {
 	if next, found := p.slow.next(); found {
 		p.queue.Add(next)
 	}
 }
 
-// choose has the run work for the claim of the open entry, else for the first claim that wants the volume. It reports
-// false if there is none.
+// choose selects the claim of the open entry, or else the first claim that wants the volume. It returns false if
+// neither exists.
 func (w *run) choose(ctx context.Context) bool {
 	entry, state := w.log.Get(w.name)
 	if w.resumed = state == inflight.Open; w.resumed {
@@ -75,7 +76,7 @@ func (w *run) choose(ctx context.Context) bool {
 	return false
 }
 
-// want has the claim's volume asked for with the class that it has now, if it wants one.
+// want sets wanted to the current class of the claim if the claim wants its volume.
 func (w *run) want(ctx context.Context) {
 	if w.claim = w.claims.WholeByUID(w.claimKey.uid); w.claim != nil && w.wants(ctx, w.claim) {
 		w.wanted = w.classOf(w.claim)
@@ -92,8 +93,8 @@ func (w *run) leave() {
 	w.tracker.leave(w.name, w.claimKey)
 }
 
-// ended ends a try, and says when the next one is due. How often the name failed stays known until the claim has its
-// volume, or is gone.
+// ended ends a try and returns the time of the next one. The number of failures is kept until the claim has its volume
+// or is gone.
 func (w *run) ended(ctx context.Context, d provision.Decision, err error) controller.Result {
 	others := request.RemediationOf(err) == request.RemediationIgnore && w.log.State(w.name) != inflight.Open
 	switch {
@@ -118,8 +119,8 @@ func (w *run) ended(ctx context.Context, d provision.Decision, err error) contro
 	return w.retries().Retry()
 }
 
-// again counts a failure, and returns how long the next try has to wait: first, doubled each time, at most most. A
-// change since the try began ends the wait.
+// again counts a failure and returns the delay of the next try, which starts at first, doubles each time, and is
+// limited to most. A change since the try began ends the delay.
 func (w *run) again(first, most time.Duration) time.Duration {
 	now := w.cfg.Clock.Now()
 	w.tracker.failed(w.name, now, first, most)
@@ -133,7 +134,7 @@ func (w *run) deselect(ctx context.Context) error {
 	return w.cluster.selectNode(ctx, w.claim, "")
 }
 
-// firstDelay is longer for what a person has to change first.
+// firstDelay is longer for failures that a person has to correct.
 func (p *Controller) firstDelay(err error) time.Duration {
 	class, remedy := errclass.Of(err), request.RemediationOf(err)
 	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted ||
