@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// attributes reads a VolumeAttributesClass, nil if there is none. That the API server does not serve them is found out
-// only where one is named and missing, each time anew: a cluster may be upgraded meanwhile.
+// attributes reads a VolumeAttributesClass, nil if it does not exist. Only for a missing class, and each time anew, it
+// asks whether the API server serves the kind, because the cluster may be upgraded in between.
 func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
 	err error) {
 	class, err := b.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
@@ -23,7 +23,7 @@ func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.Vol
 }
 
 // ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in
-// storage.k8s.io/v1, which Kubernetes 1.34 and newer do.
+// storage.k8s.io/v1, as Kubernetes 1.34 and newer do.
 func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
 	list, err := b.discovery(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
 		func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
 }
 
-// discover is the discovery of a real API server, which every authenticated user may read.
+// discover queries the discovery of a real API server, which every authenticated user may read.
 func (b *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
 	body, err := b.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept",
 		"application/json").DoRaw(ctx)

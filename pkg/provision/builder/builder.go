@@ -1,5 +1,5 @@
-// Package builder builds the CreateVolume requests of claims for a real cluster and driver: it reads what package
-// request decides from.
+// Package builder builds the CreateVolume requests of claims for a real cluster and driver. It reads the facts from
+// which package request decides.
 package builder
 
 import (
@@ -25,65 +25,66 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// errTopologyChanged: a request would have a wrong topology.
+// errTopologyChanged means that a request would have a wrong topology.
 var errTopologyChanged = errors.New("build a request: whether the driver reports topology " +
 	"(VOLUME_ACCESSIBILITY_CONSTRAINTS) has changed since the start")
 
-// Capable reports what a driver advertises now; csidriver.Driver is one.
+// Capable reports the capabilities that a driver currently advertises; csidriver.Driver is one.
 type Capable interface {
 	Name() string
-	// Known returns an error while it is not known what the driver advertises.
+	// Known returns an error while the driver's capabilities are unknown.
 	Known() error
 	Has(capability csi.ControllerServiceCapability_RPC_Type) bool
 	Offers(service csi.PluginCapability_Service_Type) bool
 }
 
-// Snapshots reads VolumeSnapshots; snapshots.Reader is one.
+// Snapshots reads VolumeSnapshots; snapshot.Reader is one.
 type Snapshots interface {
-	// Read reads one live, with its content; nil if it does not exist. An error says of which it is.
+	// Read reads a snapshot live, with its content; nil if it does not exist. An error names the object.
 	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
 // Grants reads ReferenceGrants; grants.Reader is one.
 type Grants interface {
-	// In reads those of a namespace live. An error says that it is not known what is granted.
+	// In lists the ReferenceGrants of a namespace live. An error means that the grants are unknown.
 	In(ctx context.Context, namespace string) ([]request.Grant, error)
 }
 
 // Config holds the settings of a Builder. The zero value is usable.
 type Config struct {
-	// Settings are what volumes depend on.
+	// Settings are the flags that volumes depend on.
 	Settings request.Settings
-	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
+	// Snapshots reads VolumeSnapshots. If nil, claims with a snapshot as source get no volume.
 	Snapshots Snapshots
-	// Grants reads ReferenceGrants, which are needed with Settings.CrossNamespace. Default: nothing is granted.
+	// Grants reads ReferenceGrants, which Settings.CrossNamespace requires. If nil, no source is granted.
 	Grants Grants
-	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
-	// all nodes of the cluster.
+	// Node is the only node on which volumes are created. Default nil: all nodes of the cluster.
 	Node *volume.Node
-	// Nodes lists where the driver's nodes are; the Builder watches them. Default: its own; the Node.
+	// Nodes lists the topology of the driver's nodes; the Builder watches it. Default: a Lister of Node or, if that is
+	// nil, of the driver's nodes.
 	Nodes *nodes.Lister
-	// IgnoreTopology treats the driver's volumes as reachable from everywhere, even if it reports topology.
+	// IgnoreTopology treats the driver's volumes as accessible from all nodes, even if the driver reports topology.
 	IgnoreTopology bool
 }
 
-// Builder settles what a driver is asked for as package request has it: it reads what a request depends
-// on. What is read for one claim is read live; where the nodes are is watched, if that matters to
-// the driver. A read that failed is no fact: its error is returned, and there is no request.
+// Builder builds requests with package request, and reads the objects that a request depends on. Objects of a single
+// claim are read live; the nodes are watched if the driver reports topology. A failed read is not a fact: Build returns
+// its error instead of a request.
 type Builder struct {
 	cfg     Config
 	driver  Capable
 	clients kube.Clients
-	// topology: volumes are not reachable from everywhere. It does not change, because the nodes are watched then.
+	// topology means that volumes are not accessible from all nodes. It is constant, because the nodes are watched only
+	// then.
 	topology bool
-	// nodes is nil where it does not matter where the nodes are.
+	// nodes is nil if the topology of nodes does not matter.
 	nodes *nodes.Lister
 	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
 	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
-// New returns the RequestBuilder of a driver on the cluster that config describes, which is copied.
-// Other capabilities of the driver than topology may change while the Builder is used. Nothing is started.
+// New returns the RequestBuilder of a driver on the cluster of config, which is copied. The driver's capabilities
+// except topology may change while the Builder is used. New starts no watch.
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
@@ -125,7 +126,7 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 
 const topologyService = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 
-// describe returns which of the capabilities that CSI knows the driver has now.
+// describe returns the capabilities of the driver that CSI knows, as currently advertised.
 func (b *Builder) describe() request.Driver {
 	driver := b.driver
 	d := request.Driver{
@@ -149,7 +150,7 @@ func (b *Builder) describe() request.Driver {
 	return d
 }
 
-// Watch keeps what is known of nodes up to date until ctx ends.
+// Watch keeps the nodes up to date until ctx ends.
 func (b *Builder) Watch(ctx context.Context) {
 	if b.nodes == nil {
 		<-ctx.Done()
@@ -158,18 +159,18 @@ func (b *Builder) Watch(ctx context.Context) {
 	b.nodes.Watch(ctx)
 }
 
-// Follow has changed called whenever a node comes, goes or changes its place. It must not block. It is to be called
-// before Watch.
+// Follow registers changed, which is called whenever a node appears, disappears or changes its topology. It must not
+// block. Follow must be called before Watch.
 func (b *Builder) Follow(changed func()) {
 	if b.nodes != nil {
 		b.nodes.Follow(changed)
 	}
 }
 
-// Synced reports whether all nodes are known that there were when Watch began.
+// Synced reports whether all nodes are known that existed when Watch began.
 func (b *Builder) Synced() bool { return b.nodes == nil || b.nodes.Synced() }
 
-// Permissions are what a Builder needs to be allowed.
+// Permissions returns the permissions that a Builder needs.
 func (b *Builder) Permissions() []permission.Permission {
 	const storage = "storage.k8s.io"
 	var rights []permission.Permission
@@ -203,8 +204,8 @@ func (b *Builder) Permissions() []permission.Permission {
 		Without: "a node that has just joined counts as one without the driver"})
 }
 
-// HasNode implements provision.Locator. A node that the caches do not show is read live. Where topology does not matter
-// to the driver, no node does.
+// HasNode implements provision.Locator. A node that the caches do not show is read live. HasNode always returns true if
+// the driver does not report topology.
 func (b *Builder) HasNode(ctx context.Context, name string) (bool, error) {
 	if b.nodes == nil {
 		return true, nil
@@ -213,11 +214,11 @@ func (b *Builder) HasNode(ctx context.Context, name string) (bool, error) {
 	return node != nil && node.Registered, err
 }
 
-// PVName returns the name of a claim's PV, and of its volume.
+// PVName returns the name of a claim's PV and volume.
 func (b *Builder) PVName(claim types.UID) string {
 	name, err := request.VolumeName(b.cfg.Settings, claim)
 	if err != nil {
-		return "" // of a claim without UID, which no API server has
+		return "" // for a claim without UID, which no API server has
 	}
 	return name
 }
@@ -225,7 +226,7 @@ func (b *Builder) PVName(claim types.UID) string {
 // Build returns the request for a claim.
 func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
 	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.describe(), Settings: b.cfg.Settings}
-	if err := b.driver.Known(); err != nil { // after its capabilities were read
+	if err := b.driver.Known(); err != nil { // after the capabilities were read
 		return nil, fmt.Errorf("build a request: %w", err)
 	}
 	if f.Driver.Plugin[topologyService] != b.topology {
@@ -257,9 +258,9 @@ func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Re
 	return o, nil
 }
 
-// PV returns the PersistentVolume of the volume that the driver made for a request.
+// PV returns the PersistentVolume of the volume that the driver created for a request.
 func (b *Builder) PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume, error) {
-	// A driver can have been replaced by one with topology while the request was in flight.
+	// The driver may have been replaced by a version with topology while the request was in flight.
 	plan := request.Plan{Request: o.Create, Template: o.PV, Topology: o.Topology || b.topology, Migrated: o.Migrated,
 		Driver: b.driver.Name()}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
@@ -269,7 +270,7 @@ func (b *Builder) PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume
 	return pv, err
 }
 
-// Ignores returns why others provision the claim, nil where they do not.
+// Ignores returns an error if another program provisions the claim, and otherwise nil.
 func (b *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: b.describe(), Settings: b.cfg.Settings})
 	if request.RemediationOf(err) == request.RemediationIgnore {
@@ -278,8 +279,8 @@ func (b *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.Stor
 	return nil
 }
 
-// checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
-// would ever delete it.
+// checkHere refuses a volume whose topology is not exactly the node that created it, because no node would ever delete
+// it.
 func (b *Builder) checkHere(pv *v1.PersistentVolume) error {
 	if b.cfg.Node == nil || b.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
 		return nil
@@ -288,7 +289,7 @@ func (b *Builder) checkHere(pv *v1.PersistentVolume) error {
 		"CreateVolume and of NodeGetInfo differ)", b.cfg.Node.Name, b.cfg.Node.Segments)
 }
 
-// gather adds to the facts what is needed.
+// gather reads the needed objects and adds them to the facts.
 func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
 		if f.Attributes, f.AttributesUnserved, err = b.attributes(ctx, need.AttributesClass); err != nil {
@@ -324,7 +325,6 @@ func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Nee
 	return err
 }
 
-// source reads a claim and the PV that it is bound to.
 func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
 	claim, err := b.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
@@ -337,7 +337,7 @@ func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.Pe
 	return claim, pv, err
 }
 
-// orNil makes the answer that there is no such object nil, as which it is a fact.
+// orNil turns NotFound into nil, so that the absence of an object is a fact.
 func orNil[T any](object *T, err error, kind, name string) (*T, error) {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -1,6 +1,6 @@
-// Package grants reads ReferenceGrants (gateway.networking.k8s.io/v1beta1), by which the owner of a namespace
-// lets claims of other namespaces take their data from it. The API is no part of Kubernetes: its CRD comes
-// with the Gateway API and may be missing. This package does without its Go types.
+// Package grants reads ReferenceGrants (gateway.networking.k8s.io/v1beta1), by which the owner of a namespace lets
+// claims of other namespaces take their data from it. The API is not part of Kubernetes: its CRD comes with the Gateway
+// API and may be missing. This package does not use its Go types.
 package grants
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// Group and Resource are those of ReferenceGrants.
+// Group and Resource of ReferenceGrants.
 const (
 	Group    = "gateway.networking.k8s.io"
 	Resource = "referencegrants"
 	version  = "v1beta1"
 )
 
-// ErrNotInstalled: the API server does not serve ReferenceGrants, so nothing can be granted.
+// ErrNotInstalled means that the API server does not serve ReferenceGrants, so none can exist.
 var ErrNotInstalled = errors.New("claims cannot take data from other namespaces in this cluster: it serves no " +
 	Group + "/" + version +
 	"; install the CRD of ReferenceGrants, which is part of the Gateway API")
@@ -36,8 +36,7 @@ type Reader struct {
 	client dynamic.NamespaceableResourceInterface
 }
 
-// New returns a reader of the cluster that config describes; config is copied. A QPS of 0 means no limit on
-// the client's side.
+// New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
 	c := rest.CopyConfig(config)
 	if c.QPS == 0 {
@@ -50,7 +49,7 @@ func New(config *rest.Config) (*Reader, error) {
 	return &Reader{client.Resource(schema.GroupVersionResource{Group: Group, Version: version, Resource: Resource})}, nil
 }
 
-// grant is the part of a ReferenceGrant that counts.
+// grant has the relevant fields of a ReferenceGrant.
 type grant struct {
 	Spec struct {
 		From []struct {
@@ -66,11 +65,11 @@ type grant struct {
 	} `json:"spec"`
 }
 
-// In returns the ReferenceGrants of a namespace as the API server has them now. An error says that it is not known
-// what is granted; ErrNotInstalled, that nothing can be.
+// In lists the ReferenceGrants of a namespace live. An error means that the grants are unknown; with ErrNotInstalled
+// none can exist.
 func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, error) {
 	if namespace == "" {
-		return nil, errors.New("list ReferenceGrants: no namespace is given") // it would be those of all
+		return nil, errors.New("list ReferenceGrants: no namespace is given") // an empty namespace would list all
 	}
 	list, err := r.client.Namespace(namespace).List(ctx, metav1.ListOptions{})
 	switch {

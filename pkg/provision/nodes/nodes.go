@@ -1,5 +1,4 @@
-// Package nodes knows where a driver's nodes are, from watch caches that keep no more than that.
-// What follows from it is left to package topology.
+// Package nodes provides the topology of a driver's nodes from small watch caches. Package topology evaluates it.
 package nodes
 
 import (
@@ -23,17 +22,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// ErrUnread: the first list of nodes has not come yet.
+// ErrUnread means that the first list of nodes has not arrived yet.
 var ErrUnread = errors.New("the nodes are not known yet")
 
-// Lister lists where a driver's nodes are. Several controllers may share one: the first caller of Watch
+// Lister lists the driver's nodes with their topology. Several controllers may share one: the first caller of Watch
 // keeps it up to date for all. It is safe for concurrent use.
 type Lister struct {
-	// only is the one node there is, nil for all of the cluster.
+	// only is the single node of the Lister, nil for all nodes of the cluster.
 	only    *topology.Node
 	driver  string
 	clients kube.Clients
-	// labels are those of the Nodes, keys what the driver registered in the CSINodes.
+	// labels has the labels of the Nodes, keys the registrations of the driver in the CSINodes.
 	labels *kube.Cache[topology.Node]
 	keys   *kube.Cache[topology.Node]
 
@@ -42,15 +41,13 @@ type Lister struct {
 	followers []func()
 }
 
-// At returns a Lister of the one node, for a process that answers for this node alone.
-// Nothing is watched, and no other node is known of.
+// At returns a Lister of one node, for a process that provisions for this node only. It watches no objects.
 func At(node string, segments map[string]string) *Lister {
 	only := topology.NodeAt(node, segments)
 	return &Lister{only: &only}
 }
 
-// New returns a Lister of a driver's nodes on the cluster that config describes, which is copied.
-// Nothing is started.
+// New returns a Lister of a driver's nodes on the cluster of config, which is copied. It starts no watch.
 func New(config *rest.Config, driver string) (*Lister, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -66,15 +63,15 @@ func of(clients kube.Clients, driver string) *Lister {
 	return l
 }
 
-// Follow has changed called whenever a node comes, goes or changes its place. It must not block. It is
-// to be called before Watch.
+// Follow registers changed, which is called whenever a node appears, disappears or changes its topology. It must not
+// block. Follow must be called before Watch.
 func (l *Lister) Follow(changed func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.followers = append(l.followers, changed)
 }
 
-// changes notifies the followers of what matters: a node's heartbeats do not.
+// changes notifies the followers of relevant changes, as opposed to a node's heartbeats.
 type changes struct{ *Lister }
 
 func (c changes) Added(topology.Node)         { c.notify() }
@@ -102,7 +99,7 @@ func recordLabels(object runtime.Object, _ bool) (topology.Node, bool, error) {
 	return topology.Node{Name: node.Name, Labels: maps.Clone(node.Labels)}, true, nil
 }
 
-// recordKeys keeps those CSINodes alone on which the driver is.
+// recordKeys keeps only the CSINodes on which the driver is registered.
 func (l *Lister) recordKeys(object runtime.Object, _ bool) (topology.Node, bool, error) {
 	csiNode, ok := object.(*storagev1.CSINode)
 	if !ok {
@@ -112,10 +109,10 @@ func (l *Lister) recordKeys(object runtime.Object, _ bool) (topology.Node, bool,
 	return topology.Node{Name: csiNode.Name, Registered: n.Registered, Keys: slices.Clone(n.Keys)}, n.Registered, nil
 }
 
-// Watch keeps what is known up to date until ctx ends.
+// Watch keeps the nodes up to date until ctx ends.
 func (l *Lister) Watch(ctx context.Context) {
 	if l.only != nil || !l.watching.CompareAndSwap(false, true) {
-		// There is nothing to watch, or somebody else does already, and for longer than this caller may.
+		// No watch is needed, or another caller watches already, and for longer than this caller may.
 		<-ctx.Done()
 		return
 	}
@@ -125,10 +122,10 @@ func (l *Lister) Watch(ctx context.Context) {
 	all.Wait()
 }
 
-// Synced reports whether all nodes are known that there were when Watch began.
+// Synced reports whether all nodes are known that existed when Watch began.
 func (l *Lister) Synced() bool { return l.only != nil || l.labels.Synced() && l.keys.Synced() }
 
-// Nodes returns all nodes, ErrUnread before they are known.
+// Nodes returns all nodes, or ErrUnread before they are known.
 func (l *Lister) Nodes() ([]topology.Node, error) {
 	switch {
 	case l.only != nil:
@@ -146,9 +143,9 @@ func (l *Lister) Nodes() ([]topology.Node, error) {
 	return all, nil
 }
 
-// Node returns the node of that name, nil if there is none. One on which the caches do not show the
-// driver is read live: it may have joined a moment ago. known is what somebody has read of it, or
-// nil.
+// Node returns the node with that name, nil if it does not exist. If the caches do not show the driver on the node, it
+// is read live, because the node may have joined a moment ago. known is the Node if the caller has already read it,
+// else nil.
 func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
 	if l.only != nil {
 		if name != l.only.Name {
@@ -176,7 +173,7 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	return &live, nil
 }
 
-// Permissions are what is needed for Watch, and without what does not work otherwise.
+// Permissions returns the permissions for Watch. without describes the effect of their absence.
 func (l *Lister) Permissions(without string) []permission.Permission {
 	if l.only != nil {
 		return nil
@@ -194,7 +191,7 @@ func (l *Lister) readNode(ctx context.Context, name string) (*v1.Node, error) {
 	return orNil(node, err, v1.Resource("nodes"), name)
 }
 
-// orNil makes the answer that there is no such object nil, as which it is a fact.
+// orNil turns NotFound into nil, so that the absence of an object is a fact.
 func orNil[T any](object *T, err error, resource schema.GroupResource, name string) (*T, error) {
 	switch {
 	case kube.Absent(err, resource, name):

@@ -2,8 +2,7 @@ package request
 
 import "maps"
 
-// attributesClass returns the name of the VolumeAttributesClass that the claim names, empty for
-// none.
+// attributesClass returns the name of the claim's VolumeAttributesClass, empty for none.
 func (f Facts) attributesClass() string {
 	if name := f.Claim.Spec.VolumeAttributesClassName; name != nil {
 		return *name
@@ -11,13 +10,13 @@ func (f Facts) attributesClass() string {
 	return ""
 }
 
-// readsAttributes reports whether the VolumeAttributesClass is to be read.
+// readsAttributes reports whether the VolumeAttributesClass has to be read.
 func (f Facts) readsAttributes() bool {
 	return f.attributesClass() != "" && !f.Settings.NoAttributesClass
 }
 
-// mutableParameters returns what the VolumeAttributesClass says (CSI spec, "CreateVolume",
-// mutable_parameters), nil where none is named.
+// mutableParameters returns the parameters of the VolumeAttributesClass (CSI spec, "CreateVolume", mutable_parameters),
+// nil if the claim names none.
 func (f Facts) mutableParameters() (map[string]string, error) {
 	name := f.attributesClass()
 	switch {

@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// capabilities returns how the volume is going to be used: one capability for each access mode
-// of the claim, in its order. Which CSI mode stands for which access mode, with and without the
-// driver's SINGLE_NODE_MULTI_WRITER, is a table of csi-lib-utils, shared with the attacher.
+// capabilities returns one capability for each access mode of the claim, in its order. The CSI mode of an access mode,
+// with and without the driver's SINGLE_NODE_MULTI_WRITER, comes from a table of csi-lib-utils, which the attacher
+// shares.
 func (f Facts) capabilities(fsType string) ([]*csi.VolumeCapability, error) {
 	modes := f.Claim.Spec.AccessModes
 	switch {
@@ -40,8 +40,8 @@ func (f Facts) capabilities(fsType string) ([]*csi.VolumeCapability, error) {
 	return all, nil
 }
 
-// readOnly reports whether the volume is attached read-only: it is used in no other way, and the
-// settings say so.
+// readOnly reports whether the volume is attached read-only: its only access mode is read-only, and the settings
+// request it.
 func (s Settings) readOnly(capabilities []*csi.VolumeCapability) bool {
 	return s.ControllerPublishReadOnly && len(capabilities) == 1 &&
 		capabilities[0].GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY

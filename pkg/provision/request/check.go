@@ -6,11 +6,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// maxHandle bounds what is repeated of a handle, in bytes. The CSI spec allows 128 ("Size
-// Limits").
+// maxHandle limits the part of a handle that messages repeat, in bytes. The CSI spec allows 128 ("Size Limits").
 const maxHandle = 256
 
-// check reports whether the volume that the driver made is the one that was asked for.
+// check returns an error if the created volume does not match the request.
 func (o Plan) check(volume *csi.Volume) error {
 	handle := text.Truncate(volume.GetVolumeId(), maxHandle)
 	asked := o.Request.GetCapacityRange().GetRequiredBytes()
@@ -36,7 +35,7 @@ func (o Plan) check(volume *csi.Volume) error {
 	return nil
 }
 
-// describe names a source of data. Two are the same if they are called the same.
+// describe names a source of data. Two sources are the same if their descriptions are equal.
 func describe(source *csi.VolumeContentSource) string {
 	switch from := source.GetType().(type) {
 	case *csi.VolumeContentSource_Snapshot:

@@ -6,18 +6,17 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Annotations of a claim that are read.
+// Annotations of a claim that this package reads.
 const (
-	// annProvisioner is put there by the PV controller; annProvisionerBeta is what it was called
-	// before Kubernetes 1.23.
+	// annProvisioner is set by the PV controller, annProvisionerBeta by the PV controller before Kubernetes 1.23.
 	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	annMigratedTo      = "pv.kubernetes.io/migrated-to"
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// checkOurs reports whether this driver makes the claim's volume: the PV controller says so on the
-// claim, and the class still does.
+// checkOurs returns an error unless this driver provisions the claim, according to the PV controller's annotation on
+// the claim.
 func (f Facts) checkOurs() error {
 	asked, found := f.Claim.Annotations[annProvisioner]
 	if !found {
@@ -29,8 +28,8 @@ func (f Facts) checkOurs() error {
 	return nil
 }
 
-// checkClass reports whether the class is the claim's, and of this driver or the in-tree plugin that
-// this driver took over from.
+// checkClass returns an error unless the class is the claim's and belongs to this driver or the in-tree plugin that it
+// replaces.
 func (f Facts) checkClass() error {
 	name := className(f.Claim)
 	switch {
@@ -44,8 +43,8 @@ func (f Facts) checkClass() error {
 	return nil
 }
 
-// className returns the class that a claim names; the deprecated annotation goes first
-// (component-helpers, GetPersistentVolumeClaimClass).
+// className returns the class that a claim names. The deprecated annotation has precedence (component-helpers,
+// GetPersistentVolumeClaimClass).
 func className(claim *v1.PersistentVolumeClaim) string {
 	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
 		return class
@@ -56,7 +55,7 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// checkClaim reports whether a volume can be made for the claim at all.
+// checkClaim returns an error if no volume can be created for the claim at all.
 func (f Facts) checkClaim() error {
 	switch {
 	case f.Claim.Spec.Selector != nil:
@@ -79,7 +78,7 @@ func (f Facts) lateBinding() bool {
 
 func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }
 
-// checkDriver reports whether the driver can do what the claim asks for.
+// checkDriver returns an error if the driver lacks a capability that the claim needs.
 func (f Facts) checkDriver(source SourceRef) error {
 	cannot := func(capability, what string) error {
 		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s",

@@ -7,9 +7,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cloneHandle returns the handle of the volume that is to be cloned: that of a bound claim, of this driver, of the
-// same volume mode, and not larger than what is asked for. Its class does not matter. A volume of the in-tree
-// plugin that the driver took over from is known by its CSI name.
+// cloneHandle returns the handle of the volume to clone. It must belong to a bound claim and to this driver, have the
+// same volume mode, and not be larger than requested. Its class does not matter. A volume of the in-tree plugin that
+// the driver replaces is known by its CSI name.
 func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	source, pv := f.Source.Claim, f.Source.PV
 	switch {
@@ -59,7 +59,7 @@ func (f Facts) checkClone(source *v1.PersistentVolumeClaim, pv *v1.PersistentVol
 	return nil
 }
 
-// boundTo reports whether PV and claim both say that they belong together.
+// boundTo reports whether the PV is bound to the claim.
 func boundTo(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && ref.UID == claim.UID && ref.Namespace == claim.Namespace && ref.Name == claim.Name &&

@@ -7,28 +7,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// maxWords bounds the text of an error, in bytes: an Event has room for 1024, and names its
-// claim and class besides.
+// maxWords limits the text of an error, in bytes: an Event has room for 1024, and also names its claim and class.
 const maxWords = 800
 
-// Error is why a claim gets no volume, in a sentence for its owner: the object, the cause, and
-// what to do. It holds no secret.
+// Error explains why a claim gets no volume, in a sentence for its owner with the object, the cause and the remedy. It
+// holds no secret.
 type Error struct {
 	Reason Reason
 	err    error
 }
 
-// Error returns the sentence, in at most 800 bytes.
+// Error returns the sentence, truncated to 800 bytes.
 func (e *Error) Error() string { return text.Truncate(e.err.Error(), maxWords) }
 
-// Unwrap returns what the sentence was made from.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.err }
 
-// Remediation returns what helps.
+// Remediation returns the remediation of the error's reason.
 func (e *Error) Remediation() Remediation { return e.Reason.Remediation() }
 
-// ReasonOf returns the reason of an error, empty for one that is not of this package. nil has
-// none either.
+// ReasonOf returns the reason of an error, and an empty one for nil and for errors of other packages.
 func ReasonOf(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {
@@ -37,7 +35,7 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// RemediationOf returns what helps against an error, RemediationWait for one that is not of this package.
+// RemediationOf returns the remediation of an error, RemediationWait for errors of other packages.
 func RemediationOf(err error) Remediation { return ReasonOf(err).Remediation() }
 
 // refuse returns an *Error. %w keeps the cause.

@@ -6,11 +6,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Grant is what is read of a ReferenceGrant (gateway.networking.k8s.io/v1beta1): it lets objects of other
-// namespaces refer to some of its own (KEP-3294, "cross-namespace storage data sources").
+// Grant holds the relevant fields of a ReferenceGrant (gateway.networking.k8s.io/v1beta1), which lets objects of other
+// namespaces refer to objects of its own (KEP-3294, "cross-namespace storage data sources").
 type Grant struct {
 	Namespace, Name string
-	// From and To are spec.from and spec.to: any of From may refer to any of To.
+	// From and To are spec.from and spec.to: every From may refer to every To.
 	From []GrantFrom
 	To   []GrantTo
 }
@@ -18,11 +18,11 @@ type Grant struct {
 // GrantFrom names a kind of objects in one namespace.
 type GrantFrom struct{ Group, Kind, Namespace string }
 
-// GrantTo names a kind of objects in the grant's namespace, or with Name one of them.
+// GrantTo names a kind of objects in the grant's namespace or, with Name, a single object.
 type GrantTo struct{ Group, Kind, Name string }
 
-// checkGrant refuses a source in another namespace unless a ReferenceGrant of that namespace lets claims of
-// this one refer to it.
+// checkGrant refuses a source in another namespace, unless a ReferenceGrant of that namespace lets claims of this one
+// refer to it.
 func (f Facts) checkGrant(source SourceRef) error {
 	if source.Namespace == f.Claim.Namespace {
 		return nil

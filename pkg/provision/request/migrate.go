@@ -8,15 +8,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
 )
 
-// InTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for
-// none (csi-translation-lib).
+// InTreePlugin returns the name of the in-tree plugin that a CSI driver replaces, empty for none (csi-translation-lib).
 func InTreePlugin(driver string) string { return migration.Plugin(driver) }
 
-// migrates reports whether the class is of the in-tree plugin that the driver took over from.
+// migrates reports whether the class belongs to the in-tree plugin that the driver replaces.
 func (f Facts) migrates() bool { return migration.Migrates(f.Class.Provisioner, f.Driver.Name) }
 
-// translatedClass returns the class in terms of CSI: parameters and topologies. What it returns
-// may be the class itself, and is only read. The provisioner it names stays.
+// translatedClass returns the class with CSI parameters and topologies, but the original provisioner. The result may be
+// the class itself and must not be changed.
 func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 	class, err := migration.Class(f.Class, f.Driver.Name)
 	if err != nil {
@@ -27,10 +26,9 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// inTreeForm returns the PV, which has annotations, as the in-tree plugin would have made it, so
-// that whatever knew the plugin's volumes continues knowing them. migrated-to is the PV
-// controller's annotation, and is there from the start: without it nobody would answer for the
-// PV until the PV controller has come by.
+// inTreeForm returns the PV, which has annotations, in the form of the in-tree plugin, so that programs that know the
+// plugin's volumes continue to know them. migrated-to is the PV controller's annotation. It is set from the start,
+// because until the PV controller sets it, no program handles the PV.
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {

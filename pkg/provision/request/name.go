@@ -6,9 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VolumeName returns the name of a claim's PV, which is also that of its volume when the driver
-// is asked to create it. It depends on the claim's UID and the settings alone, so that it can be
-// derived when nothing else is left of a claim. An error is ReasonClaimInvalid.
+// VolumeName returns the name of a claim's PV, which is also the volume's name in CreateVolume. It depends on the
+// claim's UID and the settings only, so it can be derived after the claim is gone. The error is a ReasonClaimInvalid.
 func VolumeName(s Settings, claim types.UID) (string, error) {
 	s = s.withDefaults()
 	id := string(claim)

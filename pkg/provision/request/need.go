@@ -6,24 +6,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// Need is what has to be read before there can be a plan. The Secret is not among it: NewPlan
-// returns its name.
+// Need lists the objects to read before NewPlan. It does not include the Secret, whose name NewPlan returns.
 type Need struct {
-	// Snapshot and SourceClaim name what the claim's data come from, with the content and the
-	// PV behind it. At most one has a name.
+	// Snapshot and SourceClaim name the source of the claim's data, which is read with its content or PV. At most one is
+	// set.
 	Snapshot, SourceClaim types.NamespacedName
-	// GrantsIn is the namespace whose ReferenceGrants are needed. Empty: none are.
+	// GrantsIn is the namespace whose ReferenceGrants are needed, empty for none.
 	GrantsIn string
-	// AttributesClass is the name of a VolumeAttributesClass. Empty: none.
+	// AttributesClass is the name of a VolumeAttributesClass, empty for none.
 	AttributesClass string
-	// SelectedNode is the name of a node that is needed with its CSINode. Empty: none.
+	// SelectedNode is the name of a node that is needed with its CSINode, empty for none.
 	SelectedNode string
-	// Nodes: all nodes and CSINodes are needed.
+	// Nodes means that all nodes and CSINodes are needed.
 	Nodes bool
 }
 
-// Needs says what has to be read for the plan. It looks at Claim, Class, Driver and Settings
-// only, and refuses what these are reason enough to refuse.
+// Needs returns the objects to read for the plan. It uses only Claim, Class, Driver and Settings, and returns an error
+// if these suffice to refuse the claim.
 func Needs(f Facts) (Need, error) {
 	f, source, err := f.prepared()
 	if err != nil {
@@ -54,8 +53,8 @@ func Needs(f Facts) (Need, error) {
 	return need, nil
 }
 
-// prepared does what comes first for Needs and NewPlan: all that can be judged without reading more.
-// The facts it returns have a class in terms of CSI, and settings with their defaults.
+// prepared makes the checks of Needs and NewPlan that need no further reads. The returned facts have a class in CSI
+// terms, and settings with defaults.
 func (f Facts) prepared() (Facts, SourceRef, error) {
 	none := SourceRef{}
 	f.Settings = f.Settings.withDefaults()

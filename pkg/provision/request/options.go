@@ -5,14 +5,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Options is the claim that is to get a volume, with what its volume is to be like.
+// Options is a claim that gets a volume, with the objects that its request depends on.
 type Options struct {
-	// Claim and Class are as the watch cache has them: not to be changed. Required.
+	// Claim and Class are shared with the watch caches and must not be changed. Required.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass
-	// Node is the node that the scheduler has selected, nil if none was, or if it was not read.
+	// Node is the node that the scheduler selected, nil if none was selected or it was not read.
 	Node *v1.Node
 }
 
-// SelectedNode returns the name of the claim's selected node, empty if none is.
+// SelectedNode returns the name of the claim's selected node, empty if none is selected.
 func (o Options) SelectedNode() string { return o.Claim.Annotations[annSelectedNode] }

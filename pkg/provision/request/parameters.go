@@ -6,31 +6,30 @@ import (
 	"strings"
 )
 
-// reserved begins the keys of a StorageClass that are for sidecars and not for the driver
+// reserved begins the keys of StorageClass parameters for sidecars, which the driver does not get
 // (external-provisioner's csiParameterPrefix).
 const reserved = "csi.storage.k8s.io/"
 
-// Parameters that the driver gets with --extra-create-metadata.
+// Parameters that --extra-create-metadata adds.
 const (
 	parameterClaimName      = reserved + "pvc/name"
 	parameterClaimNamespace = reserved + "pvc/namespace"
 	parameterPVName         = reserved + "pv/name"
 )
 
-// parameters are what a StorageClass says, taken apart.
+// parameters are the parsed parameters of a StorageClass.
 type parameters struct {
-	// forDriver is without what is for sidecars. Deprecated keys, which have no prefix, are left in:
-	// drivers have come to read them.
+	// forDriver excludes the parameters for sidecars. It includes deprecated keys, which have no prefix, because drivers
+	// have come to read them.
 	forDriver map[string]string
 	// fsType is the filesystem that the class names, empty for none.
 	fsType string
-	// outdated are the deprecated keys that are there, in alphabetical order.
+	// outdated has the deprecated keys of the class, in alphabetical order.
 	outdated []string
 }
 
-// parametersOf takes a class's parameters apart. A reserved key that is not known is an error:
-// it would be meant for the provisioner and have no effect. So are two filesystems, also if they
-// are the same.
+// parametersOf parses the parameters of a class. An unknown reserved key is an error, because it is meant for the
+// provisioner and would have no effect. So are two filesystem keys, even with equal values.
 func parametersOf(class map[string]string) (parameters, error) {
 	p := parameters{forDriver: map[string]string{}}
 	known := secretKeys()

@@ -8,36 +8,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Plan is one volume to be made. It keeps no reference to the facts it was planned from, and
-// nothing changes it: once its request was sent, the same plan can be sent again until the
-// outcome is known, also when facts have changed since and NewPlan would refuse.
+// Plan is one volume to create. It keeps no reference to the facts and is immutable. Once its request was sent, the
+// same plan can be sent again until the outcome is known, even if the facts have changed and NewPlan would now fail.
 type Plan struct {
-	// Request is what is asked of the driver, but for the secrets, so that it can be logged.
+	// Request is the request to the driver without its secrets, so that it can be logged.
 	Request *csi.CreateVolumeRequest
-	// Secret is to be read for CreateVolume, and for the DeleteVolume that takes it back. Nil:
-	// none is needed. A Secret that is named and not there is no reason to continue without.
+	// Secret is the Secret for CreateVolume, and for the DeleteVolume that reverts it, nil if none is needed. The calls
+	// must not be made without a missing Secret.
 	Secret *v1.SecretReference
-	// Source is the snapshot or claim that is read while the volume is made, and which has to stay for
-	// as long. The zero value: none.
+	// Source is the snapshot or claim that the volume is created from. It has to exist until then. The zero value means
+	// none.
 	Source SourceRef
-	// Migrated: the class is one of an in-tree plugin.
+	// Migrated means that the class belongs to an in-tree plugin.
 	Migrated bool
-	// MayReschedule: where the driver has no room (ResourceExhausted), another node may do.
+	// MayReschedule means that another node may have room when the driver answers ResourceExhausted.
 	MayReschedule bool
-	// Outdated are parameters of the class that have a newer name, for a warning.
+	// Outdated lists the deprecated parameters of the class, for a warning.
 	Outdated []string
 
-	// Driver is the driver's name, and Topology reports whether its volumes are not equally reachable
-	// from all nodes: if they are, accessible_topology of its answers means nothing.
+	// Driver is the driver's name. Topology reports whether the accessibility of its volumes depends on the node;
+	// otherwise accessible_topology in its answers is ignored.
 	Driver   string
 	Topology bool
-	// Template is the PV but for what the driver's answer adds: handle, attributes, capacity and
-	// node affinity.
+	// Template is the PV without the fields that the driver's answer adds: handle, attributes, capacity and node affinity.
 	Template *v1.PersistentVolume
 }
 
-// NewPlan returns the plan for a claim, or an *Error that says why there is none. Such an error
-// says nothing about a CreateVolume that was sent before.
+// NewPlan returns the plan for a claim, or an *Error with the reason. The error proves nothing about a CreateVolume
+// that was sent before.
 func NewPlan(f Facts) (Plan, error) {
 	provisioner := ""
 	if f.Class != nil {
@@ -74,8 +72,8 @@ func NewPlan(f Facts) (Plan, error) {
 	return o, nil
 }
 
-// request returns what the driver is asked (CSI spec, "CreateVolume"). There is no upper limit to
-// the size: claims have none that Kubernetes would hold them to, and PVs may be larger.
+// request returns the request to the driver (CSI spec, "CreateVolume"). It sets no upper limit of the size: Kubernetes
+// enforces none for claims, and PVs may be larger.
 func (f Facts) request(name string, source SourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
 	request = &csi.CreateVolumeRequest{
 		Name:          name,
@@ -102,7 +100,7 @@ func (f Facts) request(name string, source SourceRef, p parameters) (request *cs
 	return request, nil
 }
 
-// WithSecrets returns the request with the Secret's data, to be sent and never to be logged.
+// WithSecrets returns the request with the Secret's data. It must not be logged.
 func (o Plan) WithSecrets(data map[string]string) *csi.CreateVolumeRequest {
 	request := proto.CloneOf(o.Request)
 	request.Secrets = maps.Clone(data)

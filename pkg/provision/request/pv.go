@@ -14,33 +14,32 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What a PV gets when it is created, besides its spec.
+// Annotations and attributes of a new PV.
 const (
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
-	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to
-	// external-resizer, as a PV has no field for it (external-provisioner's
-	// annModifyControllerSecretRef{Name,Namespace}). Absent: none is needed.
+	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to external-resizer,
+	// because a PV has no field for it (external-provisioner's annModifyControllerSecretRef{Name,Namespace}). They are
+	// absent if no Secret is needed.
 	annModifySecretName      = "volume.kubernetes.io/controller-modify-secret-name"
 	annModifySecretNamespace = "volume.kubernetes.io/controller-modify-secret-namespace"
-	// attributeIdentity is the volume attribute that says which process made the volume.
+	// attributeIdentity is the volume attribute that identifies the process that created the volume.
 	attributeIdentity = "storage.kubernetes.io/csiProvisionerIdentity"
 )
 
-// volume returns what is known of the PV before the driver answers. provisioner is that of the
-// class, in-tree or not.
+// volume returns the PV without the driver's answer. provisioner is the provisioner of the class, in-tree or not.
 func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets,
 	provisioner string) *v1.PersistentVolume {
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: request.Name,
-			// Born with it, a PV is protected without another write, and from the start. Under Retain
-			// it would only be removed again.
+			// A PV that is created with the finalizer is protected from the start, without another write. Under Retain the
+			// finalizer would only have to be removed again.
 			Finalizers: finalizersFor(f.Class),
 			Annotations: map[string]string{
 				annProvisionedBy: provisioner,
-				// Empty says that none is needed; absent would mean that it is unknown.
+				// An empty value means that no Secret is needed; an absent one would mean unknown.
 				annSecretName: "", annSecretNamespace: "",
 			},
 		},
@@ -94,17 +93,16 @@ func finalizersFor(class *storagev1.StorageClass) []string {
 	return []string{volume.Finalizer}
 }
 
-// PV returns the PersistentVolume to be created for the driver's answer. An error means that there
-// must be none: RemediationDiscard for a volume that is to be deleted first, ReasonAnswerWithoutVolume
-// where the answer names none, so that nothing can be deleted and CreateVolume has to be asked
-// again.
+// PV returns the PersistentVolume to create for the driver's answer. An error means that no PersistentVolume may be
+// created. With RemediationDiscard the volume has to be deleted first. With ReasonAnswerWithoutVolume the answer names
+// no volume that could be deleted, and CreateVolume has to be called again.
 func (o Plan) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error) {
 	volume := answer.GetVolume()
 	if err := o.check(volume); err != nil {
 		return nil, err
 	}
 	pv := o.Template.DeepCopy()
-	// 0 stands for a size that the driver does not know (CSI spec, "Volume").
+	// 0 means that the driver does not know the size (CSI spec, "Volume").
 	size := volume.CapacityBytes
 	if size == 0 {
 		size = o.Request.CapacityRange.RequiredBytes
@@ -112,7 +110,7 @@ func (o Plan) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error)
 	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
 	pv.Spec.CSI.VolumeHandle = volume.VolumeId
 	if pv.Spec.CSI.VolumeAttributes == nil {
-		pv.Spec.CSI.VolumeAttributes = map[string]string{} // a template that was stored has no empty map
+		pv.Spec.CSI.VolumeAttributes = map[string]string{} // a stored template has no empty map
 	}
 	maps.Copy(pv.Spec.CSI.VolumeAttributes, volume.VolumeContext)
 	if o.Topology {

@@ -1,31 +1,31 @@
 package request
 
-// Reason says why there is no plan, or why an answer is none. It is meant for Events, logs and
-// metrics, and determines the Remediation.
+// Reason explains why no plan exists or an answer is unusable. It appears in Events, logs and metrics, and determines
+// the Remediation.
 type Reason string
 
-// Reasons that have nothing to do with this driver.
+// Reasons of claims that other programs handle.
 const (
-	// ReasonNotOurs: another provisioner answers for the claim or its class.
+	// ReasonNotOurs means that another provisioner handles the claim or its class.
 	ReasonNotOurs Reason = "NotOurs"
-	// ReasonLeftToPopulator: the claim's data come from a kind of source that some other
-	// controller knows, which also makes the volume (KEP-1495).
+	// ReasonLeftToPopulator means that another controller knows the kind of the claim's data source and also creates the
+	// volume (KEP-1495).
 	ReasonLeftToPopulator Reason = "LeftToPopulator"
 )
 
-// Reasons that pass by themselves.
+// Reasons that may pass without a change by a person.
 const (
 	ReasonClassMissing           Reason = "ClassMissing"
 	ReasonAttributesClassMissing Reason = "AttributesClassMissing"
 	ReasonSourceMissing          Reason = "SourceMissing"
 	ReasonSourceNotReady         Reason = "SourceNotReady"
-	// ReasonSourceNotGranted: the source is in another namespace, where no ReferenceGrant allows it.
+	// ReasonSourceNotGranted means that the source is in another namespace, whose ReferenceGrants do not allow it.
 	ReasonSourceNotGranted Reason = "SourceNotGranted"
 	ReasonNodeNotSelected  Reason = "NodeNotSelected"
 	ReasonTopologyUnknown  Reason = "TopologyUnknown"
 )
 
-// Reasons that last until a person changes something.
+// Reasons that last until a person makes a change.
 const (
 	ReasonClaimInvalid        Reason = "ClaimInvalid"
 	ReasonClaimUnsupported    Reason = "ClaimUnsupported"
@@ -35,20 +35,20 @@ const (
 	ReasonSecretUnclear       Reason = "SecretUnclear"
 	ReasonSourceDeleting      Reason = "SourceDeleting"
 	ReasonSourceUnfit         Reason = "SourceUnfit"
-	// ReasonSourceUnserved: the claim's data come from a kind of object that is not read here.
+	// ReasonSourceUnserved means that the source of the claim's data is of a kind that csi-reclaimer does not read.
 	ReasonSourceUnserved         Reason = "SourceUnserved"
 	ReasonAttributesClassForeign Reason = "AttributesClassForeign"
-	// ReasonAttributesClassUnserved: the claim names a VolumeAttributesClass, and there are none in this cluster, or
-	// they are switched off.
+	// ReasonAttributesClassUnserved means that the claim names a VolumeAttributesClass, but the cluster does not serve
+	// them or they are disabled.
 	ReasonAttributesClassUnserved Reason = "AttributesClassUnserved"
-	// ReasonAnswerWithoutVolume: the driver says that it made a volume and does not say which.
+	// ReasonAnswerWithoutVolume means that the driver reports success without a volume id.
 	ReasonAnswerWithoutVolume Reason = "AnswerWithoutVolume"
 )
 
-// ReasonNodeUnfit: the selected node cannot have the volume, or is gone.
+// ReasonNodeUnfit means that the selected node cannot have the volume, or is gone.
 const ReasonNodeUnfit Reason = "NodeUnfit"
 
-// Reasons for which a volume that was made is not the one that was asked for.
+// Reasons for which a created volume does not match the request.
 const (
 	ReasonAnswerTooSmall       Reason = "AnswerTooSmall"
 	ReasonAnswerFromNoSource   Reason = "AnswerFromNoSource"
@@ -56,31 +56,30 @@ const (
 	ReasonAnswerUntranslatable Reason = "AnswerUntranslatable"
 )
 
-// Remediation is what helps against an Error. The zero value is the careful one.
+// Remediation is the remedy for an Error. The zero value is the safest one.
 type Remediation uint8
 
 const (
-	// RemediationWait: something is not there yet that others provide. Try again soon, then later
-	// and later.
+	// RemediationWait means that other programs have to provide a missing object. Retry with a growing delay.
 	RemediationWait Remediation = iota
-	// RemediationChange: the answer stays the same until somebody changes the claim, the class or
-	// the driver. Tell them, and try again slowly.
+	// RemediationChange means that the result stays the same until a person changes the claim, the class or the driver.
+	// Report it, and retry slowly.
 	RemediationChange
-	// RemediationReschedule: ask the scheduler for another node, if it is certain that no CreateVolume
-	// for this claim is going on; else as RemediationWait.
+	// RemediationReschedule means that the scheduler has to select another node, if no CreateVolume for this claim can be
+	// in progress. Otherwise treat it as RemediationWait.
 	RemediationReschedule
-	// RemediationDiscard: the driver made a volume that must not be used. Delete the volume that the
-	// answer names, with the plan's Secret; then as RemediationChange.
+	// RemediationDiscard means that the driver created an unusable volume. Delete the volume in the answer with the plan's
+	// Secret, and then treat it as RemediationChange.
 	RemediationDiscard
-	// RemediationIgnore: others do it. Nothing is to be done; see Announced.
+	// RemediationIgnore means that another program provisions the claim, so no action is needed; see Announced.
 	RemediationIgnore
 )
 
-// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemediationIgnore):
-// no other program reports what the claim waits for.
+// Announced reports whether the claim's owner gets an Event although no action is needed (RemediationIgnore), because
+// no other program reports the cause of the claim's wait.
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
-// Reasons returns all reasons there are, in the order in which they are documented.
+// Reasons returns all reasons, in the order of their documentation.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonLeftToPopulator,
@@ -95,7 +94,7 @@ func Reasons() []Reason {
 	}
 }
 
-// Remediation returns what helps, RemediationWait for a reason that this package does not know.
+// Remediation returns the remediation of a reason, RemediationWait if this package does not know the reason.
 func (r Reason) Remediation() Remediation {
 	switch r {
 	case ReasonNotOurs, ReasonLeftToPopulator:
@@ -114,7 +113,7 @@ func (r Reason) Remediation() Remediation {
 	}
 }
 
-// String returns the remediation as used in logs.
+// String returns the name of the remediation for logs.
 func (r Remediation) String() string {
 	switch r {
 	case RemediationChange:

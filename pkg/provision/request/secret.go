@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/secretref"
 )
 
-// secretKeys returns the parameters that name Secrets, and whether that is what they are called
-// today: deprecated ones reach the driver.
+// secretKeys returns the parameters that name Secrets. The value is false for deprecated spellings, which are passed to
+// the driver.
 func secretKeys() map[string]bool {
 	keys := map[string]bool{}
 	for _, k := range []secretref.Keys{
@@ -24,13 +24,13 @@ func secretKeys() map[string]bool {
 	return keys
 }
 
-// secrets are the Secrets that the calls for one volume need, nil for none.
+// secrets are the Secrets for the calls about one volume, nil for none.
 type secrets struct {
 	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand,
 	controllerModify *v1.SecretReference
 }
 
-// secrets returns what the class names for this volume. Whether they exist is not known yet.
+// secrets returns the Secrets that the class names for this volume. They may not exist.
 func (f Facts) secrets(pv string) (secrets, error) {
 	var s secrets
 	for _, one := range []struct {

@@ -7,42 +7,41 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// uuidDigits is how many characters a UUID has without its dashes.
+// uuidDigits is the number of characters in a UUID without dashes.
 const uuidDigits = 32
 
-// Settings are the flags that volumes depend on, named as external-provisioner's. The zero value
-// is what that does without flags.
+// Settings are the flags that volumes depend on, with external-provisioner's names. The zero value has
+// external-provisioner's defaults.
 type Settings struct {
 	// VolumeNamePrefix begins the names of PVs and volumes (--volume-name-prefix). Default "pvc".
 	VolumeNamePrefix string
-	// VolumeNameUUIDLength is how many characters of the claim's UID, without dashes, end the
-	// names (--volume-name-uuid-length), 1 to 32. 0 and -1 take all, with dashes. Few characters
-	// may be the same for two claims, which then ask for one volume.
+	// VolumeNameUUIDLength is the number of characters of the claim's UID, without dashes, at the end of the names
+	// (--volume-name-uuid-length), 1 to 32. 0 and -1 use the whole UID with dashes. With few characters two claims may get
+	// the same name and then request one volume.
 	VolumeNameUUIDLength int
-	// DefaultFSType is the filesystem where the class names none (--default-fstype). Empty
-	// leaves it to the driver.
+	// DefaultFSType is the filesystem if the class names none (--default-fstype). If empty, the driver decides.
 	DefaultFSType string
 	// ExtraCreateMetadata passes the names of claim and PV to the driver (--extra-create-metadata).
 	ExtraCreateMetadata bool
-	// StrictTopology asks for the selected node's place and no other (--strict-topology).
+	// StrictTopology requests only the topology segment of the selected node (--strict-topology).
 	StrictTopology bool
-	// SkipImmediateTopology leaves the place to the driver while no node is selected and the
-	// class restricts none (--immediate-topology=false).
+	// SkipImmediateTopology leaves the topology to the driver while no node is selected and the class does not restrict it
+	// (--immediate-topology=false).
 	SkipImmediateTopology bool
-	// AllowModeConversion restores a snapshot of a filesystem as a device and the other way
-	// round without asking (--prevent-volume-mode-conversion=false).
+	// AllowModeConversion restores a snapshot with another volume mode without a check
+	// (--prevent-volume-mode-conversion=false).
 	AllowModeConversion bool
-	// CrossNamespace lets a claim take its data from another namespace where a ReferenceGrant allows it
+	// CrossNamespace lets a claim take its data from another namespace if a ReferenceGrant allows it
 	// (--feature-gates=CrossNamespaceVolumeDataSource=true).
 	CrossNamespace bool
-	// ControllerPublishReadOnly attaches volumes read-only whose only access mode is
-	// ReadOnlyMany (--controller-publish-readonly).
+	// ControllerPublishReadOnly attaches volumes read-only if their only access mode is ReadOnlyMany
+	// (--controller-publish-readonly).
 	ControllerPublishReadOnly bool
 	// NoAttributesClass refuses claims that name a VolumeAttributesClass
 	// (--feature-gates=VolumeAttributesClass=false).
 	NoAttributesClass bool
-	// Identity is noted in the attributes of each volume, for people who look for the process
-	// that made it. It may differ from process to process. Empty notes nothing.
+	// Identity is written to the attributes of each volume, so that people can find the process that created it. It may
+	// differ between processes. If empty, the attribute is not set.
 	Identity string
 }
 
@@ -56,7 +55,7 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that lists every invalid setting.
 func (s Settings) Validate() error {
 	full := s.withDefaults()
 	var wrong []error

@@ -7,59 +7,58 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot is what is read of a VolumeSnapshot (snapshot.storage.k8s.io/v1). This package does
-// without that API's Go types, which only users of snapshots need.
+// Snapshot holds the relevant fields of a VolumeSnapshot (snapshot.storage.k8s.io/v1). This package does not use that
+// API's Go types, which only users of snapshots need.
 type Snapshot struct {
 	Namespace, Name string
 	UID             types.UID
-	// Deleting: metadata.deletionTimestamp is there.
+	// Deleting means that metadata.deletionTimestamp is set.
 	Deleting bool
-	// Protected: SnapshotFinalizer is on it.
+	// Protected means that the object has SnapshotFinalizer.
 	Protected bool
-	// Ready is status.readyToUse, false while that is not there.
+	// Ready is status.readyToUse, false while unset.
 	Ready bool
 	// RestoreSize is status.restoreSize in bytes, nil if the driver does not report it.
 	RestoreSize *int64
-	// ContentName is status.boundVolumeSnapshotContentName, empty while that is not there.
+	// ContentName is status.boundVolumeSnapshotContentName, empty while unset.
 	ContentName string
 	// Content is the VolumeSnapshotContent of that name, nil if it does not exist.
 	Content *SnapshotContent
 }
 
-// Bound reports whether the content that the snapshot names exists and names the snapshot. Only the content
-// says whose snapshot it is: anyone who may write VolumeSnapshots could name any content.
+// Bound reports whether the content of the snapshot exists and refers back to the snapshot. Only the content proves its
+// snapshot, because every user who may write VolumeSnapshots could name any content.
 func (s *Snapshot) Bound() bool {
 	return s.Content != nil && s.Content.Name == s.ContentName && s.Content.SnapshotUID == s.UID &&
 		s.Content.Snapshot == types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// SnapshotContent is what is read of a VolumeSnapshotContent.
+// SnapshotContent holds the relevant fields of a VolumeSnapshotContent.
 type SnapshotContent struct {
 	Name string
 	// Driver is spec.driver.
 	Driver string
-	// Handle is status.snapshotHandle, empty while that is not there.
+	// Handle is status.snapshotHandle, empty while unset.
 	Handle string
 	// Snapshot and SnapshotUID are spec.volumeSnapshotRef.
 	Snapshot    types.NamespacedName
 	SnapshotUID types.UID
 	// SourceMode is spec.sourceVolumeMode, nil if it is unknown.
 	SourceMode *v1.PersistentVolumeMode
-	// AllowModeChange is the annotation that AllowModeChangeAnnotation names, empty if it is
-	// not there.
+	// AllowModeChange is the value of the annotation AllowModeChangeAnnotation, empty if unset.
 	AllowModeChange string
 }
 
-// SnapshotFinalizer keeps a VolumeSnapshot while volumes are restored from it. It is the stock
-// provisioner's (external-provisioner 6.2 and newer, snapshotSourceProtectionFinalizer).
+// SnapshotFinalizer keeps a VolumeSnapshot while volumes are restored from it. It is the stock provisioner's finalizer
+// (external-provisioner 6.2 and newer, snapshotSourceProtectionFinalizer).
 const SnapshotFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
 
-// AllowModeChangeAnnotation on a VolumeSnapshotContent with the value "true" lets a snapshot of a
-// filesystem be restored as a device and the other way round (KEP-3141).
+// AllowModeChangeAnnotation on a VolumeSnapshotContent with the value "true" allows a restore with another volume mode
+// (KEP-3141).
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
-// snapshotHandle returns the handle of the snapshot to be restored: one of this driver that is ready and bound to
-// its content, and not larger than what is asked for.
+// snapshotHandle returns the handle of the snapshot to restore. The snapshot has to belong to this driver, be ready and
+// bound to its content, and not be larger than requested.
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	if err := f.refuseSnapshot(name); err != nil {
 		return "", err
@@ -73,7 +72,7 @@ func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	return f.Source.Snapshot.Content.Handle, nil
 }
 
-// refuseSnapshot returns why there is no snapshot to be restored, nil where there is one.
+// refuseSnapshot returns an error if the snapshot cannot be read, does not exist or is being deleted.
 func (f Facts) refuseSnapshot(name types.NamespacedName) error {
 	s := f.Source.Snapshot
 	switch {
@@ -85,8 +84,8 @@ func (f Facts) refuseSnapshot(name types.NamespacedName) error {
 		return refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name,
 			f.claimName())
 	case s.Deleting && !s.Protected:
-		// Where the finalizer is there, some provisioner has begun to restore the snapshot before it was
-		// deleted, maybe for this claim (external-provisioner #1448).
+		// With the finalizer, some provisioner began to restore the snapshot before it was deleted, perhaps for this claim
+		// (external-provisioner #1448).
 		return refuse(ReasonSourceDeleting,
 			"VolumeSnapshot %q, which claim %q is made from, is being deleted; delete the claim too, or name another source",
 			name, f.claimName())
@@ -94,7 +93,7 @@ func (f Facts) refuseSnapshot(name types.NamespacedName) error {
 	return nil
 }
 
-// refuseContent returns why a snapshot that exists has no content of its own, nil where it has one.
+// refuseContent returns an error if an existing snapshot has no content of its own.
 func (f Facts) refuseContent(name types.NamespacedName) error {
 	s := f.Source.Snapshot
 	switch {
@@ -106,8 +105,7 @@ func (f Facts) refuseContent(name types.NamespacedName) error {
 			"VolumeSnapshotContent %q of VolumeSnapshot %q, which claim %q is made from, does not exist", s.ContentName, name,
 			f.claimName())
 	case s.Content.Snapshot != name || s.Content.SnapshotUID != s.UID:
-		// Anyone who may write VolumeSnapshots could name any content; only the content says
-		// whose it is.
+		// Every user who may write VolumeSnapshots could name any content; only the content proves its snapshot.
 		return refuse(ReasonSourceNotReady,
 			"VolumeSnapshotContent %q belongs to another snapshot than VolumeSnapshot %q, which claim %q is made from",
 			s.ContentName, name, f.claimName())
@@ -115,7 +113,7 @@ func (f Facts) refuseContent(name types.NamespacedName) error {
 	return nil
 }
 
-// refuseRestore returns why the claim cannot be made from a snapshot and its content, nil where it can.
+// refuseRestore returns an error if the snapshot's content cannot be restored for the claim.
 func (f Facts) refuseRestore(name types.NamespacedName) error {
 	s := f.Source.Snapshot
 	switch {
@@ -141,9 +139,9 @@ func (f Facts) refuseRestore(name types.NamespacedName) error {
 	return nil
 }
 
-// modeMayBe reports whether the claim's volume mode is that of the snapshot, or may differ. A
-// filesystem that its owner can write as a device can crash the kernel that mounts it (KEP-3141).
-// Contents that old snapshotters created do not say their mode and pass, as upstream.
+// modeMayBe reports whether the claim's volume mode is the snapshot's, or may differ. A filesystem that its owner can
+// write as a block device can crash the kernel that mounts it (KEP-3141). As upstream, contents of old snapshotters,
+// which do not record their mode, pass.
 func (f Facts) modeMayBe(content *SnapshotContent) bool {
 	if f.Settings.AllowModeConversion || content.SourceMode == nil ||
 		*content.SourceMode == modeName(f.Claim.Spec.VolumeMode) {

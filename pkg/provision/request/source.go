@@ -6,44 +6,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Source is what is known about where the claim's data come from. Only what Need names is looked
-// at.
+// Source has the facts about the source of the claim's data. Only the objects in Need are used.
 type Source struct {
-	// Snapshot is the VolumeSnapshot, nil if it does not exist. Unserved: it could not be read, because
-	// VolumeSnapshots are not read here.
+	// Snapshot is the VolumeSnapshot, nil if it does not exist. Unserved means that VolumeSnapshots are not read at all.
 	Snapshot *Snapshot
 	Unserved bool
-	// Claim is the claim to be cloned, nil if it does not exist; PV is the volume that its
-	// spec.volumeName names, nil if that does not exist.
+	// Claim is the claim to clone, nil if it does not exist. PV is the volume in its spec.volumeName, nil if that does not
+	// exist.
 	Claim *v1.PersistentVolumeClaim
 	PV    *v1.PersistentVolume
-	// Grants are the ReferenceGrants of the source's namespace, if that is not the claim's.
+	// Grants has the ReferenceGrants of the source's namespace, unless it is the claim's namespace.
 	Grants []Grant
 }
 
-// SourceKind is the kind of object that a new volume is filled from. The zero value is an empty volume.
+// SourceKind is the kind of a source of data. The zero value stands for an empty volume.
 type SourceKind string
 
-// The kinds of sources that a CSI driver fills a volume from.
+// Kinds of sources that CSI drivers create volumes from.
 const (
 	SourceNone     SourceKind = ""
 	SourceSnapshot SourceKind = "VolumeSnapshot"
 	SourceClaim    SourceKind = "PersistentVolumeClaim"
 )
 
-// SourceRef names the object that a new volume is filled from. The zero value names none. It can be
-// compared, and stored as JSON.
+// SourceRef names the source of a new volume's data. The zero value names none. It is comparable, and can be stored as
+// JSON.
 type SourceRef struct {
 	Kind      SourceKind
 	Namespace string
 	Name      string
-	// UID is empty where only the name is known.
+	// UID is empty if only the name is known.
 	UID types.UID
 }
 
-// SourceOf returns the source that a claim names in its dataSource, or where that is empty in its
-// dataSourceRef, without its UID. It is the zero value for a claim that names none, or one of a kind
-// that drivers know nothing of. Whether a volume may be made from it is left to NewPlan.
+// SourceOf returns the source in a claim's dataSource or, if that is empty, its dataSourceRef, without its UID. It is
+// the zero value for a claim that names none, or a kind that drivers do not support. NewPlan decides whether the source
+// may be used.
 func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
 	ref, _ := typedSourceOf(claim)
 	source := SourceRef{Kind: kindOf(ref), Namespace: claim.Namespace, Name: ref.Name}
@@ -56,9 +54,8 @@ func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
 	return source
 }
 
-// typedSourceOf reads the claim's dataSource, and where that is empty its dataSourceRef. The API
-// server fills each from the other where both can say it; a dataSourceRef alone is of another
-// namespace, or of a kind that populators know.
+// typedSourceOf reads the claim's dataSource or, if that is empty, its dataSourceRef. The API server fills each from
+// the other if both can express it; a dataSourceRef alone is of another namespace, or of a kind for populators.
 func typedSourceOf(claim *v1.PersistentVolumeClaim) (ref v1.TypedObjectReference, found bool) {
 	if source := claim.Spec.DataSource; source != nil {
 		return v1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}, true
@@ -86,7 +83,6 @@ func kindOf(ref v1.TypedObjectReference) SourceKind {
 	return SourceNone
 }
 
-// name returns the source's namespace and name.
 func (s SourceRef) name() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
@@ -94,8 +90,7 @@ func (s SourceRef) name() types.NamespacedName {
 // snapshotGroup is the API group of VolumeSnapshot (kubernetes-csi/external-snapshotter).
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// sourceRef returns the claim's source, the zero value for none. It refuses one that no driver can fill
-// a volume from.
+// sourceRef returns the claim's source, the zero value for none. It refuses a source that no driver supports.
 func (f Facts) sourceRef() (SourceRef, error) {
 	ref, found := typedSourceOf(f.Claim)
 	if !found {
@@ -122,7 +117,7 @@ func (f Facts) sourceRef() (SourceRef, error) {
 	return source, nil
 }
 
-// withUID returns the source with the UID that was read of it.
+// withUID returns the source with the UID of the object that was read.
 func (s SourceRef) withUID(read Source) SourceRef {
 	switch {
 	case s.Kind == SourceSnapshot && read.Snapshot != nil:
@@ -138,7 +133,7 @@ func (f Facts) contentSource(source SourceRef) (*csi.VolumeContentSource, error)
 	if source == (SourceRef{}) {
 		return nil, nil
 	}
-	// Before the source is checked: a claim that may not refer to it learns nothing about it.
+	// This check comes first: a claim that may not refer to the source learns nothing about it.
 	if err := f.checkGrant(source); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// where are the facts that say where the volume may be.
+// where returns the facts about the volume's topology.
 func (f Facts) where() topology.Facts {
 	return topology.Facts{
 		Claim: f.Claim.Name, Allowed: f.Class.AllowedTopologies, Selected: f.Selected, Nodes: f.Nodes,
@@ -16,8 +16,7 @@ func (f Facts) where() topology.Facts {
 	}
 }
 
-// requirement returns where the volume may be, nil where the driver's volumes are reachable from
-// everywhere.
+// requirement returns the volume's topology requirement, nil if the driver's volumes are accessible from all nodes.
 func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 	if !f.Driver.topology() {
 		return nil, nil

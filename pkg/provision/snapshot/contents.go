@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Content is a snapshot in a storage system, as a VolumeSnapshotContent describes it.
+// Content is a snapshot in a storage system, as described by its VolumeSnapshotContent.
 type Content struct {
 	Name string
 	UID  types.UID
@@ -20,15 +20,15 @@ type Content struct {
 	Driver string
 	// Handle is the snapshot's id at the driver, empty while it is unknown.
 	Handle string
-	// Making: the snapshot is not ready to use yet, or it is not known that it is.
+	// Making means that the snapshot is not known to be ready to use.
 	Making bool
 }
 
-// contentPage is how many contents one page asks for.
+// contentPage is the page size of a list of contents.
 const contentPage = 500
 
-// EachContent calls visit for every VolumeSnapshotContent of the cluster, as they were at one moment after
-// the call began. An error means that not all were shown; ErrNotInstalled, that the cluster serves none.
+// EachContent calls visit for every VolumeSnapshotContent of the cluster, in its state at one moment after the call
+// began. An error means that some were not visited; with ErrNotInstalled the cluster serves none.
 func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.client.VolumeSnapshotContents().List(ctx, o)

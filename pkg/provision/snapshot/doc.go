@@ -1,7 +1,7 @@
-// Package snapshot reads what is to be known of a VolumeSnapshot before a volume is made from it, keeps it by a
-// finalizer meanwhile, and reads which snapshots there are in the storage system.
+// Package snapshot reads VolumeSnapshots before volumes are created from them, protects them by a finalizer until then,
+// and lists the snapshots in the storage system.
 //
-// The API of snapshots is no part of Kubernetes: its kinds come with external-snapshotter and may
-// be missing. This package alone knows their Go types, so that who provisions without snapshots
-// does without them. Whether a snapshot may be restored is left to package request.
+// The API of snapshots is not part of Kubernetes: its kinds come with external-snapshotter and may be missing. Only
+// this package uses their Go types, so that provisioners without snapshots do not need them. Package request decides
+// whether a snapshot may be restored.
 package snapshot

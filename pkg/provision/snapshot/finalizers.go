@@ -17,17 +17,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// updateTries bounds how often one VolumeSnapshot is updated that others change meanwhile.
+// updateTries limits the updates of one VolumeSnapshot that conflict with other writers.
 const updateTries = 10
 
-// snapshotPage is how many VolumeSnapshots one page of a list asks for.
+// snapshotPage is the page size of a list of VolumeSnapshots.
 const snapshotPage = 500
 
-// AddFinalizer adds request.SnapshotFinalizer to the VolumeSnapshot with this name and UID. One that has it is
-// not written. Errors: kube.ErrGone, the snapshot of that UID does not exist; kube.ErrChanged, it is being
-// deleted, so that no finalizer can be added; Forbidden of the API server, the right to update is missing.
+// AddFinalizer adds request.SnapshotFinalizer to the VolumeSnapshot with this name and UID, unless it has the
+// finalizer. Errors: kube.ErrGone if no snapshot with that UID exists; kube.ErrChanged if the snapshot is being
+// deleted, so that no finalizer can be added; the API server's Forbidden if the permission to update is missing.
 //
-// The write is an update of the whole object, as the stock provisioner's, whose RBAC rules grant no patch.
+// It updates the whole object like the stock provisioner, whose RBAC rules do not allow patches.
 func (r *Reader) AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error {
 	err := r.update(ctx, name, uid, func(finalizers []string, deleting bool) ([]string, error) {
 		switch {
@@ -44,8 +44,8 @@ func (r *Reader) AddFinalizer(ctx context.Context, name types.NamespacedName, ui
 	return nil
 }
 
-// RemoveFinalizer removes request.SnapshotFinalizer from the VolumeSnapshot with this name and UID. One that
-// does not exist, or does not have it, is no error. Other errors are those of AddFinalizer.
+// RemoveFinalizer removes request.SnapshotFinalizer from the VolumeSnapshot with this name and UID. It succeeds if the
+// snapshot or the finalizer does not exist. Other errors are the same as for AddFinalizer.
 func (r *Reader) RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error {
 	err := r.update(ctx, name, uid, func(finalizers []string, _ bool) ([]string, error) {
 		return slices.DeleteFunc(finalizers, func(f string) bool { return f == request.SnapshotFinalizer }), nil
@@ -56,8 +56,8 @@ func (r *Reader) RemoveFinalizer(ctx context.Context, name types.NamespacedName,
 	return nil
 }
 
-// update changes the finalizers of a VolumeSnapshot, and leaves all else as it was read: the object is not
-// decoded into Go types, which would lose fields that they do not know.
+// update changes the finalizers of a VolumeSnapshot and keeps all other fields. The object is not decoded into Go
+// types, which would lose fields that they do not know.
 func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid types.UID,
 	change func(finalizers []string, deleting bool) ([]string, error)) error {
 	client := r.objects.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource)).Namespace(name.Namespace)
@@ -77,7 +77,7 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 			return err
 		}
 		o.SetFinalizers(after)
-		_, err = client.Update(ctx, o, metav1.UpdateOptions{}) // only if it is as it was read
+		_, err = client.Update(ctx, o, metav1.UpdateOptions{}) // fails if the object has changed since the read
 		switch {
 		case apierrors.IsConflict(err):
 			continue
@@ -91,9 +91,9 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 	return fmt.Errorf("%w: %d times while its finalizers were to be updated", kube.ErrChanged, updateTries)
 }
 
-// EachProtected calls visit for every VolumeSnapshot of the cluster that has request.SnapshotFinalizer. Of each,
-// only what metadata says is filled in; [Reader.Read] reads the rest. An error means that not all were shown;
-// ErrNotInstalled, that the cluster serves none.
+// EachProtected calls visit for every VolumeSnapshot of the cluster with request.SnapshotFinalizer. Only fields from
+// metadata are set; [Reader.Read] reads the rest. An error means that some were not visited; with ErrNotInstalled the
+// cluster serves none.
 func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)) error {
 	client := r.metadata.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource))
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object,

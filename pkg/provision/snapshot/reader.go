@@ -20,30 +20,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// ErrNotInstalled: the API server does not serve VolumeSnapshots, or something between it and us
-// says so. That is no answer to whether a snapshot exists.
+// ErrNotInstalled means that the API server, or a proxy in front of it, does not serve VolumeSnapshots. It does not
+// prove that a snapshot does not exist.
 var ErrNotInstalled = errors.New("snapshots are not installed in this cluster: it serves no " + snapshotv1.GroupName +
 	"/v1; install the CRDs of kubernetes-csi/external-snapshotter")
 
-// The resources as URLs and errors name them.
+// Resources of the API, as in URLs and errors.
 const (
 	snapshotResource = "volumesnapshots"
 	contentResource  = "volumesnapshotcontents"
 )
 
-// Reader reads snapshots, and changes one finalizer of theirs.
+// Reader reads snapshots, and changes one of their finalizers.
 type Reader struct {
 	client   snapshotclient.SnapshotV1Interface
 	objects  dynamic.Interface
 	metadata metadata.Interface
 }
 
-// New returns a reader of the cluster that config describes; config is copied. A QPS of 0 means no
-// limit on the client's side.
+// New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
 	c := rest.CopyConfig(config)
-	// Custom resources are not to be had as protobuf, which the other clients ask for: the API
-	// server would answer 406.
+	// Custom resources are not available as protobuf, which the other clients request: the API server would answer 406.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	if c.QPS == 0 {
 		c.QPS = -1
@@ -63,12 +61,11 @@ func New(config *rest.Config) (*Reader, error) {
 	return &Reader{client: client, objects: objects, metadata: ofMetadata}, nil
 }
 
-// Read returns a VolumeSnapshot and its VolumeSnapshotContent as the API server has them now, nil
-// if the VolumeSnapshot does not exist. A content that does not exist is nil in the answer.
+// Read reads a VolumeSnapshot and its VolumeSnapshotContent live. It returns nil if the VolumeSnapshot does not exist,
+// and a nil Content if the content does not exist.
 //
-// It takes two GETs at most and no watch: sources are looked at once for each claim, and few
-// claims have one. An error says that it is not known whether they exist; ErrNotInstalled, that it
-// cannot be known here.
+// It needs at most two GETs and no watch, because a source is read once for each claim, and few claims have one. An
+// error means that their existence is unknown; with ErrNotInstalled this cluster cannot tell.
 func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error) {
 	snapshot, err := r.client.VolumeSnapshots(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	switch {
@@ -92,12 +89,11 @@ func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.
 	return read, nil
 }
 
-// absent reports whether the API server said that it has no object of that name.
+// absent reports whether the API server answered that it has no object of that name.
 func absent(err error, resource, name string) bool {
 	return kube.Absent(err, snapshotv1.Resource(resource), name)
 }
 
-// meaning distinguishes a resource that is not served from other errors.
 func meaning(err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: %w", ErrNotInstalled, err)

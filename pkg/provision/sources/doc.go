@@ -1,3 +1,3 @@
-// Package sources removes the finalizers that keep the sources of volumes, VolumeSnapshots and cloned claims, where
-// nothing else does: those that a process left behind and, when csi-reclaimer is removed, all of a driver.
+// Package sources removes the finalizers that protect the sources of volumes, VolumeSnapshots and cloned claims, if no
+// other program does: finalizers that a process left behind and, when csi-reclaimer is uninstalled, all of a driver.
 package sources

@@ -20,10 +20,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// ReleaseSnapshots removes request.SnapshotFinalizer from all VolumeSnapshots of the driver, and from those that
-// are being deleted and whose content is gone, and returns from how many. It is for the removal of csi-reclaimer,
-// when nothing provisions for the driver: whether volumes are being restored does not count. The error names those
-// that could not be judged or written; the others are done.
+// ReleaseSnapshots removes request.SnapshotFinalizer from all VolumeSnapshots of the driver, and from terminating ones
+// whose content is gone, and returns the number of changed snapshots. It is for the removal of csi-reclaimer, when no
+// program provisions for the driver, so it does not check for restores in progress. The error names the snapshots that
+// could not be read or written; all others are done.
 func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector) (released int, err error) {
 	var found []request.Snapshot
 	if err := snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil {
@@ -49,9 +49,10 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 	return released, errors.Join(errs...)
 }
 
-// ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns from how
-// many. It is for the way out, as ReleaseSnapshots. A claim whose PV does not exist is not changed: it is unknown
-// whose it was. The error names those that could not be judged or written; the others are done.
+// ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns the number
+// of changed claims. Like ReleaseSnapshots it is for the removal of csi-reclaimer. It does not change a claim whose PV
+// does not exist, because its driver is unknown. The error names the claims that could not be read or written; all
+// others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
 	var errs []error
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -24,60 +24,59 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 )
 
-// SnapshotProtector changes and finds the finalizer that keeps VolumeSnapshots while volumes are restored from
-// them; snapshot.Reader is one. It is safe for concurrent use.
+// SnapshotProtector manages the finalizer that keeps VolumeSnapshots while volumes are restored from them;
+// snapshot.Reader is one. It is safe for concurrent use.
 type SnapshotProtector interface {
 	// AddFinalizer adds request.SnapshotFinalizer to the snapshot with this name and UID.
 	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
-	// RemoveFinalizer removes it; that it is not there, or the snapshot is gone, is no error.
+	// RemoveFinalizer removes the finalizer. It succeeds if the finalizer or the snapshot does not exist.
 	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
-	// EachProtected calls visit for every snapshot that has it. Of these only name, UID and deletion are filled in.
+	// EachProtected calls visit for every snapshot with the finalizer. Only its name, UID and deletion are set.
 	EachProtected(ctx context.Context, visit func(request.Snapshot)) error
-	// Read reads one live, with its content; nil if it does not exist.
+	// Read reads a snapshot live, with its content; nil if it does not exist.
 	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
-// apiTimeout bounds one call to the API server.
+// apiTimeout limits one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// sweepReason says why a sweep removes the finalizer of a VolumeSnapshot, or leaves it. It is meant for logs.
+// sweepReason is the reason for which a sweep removes or keeps the finalizer of a VolumeSnapshot. It is for logs.
 type sweepReason string
 
-// Reasons to leave the finalizer. The zero value is one, too.
+// Reasons to keep the finalizer. So does the zero value.
 const (
-	// sweepNothing: the snapshot is gone, or does not have the finalizer any more.
+	// sweepNothing means that the snapshot is gone, or no longer has the finalizer.
 	sweepNothing sweepReason = "Nothing"
-	// sweepInUse: a volume may be being restored from the snapshot.
+	// sweepInUse means that a volume may be being restored from the snapshot.
 	sweepInUse sweepReason = "InUse"
-	// sweepOtherDriver: the snapshot is another driver's, whose provisioner answers for it.
+	// sweepOtherDriver means that the snapshot belongs to another driver, whose provisioner handles it.
 	sweepOtherDriver sweepReason = "OtherDriver"
-	// sweepDriverUnknown: the snapshot is not bound to a content, which would name its driver.
+	// sweepDriverUnknown means that the snapshot is not bound to a content, which would name its driver.
 	sweepDriverUnknown sweepReason = "DriverUnknown"
 )
 
-// Reasons to remove it.
+// Reasons to remove the finalizer.
 const (
-	// sweepOrphaned: the snapshot is this driver's, and no volume is being restored from it.
+	// sweepOrphaned means that the snapshot belongs to this driver and no volume is being restored from it.
 	sweepOrphaned sweepReason = "Orphaned"
-	// sweepContentGone: the snapshot is being deleted, and its content is gone already, or it never had one.
-	// No volume can be restored from it any more. external-snapshotter deletes the content while the
-	// finalizer is still there.
+	// sweepContentGone means that a terminating snapshot has no content, or lost it, so no volume can be restored from it
+	// any more. external-snapshotter deletes the content while the finalizer is still present.
 	sweepContentGone sweepReason = "ContentGone"
 )
 
-// sweepFacts are what is known of a VolumeSnapshot that had the finalizer when they were listed.
+// sweepFacts are the facts about a VolumeSnapshot that had the finalizer in the list.
 type sweepFacts struct {
-	// Snapshot is the VolumeSnapshot with its content as they are now, nil if it does not exist.
+	// Snapshot is the current VolumeSnapshot with its content, nil if it does not exist.
 	Snapshot *request.Snapshot
-	// UID is that of the snapshot in the list.
+	// UID is the UID of the snapshot in the list.
 	UID types.UID
 	// Driver is this driver's name.
 	Driver string
-	// InUse: a volume may be being restored from it.
+	// InUse means that a volume may be being restored from the snapshot.
 	InUse bool
 }
 
-// decideSweep reports whether the finalizer is to be removed. It is a pure function.
+// decideSweep reports whether to remove the finalizer. It is a pure function.
 func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 	s := f.Snapshot
 	switch {
@@ -95,10 +94,10 @@ func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 	return true, sweepOrphaned
 }
 
-// Uses knows what volumes are being made from; provision.Controller is one.
+// Uses knows the sources in use; provision.Controller is one.
 type Uses interface {
-	// IfUnused calls do if no volume is being made from the source, and returns false otherwise. None of
-	// this process begins until do returns.
+	// IfUnused calls do if no volume is being created from the source, and returns false otherwise. The process begins no
+	// such volume until do returns.
 	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
 }
 
@@ -107,16 +106,16 @@ type SweeperConfig struct {
 	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.4
 	// (--snapshot-orphan-sweep-interval).
 	Interval time.Duration
-	// Uses is what creates volumes in this process. Default: nothing, so that claims are read live, and each that
-	// has no volume counts for the snapshot that it names, as in external-provisioner.
+	// Uses is the provisioner in this process. If nil, claims are read live, and each claim without a volume counts as
+	// using its snapshot, as in external-provisioner.
 	Uses Uses
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. The default is the real clock.
 	Clock clock.WithTicker
 }
 
-// Sweeper removes request.SnapshotFinalizer from VolumeSnapshots of one driver that no volume is being restored
-// from: those that an external-provisioner, or a process that crashed, left behind, and that could not be
-// deleted otherwise. Snapshots of other drivers are left alone.
+// Sweeper removes request.SnapshotFinalizer from VolumeSnapshots of one driver that no volume is being restored from.
+// An external-provisioner, or a process that crashed, may have left the finalizer behind, and such snapshots could not
+// be deleted otherwise. It does not change snapshots of other drivers.
 type Sweeper struct {
 	cfg       SweeperConfig
 	driver    string
@@ -127,7 +126,7 @@ type Sweeper struct {
 	stopped   sync.Once
 }
 
-// NewSweeper returns a Sweeper for the snapshots of a driver on the cluster that config describes, which is copied.
+// NewSweeper returns a Sweeper for the snapshots of a driver on the cluster of config, which is copied.
 func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector, cfg SweeperConfig) (*Sweeper, error) {
 	switch {
 	case config == nil:
@@ -161,17 +160,16 @@ func newSweeper(core corev1.CoreV1Interface, access authorizationclient.Authoriz
 	return &Sweeper{cfg: cfg, driver: driver, snapshots: snapshots, core: core, access: access, stop: make(chan struct{})}
 }
 
-// Watch waits until ctx ends: a Sweeper has no caches.
+// Watch waits until ctx ends, because a Sweeper has no caches.
 func (s *Sweeper) Watch(ctx context.Context) { <-ctx.Done() }
 
 // Synced returns true.
 func (s *Sweeper) Synced() bool { return true }
 
-// Stop begins no further sweep, and has Run return. It does not wait.
+// Stop makes Run return and begins no further sweep. It does not wait.
 func (s *Sweeper) Stop() { s.stopped.Do(func() { close(s.stop) }) }
 
-// Run sweeps at once and then at each interval, until ctx ends or Stop. It is called once, by the one replica
-// that leads.
+// Run sweeps immediately and then at each interval, until ctx ends or Stop. The leading replica calls it once.
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -191,8 +189,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep looks once at all VolumeSnapshots that have the finalizer. The error names those that could not be
-// judged or written; the others are done.
+// Sweep checks all VolumeSnapshots with the finalizer once. The error names the snapshots that could not be read or
+// written; all others are done.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var found []request.Snapshot
 	if err := s.snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil ||
@@ -201,7 +199,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	}
 	uses := s.cfg.Uses
 	if uses == nil {
-		// After the snapshots, so that each claim shows from which a finalizer that is in the list may be.
+		// The claims are read after the snapshots, so that they include the user of every finalizer in the list.
 		live, err := readUses(ctx, s.core)
 		if err != nil {
 			return err
@@ -218,7 +216,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// sweep looks at one snapshot, and removes the finalizer if it is to be removed.
+// sweep checks one snapshot, and removes the finalizer if decideSweep decides so.
 func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -251,7 +249,7 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 	return nil
 }
 
-// Permissions are what a Sweeper needs to be allowed.
+// Permissions returns the permissions that a Sweeper needs.
 func (s *Sweeper) Permissions() []permission.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
 	rights := []permission.Permission{
@@ -270,7 +268,7 @@ func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permissi
 	return permission.Missing(ctx, s.access, s.Permissions())
 }
 
-// liveUses are the sources of the claims that had no volume when they were listed.
+// liveUses has the sources of the claims that had no volume in the list.
 type liveUses map[request.SourceRef]bool
 
 func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error) {

@@ -8,10 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Affinity returns which nodes reach a volume, from the driver's accessible_topology, nil for
-// all of them. Segments come in alphabetical order. A topology without segments says nothing and
-// is left out; where all are like that, the volume is not restricted (the API server refuses an
-// affinity without terms).
+// Affinity returns the node affinity of a volume from the driver's accessible_topology, nil for all nodes. Segments are
+// in alphabetical order. A topology without segments is left out. If all topologies are empty, the volume is not
+// restricted, because the API server refuses an affinity without terms.
 func Affinity(accessible []*csi.Topology) *v1.VolumeNodeAffinity {
 	var terms []v1.NodeSelectorTerm
 	for _, topology := range accessible {

@@ -2,12 +2,11 @@ package topology
 
 import v1 "k8s.io/api/core/v1"
 
-// allowed returns the places that a StorageClass's allowedTopologies stand for. Each of its
-// selector terms is "one of these values for this key, and one of those for that"; CSI knows no
-// such choice, so every combination becomes a place of its own:
-// zone in (a, b) and rack in (1, 2) are a1, a2, b1 and b2.
+// allowed returns the terms of a StorageClass's allowedTopologies. A selector term allows several values for each key.
+// CSI has no such choice, so every combination becomes a term of its own: zone in (a, b) and rack in (1, 2) are a1, a2,
+// b1 and b2.
 //
-// A combination that wants two values under one key is no place and is left out.
+// A combination with two values for one key is contradictory and left out.
 func allowed(selectors []v1.TopologySelectorTerm) []term {
 	var all []term
 	for _, selector := range selectors {

@@ -1,7 +1,6 @@
-// Package topology decides where a volume may and should be created (CSI spec,
-// "TopologyRequirement"), and which nodes reach one that was created.
+// Package topology decides where a volume may and should be created (CSI spec, "TopologyRequirement"), and which nodes
+// can access a created volume.
 //
-// Its functions are pure: the same nodes, class and claim give the same answer, in the same
-// order, whichever process asks. A CreateVolume that is repeated after a lost answer is the
-// same call.
+// Its functions are pure: the same nodes, class and claim give the same answer, in the same order, in every process. So
+// a CreateVolume that is repeated after a lost answer is the same call.
 package topology

@@ -9,20 +9,20 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Node is what one node says about where it is.
+// Node is one node's topology.
 type Node struct {
 	Name string
-	// Labels are the Node's; the kubelet puts the driver's segments among them.
+	// Labels are the Node's labels, which include the driver's segments once the kubelet has set them.
 	Labels map[string]string
-	// Registered: the driver has registered on the node (CSINode, spec.drivers).
+	// Registered means that the driver has registered on the node (CSINode, spec.drivers).
 	Registered bool
-	// Keys are the labels that it registered there (spec.drivers[].topologyKeys). Empty where it
-	// has not, and where it knows of no places.
+	// Keys are the label keys that the driver registered there (spec.drivers[].topologyKeys). It is empty if the driver
+	// has not registered, or reports no topology.
 	Keys []string
 }
 
-// NodeOf puts together what two objects say about one node for a driver. csiNode is nil where
-// there is none. The objects are not kept; their labels and keys are, and are only read.
+// NodeOf combines a Node and a CSINode for a driver. csiNode is nil if it does not exist. The result shares labels and
+// keys with the objects, and they must not be changed.
 func NodeOf(node *v1.Node, csiNode *storagev1.CSINode, driver string) Node {
 	n := Node{Name: node.Name, Labels: node.Labels}
 	if csiNode != nil {
@@ -35,12 +35,12 @@ func NodeOf(node *v1.Node, csiNode *storagev1.CSINode, driver string) Node {
 	return n
 }
 
-// NodeAt returns a node whose segments the driver itself has reported, in NodeGetInfo.
+// NodeAt returns a node with the segments that the driver reported in NodeGetInfo.
 func NodeAt(name string, segments map[string]string) Node {
 	return Node{Name: name, Labels: segments, Registered: true, Keys: slices.Sorted(maps.Keys(segments))}
 }
 
-// place returns where the node is in terms of the keys. ok is false where a label is missing.
+// place returns the node's term for the keys. ok is false if a label is missing or keys is empty.
 func (n Node) place(keys []string) (place term, ok bool) {
 	for _, key := range keys {
 		value, found := n.Labels[key]
@@ -54,7 +54,7 @@ func (n Node) place(keys []string) (place term, ok bool) {
 	return place, len(keys) > 0
 }
 
-// places returns where the nodes are that have all the labels, each place once.
+// places returns the terms of the nodes that have all the labels, without duplicates.
 func places(nodes []Node, keys []string) []term {
 	var terms []term
 	for _, n := range nodes {
@@ -65,10 +65,9 @@ func places(nodes []Node, keys []string) []term {
 	return sorted(terms)
 }
 
-// Segments returns the places where the driver is, each once and in order: those of the nodes on
-// which it registered, by the keys that it registered there. A node that lacks one of these labels
-// is left out until it has it. A place without segments is everywhere: a node for which the driver
-// knows of no places is there.
+// Segments returns the segments of the driver's nodes, sorted and without duplicates: for each node on which it
+// registered, the labels of the keys that it registered there. A node that lacks one of these labels is left out until
+// it has the label. A node without keys yields an empty map, which means everywhere.
 func Segments(nodes []Node) []map[string]string {
 	var terms []term
 	for _, n := range nodes {
@@ -84,10 +83,10 @@ func Segments(nodes []Node) []map[string]string {
 	return all
 }
 
-// keySets returns the sets of keys by which places count while no node is selected: the one that most nodes
-// registered, and among equals the first in alphabetical order; and each that has all of its keys and more, or some of
-// them, because nodes of one driver can know more or less of where they are. Other sets are those of another version of
-// the driver, while that is being replaced. It is nil where no node registered one.
+// keySets returns the sets of keys that count while no node is selected. The first is the set that most nodes
+// registered, in case of a tie the alphabetically first. The others are its supersets and subsets, because nodes of one
+// driver can know more or less of their topology. Unrelated sets belong to another version of the driver that is being
+// replaced. The result is nil if no node registered a set.
 //
 // external-provisioner takes the set of any node, so that two calls for one volume may differ, and nodes with fewer
 // keys get no volume (external-provisioner#1589).
@@ -123,17 +122,17 @@ func keySets(nodes []Node) [][]string {
 	return sets
 }
 
-// keySet returns the keys that the node registered, in order and each once.
+// keySet returns the keys that the node registered, sorted and without duplicates.
 func (n Node) keySet() []string { return slices.Compact(slices.Sorted(slices.Values(n.Keys))) }
 
-// contains reports whether a set of keys has all of another.
+// contains reports whether keys has all of others.
 func contains(keys, others []string) bool {
 	return !slices.ContainsFunc(others, func(key string) bool { return !slices.Contains(keys, key) })
 }
 
-// placesBy returns where the nodes are, each place once. A node that registered one of the sets is where its labels say
-// by that set, and nowhere without them. Any other node, such as one on which the driver does not run yet, is where its
-// labels say by each set that no larger one includes.
+// placesBy returns the terms of the nodes, without duplicates. A node that registered one of the sets has a term for
+// that set, or none if its labels are missing. Any other node, such as one without the driver so far, has a term for
+// each set that its labels cover and no larger covered set includes.
 func placesBy(nodes []Node, sets [][]string) []term {
 	var terms []term
 	for _, n := range nodes {

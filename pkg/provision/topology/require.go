@@ -9,37 +9,37 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Why no requirement can be given. Each is wrapped with what was found.
+// Errors of Require. Each is wrapped with the details.
 var (
-	// ErrNowhere: no node has both registered the driver and its labels, so it is unknown what
-	// places there are. It passes when the driver's node part has started somewhere.
+	// ErrNowhere means that no node has registered both the driver and its labels, so the topology is unknown. It passes
+	// once the driver's node part has started on a node.
 	ErrNowhere = errors.New("the driver is on no node yet")
-	// ErrNode: the selected node cannot have the volume: the driver does not run there, or the
-	// StorageClass does not allow that place. Another node may.
+	// ErrNode means that the selected node cannot have the volume: the driver does not run there, or the StorageClass does
+	// not allow its topology. Another node may have it.
 	ErrNode = errors.New("the selected node cannot have the volume")
-	// ErrLabels: the selected node lacks a label that the driver registered. The kubelet puts it
-	// there a moment after the registration.
+	// ErrLabels means that the selected node lacks a label that the driver registered. The kubelet sets it a moment after
+	// the registration.
 	ErrLabels = errors.New("the selected node lacks labels of the driver")
 )
 
-// Facts are all that a requirement is made from.
+// Facts are the inputs of a requirement.
 type Facts struct {
-	// Claim is the claim's name, by which volumes are spread.
+	// Claim is the claim's name, which decides the spread of volumes.
 	Claim string
-	// Allowed are the StorageClass's allowedTopologies. Empty: everywhere.
+	// Allowed is the StorageClass's allowedTopologies. Empty means no restriction.
 	Allowed []v1.TopologySelectorTerm
-	// Selected is the node that the scheduler selected. Nil under immediate binding.
+	// Selected is the node that the scheduler selected, nil for immediate binding.
 	Selected *Node
-	// Nodes are all nodes, in any order. Not needed where NeedsNodes says so.
+	// Nodes lists all nodes, in any order. It is required only if NeedsNodes returns true.
 	Nodes []Node
-	// Strict asks for the place of the selected node and no other (--strict-topology).
+	// Strict requests only the topology of the selected node (--strict-topology).
 	Strict bool
-	// SkipImmediate leaves the place to the driver under immediate binding, unless the class
-	// restricts it (--immediate-topology=false).
+	// SkipImmediate leaves the topology to the driver for immediate binding, unless the class restricts it
+	// (--immediate-topology=false).
 	SkipImmediate bool
 }
 
-// NeedsNodes reports whether Require has to know all nodes, so that they are not listed in vain.
+// NeedsNodes reports whether Require has to know all nodes, so that callers can avoid the list.
 func (f Facts) NeedsNodes() bool {
 	switch {
 	case f.Selected != nil && f.Strict:
@@ -50,8 +50,8 @@ func (f Facts) NeedsNodes() bool {
 	return f.Selected != nil || !f.SkipImmediate
 }
 
-// Require returns the topology requirement of CreateVolume, nil for none: the volume must be
-// reachable from one of the requisite ones, and the driver tries the preferred ones first.
+// Require returns the topology requirement of CreateVolume, nil for none. The volume must be accessible from one of the
+// requisite terms, and the driver tries the preferred terms first.
 //
 //	selected node  Strict  allowed  requisite            preferred first
 //	no             -       no       where nodes are      by the claim's name
@@ -60,12 +60,12 @@ func (f Facts) NeedsNodes() bool {
 //	yes            no      yes      what is allowed      the selected node's place
 //	yes            yes     any      the node's place     the same
 //
-// The selected node's place has all that the driver registered there, also where the class names less of it: the pod
-// runs there and nowhere else. It is a requisite one then, too (CSI spec, "TopologyRequirement"). It lies within one
-// that the class names, so that nothing more is allowed.
+// The selected node's term has all keys that the driver registered there, even if the class names fewer: the pod runs
+// on this node and nowhere else. It is then also a requisite term (CSI spec, "TopologyRequirement"). It lies within one
+// of the class' terms, so that no more topology is allowed than the class allows.
 //
-// An error wraps ErrNowhere, ErrNode or ErrLabels. A class whose allowedTopologies select
-// nothing at all is taken for one without any, as external-provisioner does.
+// An error wraps ErrNowhere, ErrNode or ErrLabels. If allowedTopologies of a class select no topology at all, Require
+// ignores them like external-provisioner.
 func Require(f Facts) (*csi.TopologyRequirement, error) {
 	if f.Selected == nil {
 		return f.immediate()
@@ -86,8 +86,8 @@ func Require(f Facts) (*csi.TopologyRequirement, error) {
 	case len(f.Allowed) > 0:
 		return nil, nil
 	}
-	// A volume may span segments, so the driver gets all of them; the selected one is among
-	// them even if the list of nodes is stale.
+	// A volume may span segments, so the driver gets all of them. The selected node's term is included even if the list of
+	// nodes is stale.
 	everywhere := sorted(append(places(f.Nodes, f.Selected.Keys), here))
 	return requirement(everywhere, slices.IndexFunc(everywhere, func(t term) bool { return slices.Equal(t, here) })), nil
 }
@@ -108,11 +108,11 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 	return requirement(terms, spread(f.Claim, len(terms))), nil
 }
 
-// here returns where the selected node is.
+// here returns the term of the selected node.
 func (f Facts) here() (term, error) {
 	if len(f.Selected.Keys) == 0 {
-		// Upstream waits here; a node that never gets the driver then keeps the pod forever
-		// (external-provisioner#544, hetznercloud/csi-driver#399).
+		// Upstream waits here, and a node that never gets the driver then keeps the pod forever (external-provisioner#544,
+		// hetznercloud/csi-driver#399).
 		return nil, fmt.Errorf("%w: the driver has not registered on node %q", ErrNode, f.Selected.Name)
 	}
 	here, ok := f.Selected.place(f.Selected.Keys)
@@ -135,7 +135,7 @@ func requirement(requisite []term, first int) *csi.TopologyRequirement {
 	return &csi.TopologyRequirement{Requisite: toCSI(requisite), Preferred: toCSI(from(requisite, first))}
 }
 
-// String shows a place as people write it: zone=a,rack=1.
+// String formats a term like zone=a,rack=1.
 func (t term) String() string {
 	var text string
 	for i, s := range t {

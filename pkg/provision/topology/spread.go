@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// spread returns which of n places, counted from 0, a claim with this name prefers while no node
-// is selected. Claims of one StatefulSet go round: their names end with -<set>-<ordinal>, so the
-// ordinal is added to a hash of the set's name, which is the same for all claims of one pod. Any
-// other name that ends with a number goes round as well; the rest go by their hash.
+// spread returns the index, below n, of the term that a claim with this name prefers while no node is selected. Claims
+// of one StatefulSet rotate: their names end with -<set>-<ordinal>, so the ordinal is added to a hash of the set's
+// name, which is the same for all claims of one pod. Every other name that ends with a number rotates as well; the rest
+// is distributed by hash.
 //
-// The numbers are those of Kubernetes' getPVCNameHashAndIndexOffset (pkg/volume/util), by which
-// volumes were spread so far: a set that grows after the provisioner was exchanged stays even.
+// The numbers equal the results of Kubernetes' getPVCNameHashAndIndexOffset (pkg/volume/util), which has spread volumes
+// so far. A set that grows after a change of the provisioner stays balanced.
 func spread(claim string, n int) int {
 	base, ordinal := claim, uint32(0)
 	if i := strings.LastIndexByte(claim, '-'); i >= 0 {

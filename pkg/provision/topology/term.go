@@ -7,31 +7,31 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// segment is one label that says where something is, such as zone=a.
+// segment is one topology label, such as zone=a.
 type segment struct {
 	key, value string
 }
 
-// term is a place: all of its segments hold. Segments are sorted, each key is there once.
+// term is a topology in which all of its segments hold. Segments are sorted and their keys are unique.
 type term []segment
 
 func (s segment) compare(other segment) int {
 	return cmp.Or(cmp.Compare(s.key, other.key), cmp.Compare(s.value, other.value))
 }
 
-// compare puts terms with fewer segments first, as external-provisioner does: the order decides
-// which place a claim prefers.
+// compare orders terms with fewer segments first, as external-provisioner does, because the order decides the term that
+// a claim prefers.
 func (t term) compare(other term) int {
 	return cmp.Or(cmp.Compare(len(t), len(other)), slices.CompareFunc(t, other, segment.compare))
 }
 
-// holds reports whether a place lies within the term: everything the term asks for is there.
+// holds reports whether place lies within the term, that is, has all of its segments.
 func (t term) holds(place term) bool {
 	return !slices.ContainsFunc(t, func(s segment) bool { return !slices.Contains(place, s) })
 }
 
-// with returns the term and one segment more. ok is false where the term has another value
-// under the key: nothing is in two places at once.
+// with returns the term with one more segment. ok is false if the term has another value for the key, because no node
+// is in two places at once.
 func (t term) with(s segment) (longer term, ok bool) {
 	for _, have := range t {
 		if have.key == s.key {
@@ -43,7 +43,7 @@ func (t term) with(s segment) (longer term, ok bool) {
 	return longer, true
 }
 
-// sorted returns the terms in order, each once.
+// sorted returns the terms in order and without duplicates.
 func sorted(terms []term) []term {
 	slices.SortFunc(terms, term.compare)
 	return slices.CompactFunc(terms, func(a, b term) bool { return slices.Equal(a, b) })

@@ -9,31 +9,31 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Assumed is the assume cache: it has the PVs that were created a moment ago, until the watch shows them, or is past
-// them: a PV that came and went between two watches is never shown. It is safe for concurrent use.
+// Assumed is the assume cache. It holds recently created PVs until the watch shows them or is past them, because a PV
+// that existed only between two watches is never shown. It is safe for concurrent use.
 type Assumed struct {
 	// reached reports whether the watch cache has seen everything up to a resourceVersion.
 	reached func(version string) bool
 
 	mu     sync.Mutex
 	stored map[string]*v1.PersistentVolume
-	// expected are the PVs, by name, whose CREATE is under way.
+	// expected has the PVs, by name, whose CREATE is in progress.
 	expected map[string]expected
 }
 
-// expected is whose a PV is going to be, and whether the watch was faster than the answer.
+// expected holds the claim of a PV, and whether the watch was faster than the answer.
 type expected struct {
 	claim types.UID
 	shown bool
 }
 
-// NewAssumed returns an empty cache, beside a watch cache of which reached reports whether it has seen everything up to
-// a resourceVersion. reached does not call the Assumed.
+// NewAssumed returns an empty cache. reached reports whether the watch cache beside it has seen everything up to a
+// resourceVersion, and must not call the Assumed.
 func NewAssumed(reached func(version string) bool) *Assumed {
 	return &Assumed{reached: reached, stored: map[string]*v1.PersistentVolume{}, expected: map[string]expected{}}
 }
 
-// Expect is called before a PV is stored for a claim, and ended by Put or Forget.
+// Expect announces the CREATE of a PV for a claim. Put or Forget ends it.
 func (s *Assumed) Expect(name string, claim types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +42,8 @@ func (s *Assumed) Expect(name string, claim types.UID) {
 	}
 }
 
-// Put takes a PV that was expected. If the watch has delivered the PV already, or is past it, it may have delivered its
-// deletion as well.
+// Put adds an expected PV, unless the watch has delivered the PV already or is past it. In that case the watch may also
+// have delivered its deletion.
 func (s *Assumed) Put(pv *v1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,15 +53,15 @@ func (s *Assumed) Put(pv *v1.PersistentVolume) {
 	delete(s.expected, pv.Name)
 }
 
-// Forget is for a PV that was not stored, or of which that is not known.
+// Forget drops the expectation of a PV that was not stored, or perhaps not stored.
 func (s *Assumed) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.expected, name)
 }
 
-// Get returns an assumed PV, nil if there is none of that name, or the watch cache says whether it exists. It is called
-// before the watch cache is looked at, which shows the PV by then.
+// Get returns an assumed PV, or nil if the name is unknown or the watch cache is authoritative. Callers use it before
+// the watch cache, which then shows the PV.
 func (s *Assumed) Get(name string) *v1.PersistentVolume {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +71,8 @@ func (s *Assumed) Get(name string) *v1.PersistentVolume {
 	return nil
 }
 
-// Expire drops the PVs of which the watch cache says whether they exist, and returns them. A PV that was created after
-// the list was read stays: its resourceVersion is a later one.
+// Expire drops and returns the PVs for which the watch cache is authoritative. A PV that was created after the list was
+// read stays, because its resourceVersion is later.
 func (s *Assumed) Expire() (expired []*v1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +85,7 @@ func (s *Assumed) Expire() (expired []*v1.PersistentVolume) {
 	return expired
 }
 
-// Drop is for a PV that the watch delivers. One of another claim that had the name before says nothing about the one
-// that is kept here.
+// Drop handles a PV from the watch. A PV of another claim that had the name before does not affect the assumed one.
 func (s *Assumed) Drop(pv volume.PV) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,30 +17,30 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 )
 
-// Annotations of a claim that are read. The PV controller writes the first two, the scheduler the last.
+// Annotations of a claim that the caches keep. The PV controller writes the first two, the scheduler the last.
 const (
 	AnnProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	AnnProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	AnnSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// Claims is the watch cache of claims. One that has no volume yet is kept whole but for managedFields: the
-// library updates what it finds here. Of one that was such and is none any more, what is decided from is kept; one that
-// never was takes no memory. Its methods are safe for concurrent use.
+// Claims is the watch cache of claims. It keeps a claim without a volume whole except for managedFields, because the
+// library updates the objects that it finds here. Once such a claim has its volume, only the fields for decisions
+// remain; a claim that was bound from the start takes no memory. Its methods are safe for concurrent use.
 type Claims struct {
 	ClaimCache
-	// Changed is called with every change, with nil for what was not there before or is not there now.
-	// It is set before the watch begins.
+	// Changed is called with every change; before or now is nil if the claim did not exist or no longer exists. It is set
+	// before the watch begins.
 	Changed func(before, now *v1.PersistentVolumeClaim)
-	// Follower, if set, receives what the watch shows of all claims. It is set before the watch begins.
+	// Follower, if set, receives the events of the watch for all claims. It is set before the watch begins.
 	Follower Follower
 
 	mu sync.Mutex
-	// names are those of the claims that are kept whole, as the cache knows them.
+	// names has the cache keys of the claims that are kept whole.
 	names map[types.UID]string
 }
 
-// NewClaims returns a cache that is not running. core reaches the API server.
+// NewClaims returns a cache that is not running yet. core reaches the API server.
 func NewClaims(core rest.Interface) *Claims {
 	c := &Claims{Follower: noFollower{}, names: map[types.UID]string{}}
 	c.ClaimCache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
@@ -53,22 +53,22 @@ type Follower interface {
 	ClaimDeleted(last *v1.PersistentVolumeClaim)
 }
 
-// noFollower is the Follower where none is set.
+// noFollower is the default Follower.
 type noFollower struct{}
 
 func (noFollower) ClaimShown(*v1.PersistentVolumeClaim)   {}
 func (noFollower) ClaimDeleted(*v1.PersistentVolumeClaim) {}
 
-// ClaimCache is a watch cache of claims, known as "namespace/name".
+// ClaimCache is a watch cache of claims with the keys "namespace/name".
 type ClaimCache interface {
 	Get(name string) (claim *v1.PersistentVolumeClaim, found bool)
-	// Each calls visit for every claim. visit does not call back.
+	// Each calls visit for every claim. visit must not call back.
 	Each(visit func(*v1.PersistentVolumeClaim))
 	Synced() bool
 	Run(ctx context.Context)
 }
 
-// Of returns the claim with this name and UID, nil if it is not there. It may be kept in part; see Whole.
+// Of returns the claim with this name and UID, nil if it does not exist. The claim may be partial; see Whole.
 func (c *Claims) Of(namespace, name string, uid types.UID) *v1.PersistentVolumeClaim {
 	claim, found := c.Get(namespace + "/" + name)
 	if !found || claim.UID != uid {
@@ -77,7 +77,7 @@ func (c *Claims) Of(namespace, name string, uid types.UID) *v1.PersistentVolumeC
 	return claim
 }
 
-// WholeByUID returns the claim with this UID if it is kept whole, and else nil.
+// WholeByUID returns the claim with this UID if it is kept whole, and otherwise nil.
 func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 	c.mu.Lock()
 	name, known := c.names[uid]
@@ -92,17 +92,18 @@ func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 	return claim
 }
 
-// Whole reports whether all of such a claim is kept: it may be written to, or given to a request builder.
+// Whole reports whether the cache keeps such a claim completely, so that it may be written or given to a request
+// builder.
 func Whole(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName == "" || IsTerminatingSource(claim)
 }
 
-// IsTerminatingSource reports whether a claim is one that volumes are cloned from, and is being deleted.
+// IsTerminatingSource reports whether a claim is being deleted and protected as the source of clones.
 func IsTerminatingSource(claim *v1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, finalizers.Cloning)
 }
 
-// RecordClaim copies what is kept of a claim: the claims of a list are parts of one piece of memory.
+// RecordClaim copies the kept fields of a claim, because the claims of a list share one allocation.
 func RecordClaim(object runtime.Object, _ bool) (_ *v1.PersistentVolumeClaim, keep bool, err error) {
 	claim, ok := object.(*v1.PersistentVolumeClaim)
 	if !ok {
@@ -116,7 +117,7 @@ func RecordClaim(object runtime.Object, _ bool) (_ *v1.PersistentVolumeClaim, ke
 	return &own, true, nil
 }
 
-// partOf is what decisions about a claim are made from that has its volume and is not held.
+// partOf returns the fields that decisions need of a claim that is not kept whole.
 func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	part := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -132,7 +133,7 @@ func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	return part
 }
 
-// claimChanges follows the claims.
+// claimChanges handles the events of claims.
 type claimChanges struct{ *Claims }
 
 var _ kube.LeftOutHandler[*v1.PersistentVolumeClaim] = claimChanges{}
@@ -165,7 +166,7 @@ func (c claimChanges) Deleted(last *v1.PersistentVolumeClaim, final bool) {
 	c.Changed(last, nil)
 }
 
-// note keeps names up to date.
+// note updates names.
 func (c *Claims) note(before, now *v1.PersistentVolumeClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

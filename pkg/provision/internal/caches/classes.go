@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NewClasses returns a watch cache of StorageClasses that is not running.
+// NewClasses returns a watch cache of StorageClasses that is not running yet.
 func NewClasses(storage storageclient.StorageV1Interface) (cache.SharedIndexInformer, error) {
 	classes := cache.NewSharedIndexInformer(listing{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -28,11 +28,11 @@ func NewClasses(storage storageclient.StorageV1Interface) (cache.SharedIndexInfo
 	return classes, nil
 }
 
-// listing has the reflector list before it watches, as package kube's caches do: a streamed list
-// decodes each object twice, and not every API server has it.
+// listing makes the reflector list before it watches, like package kube's caches: a streamed list decodes each object
+// twice, and not every API server supports it.
 type listing struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported says so.
+// IsWatchListSemanticsUnSupported disables streamed lists.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 func dropManagedFields(object any) (any, error) {

@@ -1,2 +1,3 @@
-// Package caches has what a provisioner watches: claims, PVs and classes, with no more memory than its decisions need.
+// Package caches has a provisioner's watch caches of claims, PVs and classes, with no more memory than its decisions
+// need.
 package caches

@@ -14,11 +14,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// PVs is a watch cache of the PVs of one driver. It keeps nothing of other drivers' PVs, nor of those that are surely
-// another node's. It is safe for concurrent use.
+// PVs is a watch cache of the PVs of one driver. It keeps no PVs of other drivers, and none that another node has for
+// sure. It is safe for concurrent use.
 type PVs struct {
 	driver string
-	// node is the one whose PVs are kept, nil for those of the whole cluster.
+	// node limits the cache to the PVs of one node, nil for the whole cluster.
 	node  *volume.Node
 	cache *kube.Cache[keptPV]
 
@@ -29,14 +29,14 @@ type PVs struct {
 	listed  []func()
 }
 
-// keptPV is what is kept of a PV.
+// keptPV has the fields of a PV that the cache keeps.
 type keptPV struct {
 	name, handle string
 	claim        types.UID
 	terminating  bool
 }
 
-// NewPVs returns a cache of the driver's PVs, of the node if that is not nil, that is not running.
+// NewPVs returns a cache of the driver's PVs, limited to node unless that is nil. The cache is not running yet.
 func NewPVs(core rest.Interface, driver string, node *volume.Node) *PVs {
 	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
 	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, pvChanges{v})
@@ -69,7 +69,7 @@ func (v *PVs) Get(name string) (pv volume.PV, found bool) {
 	return v.pv(kept), found
 }
 
-// Shared reports whether a PV of another name than except names the driver's volume.
+// Shared reports whether a PV with a name other than except names the driver's volume.
 func (v *PVs) Shared(handle, except string) bool {
 	kept, found := v.cache.Get(except)
 	v.mu.Lock()
@@ -81,27 +81,27 @@ func (v *PVs) Shared(handle, except string) bool {
 	return n > 0
 }
 
-// Follow has changed called for every PV that comes or goes from now on.
+// Follow registers changed, which is called for every PV that appears or disappears from now on.
 func (v *PVs) Follow(changed func(volume.PV)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.changed = append(v.changed, changed)
 }
 
-// FollowLists has listed called after each list that Get shows.
+// FollowLists registers listed, which is called after each list that Get reflects.
 func (v *PVs) FollowLists(listed func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.listed = append(v.listed, listed)
 }
 
-// Reached reports whether Get shows everything up to a resourceVersion.
+// Reached reports whether Get reflects everything up to a resourceVersion.
 func (v *PVs) Reached(version string) bool { return v.cache.Reached(version) }
 
-// Synced reports whether Get shows the PVs that there were when Run began.
+// Synced reports whether Get shows the PVs that existed when Run began.
 func (v *PVs) Synced() bool { return v.cache.Synced() }
 
-// pvChanges follows the PVs.
+// pvChanges handles the events of PVs.
 type pvChanges struct{ *PVs }
 
 func (v pvChanges) Added(now keptPV) {
@@ -112,7 +112,7 @@ func (v pvChanges) Added(now keptPV) {
 func (v pvChanges) Updated(before, now keptPV) {
 	v.count(before.handle, -1)
 	v.count(now.handle, 1)
-	if before.claim != now.claim { // another PV of that name, or another claim's
+	if before.claim != now.claim { // another PV of that name, or of another claim
 		v.notify(before)
 		v.notify(now)
 	}

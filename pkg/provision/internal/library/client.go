@@ -15,7 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// libraryClient has the library create no PV, and record no Event: what comes of a try is recorded in one place.
+// libraryClient keeps the library from creating PVs and recording Events: the outcome of a try is recorded in one
+// place.
 type libraryClient struct{ kubernetes.Interface }
 
 func (c libraryClient) CoreV1() corev1.CoreV1Interface { return libraryCore{c.Interface.CoreV1()} }
@@ -30,7 +31,7 @@ func (c libraryCore) Events(namespace string) corev1.EventInterface {
 	return noEvents{c.CoreV1Interface.Events(namespace)}
 }
 
-// noVolumes creates no PV: if the library could, it would create one for a volume that was deleted meanwhile.
+// noVolumes refuses to create PVs: otherwise the library could create one for a volume that was deleted in between.
 type noVolumes struct {
 	corev1.PersistentVolumeInterface
 }
@@ -39,7 +40,7 @@ func (noVolumes) Create(context.Context, *v1.PersistentVolume, metav1.CreateOpti
 	return nil, errors.New("the library creates no PV")
 }
 
-// noEvents takes the Events of the library's recorder, and writes none.
+// noEvents accepts the Events of the library's recorder, and writes none.
 type noEvents struct{ corev1.EventInterface }
 
 func (noEvents) CreateWithEventNamespaceWithContext(_ context.Context, event *v1.Event) (*v1.Event, error) {
@@ -50,13 +51,13 @@ func (noEvents) PatchWithEventNamespaceWithContext(_ context.Context, event *v1.
 	return event, nil
 }
 
-// CreateWithEventNamespace and PatchWithEventNamespace are the forms that a recorder without context calls.
+// CreateWithEventNamespace and PatchWithEventNamespace are called by a recorder without context.
 func (noEvents) CreateWithEventNamespace(event *v1.Event) (*v1.Event, error) { return event, nil }
 func (noEvents) PatchWithEventNamespace(event *v1.Event, _ []byte) (*v1.Event, error) {
 	return event, nil
 }
 
-// volumeInformer shows the library no PV: an event would have it delete volumes.
+// volumeInformer shows the library no PVs, because the library would delete volumes on their events.
 type volumeInformer struct {
 	// SharedInformer is never run.
 	cache.SharedInformer
@@ -66,18 +67,18 @@ func newVolumeInformer() volumeInformer {
 	return volumeInformer{cache.NewSharedInformer(&cache.ListWatch{}, &v1.PersistentVolume{}, 0)}
 }
 
-// AddEventHandlerWithResyncPeriod takes a handler that is called with nothing: volumes are deleted elsewhere.
-// An informer without resync would log a warning about the library's period.
+// AddEventHandlerWithResyncPeriod accepts a handler that is never called, because volumes are deleted elsewhere. An
+// informer without resync would log a warning about the library's period.
 func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
 	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(handler)
 }
 
-// HasSynced reports that the library may begin.
+// HasSynced always reports true, so that the library may begin.
 func (volumeInformer) HasSynced() bool { return true }
 
-// claimInformer gives the library those claims only that it may have to provision, and whole: it
-// writes what it found here.
+// claimInformer gives the library only the claims that it may have to provision, and these whole, because the library
+// writes back the objects that it finds.
 type claimInformer struct {
 	// SharedIndexInformer is never run.
 	cache.SharedIndexInformer
@@ -91,8 +92,8 @@ func newClaimInformer(claims *caches.Claims) *claimInformer {
 	return &claimInformer{SharedIndexInformer: idle, claims: claims}
 }
 
-// AddEventHandlerWithResyncPeriod takes the handler by which the library learns of claims. There
-// is no resync: what can make a difference to a claim brings it back.
+// AddEventHandlerWithResyncPeriod registers the handler by which the library learns of claims. It does not resync:
+// every relevant change offers the claim again.
 func (i *claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
 	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = handler
@@ -104,7 +105,7 @@ func (i *claimInformer) GetIndexer() cache.Indexer {
 	return claimIndexer{i.SharedIndexInformer.GetIndexer(), i.claims}
 }
 
-// claimIndexer finds claims by their UID, which is all that the library asks for.
+// claimIndexer finds claims by their UID, the only index that the library uses.
 type claimIndexer struct {
 	cache.Indexer
 	claims *caches.Claims

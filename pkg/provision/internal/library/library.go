@@ -1,6 +1,5 @@
 // Package library runs the ProvisionController of sig-storage-lib-external-provisioner on the caches of package
-// provision, and keeps it from what it must not do: it creates no PV, gets no event of a PV, and finds only claims that
-// are kept whole.
+// provision, with limits: the library creates no PV, gets no event of a PV, and finds only claims that are kept whole.
 package library
 
 import (
@@ -18,27 +17,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// Config holds what the library's controller works with. All but AlsoKnownAs is required.
+// Config configures the library's controller. All fields except AlsoKnownAs are required.
 type Config struct {
-	// Driver is the provisioner's name, AlsoKnownAs others that count as it.
+	// Driver is the provisioner's name, AlsoKnownAs lists further names of it.
 	Driver      string
 	AlsoKnownAs []string
-	// Client reads for the library, which writes nothing.
+	// Client serves the library's reads. The library writes no objects.
 	Client kubernetes.Interface
-	// Claims and Classes are filled before Run.
+	// Claims and Classes have to be filled before Run.
 	Claims  *caches.Claims
 	Classes cache.SharedIndexInformer
 }
 
-// Controller is the library's controller.
+// Controller wraps the library's controller.
 type Controller struct {
 	inner  *libcontroller.ProvisionController
 	claims *claimInformer
 }
 
-// New returns a controller that calls provisioner, whose Provision is to return an IgnoredError whatever comes of it.
-// New starts a broadcaster of events that cannot be ended, and adds to
-// client-go's global scheme.
+// New returns a controller that calls provisioner, whose Provision must always return an IgnoredError. New starts a
+// broadcaster of events that cannot be stopped, and adds to client-go's global scheme.
 func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
 	c := &Controller{claims: newClaimInformer(cfg.Claims)}
 	options := []func(*libcontroller.ProvisionController) error{
@@ -63,11 +61,11 @@ func (c *Controller) Run(ctx context.Context) { c.inner.Run(ctx) }
 // Offer adds a claim to the library's queue.
 func (c *Controller) Offer(claim *v1.PersistentVolumeClaim) { c.claims.handler.OnUpdate(claim, claim) }
 
-// nodeLister answers the library's questions about nodes without a read: it fails for none, so that the library has
-// no failure of its own to record.
+// nodeLister answers the library's queries about nodes without a read and without an error, so that the library has no
+// failure of its own to record.
 type nodeLister struct{ corelisters.NodeLister }
 
-// Get returns a node of which only the name is known.
+// Get returns a node that has only a name.
 func (nodeLister) Get(name string) (*v1.Node, error) {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 }

@@ -1,6 +1,6 @@
-// Package selfselect decides when a node selects itself for a claim that binds immediately. Where each node makes its
-// own volumes nobody else selects one: each node waits for a time of its own and then selects itself, in a write that
-// only the first of them can make.
+// Package selfselect decides when a node selects itself for a claim that binds immediately. If each node provisions for
+// itself, no scheduler selects a node for such a claim. Each node waits for a delay of its own and then selects itself,
+// in a write that only the first node can make.
 package selfselect
 
 import (
@@ -16,18 +16,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Facts are what is known of a claim for which this node may select itself. The zero value of every
-// field speaks for leaving it to others.
+// Facts are the facts about a claim for which this node may select itself. The zero value of every field leaves the
+// claim to other nodes.
 type Facts struct {
-	// Enabled: this node takes part at all.
+	// Enabled means that this node takes part at all.
 	Enabled bool
-	// Free: the claim is this driver's, is there and not being deleted, and has no PV.
+	// Free means that the claim is this driver's, not being deleted, and has no PV.
 	Free bool
-	// Node is what its selected node is to this process.
+	// Node compares the claim's selected node with the node of this process.
 	Node provision.NodeSelection
-	// Immediate: its class is there, and binds immediately. Allowed: it lets volumes be here.
+	// Immediate means that the claim's class exists and binds immediately, and Allowed that the class allows this node's
+	// topology.
 	Immediate, Allowed bool
-	// Due is when this node's turn comes. Zero: it has not drawn yet.
+	// Due is the time of this node's turn, zero if it is not drawn yet.
 	Due time.Time
 }
 
@@ -42,7 +43,7 @@ func Decide(b Facts, now time.Time) provision.Decision {
 	return provision.Decision{Action: provision.SelectNode, Reason: provision.ReasonNodeSelection}
 }
 
-// Turns are when this node selects itself for which claim. It is safe for concurrent use.
+// Turns holds the times at which this node selects itself, by claim. It is safe for concurrent use.
 type Turns struct {
 	draw func() float64
 
@@ -52,18 +53,18 @@ type Turns struct {
 
 type turn struct {
 	due time.Time
-	// count is how often it has bid.
+	// count is the number of times that the node has selected itself.
 	count int
 }
 
-// NewTurns returns none.
+// NewTurns returns Turns without any claim.
 func NewTurns() *Turns {
 	return &Turns{draw: rand.Float64, of: map[types.UID]turn{}}
 }
 
-// Due returns when the node's turn comes, and draws it if it was not drawn. The first time it is any
-// moment up to first, so that the nodes do not all write at once. A node that had its turn, and maybe no
-// room, waits for at least half of twice as long, so that others come before it.
+// Due returns the time of the node's turn, and draws it if necessary. The first delay is random up to first, so that
+// the nodes do not write simultaneously. A node that had its turn, and perhaps no room, lets others go first: its delay
+// doubles each time up to most, and is at least half of that.
 func (b *Turns) Due(uid types.UID, now time.Time, first, most time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,14 +92,14 @@ func (b *Turns) Selected(uid types.UID) {
 	b.of[uid] = turn{count: b.of[uid].count + 1}
 }
 
-// Forget ends what is known of a claim.
+// Forget drops a claim.
 func (b *Turns) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.of, uid)
 }
 
-// Allowed reports whether a class lets volumes be where the node is.
+// Allowed reports whether a class allows volumes on the node.
 func Allowed(class *storagev1.StorageClass, node volume.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

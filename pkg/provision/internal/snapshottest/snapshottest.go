@@ -1,4 +1,4 @@
-// Package snapshottest has VolumeSnapshots in memory, for tests of what protects them.
+// Package snapshottest has in-memory VolumeSnapshots for tests of their protection.
 package snapshottest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// Snapshots are VolumeSnapshots in memory, by name in namespace "ns".
+// Snapshots holds VolumeSnapshots in memory, by name in namespace "ns".
 type Snapshots struct {
 	mu    sync.Mutex
 	of    map[string]*request.Snapshot
@@ -27,7 +27,7 @@ type Snapshots struct {
 	Before func(what string)
 }
 
-// New returns these VolumeSnapshots.
+// New returns Snapshots with these VolumeSnapshots.
 func New(all ...*request.Snapshot) *Snapshots {
 	f := &Snapshots{of: map[string]*request.Snapshot{}, fail: map[string]error{}}
 	for _, s := range all {
@@ -60,14 +60,14 @@ func (f *Snapshots) did(what, name string) error {
 	return f.fail[what]
 }
 
-// Calls returns the writes so far: "add" or "remove", and the name.
+// Calls returns the writes so far, as "add" or "remove" and the name.
 func (f *Snapshots) Calls() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.diary)
 }
 
-// Protected reports whether a snapshot is there and has the finalizer.
+// Protected reports whether a snapshot exists and has the finalizer.
 func (f *Snapshots) Protected(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +75,7 @@ func (f *Snapshots) Protected(name string) bool {
 	return s != nil && s.Protected
 }
 
-// Delete deletes a snapshot, as far as its finalizer lets it.
+// Delete deletes a snapshot, or marks it as terminating while it has the finalizer.
 func (f *Snapshots) Delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,21 +152,21 @@ func (f *Snapshots) Put(s *request.Snapshot) {
 	f.of[s.Name] = s
 }
 
-// Lose removes a snapshot with its finalizer, as a person would by hand.
+// Lose removes a snapshot despite its finalizer, as a person would by hand.
 func (f *Snapshots) Lose(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.of, name)
 }
 
-// Fail has a kind of call fail: "add", "remove", "list" or "read". A nil error ends that.
+// Fail makes calls of this kind fail: "add", "remove", "list" or "read". A nil error ends that.
 func (f *Snapshots) Fail(what string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail[what] = err
 }
 
-// Count returns how many writes of a kind there were.
+// Count returns the number of writes of a kind.
 func (f *Snapshots) Count(what string) (n int) {
 	for _, call := range f.Calls() {
 		if strings.HasPrefix(call, what) {
@@ -176,8 +176,7 @@ func (f *Snapshots) Count(what string) (n int) {
 	return n
 }
 
-// ClaimFrom returns a claim that names a snapshot as the source of its data, in dataSource, or with a namespace in
-// dataSourceRef.
+// ClaimFrom returns a claim that names a snapshot as its source, in dataSource or, with a namespace, in dataSourceRef.
 func ClaimFrom(name, snapshot, namespace string) *v1.PersistentVolumeClaim {
 	group := "snapshot.storage.k8s.io"
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "u-" + types.UID(name)}}
