@@ -34,12 +34,12 @@ type cluster interface {
 	readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	// readPV reads a PV, nil if it does not exist.
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// createPV creates a PV. For an existing PV the error is the API server's AlreadyExists.
+	// createPV creates a PV. The error for an existing PV is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
 	// holdSource keeps a claim or snapshot while volumes are created from it; freeSource ends that.
 	holdSource(ctx context.Context, source request.SourceRef) error
 	freeSource(ctx context.Context, source request.SourceRef) error
-	// readSecret reads a Secret. It returns errSecretGone if the Secret does not exist.
+	// readSecret reads a Secret, and returns errSecretGone if it does not exist.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
 
@@ -144,7 +144,7 @@ func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[
 	return values, nil
 }
 
-// createPV creates a PersistentVolume. If the name is taken, it returns the existing PV and sets exists.
+// createPV creates a PersistentVolume or, if the name is taken, returns the existing PV and sets exists.
 func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.PersistentVolume, exists bool,
 	err error) {
 	stored, err := at.createPV(ctx, pv)

@@ -27,20 +27,20 @@ type Config struct {
 	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not
 	// settled before the quiet period of its unanswered call is over. Default 2 minutes.
 	Quiet time.Duration
-	// FinishOnly settles the entries of the in-flight log and provisions no new volumes, for a process beside another
-	// provisioner. Claims are then not watched.
+	// FinishOnly settles the entries of the in-flight log without watching claims and provisioning new volumes, for a
+	// process beside another provisioner.
 	FinishOnly bool
 	// AlsoKnownAs lists further provisioner names of this driver, such as the in-tree name of a migrated driver. Default
 	// none.
 	AlsoKnownAs []string
-	// Local limits provisioning to the volumes of one node. Default nil: the whole cluster.
+	// Local limits provisioning to the volumes of one node; nil stands for the whole cluster.
 	Local *Local
 	// Workers is the number of volumes that are worked on concurrently, including the ones whose outcome is in doubt.
 	// Default 100, as in the stock external-provisioner.
 	Workers int
 	// CloneWorkers is the number of sources, claims and snapshots, that lose their protection concurrently. Default 1.
 	CloneWorkers int
-	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. If nil, they are not protected.
+	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them; if nil, they are not protected.
 	Snapshots sources.SnapshotProtector
 	// RetryStart and RetryMax bound the delay after a failed try, which doubles each time. Refusals, which need a
 	// correction by a person, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
@@ -50,7 +50,7 @@ type Config struct {
 	// own.
 	PVs PVLister
 	// Claims, if set, receives the events of the watch of claims. It is the reclaim.Controller of the same driver, which
-	// then does not read claims whose deletion was shown. With FinishOnly it receives none.
+	// then does not read claims whose deletion was shown, and receives no events with FinishOnly.
 	Claims ClaimFollower
 	// Changed, if set, is called when the driver's free capacity may have changed, with the class and the topology
 	// segments of the volume, nil if they are unknown. It must return immediately.
@@ -58,14 +58,14 @@ type Config struct {
 	// Events records the outcome of each try on the claim. Default: a recorder of its own, which uses the client of all
 	// other requests.
 	Events record.EventRecorder
-	// Metrics is the registerer of the package's metrics. By default they are not registered.
+	// Metrics is the registerer of the package's metrics, which by default are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. The default is the real clock.
+	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }
 
 // Lease is the leader election lease of this process. Left returns the time for which the process still holds it, on
-// its own clock, and zero or less if it does not. Implementations are safe for concurrent use.
+// its own clock, and zero or less if it does not; it is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
 }

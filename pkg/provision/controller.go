@@ -222,7 +222,7 @@ func (p *Controller) follow() error {
 	return err
 }
 
-// claimChanged handles a changed claim. It ignores events until Run works, because a replica that waits to lead would
+// claimChanged handles a changed claim, but ignores events until Run works, because a replica that waits to lead would
 // only collect names.
 func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	if !p.working() {
@@ -292,7 +292,7 @@ func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it to be able to act immediately when it leads. It changes no objects.
+// leadership calls it to be able to act immediately when it leads. Watch changes no objects of the cluster.
 func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cancels calls in flight, or until Stop, which lets them end. It returns when all
@@ -390,7 +390,7 @@ func (p *Controller) inherit() {
 	}
 }
 
-// Stop lets the work in hand end and begins no more, so that Run returns. It does not wait.
+// Stop lets the work in hand end and begins no more, so that Run returns, but does not wait for it.
 func (p *Controller) Stop() { p.control.Stop() }
 
 // Synced reports whether the caches hold the state that the API server had when they were started.

@@ -74,8 +74,8 @@ func bookkeeping(annotation string) bool {
 		domain == "volume.beta.kubernetes.io"
 }
 
-// classDiffers reports whether a StorageClass was recreated or changed in a field that requests depend on. All other
-// fields are immutable.
+// classDiffers reports whether a StorageClass was recreated or changed in a field that requests depend on, since all
+// other fields are immutable.
 func classDiffers(before, now *storagev1.StorageClass) bool {
 	return before.UID != now.UID || !equality.Semantic.DeepEqual(before.AllowedTopologies, now.AllowedTopologies) ||
 		!equality.Semantic.DeepEqual(before.MountOptions, now.MountOptions)

@@ -82,7 +82,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	}
 	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
 	if reply.Unfit {
-		// The next step deletes the volume. The claim's owner is told the cause now.
+		// The next step deletes the volume, but the claim's owner is told the cause now.
 		w.recorder.Report(ctx, w.eventOn(), provision.ReasonFailed, err.Error())
 		return nil
 	}
@@ -133,8 +133,8 @@ func (w *run) left(ctx context.Context, asked provision.Request, class errclass.
 	return err == nil && !has
 }
 
-// judge evaluates the driver's answer. The reply has the handle in the PersistentVolume's form, and reports a volume
-// that does not match the request as unfit. An answer without an id is uncertain, so the driver is asked again.
+// judge evaluates the driver's answer into a reply that has the handle in the PersistentVolume's form, and reports a
+// volume that does not match the request as unfit. An answer without an id is uncertain, so the driver is asked again.
 func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply, error) {
 	pv, err := w.requests.PV(request, made)
 	switch {

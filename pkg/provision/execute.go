@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// maxSteps limits the steps of one run. Provisioning a volume takes five.
+// maxSteps limits the steps of one run, of which the provisioning of a volume takes five.
 const maxSteps = 16
 
 func reasonOf(err error) Reason { return reasons.Of(err, provision.ReasonAPIReadFailed) }
@@ -284,7 +284,7 @@ func (w *run) isNoted() bool {
 	return next < len(requests) && (requests[next].OtherVersions || requests[next].DriverVersion == w.version())
 }
 
-// confirm reads the log live. If an operator settled the entry, its volume is left to the operator.
+// confirm reads the log live, because the volume of an entry that an operator settled is left to the operator.
 func (w *run) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -363,7 +363,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	return nil
 }
 
-// closeEntry removes the entry. The removal is confirmed later.
+// closeEntry removes the entry, and the removal is confirmed later.
 func (w *run) closeEntry() {
 	w.log.Remove(w.name)
 	w.tracker.closed(w.claimKey.uid)

@@ -21,7 +21,7 @@ func isSlow(err error, took time.Duration) bool {
 }
 
 // lane limits the number of names that are worked on concurrently. Others wait, and the ones with the fewest failures
-// go first. It is safe for concurrent use.
+// go first. A lane is safe for concurrent use by all workers.
 type lane struct {
 	limit int
 
@@ -34,7 +34,7 @@ type lane struct {
 // newLane returns the lane for slow names, which get half of the workers.
 func newLane(workers int) *lane { return &lane{limit: max(1, workers/2), waiting: map[string]int{}} }
 
-// enter reports whether a name may be worked on now; the caller then has to call leave. Otherwise the name waits.
+// enter reports whether a name may be worked on now, so that the caller has to call leave, or else makes the name wait.
 func (l *lane) enter(name string, failures int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// provisioner implements the library's interfaces. It is safe for concurrent use.
+// provisioner implements the library's interfaces, and is safe for concurrent use.
 type provisioner struct{ *Controller }
 
 var (
@@ -23,7 +23,7 @@ var (
 func (provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Delete never deletes: package reclaim deletes PVs and their volumes, and the engine deletes volumes without a PV. The
-// library calls Delete if it takes a PV for one that could not be stored, based on lost answers.
+// library calls Delete if lost answers make it believe that a PV could not be stored.
 func (provisioner) Delete(context.Context, *v1.PersistentVolume) error {
 	return &libcontroller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
@@ -33,7 +33,7 @@ func (l provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVo
 	return l.working() && l.wants(ctx, claim)
 }
 
-// Provision queues the claim's volume. Its result tells the library to store, record and retry no volume.
+// Provision queues the claim's volume, and its result tells the library to store, record and retry no volume.
 func (l provisioner) Provision(_ context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
 	libcontroller.ProvisioningState, error) {
 	name := l.nameOf(options.PVC.UID)

@@ -148,8 +148,8 @@ func requestOf(request inflight.Request) provision.Request {
 	return provision.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 
-// observeClaim updates the run's claim. A claim that the cache lost is gone. If claims are not watched, only the
-// entry's data are known.
+// observeClaim updates the run's claim, which is gone if the cache lost it. If claims are not watched, only the entry's
+// data are known.
 func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	if w.claimKey.uid == "" && state == inflight.Open {
 		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}

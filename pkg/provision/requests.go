@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// RequestBuilder decides the content of requests. Implementations are safe for concurrent use.
+// RequestBuilder decides the content of requests, and is safe for concurrent use.
 type RequestBuilder interface {
 	// PVName returns the name of a claim's PV, which is also the name of the volume at the driver.
 	PVName(claim types.UID) string
@@ -53,8 +53,8 @@ type Watcher interface {
 
 // Follower is a RequestBuilder that depends on the topology of the driver's nodes.
 type Follower interface {
-	// Follow registers changed, which is called whenever a node appears, disappears or changes its topology. Follow is
-	// called once, before Watch. changed must not block.
+	// Follow registers changed, which is called whenever a node appears, disappears or changes its topology, and must not
+	// block. Follow is called once, before Watch.
 	Follow(changed func())
 }
 
@@ -74,9 +74,9 @@ type Driver interface {
 type Log interface {
 	// TakeOver reads the log, and keeps every earlier process from writing to it.
 	TakeOver(ctx context.Context) error
-	// TakenOver returns the time of the take-over on the API server's clock, in whole seconds. It is zero if unknown.
+	// TakenOver returns the time of the take-over on the API server's clock, in whole seconds, and zero if unknown.
 	TakenOver() time.Time
-	// Run writes until ctx ends. It returns an error if a later process has taken over.
+	// Run writes until ctx ends, or returns an error if a later process has taken over.
 	Run(ctx context.Context) error
 	// Get returns the entry of a volume, and its state.
 	Get(volume string) (inflight.Entry, inflight.State)
@@ -92,7 +92,7 @@ type Log interface {
 	Remove(volume string)
 	// Confirm reads the log live and returns nil if this process still has the entry stored.
 	Confirm(ctx context.Context, volume string) error
-	// Follow registers removed, which is called for each confirmed removal. removed must not block.
+	// Follow registers removed, which is called for each confirmed removal and must not block.
 	Follow(removed func(volume string))
 }
 
@@ -105,10 +105,11 @@ type PVLister interface {
 	// Shared reports whether a PV with a name other than except names the driver's volume.
 	Shared(handle, except string) bool
 	// Follow registers changed, which is called for every PV that appears or disappears from now on, with its first or
-	// last state, and after Get reflects it. changed must not block.
+	// last state, and after Get reflects it. The function must not block the watch.
 	Follow(changed func(volume.PV))
 	// FollowLists registers listed, which is called after each list of PVs, once Get reflects it and its changes were
-	// delivered. A PV that existed only while the watch was interrupted is never delivered. listed must not block.
+	// delivered. A PV that existed only while the watch was interrupted is never delivered. The function must not block
+	// the watch.
 	FollowLists(listed func())
 	// Reached reports whether Get reflects everything up to a resourceVersion of a PV.
 	Reached(version string) bool

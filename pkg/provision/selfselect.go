@@ -52,7 +52,7 @@ func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
 		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim",
 			klog.KObj(claim))
 	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
-		// Most likely another node was faster, which the claim's own update shows. Otherwise the retry tries again.
+		// Most likely another node was faster, which the claim's own update shows; otherwise the retry selects the node.
 		return p.retries().Retry()
 	default:
 		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim",

@@ -54,7 +54,7 @@ type session struct {
 	err  error
 }
 
-// Decide implements controller.Session. It observes the claim again before each step, because the claim may have been
+// Decide implements controller.Session, and observes the claim again before each step, because the claim may have been
 // deleted while the driver worked.
 func (s *session) Decide(now time.Time) provision.Decision {
 	s.observe()

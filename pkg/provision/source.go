@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// protectedSources tracks the sources that this process protects. It is safe for concurrent use.
+// protectedSources tracks the sources that this process protects, and is safe for concurrent use.
 type protectedSources struct {
 	// turns serialize the addition and the removal of one source's protection.
 	turns [64]sync.Mutex
@@ -40,7 +40,7 @@ func newProtectedSources() *protectedSources {
 		reserved: map[request.SourceRef]int{}}
 }
 
-// reserve marks the source as in use until end is called. The zero value is no source.
+// reserve marks the source, if it is not the zero value, as in use until end is called.
 func (s *protectedSources) reserve(of request.SourceRef) (end func()) {
 	of.UID = ""
 	s.mu.Lock()
@@ -142,10 +142,10 @@ func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) contr
 	return controller.Done()
 }
 
-// freeReason is the reason for which a cloned claim loses or keeps its finalizer. It is for logs.
+// freeReason explains in logs why a cloned claim loses or keeps its finalizer.
 type freeReason string
 
-// Reasons to keep the finalizer. So does the zero value.
+// Reasons to keep the finalizer, like the zero value.
 const (
 	// freeUnknown means that the driver of the claim's volume is unknown.
 	freeUnknown freeReason = "Unknown"
@@ -176,7 +176,7 @@ type freeFacts struct {
 	Own string
 }
 
-// decideFree reports whether to remove the finalizer. It is a pure function.
+// decideFree is a pure function that reports whether to remove the finalizer.
 func decideFree(f freeFacts) (free bool, why freeReason) {
 	switch {
 	case !f.Bound:

@@ -53,8 +53,8 @@ type retry struct {
 	changed, hastened time.Time
 }
 
-// tracker has the tracks of all volume names that this process works on. It is safe for concurrent use. Its mutex
-// guards everything in a track except progress.
+// tracker has the tracks of all volume names that this process works on. It is safe for concurrent use, because its
+// mutex guards everything in a track except progress.
 type tracker struct {
 	mu sync.Mutex
 	of map[string]*track
@@ -109,7 +109,7 @@ func (t *tracker) claimsOf(name string) []key {
 	return nil
 }
 
-// leave records that a claim no longer wants a volume of this name. A name without claims is forgotten.
+// leave records that a claim no longer wants a volume of this name, and forgets a name without claims.
 func (t *tracker) leave(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *tracker) leave(name string, claim key) {
 	t.forgetLocked(name)
 }
 
-// forget drops a name unless a claim wants its volume. The caller is its worker.
+// forget drops a name unless a claim wants its volume. Only the worker on the name calls it.
 func (t *tracker) forget(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (t *tracker) retryOf(name string) retry {
 	return retry{}
 }
 
-// failed records a failure. The next try is due after first, doubled each time and limited to most.
+// failed records a failure, and makes the next try due after first, doubled each time and limited to most.
 func (t *tracker) failed(name string, now time.Time, first, most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,7 +195,7 @@ func (t *tracker) mark(name string, slow, unbuilt bool) {
 	r.slow, r.unbuilt = slow, unbuilt
 }
 
-// hasten makes a name due immediately, or least after the last time that hasten did so. An unknown name has no delay.
+// hasten makes a known name due immediately, or least after the last time that hasten did so.
 func (t *tracker) hasten(name string, now time.Time, least time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,7 +215,7 @@ func (r *retry) hasten(now time.Time, least time.Duration) {
 	}
 }
 
-// changedSince ends the delay of a name if a change came after began, which the last try has not seen. It returns the
+// changedSince ends the delay of a name if a change came after began, which the last try has not seen, and returns the
 // remaining delay.
 func (t *tracker) changedSince(name string, began, now time.Time, least time.Duration) time.Duration {
 	t.mu.Lock()

@@ -55,7 +55,7 @@ func (p *Controller) nextSlow() {
 	}
 }
 
-// choose selects the claim of the open entry, or else the first claim that wants the volume. It returns false if
+// choose selects the claim of the open entry, or else the first claim that wants the volume, and returns false if
 // neither exists.
 func (w *run) choose(ctx context.Context) bool {
 	entry, state := w.log.Get(w.name)

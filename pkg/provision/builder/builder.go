@@ -40,7 +40,7 @@ type Capable interface {
 
 // Snapshots reads VolumeSnapshots; snapshot.Reader is one.
 type Snapshots interface {
-	// Read reads a snapshot live, with its content; nil if it does not exist. An error names the object.
+	// Read reads a snapshot live, with its content; nil if it does not exist, or an error that names the object.
 	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
@@ -50,13 +50,13 @@ type Grants interface {
 	In(ctx context.Context, namespace string) ([]request.Grant, error)
 }
 
-// Config holds the settings of a Builder. The zero value is usable.
+// Config holds the settings of a Builder, and its zero value is usable.
 type Config struct {
 	// Settings are the flags that volumes depend on.
 	Settings request.Settings
-	// Snapshots reads VolumeSnapshots. If nil, claims with a snapshot as source get no volume.
+	// Snapshots reads VolumeSnapshots; if nil, claims with a snapshot as source get no volume.
 	Snapshots Snapshots
-	// Grants reads ReferenceGrants, which Settings.CrossNamespace requires. If nil, no source is granted.
+	// Grants reads ReferenceGrants, which Settings.CrossNamespace requires; if nil, no source is granted.
 	Grants Grants
 	// Node is the only node on which volumes are created. Default nil: all nodes of the cluster.
 	Node *volume.Node
@@ -83,8 +83,8 @@ type Builder struct {
 	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
-// New returns the RequestBuilder of a driver on the cluster of config, which is copied. The driver's capabilities
-// except topology may change while the Builder is used. New starts no watch.
+// New returns the RequestBuilder of a driver on the cluster of config, which is copied, without starting a watch. The
+// driver's capabilities except topology may change while the Builder is used.
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
@@ -159,7 +159,7 @@ func (b *Builder) Watch(ctx context.Context) {
 	b.nodes.Watch(ctx)
 }
 
-// Follow registers changed, which is called whenever a node appears, disappears or changes its topology. It must not
+// Follow registers changed, which is called whenever a node appears, disappears or changes its topology, and must not
 // block. Follow must be called before Watch.
 func (b *Builder) Follow(changed func()) {
 	if b.nodes != nil {
@@ -204,8 +204,8 @@ func (b *Builder) Permissions() []permission.Permission {
 		Without: "a node that has just joined counts as one without the driver"})
 }
 
-// HasNode implements provision.Locator. A node that the caches do not show is read live. HasNode always returns true if
-// the driver does not report topology.
+// HasNode implements provision.Locator, and reads a node live that the caches do not show. HasNode always returns true
+// if the driver does not report topology.
 func (b *Builder) HasNode(ctx context.Context, name string) (bool, error) {
 	if b.nodes == nil {
 		return true, nil

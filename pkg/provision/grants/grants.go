@@ -31,7 +31,7 @@ var ErrNotInstalled = errors.New("claims cannot take data from other namespaces 
 	Group + "/" + version +
 	"; install the CRD of ReferenceGrants, which is part of the Gateway API")
 
-// Reader reads ReferenceGrants. It is safe for concurrent use.
+// Reader reads ReferenceGrants, and is safe for concurrent use.
 type Reader struct {
 	client dynamic.NamespaceableResourceInterface
 }

@@ -38,11 +38,11 @@ const (
 	maxValue = 16 << 20
 )
 
-// The JSON form of a TopologyRequirement. With a segment for each node its two lists grow with the cluster and hold the
+// In the JSON form of a TopologyRequirement with a segment for each node, both lists grow with the cluster and hold the
 // same topologies. So an entry refers to chunks of the requisite list, and its preferred list to runs of that list.
 type (
 	storedRequirement struct {
-		// Requisite is a short list itself. For a long list, Chunks has the hashes of its chunks instead.
+		// Requisite is a short list itself, while Chunks has the hashes of the chunks of a long list.
 		Requisite []map[string]string `json:"requisite,omitempty"`
 		Chunks    []string            `json:"chunks,omitempty"`
 		Preferred []storedRun         `json:"preferred,omitempty"`
@@ -68,8 +68,8 @@ type chunk struct {
 	topologies []*csi.Topology
 }
 
-// chunks caches the known chunks of a log, by hash. Entries share the topologies, which must not be changed. It is safe
-// for concurrent use.
+// chunks caches the known chunks of a log, by hash. Entries share the topologies, which must not be changed. The type
+// is safe for concurrent use.
 type chunks struct {
 	lease string // name of the Lease that stores them, for errors
 	known *lru.Cache

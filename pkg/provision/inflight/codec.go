@@ -72,7 +72,7 @@ type coded struct {
 }
 
 // encode returns the stored form of an entry: one line of JSON, compressed if it is long, and chunks. The result
-// includes the entry that decode returns for it, which shares no memory with e. Begun is truncated to seconds.
+// includes the entry that decode returns for it, which shares no memory with e and has Begun truncated to seconds.
 //
 // The error wraps ErrInvalid for an entry that is incomplete, holds a secret, or differs from the decoded one.
 func (c *chunks) encode(e *Entry) (coded, error) {

@@ -14,14 +14,14 @@ import (
 
 // Config configures the location of a log and its writer. Leases, Namespace, Name and Driver are required.
 type Config struct {
-	// Leases is the client. Its requests should have a timeout of their own; the log ends them after 15 seconds.
+	// Leases is the client, whose requests should have a timeout of their own; the log ends them after 15 seconds.
 	Leases coordinationv1client.LeasesGetter
 	// Namespace is the namespace of the Leases.
 	Namespace string
 	// Name is the base name: the shards are Name-0, Name-1 and so on, and chunks are in Name-topology. All processes of
 	// one driver share it, or one node's processes if each node runs one.
 	Name string
-	// Driver is the CSI driver's name. A shard of another driver is read-only.
+	// Driver is the CSI driver's name; a shard of another driver is read-only.
 	Driver string
 	// Identity is written to the shards for human readers, for example the pod's name.
 	Identity string
@@ -29,16 +29,16 @@ type Config struct {
 	// with ErrNoShard if the shard does not exist.
 	CreateMissing bool
 	// Shards is the number of Leases of a new log, from 1 to the constant Shards, which is the default. A log of one node
-	// needs one. An existing log keeps its number.
+	// needs one, and an existing log keeps its number.
 	Shards int
 	// Owner returns the owner reference for the Lease of a log with one shard. The Lease has this owner only while it
 	// holds no entries, so that garbage collection removes an empty Lease together with the owner. If Owner is nil, owner
 	// references are not changed. Owner is called at a take-over and when the Lease is created anew, and may return nil if
 	// the owner is unknown.
 	Owner func(context.Context) *metav1.OwnerReference
-	// RemoveDelay is the longest time that a removal waits for other writes of its shard. Default 500 ms.
+	// RemoveDelay is the longest time that a removal waits for other writes of its shard, by default 500 ms.
 	RemoveDelay time.Duration
-	// Clock is replaced in tests. The default is the real clock.
+	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 	// Lease is the leader election's lease: writes are sent only while time is left, and end with it. If nil, only the
 	// epoch keeps earlier processes from writing.

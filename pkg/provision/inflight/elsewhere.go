@@ -14,7 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Belonging classifies the log of a Lease from the view of a process with its own log. The zero value means unknown.
+// Belonging classifies the log of a Lease from the view of a process with its own log, where the zero value means
+// unknown.
 type Belonging string
 
 const (
@@ -30,7 +31,7 @@ const (
 	BelongsElsewhere Belonging = "Elsewhere"
 )
 
-// belonging classifies the Lease of this driver and name. It is a pure function.
+// belonging is a pure function that classifies the Lease of this driver and name.
 func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
 	number, named := strings.CutPrefix(lease.Name, c.Name+"-")
 	named = named && len(number) == 1
@@ -57,8 +58,8 @@ type Stray struct {
 }
 
 // FindStrays lists the Leases of all namespaces and returns the ones that hold entries of this driver and belong
-// elsewhere. Stats then counts their entries. In a log of one node it looks for that Lease's name only, because every
-// node looks for its own. FindStrays settles no entries.
+// elsewhere, and whose entries Stats then counts. In a log of one node it looks for that Lease's name only, because
+// every node looks for its own. FindStrays never settles an entry that it finds.
 func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	options := metav1.ListOptions{LabelSelector: LabelLog + "=true"}
 	if l.cfg.Shards == 1 {

@@ -10,15 +10,15 @@ import (
 
 // Entry is one volume whose CreateVolume may have been called and whose outcome is not settled. It suffices to repeat
 // the same request and to create the PersistentVolume even after the claim, its StorageClass, its node or its namespace
-// are gone. It holds no values of Secrets.
+// are gone, but holds no values of Secrets.
 type Entry struct {
-	// Volume is the name of the volume and of its PersistentVolume. It identifies the entry. Required.
+	// Volume is the name of the volume and of its PersistentVolume, and identifies the entry. Required.
 	Volume string
 	// Claim is the claim that the volume is created for. Required.
 	Claim Claim
 	// Begun is the time at which the entry was added.
 	Begun time.Time
-	// Epoch is the epoch of the process that added the entry. Put sets it.
+	// Epoch is the epoch of the process that added the entry, and is set by Put.
 	Epoch int64
 	// Discarding means that DeleteVolume may have been called for a volume that does not match the request.
 	Discarding bool

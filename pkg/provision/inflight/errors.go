@@ -13,15 +13,17 @@ var (
 	// ErrSuperseded means that another process wrote a higher epoch, so this Log never writes again. The entry of a Put
 	// that failed with it may or may not be stored.
 	ErrSuperseded = errors.New("another process took the in-flight log over")
-	// ErrForbidden means that the API server denies reads or writes of the Leases. It wraps the API server's error.
+	// ErrForbidden means that the API server denies reads or writes of the Leases, and wraps its error.
 	ErrForbidden = errors.New("the in-flight log's Leases may not be read or written")
 	// ErrUnconfirmed means that the entry may or may not be stored.
 	ErrUnconfirmed = errors.New("it is not known whether the entry is stored in the in-flight log")
-	// ErrFull means that the shard of that name, or the Lease of the topologies, has no room. Nothing was changed.
+	// ErrFull means that the shard of that name, or the Lease of the topologies, has no room, and that no change was made.
 	ErrFull = errors.New("the in-flight log is full")
-	// ErrShare means that the entry's namespace or StorageClass has used up its share of the shard. Nothing was changed.
+	// ErrShare means that the entry's namespace or StorageClass has used up its share of the shard, and that no change was
+	// made.
 	ErrShare = errors.New("the share of the in-flight log is used up")
-	// ErrTooLarge means that even an empty Lease has no room for the entry or for its topologies. Nothing was changed.
+	// ErrTooLarge means that even an empty Lease has no room for the entry or for its topologies, and that no change was
+	// made.
 	ErrTooLarge = errors.New("the request is too large for the in-flight log")
 	// ErrUnreadable means that the stored bytes for that name cannot be read, or that its shard is read-only. See
 	// [Log.Problems].
@@ -54,11 +56,11 @@ var (
 	ErrDecode = errors.New("the entry cannot be read")
 	// ErrMisplaced means that the annotation or the Lease belongs to another volume.
 	ErrMisplaced = errors.New("the entry is not where its volume's entry belongs")
-	// ErrAppeared means that another program added the entry while this process led. The next process reads it.
+	// ErrAppeared means that another program added the entry while this process led; the next process reads it.
 	ErrAppeared = errors.New("somebody else added the entry; it is read after the next start")
 )
 
-// Problem is a shard or an entry that cannot be used. The log keeps it unchanged.
+// Problem is a shard or an entry that cannot be used, and that the log keeps unchanged.
 type Problem struct {
 	// Lease is the namespace and name of the shard.
 	Lease string
@@ -66,7 +68,7 @@ type Problem struct {
 	Annotation string
 	// Volume is the name of the volume, as far as the key contains it, and empty if unknown.
 	Volume string
-	// Err is the cause. It wraps ErrCopy, ErrForeign, ErrVersion, ErrDecode, ErrMisplaced or ErrAppeared.
+	// Err is the cause and wraps ErrCopy, ErrForeign, ErrVersion, ErrDecode, ErrMisplaced or ErrAppeared.
 	Err error
 	// shards is the number of shards of the log, 0 if the shard does not record it.
 	shards int

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// State is the known state of a volume's entry. The zero value is Unknown.
+// State is the known state of a volume's entry, where the zero value is Unknown.
 type State uint8
 
 const (
@@ -81,7 +81,7 @@ type Log struct {
 	own    meta
 	err    error // why the log cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
 	shards []*shard
-	// topology holds the chunks. all has the shards and, as its last element, topology.
+	// topology holds the chunks, and all has the shards and, as its last element, topology.
 	topology *shard
 	all      []*shard
 	owner    *metav1.OwnerReference // of an empty log of one shard, nil if unknown
@@ -90,7 +90,7 @@ type Log struct {
 	takenOver time.Time
 }
 
-// New returns a Log without any state. It fails if cfg is invalid.
+// New returns a Log without any state, or an error if cfg is invalid.
 func New(cfg Config) (*Log, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -115,12 +115,12 @@ func (l *Log) resize(shards int) {
 	l.all = append(slices.Clip(l.shards), l.topology)
 }
 
-// shardOf returns the shard of a volume. The caller holds the lock.
+// shardOf returns the shard of a volume, for callers that hold the lock.
 func (l *Log) shardOf(volume string) *shard { return l.shards[shardOf(volume, len(l.shards))] }
 
 // Put adds an entry, or replaces the entry of the same name, and returns nil once an answer or a read of the API server
 // has confirmed it. For a new entry Put sets Epoch to this process' epoch, and Begun to the current time if it is zero.
-// A replacement keeps both values of the replaced entry. The caller may change e afterwards.
+// A replacement keeps both values of the replaced entry, and the caller may change e afterwards.
 //
 // An entry with long lists of topologies first waits until these are stored. If ctx ends during that wait, nothing was
 // changed.
@@ -269,7 +269,7 @@ func (l *Log) TakenOver() time.Time {
 }
 
 // Follow registers removed, which is called after each confirmed removal, both after Remove and of an entry that an
-// operator settled. It must not block.
+// operator settled, and must not block.
 func (l *Log) Follow(removed func(volume string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,8 +374,8 @@ func (l *Log) Entries() []Entry {
 	return entries
 }
 
-// Confirm reads the shard of an open entry, and returns nil if the API server has the entry and this process leads.
-// Concurrent calls share one read. If the Lease or the entry is gone, Confirm waits until it is written anew.
+// Confirm reads the shard of an open entry, in one read for concurrent calls, and returns nil if the API server has the
+// entry and this process leads. If the Lease or the entry is gone, Confirm waits until it is written anew.
 //
 // It returns ErrSettled if an operator settled the entry, which is then removed, ErrAbsent if the log has no such
 // entry, ErrUnreadable, ErrSuperseded, or the cause of ctx, which leaves the state open.
@@ -459,7 +459,7 @@ func (l *Log) Stats() Stats {
 	return stats
 }
 
-// emptyShard returns a new shard. It has no UID yet, because only the API server assigns it.
+// emptyShard returns a new shard, which has no UID yet because only the API server assigns it.
 func (l *Log) emptyShard(name string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = l.cfg.Namespace, name

@@ -18,8 +18,8 @@ const (
 	ownSet                 // the Lease is empty, and is deleted with its owner
 )
 
-// ownerOf decides the owner of a Lease with so many entries or chunks. managed means that the log has one shard and a
-// Config.Owner, and known that the owner is known. It is a pure function.
+// ownerOf is a pure function that decides the owner of a Lease with so many entries or chunks. managed means that the
+// log has one shard and a Config.Owner, and known that the owner is known.
 func ownerOf(managed bool, content int, known bool) owning {
 	switch {
 	case !managed:

@@ -42,7 +42,7 @@ type situation struct {
 	recheckIn time.Duration // time until a Lease with problems or chunks is read again, negative for never
 }
 
-// next decides a writer's next step. For stepWait it also returns the maximum wait, negative for no limit.
+// next decides a writer's next step and, for stepWait, the maximum wait, negative for no limit.
 func next(s situation) (step, time.Duration) {
 	switch {
 	case s.retryIn > 0:
@@ -104,8 +104,8 @@ func chooseEpoch(views []view, own meta) int64 {
 	return epoch
 }
 
-// compose returns the Lease to write. It is the observed Lease with m and the wanted annotations, and of the other
-// annotations only the kept ones remain.
+// compose returns the Lease to write: the observed Lease with m and the wanted annotations, whose other annotations are
+// removed unless they are kept.
 func compose(v view, m meta, want map[string]string, kept func(key string) bool) *coordinationv1.Lease {
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID

@@ -35,7 +35,7 @@ type change struct {
 }
 
 // compare compares an existing Lease with the entries that are wanted, being removed (removing) or unreadable (kept),
-// all by key. It is a pure function. An entry that the Lease lacks is no change, because it is written again.
+// all by key. It is a pure function, in which an entry that the Lease lacks is no change, because it is written again.
 func compare(v view, want map[string]string, removing, kept func(key string) bool) change {
 	var c change
 	for _, settle := range slices.Sorted(maps.Keys(v.with(settlePrefix))) {

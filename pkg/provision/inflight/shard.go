@@ -32,7 +32,7 @@ const (
 	annMeta = "csi-reclaimer.io/in-flight-log"
 	// entryPrefix begins the key of each entry.
 	entryPrefix = "in-flight.csi-reclaimer.io/"
-	// settlePrefix begins the key of an annotation that settles an entry. Both keys share the name part.
+	// settlePrefix begins the key of an annotation that settles an entry, and whose name part is the entry's.
 	settlePrefix = "settle.csi-reclaimer.io/"
 	// hashPrefix begins the name part for volumes whose name is too long. A PersistentVolume's name has no underscore, so
 	// no volume is named like this.
@@ -74,9 +74,9 @@ type meta struct {
 	Shards int `json:"shards,omitempty"`
 	// UID is the Lease's own UID, which a copy does not have. It is empty in a shard that was just created.
 	UID types.UID `json:"uid,omitempty"`
-	// Epoch and Process identify the leader. Process is random, so that two processes that chose the same epoch at the
-	// same moment differ, as do two take-overs of one process. Write counts this process' writes of the shard: an update
-	// without a change would get no new resourceVersion, and an earlier write might land after it.
+	// Epoch and Process identify the leader, where Process is random, so that two processes that chose the same epoch at
+	// the same moment differ, as do two take-overs of one process. Write counts this process' writes of the shard: an
+	// update without a change would get no new resourceVersion, and an earlier write might land after it.
 	Epoch   int64  `json:"epoch,omitempty"`
 	Process string `json:"process,omitempty"`
 	Write   int64  `json:"write,omitempty"`
@@ -205,8 +205,8 @@ func look(lease *coordinationv1.Lease, driver string) view {
 	return v
 }
 
-// read decodes the entries of a shard that is not read-only. number is the shard's number. topology is the Lease with
-// the log's chunks, and may itself be read-only, because the hash proves the content of a chunk.
+// read decodes the entries of the shard with this number that is not read-only. topology is the Lease with the log's
+// chunks, and may itself be read-only, because the hash proves the content of a chunk.
 func (v view) read(number int, c *chunks, topology view) (entries map[string]coded, problems []Problem) {
 	entries = map[string]coded{}
 	stored := v.entries()
@@ -228,7 +228,7 @@ func (v view) read(number int, c *chunks, topology view) (entries map[string]cod
 	return entries, problems
 }
 
-// Decode is Locate without the locations. It does not change the Leases. The entries share no memory with the Leases,
+// Decode is Locate without the locations, and does not change the Leases. The entries share no memory with the Leases,
 // but may share it with each other.
 func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 	located, unreadable := Locate(leases)

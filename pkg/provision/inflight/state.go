@@ -11,7 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// shard is the observed and the wanted state of one Lease with entries or chunks. The Log's mutex guards it.
+// shard is the observed and the wanted state of one Lease with entries or chunks, guarded by the Log's mutex.
 type shard struct {
 	number int
 	name   string
@@ -102,7 +102,7 @@ func (s *shard) values() map[string]string {
 	return values
 }
 
-// put makes an entry wanted. It returns nil if the entry is already stored.
+// put makes an entry wanted, and returns nil if the entry is already stored.
 func (s *shard) put(key string, e coded, own meta) (*item, error) {
 	if before := s.want[key]; before != nil && before.confirmed && before.value == e.value && s.holds(key, before) {
 		return nil, nil
@@ -184,7 +184,7 @@ func (s *shard) remove(key string, at time.Time) {
 	s.poke()
 }
 
-// compose returns the next write. No two writes are equal.
+// compose returns the next write, which differs from all earlier ones.
 func (s *shard) compose(own meta) *coordinationv1.Lease {
 	s.write++
 	own.Write = s.write

@@ -120,7 +120,7 @@ func (t *takeOver) size(ctx context.Context) error {
 	return nil
 }
 
-// pass reads the unknown shards, chooses the epoch and writes it to every shard without it. It reports whether all is
+// pass reads the unknown shards, chooses the epoch and writes it to every shard without it, and reports whether all is
 // done.
 func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	if !t.sized {

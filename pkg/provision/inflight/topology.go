@@ -21,7 +21,7 @@ import (
 const (
 	// topologySuffix ends the name of the Lease with the chunks of a log.
 	topologySuffix = "-topology"
-	// topologyNumber is the number of that Lease. No volume has it.
+	// topologyNumber is the number of that Lease, which no volume has.
 	topologyNumber = -1
 	// chunksStay is the time that an unreferenced chunk stays, because consecutive volumes refer to the same chunks.
 	chunksStay = 10 * time.Minute
@@ -115,7 +115,7 @@ func (s *shard) refer(keys map[string]bool) bool {
 }
 
 // sweep makes chunks unwanted that were not referred to for the duration stay, and restores the ones that a newly
-// appeared entry refers to. The caller holds the lock.
+// appeared entry refers to, for callers that hold the lock.
 func (l *Log) sweep(stay time.Duration) {
 	t, keys, known, now := l.topology, map[string]bool{}, true, l.cfg.Clock.Now()
 	for _, s := range l.all {
@@ -137,7 +137,8 @@ func (l *Log) sweep(stay time.Duration) {
 }
 
 // chunksFor makes the chunks wanted that an entry has and its predecessor, nil for none, lacks. It returns the chunks
-// that the Put has to wait for. The predecessor's chunks are not waited for. The caller holds the lock.
+// that the Put has to wait for. The predecessor's chunks are not waited for. The caller has to hold the lock of the
+// Log.
 func (l *Log) chunksFor(s *shard, key string, e coded, before *item) ([]*item, error) {
 	lacking, limit, t := maps.Clone(e.refers), room-reserve, l.topology
 	if before != nil {

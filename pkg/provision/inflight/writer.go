@@ -30,8 +30,8 @@ var (
 )
 
 // Run executes the writes of Put and Remove, with one goroutine for each Lease. It returns nil once ctx ends, or an
-// error that wraps ErrSuperseded once another process leads. All pending calls fail when it ends. It is called once,
-// after TakeOver.
+// error that wraps ErrSuperseded once another process leads. All pending calls fail when it ends. Run is called once,
+// after a successful TakeOver.
 func (l *Log) Run(ctx context.Context) error {
 	l.mu.Lock()
 	err := l.err
@@ -59,7 +59,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
-// stop fails all pending calls. The first reason is kept.
+// stop fails all pending calls, and keeps the first reason.
 func (l *Log) stop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *Log) stop(err error) {
 	}
 }
 
-// serve is a shard's writer. It returns ErrSuperseded, or nil once ctx has ended.
+// serve is a shard's writer, and returns ErrSuperseded, or nil once ctx has ended.
 func (l *Log) serve(ctx context.Context, s *shard) error {
 	for ctx.Err() == nil {
 		do, wait := l.plan(s)
@@ -317,7 +317,7 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 	return l.observe(ctx, s, v)
 }
 
-// writeFailed records a failed write of this content, nil for a create. The caller holds the lock.
+// writeFailed records a failed write of this content, nil for a create, for callers that hold the lock.
 func (l *Log) writeFailed(ctx context.Context, s *shard, content map[string]string, err error) {
 	l.failed(ctx, s, "Writing a Lease of the in-flight log failed; trying again", err)
 	switch {
@@ -333,7 +333,7 @@ func (l *Log) writeFailed(ctx context.Context, s *shard, content map[string]stri
 	s.answer(change{}) // of Puts that ended
 }
 
-// failed records an error and sets the time of the next try. The caller holds the lock.
+// failed records an error and sets the time of the next try, for callers that hold the lock.
 func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 	s.failures++
 	s.lastErr = err
@@ -348,7 +348,7 @@ func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
 	}
 }
 
-// observe records an observed Lease and logs the changes by others. The caller holds the lock.
+// observe records an observed Lease and logs the changes by others, for callers that hold the lock.
 func (l *Log) observe(ctx context.Context, s *shard, v view) error {
 	s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
 	others, err := s.observe(v, l.own)

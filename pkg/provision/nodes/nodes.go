@@ -1,4 +1,4 @@
-// Package nodes provides the topology of a driver's nodes from small watch caches. Package topology evaluates it.
+// Package nodes provides the topology of a driver's nodes, which package topology evaluates, from small watch caches.
 package nodes
 
 import (
@@ -41,13 +41,13 @@ type Lister struct {
 	followers []func()
 }
 
-// At returns a Lister of one node, for a process that provisions for this node only. It watches no objects.
+// At returns a Lister without watches of one node, for a process that provisions for this node only.
 func At(node string, segments map[string]string) *Lister {
 	only := topology.NodeAt(node, segments)
 	return &Lister{only: &only}
 }
 
-// New returns a Lister of a driver's nodes on the cluster of config, which is copied. It starts no watch.
+// New returns a Lister of a driver's nodes on the cluster of config, which is copied, without starting a watch.
 func New(config *rest.Config, driver string) (*Lister, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -63,7 +63,7 @@ func of(clients kube.Clients, driver string) *Lister {
 	return l
 }
 
-// Follow registers changed, which is called whenever a node appears, disappears or changes its topology. It must not
+// Follow registers changed, which is called whenever a node appears, disappears or changes its topology, and must not
 // block. Follow must be called before Watch.
 func (l *Lister) Follow(changed func()) {
 	l.mu.Lock()
@@ -173,7 +173,7 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	return &live, nil
 }
 
-// Permissions returns the permissions for Watch. without describes the effect of their absence.
+// Permissions returns the permissions for Watch, where without describes the effect of their absence.
 func (l *Lister) Permissions(without string) []permission.Permission {
 	if l.only != nil {
 		return nil

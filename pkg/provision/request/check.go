@@ -35,7 +35,7 @@ func (o Plan) check(volume *csi.Volume) error {
 	return nil
 }
 
-// describe names a source of data. Two sources are the same if their descriptions are equal.
+// describe names a source of data, so that equal descriptions mean the same source.
 func describe(source *csi.VolumeContentSource) string {
 	switch from := source.GetType().(type) {
 	case *csi.VolumeContentSource_Snapshot:

@@ -8,8 +8,8 @@ import (
 )
 
 // cloneHandle returns the handle of the volume to clone. It must belong to a bound claim and to this driver, have the
-// same volume mode, and not be larger than requested. Its class does not matter. A volume of the in-tree plugin that
-// the driver replaces is known by its CSI name.
+// same volume mode, and not be larger than requested, while its class does not matter. A volume of the in-tree plugin
+// that the driver replaces is known by its CSI name.
 func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	source, pv := f.Source.Claim, f.Source.PV
 	switch {

@@ -1,16 +1,15 @@
-// Package request says what is asked of a CSI driver for a claim, and which PersistentVolume comes
-// of its answer, as the stock external-provisioner does it.
+// Package request builds the request to a CSI driver for a claim, and the PersistentVolume from its answer, in the same
+// way as the stock external-provisioner.
 //
-// Its functions are pure: the caller gathers the Facts, reads the Secret, and calls the
-// driver. The same facts give the same plan, so that a call whose answer was lost can be
-// repeated word for word (CSI spec, "CreateVolume": idempotent by name).
+// Its functions are pure: the caller gathers the Facts, reads the Secret, and calls the driver. Equal facts give equal
+// plans, so that a call with a lost answer can be repeated without any change (CSI spec, "CreateVolume": idempotent by
+// name).
 //
-//	need, err := request.Needs(facts)            // what is still to be read
-//	o, err := request.NewPlan(facts)                // with that read
+//	need, err := request.Needs(facts)            // the objects to read
+//	o, err := request.NewPlan(facts)                // with these objects
 //	answer, err := driver.CreateVolume(o.WithSecrets(secret))
-//	pv, err := o.PV(answer)                    // RemediationDiscard: delete what was made
+//	pv, err := o.PV(answer)                    // RemediationDiscard: delete the volume
 //
-// All errors are *Error. What is not known is never taken for absent: where a fact is missing
-// that the plan hangs on, there is no plan. When to try again, what to write to the claim, and
-// how nothing leaks is up to package provision.
+// All errors are *Error. An unknown object never counts as absent, so a plan requires all facts that it depends on.
+// Package provision decides about retries, Events on the claim, and the prevention of leaks.
 package request

@@ -10,8 +10,8 @@ import (
 // maxWords limits the text of an error, in bytes: an Event has room for 1024, and also names its claim and class.
 const maxWords = 800
 
-// Error explains why a claim gets no volume, in a sentence for its owner with the object, the cause and the remedy. It
-// holds no secret.
+// Error explains why a claim gets no volume, in a sentence for its owner with the object, the cause and the remedy but
+// no secret.
 type Error struct {
 	Reason Reason
 	err    error
@@ -38,7 +38,7 @@ func ReasonOf(err error) Reason {
 // RemediationOf returns the remediation of an error, RemediationWait for errors of other packages.
 func RemediationOf(err error) Remediation { return ReasonOf(err).Remediation() }
 
-// refuse returns an *Error. %w keeps the cause.
+// refuse returns an *Error, which wraps the cause if the format has a %w.
 func refuse(why Reason, format string, args ...any) error {
 	return &Error{Reason: why, err: fmt.Errorf(format, args...)}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// Facts are the facts about a claim from which its request is built. The package does not change them. Needs returns
-// the optional facts that are required.
+// Facts are the facts about a claim from which its request is built, and are never changed. Needs returns the optional
+// facts that are required.
 //
 // Nil stands for an object that does not exist. A failed read is not a fact: the caller returns its error and makes no
 // plan.
 type Facts struct {
-	// Claim and Class are required. Class is the object of the API server, untranslated.
+	// Claim and Class are required, where Class is the untranslated object of the API server.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass
 	// Attributes is the VolumeAttributesClass that the claim names.

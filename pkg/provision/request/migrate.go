@@ -27,8 +27,8 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 }
 
 // inTreeForm returns the PV, which has annotations, in the form of the in-tree plugin, so that programs that know the
-// plugin's volumes continue to know them. migrated-to is the PV controller's annotation. It is set from the start,
-// because until the PV controller sets it, no program handles the PV.
+// plugin's volumes continue to know them. The PV controller's annotation migrated-to is set from the start, because
+// until the PV controller sets it, no program handles the PV.
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 )
 
 // VolumeName returns the name of a claim's PV, which is also the volume's name in CreateVolume. It depends on the
-// claim's UID and the settings only, so it can be derived after the claim is gone. The error is a ReasonClaimInvalid.
+// claim's UID and the settings only, so it can be derived after the claim is gone. An error has the reason
+// ReasonClaimInvalid.
 func VolumeName(s Settings, claim types.UID) (string, error) {
 	s = s.withDefaults()
 	id := string(claim)

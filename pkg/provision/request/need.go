@@ -8,7 +8,7 @@ import (
 
 // Need lists the objects to read before NewPlan. It does not include the Secret, whose name NewPlan returns.
 type Need struct {
-	// Snapshot and SourceClaim name the source of the claim's data, which is read with its content or PV. At most one is
+	// Snapshot and SourceClaim name the source of the claim's data, which is read with its content or PV; at most one is
 	// set.
 	Snapshot, SourceClaim types.NamespacedName
 	// GrantsIn is the namespace whose ReferenceGrants are needed, empty for none.

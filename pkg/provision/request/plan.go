@@ -8,16 +8,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Plan is one volume to create. It keeps no reference to the facts and is immutable. Once its request was sent, the
-// same plan can be sent again until the outcome is known, even if the facts have changed and NewPlan would now fail.
+// Plan is one volume to create, immutable and without references to the facts. Once its request was sent, the same plan
+// can be sent again until the outcome is known, even if the facts have changed and NewPlan would now fail.
 type Plan struct {
 	// Request is the request to the driver without its secrets, so that it can be logged.
 	Request *csi.CreateVolumeRequest
 	// Secret is the Secret for CreateVolume, and for the DeleteVolume that reverts it, nil if none is needed. The calls
 	// must not be made without a missing Secret.
 	Secret *v1.SecretReference
-	// Source is the snapshot or claim that the volume is created from. It has to exist until then. The zero value means
-	// none.
+	// Source is the snapshot or claim that the volume is created from, and that has to exist until then. The zero value
+	// stands for an empty volume.
 	Source SourceRef
 	// Migrated means that the class belongs to an in-tree plugin.
 	Migrated bool
@@ -100,7 +100,7 @@ func (f Facts) request(name string, source SourceRef, p parameters) (request *cs
 	return request, nil
 }
 
-// WithSecrets returns the request with the Secret's data. It must not be logged.
+// WithSecrets returns the request with the Secret's data, which must not be logged.
 func (o Plan) WithSecrets(data map[string]string) *csi.CreateVolumeRequest {
 	request := proto.CloneOf(o.Request)
 	request.Secrets = maps.Clone(data)

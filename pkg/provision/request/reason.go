@@ -60,13 +60,13 @@ const (
 type Remediation uint8
 
 const (
-	// RemediationWait means that other programs have to provide a missing object. Retry with a growing delay.
+	// RemediationWait means that other programs have to provide a missing object, so retry with a growing delay.
 	RemediationWait Remediation = iota
-	// RemediationChange means that the result stays the same until a person changes the claim, the class or the driver.
-	// Report it, and retry slowly.
+	// RemediationChange means that the result stays the same until a person changes the claim, the class or the driver, so
+	// report it and retry slowly.
 	RemediationChange
 	// RemediationReschedule means that the scheduler has to select another node, if no CreateVolume for this claim can be
-	// in progress. Otherwise treat it as RemediationWait.
+	// in progress; otherwise treat it as RemediationWait.
 	RemediationReschedule
 	// RemediationDiscard means that the driver created an unusable volume. Delete the volume in the answer with the plan's
 	// Secret, and then treat it as RemediationChange.

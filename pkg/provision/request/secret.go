@@ -30,7 +30,7 @@ type secrets struct {
 	controllerModify *v1.SecretReference
 }
 
-// secrets returns the Secrets that the class names for this volume. They may not exist.
+// secrets returns the Secrets that the class names for this volume, whether or not they exist.
 func (f Facts) secrets(pv string) (secrets, error) {
 	var s secrets
 	for _, one := range []struct {

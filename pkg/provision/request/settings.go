@@ -10,8 +10,8 @@ import (
 // uuidDigits is the number of characters in a UUID without dashes.
 const uuidDigits = 32
 
-// Settings are the flags that volumes depend on, with external-provisioner's names. The zero value has
-// external-provisioner's defaults.
+// Settings are the flags that volumes depend on, with the names and, in the zero value, the defaults of
+// external-provisioner.
 type Settings struct {
 	// VolumeNamePrefix begins the names of PVs and volumes (--volume-name-prefix). Default "pvc".
 	VolumeNamePrefix string
@@ -19,7 +19,7 @@ type Settings struct {
 	// (--volume-name-uuid-length), 1 to 32. 0 and -1 use the whole UID with dashes. With few characters two claims may get
 	// the same name and then request one volume.
 	VolumeNameUUIDLength int
-	// DefaultFSType is the filesystem if the class names none (--default-fstype). If empty, the driver decides.
+	// DefaultFSType is the filesystem if the class names none (--default-fstype); if it is empty, the driver decides.
 	DefaultFSType string
 	// ExtraCreateMetadata passes the names of claim and PV to the driver (--extra-create-metadata).
 	ExtraCreateMetadata bool
@@ -40,7 +40,7 @@ type Settings struct {
 	// NoAttributesClass refuses claims that name a VolumeAttributesClass
 	// (--feature-gates=VolumeAttributesClass=false).
 	NoAttributesClass bool
-	// Identity is written to the attributes of each volume, so that people can find the process that created it. It may
+	// Identity is written to the attributes of each volume, so that people can find the process that created it, and may
 	// differ between processes. If empty, the attribute is not set.
 	Identity string
 }

@@ -29,8 +29,8 @@ const (
 	SourceClaim    SourceKind = "PersistentVolumeClaim"
 )
 
-// SourceRef names the source of a new volume's data. The zero value names none. It is comparable, and can be stored as
-// JSON.
+// SourceRef names the source of a new volume's data, none if it is the zero value. It is comparable, and can be stored
+// as JSON.
 type SourceRef struct {
 	Kind      SourceKind
 	Namespace string

@@ -25,11 +25,11 @@ import (
 )
 
 // SnapshotProtector manages the finalizer that keeps VolumeSnapshots while volumes are restored from them;
-// snapshot.Reader is one. It is safe for concurrent use.
+// snapshot.Reader is one. Implementations are safe for concurrent use.
 type SnapshotProtector interface {
 	// AddFinalizer adds request.SnapshotFinalizer to the snapshot with this name and UID.
 	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
-	// RemoveFinalizer removes the finalizer. It succeeds if the finalizer or the snapshot does not exist.
+	// RemoveFinalizer removes the finalizer, and succeeds if the finalizer or the snapshot does not exist.
 	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
 	// EachProtected calls visit for every snapshot with the finalizer. Only its name, UID and deletion are set.
 	EachProtected(ctx context.Context, visit func(request.Snapshot)) error
@@ -40,10 +40,10 @@ type SnapshotProtector interface {
 // apiTimeout limits one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// sweepReason is the reason for which a sweep removes or keeps the finalizer of a VolumeSnapshot. It is for logs.
+// sweepReason explains in logs why a sweep removes or keeps the finalizer of a VolumeSnapshot.
 type sweepReason string
 
-// Reasons to keep the finalizer. So does the zero value.
+// Reasons to keep the finalizer, like the zero value.
 const (
 	// sweepNothing means that the snapshot is gone, or no longer has the finalizer.
 	sweepNothing sweepReason = "Nothing"
@@ -76,7 +76,7 @@ type sweepFacts struct {
 	InUse bool
 }
 
-// decideSweep reports whether to remove the finalizer. It is a pure function.
+// decideSweep is a pure function that reports whether to remove the finalizer.
 func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 	s := f.Snapshot
 	switch {
@@ -101,7 +101,7 @@ type Uses interface {
 	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
 }
 
-// SweeperConfig holds the settings of a Sweeper. The zero value is usable.
+// SweeperConfig holds the settings of a Sweeper, and its zero value is usable.
 type SweeperConfig struct {
 	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.4
 	// (--snapshot-orphan-sweep-interval).
@@ -109,7 +109,7 @@ type SweeperConfig struct {
 	// Uses is the provisioner in this process. If nil, claims are read live, and each claim without a volume counts as
 	// using its snapshot, as in external-provisioner.
 	Uses Uses
-	// Clock is replaced in tests. The default is the real clock.
+	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }
 
@@ -166,10 +166,10 @@ func (s *Sweeper) Watch(ctx context.Context) { <-ctx.Done() }
 // Synced returns true.
 func (s *Sweeper) Synced() bool { return true }
 
-// Stop makes Run return and begins no further sweep. It does not wait.
+// Stop makes Run return and begins no further sweep, but does not wait for it.
 func (s *Sweeper) Stop() { s.stopped.Do(func() { close(s.stop) }) }
 
-// Run sweeps immediately and then at each interval, until ctx ends or Stop. The leading replica calls it once.
+// Run sweeps immediately and then at each interval, until ctx ends or Stop; the leading replica calls it once.
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Affinity returns the node affinity of a volume from the driver's accessible_topology, nil for all nodes. Segments are
-// in alphabetical order. A topology without segments is left out. If all topologies are empty, the volume is not
+// in alphabetical order, and a topology without segments is left out. If all topologies are empty, the volume is not
 // restricted, because the API server refuses an affinity without terms.
 func Affinity(accessible []*csi.Topology) *v1.VolumeNodeAffinity {
 	var terms []v1.NodeSelectorTerm

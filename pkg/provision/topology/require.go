@@ -9,13 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Errors of Require. Each is wrapped with the details.
+// Errors of Require, which are wrapped with the details.
 var (
 	// ErrNowhere means that no node has registered both the driver and its labels, so the topology is unknown. It passes
 	// once the driver's node part has started on a node.
 	ErrNowhere = errors.New("the driver is on no node yet")
 	// ErrNode means that the selected node cannot have the volume: the driver does not run there, or the StorageClass does
-	// not allow its topology. Another node may have it.
+	// not allow its topology, but another node may have it.
 	ErrNode = errors.New("the selected node cannot have the volume")
 	// ErrLabels means that the selected node lacks a label that the driver registered. The kubelet sets it a moment after
 	// the registration.
@@ -26,7 +26,7 @@ var (
 type Facts struct {
 	// Claim is the claim's name, which decides the spread of volumes.
 	Claim string
-	// Allowed is the StorageClass's allowedTopologies. Empty means no restriction.
+	// Allowed is the StorageClass's allowedTopologies, where empty means no restriction.
 	Allowed []v1.TopologySelectorTerm
 	// Selected is the node that the scheduler selected, nil for immediate binding.
 	Selected *Node
@@ -54,11 +54,11 @@ func (f Facts) NeedsNodes() bool {
 // requisite terms, and the driver tries the preferred terms first.
 //
 //	selected node  Strict  allowed  requisite            preferred first
-//	no             -       no       where nodes are      by the claim's name
-//	no             -       yes      what is allowed      by the claim's name
-//	yes            no      no       where nodes are      the selected node's place
-//	yes            no      yes      what is allowed      the selected node's place
-//	yes            yes     any      the node's place     the same
+//	no             -       no       the nodes' terms     by the claim's name
+//	no             -       yes      the allowed terms    by the claim's name
+//	yes            no      no       the nodes' terms     the selected node's term
+//	yes            no      yes      the allowed terms    the selected node's term
+//	yes            yes     any      the node's term      the same
 //
 // The selected node's term has all keys that the driver registered there, even if the class names fewer: the pod runs
 // on this node and nowhere else. It is then also a requisite term (CSI spec, "TopologyRequirement"). It lies within one

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Assumed is the assume cache. It holds recently created PVs until the watch shows them or is past them, because a PV
-// that existed only between two watches is never shown. It is safe for concurrent use.
+// Assumed is the assume cache, which holds recently created PVs until the watch shows them or is past them, because a
+// PV that existed only between two watches is never shown. Its methods are safe for concurrent use.
 type Assumed struct {
 	// reached reports whether the watch cache has seen everything up to a resourceVersion.
 	reached func(version string) bool
@@ -27,13 +27,13 @@ type expected struct {
 	shown bool
 }
 
-// NewAssumed returns an empty cache. reached reports whether the watch cache beside it has seen everything up to a
-// resourceVersion, and must not call the Assumed.
+// NewAssumed returns an empty cache, where reached reports whether the watch cache beside it has seen everything up to
+// a resourceVersion, and must not call the Assumed.
 func NewAssumed(reached func(version string) bool) *Assumed {
 	return &Assumed{reached: reached, stored: map[string]*v1.PersistentVolume{}, expected: map[string]expected{}}
 }
 
-// Expect announces the CREATE of a PV for a claim. Put or Forget ends it.
+// Expect announces the CREATE of a PV for a claim, which Put or Forget ends.
 func (s *Assumed) Expect(name string, claim types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,7 @@ type Claims struct {
 	names map[types.UID]string
 }
 
-// NewClaims returns a cache that is not running yet. core reaches the API server.
+// NewClaims returns a cache that is not running yet, where core reaches the API server.
 func NewClaims(core rest.Interface) *Claims {
 	c := &Claims{Follower: noFollower{}, names: map[types.UID]string{}}
 	c.ClaimCache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
@@ -62,7 +62,7 @@ func (noFollower) ClaimDeleted(*v1.PersistentVolumeClaim) {}
 // ClaimCache is a watch cache of claims with the keys "namespace/name".
 type ClaimCache interface {
 	Get(name string) (claim *v1.PersistentVolumeClaim, found bool)
-	// Each calls visit for every claim. visit must not call back.
+	// Each calls visit for every claim, and visit must not call back.
 	Each(visit func(*v1.PersistentVolumeClaim))
 	Synced() bool
 	Run(ctx context.Context)

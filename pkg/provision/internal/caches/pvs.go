@@ -15,7 +15,7 @@ import (
 )
 
 // PVs is a watch cache of the PVs of one driver. It keeps no PVs of other drivers, and none that another node has for
-// sure. It is safe for concurrent use.
+// sure. Its methods are safe for concurrent use.
 type PVs struct {
 	driver string
 	// node limits the cache to the PVs of one node, nil for the whole cluster.
@@ -36,7 +36,7 @@ type keptPV struct {
 	terminating  bool
 }
 
-// NewPVs returns a cache of the driver's PVs, limited to node unless that is nil. The cache is not running yet.
+// NewPVs returns a cache of the driver's PVs, limited to node unless that is nil, which is not running yet.
 func NewPVs(core rest.Interface, driver string, node *volume.Node) *PVs {
 	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
 	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, pvChanges{v})

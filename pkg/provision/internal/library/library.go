@@ -17,12 +17,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// Config configures the library's controller. All fields except AlsoKnownAs are required.
+// Config configures the library's controller, and requires all fields except AlsoKnownAs.
 type Config struct {
 	// Driver is the provisioner's name, AlsoKnownAs lists further names of it.
 	Driver      string
 	AlsoKnownAs []string
-	// Client serves the library's reads. The library writes no objects.
+	// Client serves the reads of the library, which writes no objects.
 	Client kubernetes.Interface
 	// Claims and Classes have to be filled before Run.
 	Claims  *caches.Claims
@@ -55,7 +55,7 @@ func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
 	return c
 }
 
-// Run works until ctx ends. It does not wait for calls in progress.
+// Run works until ctx ends, and does not wait for calls in progress.
 func (c *Controller) Run(ctx context.Context) { c.inner.Run(ctx) }
 
 // Offer adds a claim to the library's queue.

@@ -43,7 +43,7 @@ func Decide(b Facts, now time.Time) provision.Decision {
 	return provision.Decision{Action: provision.SelectNode, Reason: provision.ReasonNodeSelection}
 }
 
-// Turns holds the times at which this node selects itself, by claim. It is safe for concurrent use.
+// Turns holds the times at which this node selects itself, by claim, and is safe for concurrent use.
 type Turns struct {
 	draw func() float64
 

@@ -159,7 +159,7 @@ func (f *Snapshots) Lose(name string) {
 	delete(f.of, name)
 }
 
-// Fail makes calls of this kind fail: "add", "remove", "list" or "read". A nil error ends that.
+// Fail makes calls of this kind fail: "add", "remove", "list" or "read", until they get a nil error.
 func (f *Snapshots) Fail(what string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
