@@ -21,9 +21,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// TestAgainstARealAPIServer tries what only a real one can answer: patches of finalizers, the node's annotation, a PV
-// that exists already, and which answers to a CREATE are final.
-func TestAgainstARealAPIServer(t *testing.T) {
+// TestRealAPIServer covers behaviour that only a real API server has: patches of finalizers, the node's annotation, an
+// existing PV, and final answers to a CREATE.
+func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{NoControllerManager: true,

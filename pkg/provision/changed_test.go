@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-func TestWhoFollowsCapacityIsToldWhatChangesIt(t *testing.T) {
+func TestChangedIsCalledForCapacityChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails errclass.Class
 		want  bool

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// everyKindOfClaim calls visit with claims in every state that matters, with fields set that do not.
+// everyKindOfClaim calls visit with claims in every relevant state, and with irrelevant fields set.
 func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 	class, now := "fast", metav1.Now()
 	for bits := range 1 << 8 {
@@ -59,7 +59,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 	}
 }
 
-func TestWhatIsKeptOfAClaimIsAllThatIsDecidedFrom(t *testing.T) {
+func TestKeptFieldsOfAClaimSuffice(t *testing.T) {
 	for name, cfg := range map[string]Config{"for the whole cluster": {}, "on a node": onNode("n1")} {
 		t.Run(name, func(t *testing.T) { checkKept(t, newWorld(t).start(cfg).provisioner) })
 	}
@@ -96,7 +96,7 @@ func checkKept(t *testing.T, p *Controller) {
 	}
 }
 
-func TestOnlyClaimsWithoutAVolumeAreWhole(t *testing.T) {
+func TestOnlyUnboundClaimsAreKeptWhole(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{}).provisioner
 	find := p.claims.WholeByUID
@@ -125,7 +125,7 @@ func TestOnlyClaimsWithoutAVolumeAreWhole(t *testing.T) {
 	})
 }
 
-func TestAClaimThatIsBoundFromTheBeginningTakesNoMemory(t *testing.T) {
+func TestClaimBoundFromTheStartTakesNoMemory(t *testing.T) {
 	w := newWorld(t)
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
@@ -139,7 +139,7 @@ func TestAClaimThatIsBoundFromTheBeginningTakesNoMemory(t *testing.T) {
 	}
 }
 
-// askedFor notes that something is built.
+// askedFor counts the requests that are built.
 type askedFor struct {
 	plainOrders
 	n int
@@ -150,7 +150,7 @@ func (o *askedFor) Build(ctx context.Context, want request.Options) (*inflight.R
 	return o.plainOrders.Build(ctx, want)
 }
 
-func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
+func TestPartialClaimIsNotBuilt(t *testing.T) {
 	w := newWorld(t)
 	orders := &askedFor{}
 	p, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders,

@@ -17,20 +17,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// classless has the class be missing.
+// classless removes the class from the facts.
 func classless(f *request.Facts) { f.Class = nil }
 
-// waitsLong has each wait after a failure be longer than any test.
+// waitsLong makes each delay after a failure longer than any test.
 func (p *process) waitsLong() *process {
 	p.provisioner.cfg.RetryStart, p.provisioner.cfg.RetryMax = 24*time.Hour, 24*time.Hour
 	return p
 }
 
-// due returns how long a name has to wait until its next try.
+// due returns the remaining delay of a name.
 func (t *tracker) due(name string, now time.Time) time.Duration { return t.retryOf(name).due.Sub(now) }
 
-// TestACorrectionEndsTheWait: the claim would be tried again a day later.
-func TestACorrectionEndsTheWait(t *testing.T) {
+// TestCorrectionEndsTheWait covers changes without which the claim would be tried again a day later.
+func TestCorrectionEndsTheWait(t *testing.T) {
 	annotate := func(name string) func(*world, *process) {
 		return func(w *world, _ *process) {
 			w.update(func(c *v1.PersistentVolumeClaim) { metav1.SetMetaDataAnnotation(&c.ObjectMeta, name, "x") })
@@ -80,8 +80,8 @@ func TestACorrectionEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestANodeEndsTheWait of a claim whose request could not be built, and of no other.
-func TestANodeEndsTheWait(t *testing.T) {
+// TestNodeChangeEndsTheWait covers a claim whose request could not be built, and another claim that keeps waiting.
+func TestNodeChangeEndsTheWait(t *testing.T) {
 	w := newWorld(t)
 	var registered atomic.Bool
 	unknown := refusal(t, classless, request.RemediationWait)
@@ -93,7 +93,7 @@ func TestANodeEndsTheWait(t *testing.T) {
 	}
 	w.failing(false, class(errclass.Refused))
 	p := w.make(Config{}).waitsLong()
-	p.provisioner.cfg.RetryMax = unwatchedRetry // which would end its wait as well
+	p.provisioner.cfg.RetryMax = unwatchedRetry // the limit for unwatched objects would end its wait as well
 	p.start()
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "refused", "u2" })
 	w.makeClaim()
@@ -110,8 +110,8 @@ func TestANodeEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestACorrectionDuringATryCounts: the try has not seen it.
-func TestACorrectionDuringATryCounts(t *testing.T) {
+// TestCorrectionDuringATryCounts: the try has not seen the change.
+func TestCorrectionDuringATryCounts(t *testing.T) {
 	w, p, calls := newWorld(t), (*process)(nil), 0
 	w.call = func(string) error {
 		if calls++; calls > 1 {
@@ -132,7 +132,7 @@ func TestACorrectionDuringATryCounts(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-// TestAnotherNodeEndsTheWait of a claim whose first node has no room.
+// TestAnotherNodeEndsTheWait covers a claim whose first node has no room.
 func TestAnotherNodeEndsTheWait(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
@@ -193,8 +193,8 @@ func TestCorrectionOf(t *testing.T) {
 	}
 }
 
-// TestManyCorrectionsEndNotManyWaits: a program may write to a claim all the time.
-func TestManyCorrectionsEndNotManyWaits(t *testing.T) {
+// TestManyCorrectionsEndFewWaits: a program may write to a claim all the time.
+func TestManyCorrectionsEndFewWaits(t *testing.T) {
 	const name, least = "pvc-u1", 10 * time.Second
 	tracker, now := newTracker(), time.Unix(1e9, 0)
 	if tracker.hasten(name, now, least); len(tracker.of) > 0 {

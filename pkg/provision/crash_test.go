@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// lose has the first creation of a PV take place and its answer get lost.
+// lose returns a reaction by which the first creation of a PV takes place and its answer is lost.
 func lose(w *world, lost *bool) k8stesting.ReactionFunc {
 	return func(a k8stesting.Action) (bool, runtime.Object, error) {
 		create, _ := a.(k8stesting.CreateAction)
@@ -27,10 +27,10 @@ func lose(w *world, lost *bool) k8stesting.ReactionFunc {
 	}
 }
 
-// TestACrashAtAnyMoment has the process die before or after its k-th write or call, with the claim
-// deleted at that moment, after the restart, or not at all, and the driver's answers good or
-// uncertain at first. Another process goes on.
-func TestACrashAtAnyMoment(t *testing.T) {
+// TestCrashAtAnyMoment lets the process die before or after its k-th write or call. The claim is deleted at that
+// moment, after the restart, or not at all, and the driver's first answers are good or uncertain. Another process goes
+// on.
+func TestCrashAtAnyMoment(t *testing.T) {
 	const moments = 4 // open entry, create volume, create PV, close entry
 	for _, deleted := range []string{"never", "then", "later"} {
 		for _, uncertain := range []bool{false, true} {
@@ -84,7 +84,8 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	if deleted == "never" {
 		w.wait("it is provisioned", w.provisioned)
 	}
-	// The next process may not have begun yet when nothing is in flight: a volume without a PV may be on its way to one.
+	// The next process may not have begun yet when no entry is in flight, and a volume without a PV may be about to get
+	// it.
 	w.wait("nothing is in flight, and no volume LEAKS", func() bool { return w.settled() && w.knownVolumes() })
 	if pv := w.pv(); pv != nil && len(w.onDisk()) == 0 || w.count("delete volume") > 0 {
 		t.Errorf("WRONG DELETE: the PV has no volume: %q", w.recorded())

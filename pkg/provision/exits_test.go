@@ -22,7 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// Whoever is waited for may be gone: each wait has another exit, or a reason that names one.
+// A party that is waited for may be gone: each wait has another exit, or a reason that names one.
 
 func (w *world) setSecret(gone bool) {
 	w.mu.Lock()
@@ -56,7 +56,7 @@ func (w *world) waitEvent(events *record.FakeRecorder, reason Reason) {
 	})
 }
 
-// lateClaim makes a claim for which the first of two nodes is selected.
+// lateClaim creates a claim with the first of two nodes selected.
 func (w *world) lateClaim() {
 	w.t.Helper()
 	lateClass(w)
@@ -70,8 +70,8 @@ func (w *world) lateClaim() {
 
 func (w *world) selectedNode() string { return w.claim().Annotations[caches.AnnSelectedNode] }
 
-// TestAnEntryIsOpenedLast: a claim whose request cannot be sent has no entry, so that it takes no room from others.
-func TestAnEntryIsOpenedLast(t *testing.T) {
+// TestEntryIsOpenedLast: a claim whose request cannot be sent has no entry, and takes no room from others.
+func TestEntryIsOpenedLast(t *testing.T) {
 	t.Run("the Secret is missing", func(t *testing.T) {
 		w := newWorld(t)
 		w.setSecret(true)
@@ -97,8 +97,8 @@ func TestAnEntryIsOpenedLast(t *testing.T) {
 	})
 }
 
-// TestASourceIsInUseBeforeItsEntryIsOpen: nobody frees it between its protection and the entry.
-func TestASourceIsInUseBeforeItsEntryIsOpen(t *testing.T) {
+// TestReservedSourceIsInUse: the source must not be freed between its protection and the entry.
+func TestReservedSourceIsInUse(t *testing.T) {
 	sources := newProtectedSources()
 	source := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u"}
 	first, second := sources.reserve(source), sources.reserve(source)
@@ -120,8 +120,8 @@ func TestASourceIsInUseBeforeItsEntryIsOpen(t *testing.T) {
 	}
 }
 
-// TestTheOpenRequestGoesOn: whatever keeps a second request out of the log, the first one is repeated.
-func TestTheOpenRequestGoesOn(t *testing.T) {
+// TestOpenRequestIsRepeated checks that the first request is repeated if a second one does not get into the log.
+func TestOpenRequestIsRepeated(t *testing.T) {
 	for name, keep := range map[string]func(*world, *atomic.Bool){
 		"the log is full":               func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrFull) },
 		"its namespace's share is used": func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrShare) },
@@ -152,9 +152,9 @@ func TestTheOpenRequestGoesOn(t *testing.T) {
 	}
 }
 
-// TestTheSelectedNodeIsGone: the scheduler is asked for another one while the outcome is in doubt. If the first node
-// comes back, there is one volume all the same.
-func TestTheSelectedNodeIsGone(t *testing.T) {
+// TestSelectedNodeIsGone: the scheduler is asked for another node while the outcome is in doubt. If the first node
+// comes back, only one volume exists.
+func TestSelectedNodeIsGone(t *testing.T) {
 	for _, c := range []errclass.Class{errclass.Uncertain, errclass.InProgress, errclass.Refused} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -188,9 +188,9 @@ func TestTheSelectedNodeIsGone(t *testing.T) {
 	}
 }
 
-// TestTheSecretIsGoneWithTheClaim: the request is repeated without, and no refusal of it settles the entry. While the
-// claim is there, the driver is not called.
-func TestTheSecretIsGoneWithTheClaim(t *testing.T) {
+// TestSecretIsGoneWithTheClaim: the request is repeated without the Secret, and no refusal of it settles the entry.
+// While the claim exists, the driver is not called.
+func TestSecretIsGoneWithTheClaim(t *testing.T) {
 	w := newWorld(t)
 	events := record.NewFakeRecorder(1000)
 	w.failing(true, class(errclass.Uncertain))
@@ -216,9 +216,9 @@ func TestTheSecretIsGoneWithTheClaim(t *testing.T) {
 	w.wait("it has its PV", w.provisioned)
 }
 
-// TestAnotherVersionOfTheDriverRefuses: it judges by its own rules, and says nothing of the volume that the version
-// before may have made.
-func TestAnotherVersionOfTheDriverRefuses(t *testing.T) {
+// TestRefusalOfAnotherDriverVersion: the other version has its own rules, and its refusal proves nothing about a volume
+// of the earlier version.
+func TestRefusalOfAnotherDriverVersion(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprint("restarted ", restarted), func(t *testing.T) {
 			w := newWorld(t)
@@ -247,9 +247,8 @@ func TestAnotherVersionOfTheDriverRefuses(t *testing.T) {
 	}
 }
 
-// TestAnEarlierVersionOfTheDriverComesBack: the version between them may have made the volume, which a later process
-// has to know.
-func TestAnEarlierVersionOfTheDriverComesBack(t *testing.T) {
+// TestReturningDriverVersion: the version in between may have created the volume, and a later process has to know it.
+func TestReturningDriverVersion(t *testing.T) {
 	w := newWorld(t)
 	install := func(version string) {
 		w.mu.Lock()
@@ -278,8 +277,8 @@ func TestAnEarlierVersionOfTheDriverComesBack(t *testing.T) {
 	w.wait("it has its PV", w.provisioned)
 }
 
-// TestTheAPIServerRefusesThePV: its words are on the claim, and nothing is lost.
-func TestTheAPIServerRefusesThePV(t *testing.T) {
+// TestAPIServerRefusesThePV checks that its message is on the claim, and that the volume is kept.
+func TestAPIServerRefusesThePV(t *testing.T) {
 	resource := v1.Resource("persistentvolumes")
 	for name, refusal := range map[string]error{
 		"by a policy": apierrors.NewForbidden(resource, "pvc-u1", errors.New("no volumes on Sundays")),
@@ -315,8 +314,8 @@ func TestTheAPIServerRefusesThePV(t *testing.T) {
 	}
 }
 
-// TestTheSourceIsGoneInDoubt: the driver looks for the source before it looks for the volume.
-func TestTheSourceIsGoneInDoubt(t *testing.T) {
+// TestSourceIsGoneInDoubt: the driver checks the source before the volume.
+func TestSourceIsGoneInDoubt(t *testing.T) {
 	w := newWorld(t)
 	events := record.NewFakeRecorder(1000)
 	w.failing(true, class(errclass.Uncertain))

@@ -9,8 +9,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 )
 
-// TestFinishOnlyNeedsNoRightsToProvision: a role that does not provision may list neither claims nor classes, and
-// finishes what is in flight all the same.
+// TestFinishOnlyNeedsNoRightsToProvision: a role that does not provision may list neither claims nor classes, but
+// finishes the entries in flight.
 func TestFinishOnlyNeedsNoRightsToProvision(t *testing.T) {
 	w := newWorld(t)
 	var forbidden atomic.Bool

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// LeaseOf is one Lease for all entries.
+// LeaseOf returns one Lease for all entries.
 func (l *processLog) LeaseOf(string) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: "driver", Name: "log-0",
 		UID: "lease"}
@@ -35,7 +35,7 @@ func (r *toldOn) Event(on runtime.Object, _, reason, message string) {
 	}
 }
 
-// has reports whether an Event begins so and has the words.
+// has reports whether an Event has this beginning and contains the words.
 func (r *toldOn) has(begin, words string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,8 +47,8 @@ func (r *toldOn) has(begin, words string) bool {
 	return false
 }
 
-// TestEventsOfAGoneClaimAreOnTheLease: the claim's namespace may be gone, too. Each entry of the Lease is
-// told on it, whatever was told of the others.
+// TestEventsOfAGoneClaimAreOnTheLease: the claim's namespace may be gone, too. Events of each entry are on the Lease,
+// independently of the others' Events.
 func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 	w, events := newWorld(t), &toldOn{}
 	w.failing(true, class(errclass.Uncertain))

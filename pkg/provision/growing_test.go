@@ -7,12 +7,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// TestTheDelayOfARefusedClaimGrows: a name may be looked at between two tries, while the claim cannot be provisioned.
-// How often it failed stays known until the claim is gone.
-func TestTheDelayOfARefusedClaimGrows(t *testing.T) {
+// TestDelayOfRefusedClaimGrows: a name may be handled between two tries, while the claim cannot be provisioned. The
+// number of its failures is kept until the claim is gone.
+func TestDelayOfRefusedClaimGrows(t *testing.T) {
 	const name, first, most = "pvc-u1", 10 * time.Millisecond, time.Hour
 	w := newWorld(t)
-	w.deleteClass() // nothing is provisioned
+	w.deleteClass() // so that no claim is provisioned
 	w.makeClaim()
 	p := w.start(Config{}).provisioner
 	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })

@@ -11,7 +11,7 @@ import (
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
-// pvInTheWay is a PV of the claim's PV's name.
+// pvInTheWay creates a PV with the name of the claim's PV.
 func (w *world) pvInTheWay(driver string, claim types.UID) {
 	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(),
 		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
@@ -27,8 +27,8 @@ func (w *world) clearTheWay() {
 	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
 }
 
-// The library deletes the PV after a Delete that it takes for done.
-func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
+// The library deletes the PV if Delete succeeds.
+func TestLibraryDeletionsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	controller, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders,
 		Config{Log: &processLog{}})
@@ -40,8 +40,8 @@ func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	}
 }
 
-// Its end is noticed at once.
-func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
+// The deletion of the other PV is noticed immediately.
+func TestForeignPVWithTheClaimsNameIsNotUsed(t *testing.T) {
 	w := newWorld(t)
 	w.pvInTheWay(driverName, "u0")
 	events := record.NewFakeRecorder(100)
@@ -55,8 +55,7 @@ func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-// The cache shows no PVs of other drivers: one that is in the way is found when the claim's own is
-// to be stored.
+// The cache shows no PVs of other drivers, so such a PV is found only when the claim's own PV is stored.
 func TestAnotherDriversPVInTheWay(t *testing.T) {
 	for name, of := range map[string]types.UID{"for another claim": "u0", "for this claim": "u1"} {
 		inTheWay := func(t *testing.T) *world {

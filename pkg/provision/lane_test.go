@@ -16,9 +16,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// TestVolumesThatHangLeaveWorkersToOthers: calls of twice as many volumes as there are workers hang, and a claim whose
-// first call failed gets its volume meanwhile. Those that wait for a call that hangs get their turn when it ends.
-func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
+// TestHangingVolumesLeaveWorkersToOthers: the calls of twice as many volumes as workers hang, but a claim whose first
+// call failed still gets its volume. Waiting volumes get their turn when a hanging call ends.
+func TestHangingVolumesLeaveWorkersToOthers(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
 	calls, hanging, end := map[string]int{}, map[string]bool{}, make(chan struct{})
@@ -71,8 +71,8 @@ func TestVolumesThatHangLeaveWorkersToOthers(t *testing.T) {
 	})
 }
 
-// TestASlowNameWaitsForRoom, and the one that failed least goes first.
-func TestASlowNameWaitsForRoom(t *testing.T) {
+// TestSlowNameWaitsForRoom checks that the waiting name with the fewest failures goes first.
+func TestSlowNameWaitsForRoom(t *testing.T) {
 	l := newLane(5) // room for two
 	if !l.enter("a", 1) || !l.enter("b", 1) || l.enter("c", 7) || l.enter("d", 2) || l.enter("e", 5) || l.enter("d", 3) {
 		t.Fatalf("%d are inside, %v wait", l.inside, l.waiting)
@@ -99,7 +99,7 @@ func TestASlowNameWaitsForRoom(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAWorkerIsSlow(t *testing.T) {
+func TestIsSlow(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		took time.Duration

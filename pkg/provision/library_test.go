@@ -26,7 +26,7 @@ func (w *world) provisioned() bool { return w.pv() != nil && w.settled() }
 
 func (w *world) gone() bool { return w.claim() == nil }
 
-func TestAClaimGetsItsVolume(t *testing.T) {
+func TestClaimGetsItsVolume(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{})
 	w.makeClaim()
@@ -42,7 +42,7 @@ func TestAClaimGetsItsVolume(t *testing.T) {
 	}
 }
 
-func TestManyClaimsAtOnceCostOneCallEach(t *testing.T) {
+func TestConcurrentClaimsNeedOneCallEach(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{})
 	const many = 50
@@ -65,14 +65,14 @@ func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w := newWorld(t)
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnProvisioner] = "another.example.com" })
-	w.start(Config{}) // its caches being filled shows that the claim was seen
+	w.start(Config{}) // its filled caches show that the claim was seen
 	if len(w.recorded()) != 0 {
 		t.Errorf("records: %q", w.recorded())
 	}
 }
 
-// TestARefusalSettles: the first answer to a request shows that no volume was made, whatever the driver says.
-func TestARefusalSettles(t *testing.T) {
+// TestRefusalSettles: the first answer to a request proves that no volume was created, with any refusal.
+func TestRefusalSettles(t *testing.T) {
 	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.NotFound} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -86,8 +86,8 @@ func TestARefusalSettles(t *testing.T) {
 	}
 }
 
-// TestAClaimCanAlwaysBeDeleted: nothing of ours is on a claim, so that it goes at once.
-func TestAClaimCanAlwaysBeDeleted(t *testing.T) {
+// TestClaimCanAlwaysBeDeleted: a claim has no finalizer of ours that would delay its deletion.
+func TestClaimCanAlwaysBeDeleted(t *testing.T) {
 	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.Uncertain,
 		errclass.InProgress} {
 		t.Run(c.String(), func(t *testing.T) {
@@ -104,9 +104,9 @@ func TestAClaimCanAlwaysBeDeleted(t *testing.T) {
 	}
 }
 
-// TestAVolumeMadeInTheBackgroundIsFinished: what was begun gets its PersistentVolume, though the claim be gone.
-// Deleting it is left to its reclaim policy.
-func TestAVolumeMadeInTheBackgroundIsFinished(t *testing.T) {
+// TestVolumeCreatedInTheBackgroundIsFinished: a begun volume gets its PersistentVolume even if the claim is gone. Its
+// reclaim policy decides about its deletion.
+func TestVolumeCreatedInTheBackgroundIsFinished(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
 	w.deleteClaim()
@@ -119,7 +119,7 @@ func TestAVolumeMadeInTheBackgroundIsFinished(t *testing.T) {
 	}
 }
 
-func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
+func TestRefusalAfterUnknownOutcomeDoesNotSettle(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
 	w.failing(false, class(errclass.Refused))
@@ -133,9 +133,9 @@ func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
 	w.wait("it has its PV", w.provisioned)
 }
 
-// TestAJudgementSettlesOnceLateCallsHaveArrived: InvalidArgument and OutOfRange judge the request itself, but not a
-// call that is still on its way.
-func TestAJudgementSettlesOnceLateCallsHaveArrived(t *testing.T) {
+// TestJudgementSettlesAfterTheQuietPeriod: InvalidArgument and OutOfRange judge the request itself, but not a call that
+// may still arrive.
+func TestJudgementSettlesAfterTheQuietPeriod(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Uncertain))
 	w.start(Config{Quiet: quiet})
@@ -152,8 +152,8 @@ func TestAJudgementSettlesOnceLateCallsHaveArrived(t *testing.T) {
 	}
 }
 
-// TestTheSameRequestIsRepeated: the StorageClass is made anew with other parameters while the outcome is in doubt.
-func TestTheSameRequestIsRepeated(t *testing.T) {
+// TestSameRequestIsRepeated: the StorageClass is recreated with other parameters while the outcome is in doubt.
+func TestSameRequestIsRepeated(t *testing.T) {
 	for name, restarts := range map[string]bool{"by the same process": false, "by the next": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -181,9 +181,9 @@ func TestTheSameRequestIsRepeated(t *testing.T) {
 	}
 }
 
-// TestASecondRequestForAnotherNode: a claim that binds late is not stuck with a node that has no room while the
-// outcome of an earlier call is in doubt. Either request's answer ends both.
-func TestASecondRequestForAnotherNode(t *testing.T) {
+// TestSecondRequestForAnotherNode: a claim that binds late does not stick to a node without room while the outcome of
+// an earlier call is in doubt. The answer to either request ends both.
+func TestSecondRequestForAnotherNode(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
 	for _, node := range []string{"n1", "n2"} {
@@ -211,10 +211,10 @@ func TestASecondRequestForAnotherNode(t *testing.T) {
 	}
 }
 
-func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
+func TestFullLogStopsOnlyNewVolumes(t *testing.T) {
 	for reason, c := range map[Reason]struct {
 		refused error
-		// removes: the entry is removed, which may be there.
+		// removes means that the entry may be stored and is removed.
 		removes bool
 	}{
 		provision.ReasonLogFull:        {inflight.ErrFull, false},
@@ -253,12 +253,12 @@ func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
 	}
 }
 
-// TestASettledEntryIsLeftToTheOperator: the way out of a driver that never tells.
-func TestASettledEntryIsLeftToTheOperator(t *testing.T) {
+// TestSettledEntryIsLeftToTheOperator covers a driver that never answers conclusively.
+func TestSettledEntryIsLeftToTheOperator(t *testing.T) {
 	w := newWorld(t)
 	p := w.madeUnseen()
 	w.deleteClaim()
-	// Until then, the claim is there to the provisioner, which may begin again.
+	// Until then the claim exists for the provisioner, which may begin again.
 	w.wait("the end of the claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u1") == nil })
 	w.mu.Lock()
 	clear(w.entries)
@@ -272,8 +272,8 @@ func TestASettledEntryIsLeftToTheOperator(t *testing.T) {
 	}
 }
 
-// TestAProcessPastItsLeaseDoesNothing: another may lead.
-func TestAProcessPastItsLeaseDoesNothing(t *testing.T) {
+// TestNoWorkPastTheLease: another process may lead.
+func TestNoWorkPastTheLease(t *testing.T) {
 	w := newWorld(t)
 	ended := &endedLease{}
 	w.start(Config{Lease: ended})
@@ -284,17 +284,17 @@ func TestAProcessPastItsLeaseDoesNothing(t *testing.T) {
 	}
 }
 
-// endedLease counts how often somebody asks whether it may act.
+// endedLease counts the calls of Left.
 type endedLease struct{ asked atomic.Int64 }
 
 func (l *endedLease) Left() time.Duration { l.asked.Add(1); return 0 }
 
-// lease is how long a process may act.
+// lease is the time for which a process may act.
 type lease time.Duration
 
 func (l lease) Left() time.Duration { return time.Duration(l) }
 
-func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
+func TestFullNodeIsDeselected(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}},
 		metav1.CreateOptions{})
@@ -308,7 +308,7 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	})
 }
 
-func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
+func TestClassDeletedDuringCreation(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
 	w.deleteClass()
@@ -316,8 +316,9 @@ func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
 	w.wait("what was begun is finished", w.provisioned)
 }
 
-// TestNothingIsLeftToAskWith: class, claim and namespace are gone after a restart. The entry has all that is needed.
-func TestNothingIsLeftToAskWith(t *testing.T) {
+// TestEntrySufficesWithoutClassAndClaim: class and claim are gone after a restart, but the entry has all data that is
+// needed.
+func TestEntrySufficesWithoutClassAndClaim(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen().stop()
 	w.deleteClass()
@@ -330,8 +331,8 @@ func TestNothingIsLeftToAskWith(t *testing.T) {
 	}
 }
 
-// TestAnInheritedEntryOutlivesItsQuietPeriod: a call of the earlier process may still arrive.
-func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
+// TestInheritedEntryOutlivesItsQuietPeriod: a call of the earlier process may still arrive.
+func TestInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen().stop()
 	w.failing(false, nil)
@@ -344,8 +345,8 @@ func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 	}
 }
 
-// TestTheClassComes when nothing about the claim changes any more that would bring it to the library.
-func TestTheClassComes(t *testing.T) {
+// TestClassAppears covers a class that appears without a further change of the claim.
+func TestClassAppears(t *testing.T) {
 	w := newWorld(t)
 	w.deleteClass()
 	_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
@@ -363,7 +364,7 @@ func TestTheClassComes(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {
+func TestLostAnswerToPVCreation(t *testing.T) {
 	w := newWorld(t)
 	lost := false
 	w.client.PrependReactor("create", "persistentvolumes", lose(w, &lost))
@@ -375,8 +376,8 @@ func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {
 	}
 }
 
-// TestTheWatchIsFasterThanTheAnswer has the watch show a PV before the answer to its creation comes.
-func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
+// TestWatchIsFasterThanTheAnswer lets the watch show a PV before the answer to its creation.
+func TestWatchIsFasterThanTheAnswer(t *testing.T) {
 	w := newWorld(t)
 	told := make(chan struct{}, 1)
 	w.created = func() { <-told }
@@ -390,7 +391,7 @@ func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
 	}
 }
 
-// passed is a watch cache that shows no PV. After pass it is past all PVs, as after a new list.
+// passed is a watch cache without PVs. After pass it is past all PVs, as after a new list.
 type passed struct {
 	pvsOf
 	past   *atomic.Bool
@@ -405,8 +406,8 @@ func (p passed) pass() {
 	(*p.listed)()
 }
 
-// TestAPVThatNoWatchShows is created and deleted while the watch is broken.
-func TestAPVThatNoWatchShows(t *testing.T) {
+// TestPVMissedByTheWatch covers a PV that is created and deleted while the watch is interrupted.
+func TestPVMissedByTheWatch(t *testing.T) {
 	w := newWorld(t)
 	pvs := passed{past: &atomic.Bool{}, listed: new(func())}
 	p := w.start(Config{PVs: pvs})
@@ -420,7 +421,7 @@ func TestAPVThatNoWatchShows(t *testing.T) {
 	w.wait("it is provisioned again", w.provisioned)
 }
 
-func TestAClaimBoundElsewhereLeavesItsVolumeAPV(t *testing.T) {
+func TestVolumeOfClaimBoundElsewhereGetsPV(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
 	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "another" })

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// onNode is the Config of a process that makes the volumes of one node.
+// onNode is the Config of a process that provisions for one node.
 func onNode(name string) Config {
 	return Config{Local: &Local{
 		Node: volume.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true,
@@ -25,7 +25,7 @@ func onNode(name string) Config {
 	}}
 }
 
-// affinityTo is that of volumes which one node has.
+// affinityTo returns the node affinity of one node's volumes.
 func affinityTo(node string) *v1.VolumeNodeAffinity {
 	return topology.Affinity([]*csi.Topology{{Segments: map[string]string{"node": node}}})
 }
@@ -47,7 +47,7 @@ func (w *world) chooseSecond() {
 	w.must(err)
 }
 
-func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
+func TestNodeProvisionsOnlyItsOwnClaims(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
 	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
@@ -60,7 +60,7 @@ func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
 	}
 }
 
-func TestOneNodeOfAllSelectsItself(t *testing.T) {
+func TestExactlyOneNodeSelectsItself(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
 	one.start()
@@ -72,7 +72,7 @@ func TestOneNodeOfAllSelectsItself(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
+func TestImmediateDisabledNodeDoesNotSelectItself(t *testing.T) {
 	w := newWorld(t)
 	cfg := onNode("n1")
 	cfg.Local.Immediate = false
@@ -86,9 +86,9 @@ func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
 	}
 }
 
-// TestAClaimThatGoesToAnotherNode has one node's driver answer with a timeout although the volume was made. Both nodes'
-// volumes get a PersistentVolume: the claim binds to one, and the other is Released.
-func TestAClaimThatGoesToAnotherNode(t *testing.T) {
+// TestClaimMovesToAnotherNode: one node's driver answers with a timeout although it created the volume. The volumes of
+// both nodes get a PersistentVolume: the claim binds to one, and the other is Released.
+func TestClaimMovesToAnotherNode(t *testing.T) {
 	for name, restarts := range map[string]bool{"while the first node works": false,
 		"while the first node is away": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,9 +117,9 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 	}
 }
 
-// TestANodeThatDiesAndItsClaimMoves has one node die before or after its k-th write or call, and another
-// node be selected while it is away, or when it is back.
-func TestANodeThatDiesAndItsClaimMoves(t *testing.T) {
+// TestNodeDiesAndItsClaimMoves lets a node die before or after its k-th write or call. Another node is selected while
+// it is away or after it is back.
+func TestNodeDiesAndItsClaimMoves(t *testing.T) {
 	const moments = 4
 	for _, away := range []bool{false, true} {
 		for _, deleted := range []bool{false, true} {
@@ -185,7 +185,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	}
 }
 
-func TestAFullNodeGivesTheClaimBack(t *testing.T) {
+func TestFullLocalNodeIsDeselected(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
 	w.failing(false, class(errclass.Exhausted))

@@ -11,14 +11,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// processLog is the in-flight log as one process has it. What it writes is in the world. The Leases in which it is kept
-// are the matter of package inflight.
+// processLog is one process' view of the in-flight log, whose content is in the world. Package inflight tests the
+// Leases that store it.
 type processLog struct {
 	*process
-	// read: TakeOver has ended.
-	read  bool
-	epoch int64
-	// takenOver is what TakenOver returns.
+	// read means that TakeOver has ended.
+	read      bool
+	epoch     int64
 	takenOver time.Time
 
 	lock      sync.Mutex
@@ -37,7 +36,7 @@ func (l *processLog) TakeOver(context.Context) error {
 	return nil
 }
 
-// TakenOver is long ago: whoever does not say otherwise tests claims that come later.
+// TakenOver is long ago by default, so that the claims of tests are later.
 func (l *processLog) TakenOver() time.Time { return l.takenOver }
 
 func (l *processLog) Run(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-func TestTheLogsFiguresAreServed(t *testing.T) {
+func TestLogMetrics(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	stats := inflight.Stats{Open: 1, Adding: 2, Removing: 3, Unreadable: 4, ReadOnly: 5, Elsewhere: 6, Fill: 0.7,
 		Oldest: now.Add(-8 * time.Second), Writes: 9, Conflicts: 10}

@@ -35,7 +35,7 @@ func (c claimsOf) Each(visit func(*v1.PersistentVolumeClaim)) {
 	}
 }
 
-// pvsOf is a cache of these PVs, by name. Every handle is shared that is called so.
+// pvsOf is a cache of these PVs, by name. It reports every handle except vol-alone as shared.
 type pvsOf map[string]volume.PV
 
 func (p pvsOf) Get(name string) (volume.PV, bool) { pv, found := p[name]; return pv, found }
@@ -73,7 +73,7 @@ func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.Pers
 	return claim
 }
 
-func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
+func TestLiveClaimCountsUntilTheCacheIsNewer(t *testing.T) {
 	now := time.Now()
 	live := provision.Claim{UID: "u1", ResourceVersion: "5", Read: now}
 	with := func(change func(*provision.Claim)) provision.Claim { c := live; change(&c); return c }
@@ -102,7 +102,7 @@ func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
 	}
 }
 
-func TestWhoseClaimAVolumeIsOf(t *testing.T) {
+func TestObserveClaimUID(t *testing.T) {
 	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
 	for name, c := range map[string]struct {
 		known key
@@ -128,7 +128,7 @@ func TestWhoseClaimAVolumeIsOf(t *testing.T) {
 	}
 }
 
-func TestALiveReadOfAPVCounts(t *testing.T) {
+func TestLivePVCounts(t *testing.T) {
 	now := time.Now()
 	apart := inflight.ApartName("pvc-u1", "n1")
 	shown := volume.PV{Driver: driverName, Handle: "cached"}
@@ -164,7 +164,7 @@ func TestALiveReadOfAPVCounts(t *testing.T) {
 	}
 }
 
-func TestWhichPVIsTheClaims(t *testing.T) {
+func TestPVOfTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		pv       volume.PV
 		ofDriver bool
@@ -201,7 +201,7 @@ func TestWhichPVIsTheClaims(t *testing.T) {
 	}
 }
 
-func TestOnlyAClaimThatCameAfterTheTakeOverHadNoEntry(t *testing.T) {
+func TestFirst(t *testing.T) {
 	took := time.Now()
 	for name, c := range map[string]struct {
 		edit func(*run, *processLog)
@@ -228,7 +228,7 @@ func TestOnlyAClaimThatCameAfterTheTakeOverHadNoEntry(t *testing.T) {
 	}
 }
 
-func TestWhatTheLogIsToAClaim(t *testing.T) {
+func TestLogOf(t *testing.T) {
 	entry := inflight.Entry{Claim: inflight.Claim{UID: "u1"}}
 	for state, want := range map[inflight.State]provision.Log{
 		inflight.Unknown: provision.LogUnknown, inflight.Absent: provision.LogAbsent,
@@ -244,7 +244,7 @@ func TestWhatTheLogIsToAClaim(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
+func TestObserveEntry(t *testing.T) {
 	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"},
 		Discarding: true, Requests: []inflight.Request{*mustBuild(t)}}
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
@@ -298,7 +298,7 @@ func mustBuild(t *testing.T) *inflight.Request {
 	return built
 }
 
-func TestWhoMayAct(t *testing.T) {
+func TestMayAct(t *testing.T) {
 	for name, c := range map[string]struct {
 		lease Lease
 		want  bool
@@ -313,7 +313,7 @@ func TestWhoMayAct(t *testing.T) {
 	}
 }
 
-func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
+func TestRepeatedRequestNeedsItsEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		confirm error
 		reason  Reason
@@ -344,7 +344,7 @@ func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
 	}
 }
 
-func TestAPVThatExistsIsTheClaimsOnlyIfItNamesTheVolume(t *testing.T) {
+func TestExistingPVHasToNameTheVolume(t *testing.T) {
 	for handle, names := range map[string]bool{"vol-1": true, "vol-0": false} {
 		r, log := observing(t, Config{}, nil, pvsOf{})
 		request := mustBuild(t)
@@ -363,7 +363,7 @@ func TestAPVThatExistsIsTheClaimsOnlyIfItNamesTheVolume(t *testing.T) {
 	}
 }
 
-func TestADeletionThatFailsIsNotReportedAsDone(t *testing.T) {
+func TestFailedDeletionIsNotDone(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	log.fail["delete volume"] = class(errclass.Refused)
 	r.facts.Record = provision.Opened("u1", provision.Request{})
@@ -375,7 +375,7 @@ func TestADeletionThatFailsIsNotReportedAsDone(t *testing.T) {
 	}
 }
 
-func TestARequestThatIsSettledIsReplaced(t *testing.T) {
+func TestSettledRequestIsReplaced(t *testing.T) {
 	for settled, want := range map[bool]int{true: 1, false: provision.MaxRequests} {
 		r, log := observing(t, Config{}, nil, pvsOf{})
 		r.facts.Log, r.facts.Record = provision.LogOpen, provision.Opened("u1", provision.Request{Node: "n1"})

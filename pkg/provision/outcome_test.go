@@ -26,7 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
-// first returns what fails so many calls with one class, and none after them.
+// first returns a function that fails this number of calls with one class.
 func first(calls int, c errclass.Class) func() error {
 	return func() error {
 		if calls--; calls < 0 {
@@ -36,8 +36,7 @@ func first(calls int, c errclass.Class) func() error {
 	}
 }
 
-// outcomes are the metrics of provisioning: how many succeeded, how many tries failed, and of how many the duration is
-// known.
+// outcomes are the metrics of provisioning: the numbers of successes, of failed tries, and of recorded durations.
 type outcomes struct{ succeeded, failed, durations int }
 
 func outcomesOf(t *testing.T, from prometheus.Gatherer) (got outcomes) {
@@ -90,8 +89,8 @@ func (r *told) with(reason string) (found []string) {
 	return found
 }
 
-// TestASuccessIsCountedOnce, whichever try it is.
-func TestASuccessIsCountedOnce(t *testing.T) {
+// TestSuccessIsCountedOnce covers successes after various failures.
+func TestSuccessIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails func(*world)
 		want  outcomes
@@ -112,7 +111,7 @@ func TestASuccessIsCountedOnce(t *testing.T) {
 			p := w.start(Config{Metrics: registry, Events: events})
 			w.makeClaim()
 			w.wait("it is provisioned", w.provisioned)
-			// The library is asked once more.
+			// The change makes the library ask once more.
 			w.update(func(claim *v1.PersistentVolumeClaim) { metav1.SetMetaDataLabel(&claim.ObjectMeta, "changed", "true") })
 			w.wait("the change was seen", func() bool {
 				claim := p.provisioner.claims.WholeByUID("u1")
@@ -130,8 +129,8 @@ func TestASuccessIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestANextProcessCountsWhatItFinishes, and not what an earlier one has stored.
-func TestANextProcessCountsWhatItFinishes(t *testing.T) {
+// TestNextProcessCountsItsOwnSuccesses checks that PVs of an earlier process are not counted.
+func TestNextProcessCountsItsOwnSuccesses(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen().stop()
 	w.failing(false, nil)
@@ -151,8 +150,8 @@ func TestANextProcessCountsWhatItFinishes(t *testing.T) {
 	}
 }
 
-// TestTheDurationIsThatSinceTheFirstCall, also where a later process finishes the volume.
-func TestTheDurationIsThatSinceTheFirstCall(t *testing.T) {
+// TestDurationBeginsWithTheFirstCall covers a volume that a later process finishes.
+func TestDurationBeginsWithTheFirstCall(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	clock, registry := testclock.NewFakeClock(time.Unix(1e9, 0)), prometheus.NewRegistry()
 	r.cfg.Clock = clock
@@ -181,8 +180,8 @@ func TestTheDurationIsThatSinceTheFirstCall(t *testing.T) {
 	}
 }
 
-// TestTheStartIsAnnouncedAfterASecond, and never once the outcome is known.
-func TestTheStartIsAnnouncedAfterASecond(t *testing.T) {
+// TestStartIsAnnouncedAfterASecond checks that no start is announced once the outcome is known.
+func TestStartIsAnnouncedAfterASecond(t *testing.T) {
 	clock, did := testclock.NewFakeClock(time.Unix(1e9, 0)), make(chan struct{})
 	end := later(clock, time.Second, func() { close(did) })
 	clock.Step(time.Second)
@@ -196,8 +195,8 @@ func TestTheStartIsAnnouncedAfterASecond(t *testing.T) {
 	clock.Step(time.Hour)
 }
 
-// TestASelectedNodeThatIsGoneIsAFailure of ours, although the library would have read it.
-func TestASelectedNodeThatIsGoneIsAFailure(t *testing.T) {
+// TestMissingSelectedNodeIsAFailure: the failure is ours, although the library would have read the node.
+func TestMissingSelectedNodeIsAFailure(t *testing.T) {
 	w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
 	p := w.start(Config{Metrics: registry, Events: events})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
@@ -214,8 +213,8 @@ func TestASelectedNodeThatIsGoneIsAFailure(t *testing.T) {
 	}
 }
 
-// TestTheLastAnswerIsToldWhileInDoubt: most drivers answer Internal to what their user has to correct.
-func TestTheLastAnswerIsToldWhileInDoubt(t *testing.T) {
+// TestLastAnswerIsReportedWhileInDoubt: most drivers answer Internal even if their user has to correct the cause.
+func TestLastAnswerIsReportedWhileInDoubt(t *testing.T) {
 	w, events, calls := newWorld(t), &told{}, 0
 	w.failing(false, func() error {
 		if calls++; calls == 1 {
@@ -233,8 +232,8 @@ func TestTheLastAnswerIsToldWhileInDoubt(t *testing.T) {
 	}
 }
 
-// TestAnEventIsRepeatedBeforeItExpires, however often the driver is asked meanwhile.
-func TestAnEventIsRepeatedBeforeItExpires(t *testing.T) {
+// TestEventIsRepeatedBeforeItExpires checks that the number of calls to the driver does not matter.
+func TestEventIsRepeatedBeforeItExpires(t *testing.T) {
 	r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	clock, to := testclock.NewFakeClock(time.Unix(1e9, 0)), &told{}
 	r.cfg.Clock = clock
@@ -254,8 +253,8 @@ func TestAnEventIsRepeatedBeforeItExpires(t *testing.T) {
 	}
 }
 
-// TestTheLibraryIsLeftNothingToRecord: it would log an error, and count a failure or a success once more.
-func TestTheLibraryIsLeftNothingToRecord(t *testing.T) {
+// TestLibraryRecordsNoOutcome: the library would log an error, and count a failure or a success once more.
+func TestLibraryRecordsNoOutcome(t *testing.T) {
 	for name, fails := range map[string]func() error{"success": nil, "refusal": class(errclass.Refused),
 		"doubt": class(errclass.Uncertain)} {
 		t.Run(name, func(t *testing.T) {
@@ -273,8 +272,8 @@ func TestTheLibraryIsLeftNothingToRecord(t *testing.T) {
 	}
 }
 
-// TestAReadThatFailedWasNotSlow: its node was asked for before the work began.
-func TestAReadThatFailedWasNotSlow(t *testing.T) {
+// TestFailedReadIsNotSlow: the node is read before the driver is called.
+func TestFailedReadIsNotSlow(t *testing.T) {
 	w := newWorld(t)
 	p := w.make(Config{}).waitsLong().start()
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {

@@ -18,28 +18,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// process is one run of a Controller, which may die over a call.
+// process is one run of a Controller, which may die at a call.
 type process struct {
 	*world
 	inner cluster
-	// node is the one whose volumes it makes alone, which have names of their own. Empty: the cluster.
+	// node is the only node that it provisions for, which has volume names of its own; empty for the cluster.
 	node string
 	mu   sync.Mutex
 	dead bool
 	stop func()
-	// provisioner is what runs.
+	// provisioner is the running Controller.
 	provisioner *Controller
 	log         *processLog
-	// refusePV, if set, is what the API server answers a new PV with.
+	// refusePV, if set, returns the API server's answer to a new PV.
 	refusePV func() error
 }
 
 var errDead = errors.New("the process is dead")
 
-// quiet is how long a test waits for late calls where it shows that they are waited for.
+// quiet is the quiet period of tests that check for late calls.
 const quiet = 50 * time.Millisecond
 
-// madeUnseen has a process make a claim's volume and hear of no answer, as long as the driver fails.
+// madeUnseen lets a process create a claim's volume without an answer, as long as the driver fails.
 func (w *world) madeUnseen() *process {
 	w.t.Helper()
 	w.failing(true, class(errclass.Uncertain))
@@ -49,20 +49,20 @@ func (w *world) madeUnseen() *process {
 	return p
 }
 
-// start runs a provisioner until the test ends, it dies or is stopped.
+// start runs a provisioner until the test ends, or it dies or is stopped.
 func (w *world) start(cfg Config) *process {
 	w.t.Helper()
 	return w.make(cfg).start()
 }
 
-// make makes one that is to be started. Of several that run at once all are made first: New is not
-// to be called while one runs.
+// make creates a provisioner to start. If several run concurrently, all are made first, because New must not be called
+// while one runs.
 func (w *world) make(cfg Config) *process {
 	w.t.Helper()
 	return w.makeOf(driverName, cfg)
 }
 
-// makeOf makes one of the driver with this name. That of another driver has a log of its own.
+// makeOf creates a provisioner for the driver with this name. Another driver has a log of its own.
 func (w *world) makeOf(driver string, cfg Config) *process {
 	w.t.Helper()
 	p := &process{world: w}
@@ -103,7 +103,7 @@ func (p *process) gone() bool {
 	return p.dead
 }
 
-// do has the process do something, unless it is dead or dies before.
+// do runs an effect of the process, unless the process is dead or dies before.
 func (p *process) do(what string, effect func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +198,7 @@ func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ 
 	return &csi.Volume{VolumeId: id}, nil
 }
 
-// Version is the vendor_version of the driver beside this process.
+// Version returns the vendor_version of the process' driver.
 func (p *process) Version() string {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]st
 	return p.do("delete volume", func() error { return p.work("delete volume", func() { delete(p.volumes, handle) }) })
 }
 
-// work does something in the storage system, or fails as the world says.
+// work changes the storage system, or fails as configured in the world.
 func (w *world) work(call string, effect func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,15 +226,15 @@ func (w *world) work(call string, effect func()) error {
 	return err
 }
 
-// plainOrders is the least that a volume can be asked to be like.
+// plainOrders builds minimal requests.
 type plainOrders struct {
-	// characters of the UID are in a name, 0 for all.
+	// characters is the number of the UID's characters in a name, 0 for all.
 	characters int
-	// node is where the volumes are, if that matters.
+	// node is the node of the volumes, if that matters.
 	node string
-	// refuse, if set, says what is wrong with a claim.
+	// refuse, if set, returns the error of a claim.
 	refuse func(request.Options) error
-	// spoil, if set, says what is wrong with what was made.
+	// spoil, if set, returns the error of a created volume.
 	spoil func() error
 	// lost, if set, reports whether a node is gone.
 	lost func(node string) bool

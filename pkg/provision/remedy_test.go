@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// plainFacts are those of a claim for which there is an order.
+// plainFacts returns the facts of a claim with a valid plan.
 func plainFacts() request.Facts {
 	class := "fast"
 	return request.Facts{
@@ -42,7 +42,7 @@ func plainFacts() request.Facts {
 	}
 }
 
-// refusal returns why there is no order once something is wrong.
+// refusal returns the error of NewPlan after a change of the facts.
 func refusal(t *testing.T, wrong func(*request.Facts), want request.Remediation) error {
 	t.Helper()
 	f := plainFacts()
@@ -63,7 +63,7 @@ func nodeless(f *request.Facts) {
 	f.Claim.Annotations[caches.AnnSelectedNode] = "gone"
 }
 
-// refusing has orders refused with an error while it says so, and counts how often.
+// refusing makes requests fail with err until end is called, and counts the failures.
 func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	refused, over := &atomic.Int64{}, &atomic.Bool{}
 	w.orders.refuse = func(request.Options) error {
@@ -76,7 +76,7 @@ func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	return refused, func() { over.Store(true) }
 }
 
-func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
+func TestRefusedClaimOpensNoEntry(t *testing.T) {
 	w := newWorld(t)
 	refused, end := w.refusing(refusal(t, invalid, request.RemediationChange))
 	w.start(Config{})
@@ -89,7 +89,7 @@ func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
+func TestForeignClaimIsIgnored(t *testing.T) {
 	w := newWorld(t)
 	refused, _ := w.refusing(refusal(t, foreign, request.RemediationIgnore))
 	events := record.NewFakeRecorder(100)
@@ -103,8 +103,8 @@ func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAClaimForAPopulatorSaysSoOnce: its owner gets one Event, however often the claim changes.
-func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
+// TestPopulatorClaimGetsOneEvent checks that the owner gets one Event, even if the claim changes.
+func TestPopulatorClaimGetsOneEvent(t *testing.T) {
 	w := newWorld(t)
 	populated := refusal(t, func(f *request.Facts) {
 		group := "example.com"
@@ -132,7 +132,7 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 	}
 }
 
-func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
+func TestUnfitNodeIsDeselected(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}},
 		metav1.CreateOptions{})
@@ -149,7 +149,7 @@ func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatIsNotWhatWasOrderedIsDeleted(t *testing.T) {
+func TestUnfitVolumeIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	var good atomic.Bool
 	w.orders.spoil = func() error {
@@ -193,8 +193,8 @@ func TestTwoClaimsWithOneName(t *testing.T) {
 	}
 }
 
-// TestTwoClaimsWithOneNameAtOnce has the second deleted while the first may be about to store the
-// PV of the volume that both were told of.
+// TestTwoClaimsWithOneNameAtOnce deletes the second claim while the first may be about to store the PV of their common
+// volume.
 func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 	for range 20 {
 		w := newWorld(t)
@@ -213,7 +213,7 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 	}
 }
 
-func TestAClaimStaysWhileItIsCloned(t *testing.T) {
+func TestClaimStaysWhileItIsCloned(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
 	w.start(Config{})

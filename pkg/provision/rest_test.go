@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// watched serves lists and watches of claims and PVs over HTTP, from a fake clientset, which has no
-// REST client of its own.
+// watched serves lists and watches of claims and PVs over HTTP from a fake clientset, which has no REST client of its
+// own.
 type watched struct {
 	client kubernetes.Interface
-	// codecs are of a scheme of its own: the library writes to client-go's whenever it is made.
+	// codecs have a scheme of their own, because the library writes to client-go's scheme whenever it is created.
 	codecs serializer.CodecFactory
 
 	mu sync.Mutex
-	// begun are the watches that began before a list, so that nothing is lost between the two.
+	// begun has the watches that began before a list, so that no event is lost between the two.
 	begun map[string]watch.Interface
 }
 
@@ -93,7 +93,7 @@ func (w *watched) list(ctx context.Context, resource string) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(text)), err
 }
 
-// encode leaves the object as it is: others may have it, too.
+// encode does not change the object, which others may share.
 func (w *watched) encode(object runtime.Object) ([]byte, error) {
 	return runtime.Encode(w.codecs.LegacyCodec(v1.SchemeGroupVersion), object.DeepCopyObject())
 }

@@ -31,12 +31,12 @@ func fromSnapshot() func(*v1.PersistentVolumeClaim) {
 	}
 }
 
-// fresh is a snapshot that nobody protects yet.
+// fresh returns a snapshot without protection.
 func fresh() *request.Snapshot {
 	return snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected = false })
 }
 
-func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
+func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
 	shop := snapshottest.New(fresh())
@@ -63,8 +63,8 @@ func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 	}
 }
 
-// Of several claims that are restored from one snapshot the last one to end frees it.
-func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
+// The last of several claims that are restored from one snapshot frees it.
+func TestSnapshotIsProtectedUntilTheLastRestore(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
 	shop := snapshottest.New(fresh())
@@ -82,8 +82,8 @@ func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
 	}
 }
 
-// A claim that is refused, and one that is given up, leave the snapshot as it was.
-func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
+// A claim that is refused or deleted leaves the snapshot without protection.
+func TestSnapshotOfARefusedClaimIsFreed(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Refused))
 	shop := snapshottest.New(fresh())
@@ -96,7 +96,7 @@ func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
 }
 
-func TestASnapshotThatMayNotBeWrittenIsRestoredAsBefore(t *testing.T) {
+func TestUnwritableSnapshotIsRestored(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(fresh())
 	shop.Fail("add", forbidden())
@@ -108,8 +108,8 @@ func TestASnapshotThatMayNotBeWrittenIsRestoredAsBefore(t *testing.T) {
 	}
 }
 
-// Before anything was begun a source that cannot be protected is not read. What may have been begun is finished.
-func TestASourceThatCannotBeProtected(t *testing.T) {
+// A source that cannot be protected is not used before the first call. A request that may have been sent is finished.
+func TestUnprotectableSource(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(fresh())
 	shop.Fail("add", errors.New("etcd is away"))
@@ -133,8 +133,8 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 	}
 }
 
-// The API server adds no finalizer to what is being deleted, so nothing is begun from it.
-func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
+// The API server adds no finalizer to a terminating object, so no volume is begun from it.
+func TestTerminatingSnapshotIsNotRestored(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(
 		snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }),
@@ -147,8 +147,8 @@ func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
-// Protection is not removed by one worker while another, which has begun, takes it for there: whoever adds or
-// removes it, or looks whether it is in use, has the source's turn.
+// The source's turn keeps one worker from removing a protection that another worker relies on. It covers additions,
+// removals and checks for use.
 func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(fresh())
@@ -182,7 +182,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	}
 }
 
-// Whoever may be reading a source keeps it: until it is known that nobody does, it stays.
+// A source is kept until it is known to be unused.
 func TestIfUnused(t *testing.T) {
 	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }
 	others := func(c *v1.PersistentVolumeClaim) {
@@ -248,13 +248,13 @@ func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim)
 func (o oneClaim) Synced() bool                                 { return true }
 func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }
 
-// forbidden is what the API server answers where the right is missing.
+// forbidden returns the API server's error for a missing permission.
 func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshots"},
 		"s", nil)
 }
 
-func TestWhichSourceLosesItsFinalizer(t *testing.T) {
+func TestFreeSource(t *testing.T) {
 	terminating := func(c *v1.PersistentVolumeClaim) {
 		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
 	}
@@ -291,7 +291,7 @@ func TestWhichSourceLosesItsFinalizer(t *testing.T) {
 	}
 }
 
-func TestWhoseSourceLosesItsFinalizer(t *testing.T) {
+func TestDecideFree(t *testing.T) {
 	own := freeFacts{Bound: true, Known: true, Exists: true, Driver: driverName, Own: driverName}
 	with := func(change func(*freeFacts)) freeFacts { f := own; change(&f); return f }
 	for name, c := range map[string]struct {
@@ -313,7 +313,7 @@ func TestWhoseSourceLosesItsFinalizer(t *testing.T) {
 	}
 }
 
-// makeSource makes a claim of driverName that is bound, and protected while it is cloned.
+// makeSource creates a bound claim of driverName that is protected while it is cloned.
 func (w *world) makeSource() {
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
@@ -327,7 +327,7 @@ func (w *world) makeSource() {
 	w.must(err)
 }
 
-// looking is a cluster that says when a PV is read.
+// looking is a cluster that reports each read of a PV.
 type looking struct {
 	cluster
 	looked chan string
@@ -339,8 +339,8 @@ func (l looking) readPV(ctx context.Context, name string) (*v1.PersistentVolume,
 	return pv, err
 }
 
-// TestAnotherDriversControllerLeavesTheSource runs the controllers of two drivers: only that of the source's driver
-// knows that a clone is in flight.
+// TestAnotherDriversControllerLeavesTheSource runs the controllers of two drivers. Only the controller of the source's
+// driver knows that a clone is in flight.
 func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
@@ -362,7 +362,7 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 	}
 	for _, step := range []func(){
 		func() { w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{})) },
-		w.deleteClaim, // nothing but the log of its driver names the source any more
+		w.deleteClaim, // now only the log of its driver names the source
 	} {
 		step()
 		select {
@@ -379,8 +379,8 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 	w.wait("the clone is settled, and its source free", func() bool { return w.settled() && gone() })
 }
 
-// TestAClonesSourceIsProtectedInTurns has nothing free a claim while another volume begins from it.
-func TestAClonesSourceIsProtectedInTurns(t *testing.T) {
+// TestCloneSourceIsProtectedInTurns checks that no worker frees a claim while another volume begins from it.
+func TestCloneSourceIsProtectedInTurns(t *testing.T) {
 	w := newWorld(t)
 	w.makeSource()
 	p := w.make(Config{}).provisioner
@@ -420,7 +420,7 @@ func (c turned) freeSource(ctx context.Context, source request.SourceRef) error 
 	return c.cluster.freeSource(ctx, source)
 }
 
-func TestASnapshotWhoseFinalizerCannotBeRemoved(t *testing.T) {
+func TestFreeSnapshotErrors(t *testing.T) {
 	name := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for what, c := range map[string]struct {
 		fail  error
@@ -460,7 +460,7 @@ func TestASnapshotWhoseFinalizerCannotBeRemoved(t *testing.T) {
 	}
 }
 
-func TestASourceIsInUseByItsWholeName(t *testing.T) {
+func TestInUseComparesTheWholeName(t *testing.T) {
 	snap := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for name, c := range map[string]struct {
 		source inflight.Source
@@ -478,7 +478,7 @@ func TestASourceIsInUseByItsWholeName(t *testing.T) {
 			t.Errorf("%s: in use %t", name, got)
 		}
 	}
-	// Two claims name it: one that others provision, and one that is bound.
+	// Two claims name it: one of another provisioner, and one that is bound.
 	others := snapshottest.ClaimFrom("theirs", "snap", "")
 	others.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
 	bound := others.DeepCopy()

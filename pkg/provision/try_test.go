@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// TestTheNextClaimOfANameGetsItsTurn when the one before is gone.
-func TestTheNextClaimOfANameGetsItsTurn(t *testing.T) {
+// TestNextClaimOfANameGetsItsTurn covers the deletion of the claim before it.
+func TestNextClaimOfANameGetsItsTurn(t *testing.T) {
 	w := newWorld(t)
 	w.orders.characters = 2
 	refused := refusal(t, invalid, request.RemediationChange)
@@ -36,8 +36,8 @@ func TestTheNextClaimOfANameGetsItsTurn(t *testing.T) {
 	}
 }
 
-// TestAClaimThatComesMeanwhileIsNotForgotten: the worker of its name has found nothing to do a moment before.
-func TestAClaimThatComesMeanwhileIsNotForgotten(t *testing.T) {
+// TestForgetKeepsALaterClaim: the name's worker found no work just before the claim came.
+func TestForgetKeepsALaterClaim(t *testing.T) {
 	tracker, first, second := newTracker(), key{"ns", "a", "u1"}, key{"ns", "b", "u2"}
 	tracker.want("pvc-u", first)
 	tracker.want("pvc-u", first)
@@ -51,8 +51,8 @@ func TestAClaimThatComesMeanwhileIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestAClassOfAnotherDriverIsNotAskedFor: it was created anew since the library asked for the claim.
-func TestAClassOfAnotherDriverIsNotAskedFor(t *testing.T) {
+// TestForeignClassIsNotProvisioned: the class was recreated after the library asked for the claim.
+func TestForeignClassIsNotProvisioned(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Refused))
 	p := w.start(Config{}).provisioner
@@ -75,8 +75,8 @@ func TestAClassOfAnotherDriverIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestASlowNameWaitsForItsLane, also where it has no entry.
-func TestASlowNameWaitsForItsLane(t *testing.T) {
+// TestSlowNameWaitsForItsLane covers a name without an entry.
+func TestSlowNameWaitsForItsLane(t *testing.T) {
 	p := newWorld(t).make(Config{}).provisioner
 	p.tracker.want("pvc-u1", key{"ns", "data", "u1"})
 	p.tracker.mark("pvc-u1", true, false)
@@ -86,7 +86,7 @@ func TestASlowNameWaitsForItsLane(t *testing.T) {
 	}
 }
 
-// TestStopLetsATryEnd, and begins no other.
+// TestStopLetsATryEnd checks that no other try begins.
 func TestStopLetsATryEnd(t *testing.T) {
 	w := newWorld(t)
 	calling, answer := make(chan struct{}), make(chan struct{})

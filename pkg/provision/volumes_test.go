@@ -80,7 +80,7 @@ func TestOwnVolumesOfANode(t *testing.T) {
 	}
 }
 
-// newsOf returns what is told of PVs, and whether the cache shows them at that moment.
+// newsOf returns the PVs that followers are called with, and whether the cache shows them at that moment.
 func newsOf(volumes PVLister) <-chan string {
 	news := make(chan string, 10)
 	volumes.Follow(func(pv volume.PV) {

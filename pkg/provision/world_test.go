@@ -27,11 +27,11 @@ import (
 
 const driverName = "disk.csi.example.com"
 
-// patience bounds every wait. It is far above what anything takes.
+// patience bounds every wait, and is far above all expected durations.
 const patience = time.Minute
 
-// world is an API server, a storage system, and the provisioners that work on them one after the
-// other. What a real API server makes of our writes is tested against a real one.
+// world is an API server, a storage system, and the provisioners that work on them one after the other. Other tests
+// cover the behaviour of a real API server.
 type world struct {
 	t      *testing.T
 	client *fake.Clientset
@@ -39,36 +39,36 @@ type world struct {
 	mu      sync.Mutex
 	volumes map[string]string // names by id
 	records []string
-	// fail answers calls of the driver, by name of the call, as long as it returns an error; with
-	// late the work is done first.
+	// fail has functions that answer calls of the driver, by name of the call, as long as they return an error. With late
+	// the work is done first.
 	fail map[string]func() error
 	late bool
-	// orders are those of the processes that start.
+	// orders builds the requests of the processes that start.
 	orders plainOrders
-	// entries are those of the in-flight logs, of which each node has its own: by node and volume. epoch is that of the
-	// process that has the log, and refused what a Put is answered, if anything.
+	// entries has the entries of the in-flight logs, one log for each node, by node and volume. epoch has the epochs of
+	// their owners, and refused is the error of a Put, if set.
 	entries map[string]inflight.Entry
 	epoch   map[string]int64
 	refused error
-	// unconfirmed is what a Confirm is answered, if anything.
+	// unconfirmed is the error of a Confirm, if set.
 	unconfirmed error
-	// secretGone: the Secret of all calls does not exist. missed counts who looked for it.
+	// secretGone means that the Secret of all calls does not exist. missed counts the failed reads of it.
 	secretGone bool
 	missed     int
 	// driverVersion is the vendor_version of the driver.
 	driverVersion string
-	// requests are the different requests that were sent, by their text.
+	// requests has the different requests that were sent, by their text.
 	requests map[string]bool
 	// call, if set, is called before each CreateVolume, and fails it with its error.
 	call func(volume string) error
 	// created, if set, is called between a PV's creation and its answer.
 	created func()
-	// each is called with what is done before it is, and decides whether the process dies there.
+	// each is called with every action before it happens, and decides whether the process dies there.
 	each func(n int, what string) death
 	n    int
 }
 
-// death says when a process dies over a call.
+// death is the moment of a process' death, relative to a call.
 type death uint8
 
 const (
@@ -83,7 +83,7 @@ func newWorld(t *testing.T) *world {
 		epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}}
 	react := k8stesting.ObjectReaction(w.client.Tracker())
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	// The fake tells all who watch of one object, and several processes change what they are told.
+	// The fake gives one object to all watchers, and several processes change the objects that they get.
 	w.client.PrependWatchReactor("*", func(a k8stesting.Action) (bool, watch.Interface, error) {
 		options := metav1.ListOptions{}
 		if of, ok := a.(k8stesting.WatchActionImpl); ok {
@@ -98,15 +98,15 @@ func newWorld(t *testing.T) *world {
 			return e, true
 		}), nil
 	})
-	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions of updates.
+	// The fake supports neither finalizers of deleted claims nor resourceVersions of updates.
 	var versions atomic.Int64
-	versions.Store(1) // which claims begin with
+	versions.Store(1) // the first version of claims
 	w.client.PrependReactor("delete", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		d, _ := a.(k8stesting.DeleteAction)
 		object, err := w.client.Tracker().Get(claims, a.GetNamespace(), d.GetName())
 		claim, ok := object.(*v1.PersistentVolumeClaim)
 		if err != nil || !ok || len(claim.Finalizers) == 0 {
-			return false, nil, nil //nolint:nilerr // the fake itself answers that there is none
+			return false, nil, nil //nolint:nilerr // the fake itself answers NotFound
 		}
 		claim = claim.DeepCopy()
 		now := metav1.Now()
@@ -133,7 +133,7 @@ func newWorld(t *testing.T) *world {
 		if !ok {
 			return false, nil, nil
 		}
-		// The fake runs one reaction at a time, up to the end of the write.
+		// The fake runs one reaction at a time, until the end of the write.
 		now, err := w.client.Tracker().Get(claims, a.GetNamespace(), claim.Name)
 		if stored, found := now.(*v1.PersistentVolumeClaim); err == nil && found && claim.ResourceVersion != "" &&
 			claim.ResourceVersion != stored.ResourceVersion {
@@ -215,17 +215,17 @@ func (w *world) inFlight() []string {
 	return slices.Sorted(maps.Keys(w.entries))
 }
 
-// missedSecrets counts who looked for the Secret in vain.
+// missedSecrets counts the failed reads of the Secret.
 func (w *world) missedSecrets() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.missed
 }
 
-// settled tells whether nothing is in flight.
+// settled reports whether the logs are empty.
 func (w *world) settled() bool { return len(w.inFlight()) == 0 }
 
-// knownVolumes tells whether every volume has a PersistentVolume.
+// knownVolumes reports whether every volume has a PersistentVolume.
 func (w *world) knownVolumes() bool {
 	pvs, err := w.client.CoreV1().PersistentVolumes().List(context.Background(), metav1.ListOptions{})
 	w.must(err)
@@ -236,7 +236,6 @@ func (w *world) knownVolumes() bool {
 	return !slices.ContainsFunc(w.onDisk(), func(id string) bool { return !slices.Contains(handles, id) })
 }
 
-// update changes the claim.
 func (w *world) update(change func(*v1.PersistentVolumeClaim)) {
 	w.t.Helper()
 	claim := w.claim().DeepCopy()
@@ -280,7 +279,7 @@ func (w *world) count(what string) int {
 	return n
 }
 
-// failing has CreateVolume fail, late after its work; nil ends that.
+// failing makes CreateVolume fail, with late after its work; nil ends that.
 func (w *world) failing(late bool, err func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
