@@ -29,7 +29,7 @@ const driverName = "disk.csi.example.com"
 
 var errLost = errors.New("the connection is lost")
 
-// able is a driver that can do everything but place its volumes.
+// able is a driver with all capabilities except topology.
 type able struct{}
 
 func (able) Name() string                                      { return driverName }
@@ -39,7 +39,7 @@ func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 	return service == csi.PluginCapability_Service_CONTROLLER_SERVICE
 }
 
-// want is a claim for which there is an order, with the changes.
+// want returns a claim with a valid request, with the changes.
 func want(changes ...func(*v1.PersistentVolumeClaim)) request.Options {
 	f := plainFacts()
 	for _, change := range changes {
@@ -119,7 +119,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// serving is the discovery of an API server with these resources.
+// serving returns the discovery of an API server with these resources.
 func serving(resources ...string) func(context.Context) (*metav1.APIResourceList, error) {
 	list := &metav1.APIResourceList{}
 	for _, name := range resources {
@@ -128,8 +128,8 @@ func serving(resources ...string) func(context.Context) (*metav1.APIResourceList
 	return func(context.Context) (*metav1.APIResourceList, error) { return list, nil }
 }
 
-// TestAClusterWithoutVolumeAttributesClasses: a claim that names one is refused with that reason, and not for ever.
-func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
+// TestVolumeAttributesClassesUnserved checks that a claim that names one is refused until the cluster serves the kind.
+func TestVolumeAttributesClassesUnserved(t *testing.T) {
 	client := fake.NewClientset()
 	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, Config{})
 	if err != nil {
@@ -156,8 +156,8 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 	}
 }
 
-// TestVolumeAttributesClassesSwitchedOff: none is read, and a claim that names one is refused.
-func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
+// TestVolumeAttributesClassesDisabled checks that no class is read, and that a claim that names one is refused.
+func TestVolumeAttributesClassesDisabled(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object,
 		error) {
@@ -183,14 +183,14 @@ func (noSnapshots) Read(context.Context, types.NamespacedName) (*request.Snapsho
 	return nil, nil
 }
 
-// lostSnapshots cannot be read.
+// lostSnapshots fails all reads.
 type lostSnapshots struct{}
 
 func (lostSnapshots) Read(context.Context, types.NamespacedName) (*request.Snapshot, error) {
 	return nil, errLost
 }
 
-func TestAReadThatFailedIsNoFact(t *testing.T) {
+func TestFailedReadIsNoFact(t *testing.T) {
 	for resource, asks := range map[string]request.Options{
 		"volumeattributesclasses": want(tier("gold")),
 		"persistentvolumeclaims":  want(from("", "PersistentVolumeClaim", "source")),
@@ -212,12 +212,12 @@ func TestAReadThatFailedIsNoFact(t *testing.T) {
 	}
 }
 
-// unable is a driver that can do nothing beside.
+// unable is a driver without controller capabilities.
 type unable struct{ able }
 
 func (unable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
 
-func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
+func TestSnapshotPermissionsNeedDriverSupport(t *testing.T) {
 	for name, c := range map[string]struct {
 		driver Capable
 		cfg    Config
@@ -254,7 +254,7 @@ func (d *changing) Offers(service csi.PluginCapability_Service_Type) bool {
 	return d.topology || service == csi.PluginCapability_Service_CONTROLLER_SERVICE
 }
 
-func TestTheCapabilitiesAreThoseOfNow(t *testing.T) {
+func TestCapabilitiesAreCurrent(t *testing.T) {
 	f := plainFacts()
 	source := f.Claim.DeepCopy()
 	source.Name, source.Spec.VolumeName, source.Status.Phase = "source", "pv-1", v1.ClaimBound
@@ -295,8 +295,8 @@ func TestTheCapabilitiesAreThoseOfNow(t *testing.T) {
 	}
 }
 
-// TestARequestOfTheTimeBeforeTopology was sent before the driver was replaced by one that reports topology.
-func TestARequestOfTheTimeBeforeTopology(t *testing.T) {
+// TestRequestFromBeforeTopology covers a request that was sent before a driver with topology replaced the earlier one.
+func TestRequestFromBeforeTopology(t *testing.T) {
 	client := fake.NewClientset()
 	clients := kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}
 	before, err := newBuilder(clients, &changing{}, Config{})
@@ -328,7 +328,7 @@ func TestARequestOfTheTimeBeforeTopology(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAVolume(t *testing.T) {
+func TestPVName(t *testing.T) {
 	client := fake.NewClientset()
 	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
 		Config{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
@@ -340,7 +340,7 @@ func TestTheNameOfAVolume(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatIsNotHereAloneIsRefused(t *testing.T) {
+func TestVolumeBeyondItsNodeIsRefused(t *testing.T) {
 	node := volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
 	b := &Builder{cfg: Config{Node: &node}}
 	pv := &v1.PersistentVolume{}
@@ -364,7 +364,7 @@ func (incapable) Known() error                                      { return nil
 func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
 func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
 
-// plainFacts are those of a claim that gets a volume.
+// plainFacts returns the facts of a claim that gets a volume.
 func plainFacts() request.Facts {
 	class := "fast"
 	return request.Facts{

@@ -16,7 +16,7 @@ import (
 
 const path = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referencegrants"
 
-// serve returns a reader of a server that answers this.
+// serve returns a reader of a server with this answer.
 func serve(t *testing.T, code int, body string) *Reader {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func TestIn(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownGrantsNothing(t *testing.T) {
+func TestUnknownGrantsAreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		code         int
 		body         string

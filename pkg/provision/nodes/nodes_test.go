@@ -24,14 +24,14 @@ import (
 
 const driver, zone = "disk.csi.example.com", "topology.example.com/zone"
 
-// patience bounds every wait. It is far above what anything takes.
+// patience bounds every wait, and is far above all expected durations.
 const patience = 30 * time.Second
 
-// nodes is an API server that has Nodes and CSINodes alone.
+// nodes is an API server with Nodes and CSINodes only.
 type nodes struct {
 	t  *testing.T
 	mu sync.Mutex
-	// objects are by resource and name.
+	// objects has the objects by resource and name.
 	objects map[string]map[string]metav1.Object
 	watches map[string][]chan event
 	reads   []string
@@ -122,7 +122,7 @@ func (n *nodes) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	}
 }
 
-// put makes or changes an object, and tells the watches.
+// put creates or changes an object, and sends events to the watches.
 func (n *nodes) put(resource string, object metav1.Object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,7 +176,7 @@ func (n *nodes) read() string {
 	return strings.Join(n.reads, " ")
 }
 
-func TestNodesAreWhereTheirLabelsAndTheDriverSay(t *testing.T) {
+func TestNodesCombineLabelsAndRegistrations(t *testing.T) {
 	n, p := newNodes(t)
 	a := map[string]string{zone: "a"}
 	n.put("nodes", n.node("with", "1", a))
@@ -200,7 +200,7 @@ func TestNodesAreWhereTheirLabelsAndTheDriverSay(t *testing.T) {
 	}
 }
 
-func TestFollowersAreCalledForChangedSegmentsAlone(t *testing.T) {
+func TestFollowersAreCalledForChangedSegmentsOnly(t *testing.T) {
 	n, p := newNodes(t)
 	n.put("nodes", n.node("one", "1", map[string]string{zone: "a"}))
 	told := make(chan struct{}, 100)
@@ -231,12 +231,12 @@ func TestFollowersAreCalledForChangedSegmentsAlone(t *testing.T) {
 	}
 }
 
-func TestANodeThatTheCacheDoesNotKnowIsRead(t *testing.T) {
+func TestUnknownNodeIsReadLive(t *testing.T) {
 	n, p := newNodes(t)
 	n.put("nodes", n.node("known", "1", map[string]string{zone: "a"}))
 	n.put("csinodes", n.csiNode("known", driver))
 	n.watched(p)
-	// It joins, and the watches tell of it later.
+	// The node joins, and the watches show it later.
 	n.mu.Lock()
 	n.objects["nodes"]["joined"], n.objects["csinodes"]["joined"] = n.node("joined", "2", map[string]string{zone: "b"}),
 		n.csiNode("joined", driver)
@@ -260,7 +260,7 @@ func TestANodeThatTheCacheDoesNotKnowIsRead(t *testing.T) {
 	}
 }
 
-func TestANodeThatCannotBeReadIsNoFact(t *testing.T) {
+func TestUnreadableNodeIsAnError(t *testing.T) {
 	n, p := newNodes(t)
 	n.watched(p)
 	n.mu.Lock()
@@ -271,7 +271,7 @@ func TestANodeThatCannotBeReadIsNoFact(t *testing.T) {
 	}
 }
 
-func TestTheSecondToWatchWaitsOnly(t *testing.T) {
+func TestSecondWatchOnlyWaits(t *testing.T) {
 	n, p := newNodes(t)
 	n.watched(p)
 	ctx, cancel := context.WithCancel(t.Context())

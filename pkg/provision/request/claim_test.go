@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestWhoseClaim(t *testing.T) {
+func TestCheckOursAndClass(t *testing.T) {
 	refusals(t, map[string]struct {
 		f    Facts
 		want Reason
@@ -95,7 +95,7 @@ func TestWhoseClaim(t *testing.T) {
 	})
 }
 
-func TestWhatTheDriverCan(t *testing.T) {
+func TestCheckDriver(t *testing.T) {
 	without := func(c csi.ControllerServiceCapability_RPC_Type) func(*Facts) {
 		return func(f *Facts) { delete(f.Driver.Controller, c) }
 	}

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// afar moves the source of a claim that is restored or cloned to namespace "shop", and names it by its
-// reference alone, as the API server stores a reference with a namespace.
+// afar moves the source of a restored or cloned claim to namespace "shop", and names it by its reference alone, as the
+// API server stores a reference with a namespace.
 func afar(f *Facts) {
 	shop := "shop"
 	source := f.Claim.Spec.DataSource
@@ -25,7 +25,8 @@ func afar(f *Facts) {
 	f.Settings.CrossNamespace = true
 }
 
-// granted has a ReferenceGrant in "shop" let claims of "team" refer to snapshots and claims there, with the changes.
+// granted adds a ReferenceGrant in "shop" that lets claims of "team" refer to snapshots and claims there, with the
+// changes.
 func granted(changes ...func(*Grant)) func(*Facts) {
 	return func(f *Facts) {
 		g := Grant{Namespace: "shop", Name: "g", From: []GrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "team"}},
@@ -102,7 +103,7 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 					f.Source.Snapshot,
 						f.Source.Claim = nil, nil
 				}), ReasonSourceMissing},
-				// Who may not refer to it is not told whether it exists.
+				// A claim that may not refer to the source is not told whether it exists.
 				"no grant, and it is not there": {facts(with, afar, func(f *Facts) {
 					f.Source.Snapshot, f.Source.Claim = nil,
 						nil

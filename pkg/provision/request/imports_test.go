@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What decides has no client, clock, logger or flags at hand.
-func TestWhatDecidesCannotAct(t *testing.T) {
+// The deciding packages have no access to a client, clock, logger or flags.
+func TestImports(t *testing.T) {
 	for _, dir := range []string{".", "../topology"} {
 		out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, dir).Output()
 		if err != nil {

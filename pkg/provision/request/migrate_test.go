@@ -16,7 +16,7 @@ const (
 	gceHandle = "projects/p/zones/us-central1-a/disks/d"
 )
 
-// migrated has the class be one of the in-tree plugin that the driver took over from.
+// migrated sets a class of the in-tree plugin that the driver replaces.
 func migrated(f *Facts) {
 	f.Driver.Name, f.Class.Provisioner = gce, gceInTree
 	f.Class.Parameters = map[string]string{}

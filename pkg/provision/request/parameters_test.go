@@ -149,7 +149,8 @@ func TestSecrets(t *testing.T) {
 }
 
 // TestModifySecretAsUpstream has the Secrets of external-provisioner's "provision with secrets"
-// (pkg/controller/controller_test.go): each call has its own, and the PV names that to modify with in its annotations.
+// (pkg/controller/controller_test.go). Each call has its own Secret, and the PV names the Secret for modifications in
+// its annotations.
 func TestModifySecretAsUpstream(t *testing.T) {
 	const csi = reserved
 	f := facts(annotation("example.com/tier", "gold"))
@@ -185,7 +186,7 @@ func TestModifySecretAsUpstream(t *testing.T) {
 	}
 }
 
-// FuzzClass plans with classes and claims of any content: no panic, nothing that is for sidecars
+// FuzzClass plans with classes and claims of any content. It checks that no input panics, no parameter for sidecars
 // reaches the driver, and every failure has a reason.
 func FuzzClass(f *testing.F) {
 	for _, key := range slices.Sorted(maps.Keys(secretKeys())) {

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestPlanIsSteady: the same facts give the same plan, and planning changes none of them, nor
-// does using the plan.
+// TestPlanIsSteady checks that equal facts give equal plans, and that neither planning nor using the plan changes them.
 func TestPlanIsSteady(t *testing.T) {
 	all := func() Facts {
 		return facts(zones, late, restored(), parameter("csi.storage.k8s.io/secret-name", "s"),
@@ -39,7 +38,7 @@ func TestPlanIsSteady(t *testing.T) {
 	if diff := cmp.Diff(untouched, f); diff != "" {
 		t.Errorf("the facts were changed: %s", diff)
 	}
-	// What the caller does with a PV or a claim is nothing to the plan.
+	// Changes of a PV or a claim by the caller do not affect the plan.
 	pv.Spec.CSI.VolumeAttributes["x"], pv.Spec.AccessModes[0], pv.Finalizers[0] = "y", "x", "x"
 	f.Class.MountOptions[0], f.Claim.Spec.AccessModes[0] = "x", "x"
 	next, err := first.PV(answer(first))

@@ -141,8 +141,8 @@ func TestPVDetails(t *testing.T) {
 	}
 }
 
-// TestWhatReclaimReads: whoever deletes the volume one day finds what is written here.
-func TestWhatReclaimReads(t *testing.T) {
+// TestReclaimReadsThePV checks that package volume finds the fields that the deletion of the volume needs.
+func TestReclaimReadsThePV(t *testing.T) {
 	const csiKeys = "csi.storage.k8s.io/"
 	pv := volume.Of(mustPV(t, facts(parameter(csiKeys+"secret-name", "s"),
 		parameter(csiKeys+"secret-namespace", "vault"))))
@@ -225,7 +225,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestAPVThatIsToBeKeptNeedsNoFinalizer(t *testing.T) {
+func TestRetainedPVHasNoFinalizer(t *testing.T) {
 	keep, remove := v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimDelete
 	for policy, want := range map[*v1.PersistentVolumeReclaimPolicy]int{&keep: 0, &remove: 1, nil: 1} {
 		if pv := mustPV(t, facts(func(f *Facts) { f.Class.ReclaimPolicy = policy })); len(pv.Finalizers) != want {

@@ -49,7 +49,7 @@ func TestSourceOfData(t *testing.T) {
 	})
 }
 
-func TestASourceIsWhatADriverKnows(t *testing.T) {
+func TestSourceOf(t *testing.T) {
 	group, other := snapshotGroup, "example.com"
 	for name, c := range map[string]struct {
 		edit func(*Facts)
@@ -65,7 +65,7 @@ func TestASourceIsWhatADriverKnows(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
-		// What was read is of the other kind.
+		// The object that was read is of the other kind.
 		read := Source{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c-1"}}}
 		if got.withUID(read).UID != "" {
 			t.Errorf("%s has the UID of a claim", name)

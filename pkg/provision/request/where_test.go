@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Which places there are for which facts is tested in package topology; here it is what facts it
-// gets, and what becomes of its errors.
-func TestWhere(t *testing.T) {
+// Package topology tests the terms for given facts; this test covers the facts that it gets, and the handling of its
+// errors.
+func TestRequirement(t *testing.T) {
 	noDriver := func(f *Facts) { f.Selected.Keys = nil }
 	allowed := func(zone string) func(*Facts) {
 		return func(f *Facts) {

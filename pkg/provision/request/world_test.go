@@ -18,8 +18,7 @@ const (
 	gib    = 1 << 30
 )
 
-// can are a driver's capabilities: all that this package asks for, but topology and
-// SINGLE_NODE_MULTI_WRITER.
+// can returns a driver's capabilities: all that this package uses, except topology and SINGLE_NODE_MULTI_WRITER.
 func can() Driver {
 	return Driver{
 		Name:   driver,
@@ -33,7 +32,7 @@ func can() Driver {
 	}
 }
 
-// facts are those of a plain claim for 5 GiB, with the changes.
+// facts returns the facts of a plain claim for 5 GiB, with the changes.
 func facts(changes ...func(*Facts)) Facts {
 	class, filesystem, remove := "fast", v1.PersistentVolumeFilesystem, v1.PersistentVolumeReclaimDelete
 	f := Facts{
@@ -61,7 +60,7 @@ func facts(changes ...func(*Facts)) Facts {
 	return f
 }
 
-// volumeName is that of the plain claim.
+// volumeName is the volume name of the plain claim.
 const volumeName = "pvc-0f0c4b1e-7a51-4d2a-9f5e-3f6f1d2c8b7a"
 
 func parameter(key, value string) func(*Facts) {
@@ -84,7 +83,7 @@ func size(text string) func(*Facts) {
 	}
 }
 
-// zones has the driver know topology, with nodes n-a and n-b in zones a and b.
+// zones gives the driver topology, with nodes n-a and n-b in zones a and b.
 func zones(f *Facts) {
 	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
 	for _, zone := range []string{"a", "b"} {
@@ -93,13 +92,13 @@ func zones(f *Facts) {
 	}
 }
 
-// late has the class bind late.
+// late makes the class bind late.
 func late(f *Facts) {
 	mode := storagev1.VolumeBindingWaitForFirstConsumer
 	f.Class.VolumeBindingMode = &mode
 }
 
-// selected has the scheduler select one of the nodes.
+// selected makes one of the nodes the selected node.
 func selected(name string) func(*Facts) {
 	return func(f *Facts) {
 		f.Claim.Annotations[annSelectedNode] = name
@@ -111,7 +110,7 @@ func selected(name string) func(*Facts) {
 	}
 }
 
-// fromSource names the source of the claim's data as both fields have it.
+// fromSource sets the source of the claim's data in both fields.
 func fromSource(group *string, kind, name string) func(*Facts) {
 	return func(f *Facts) {
 		f.Claim.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: group, Kind: kind, Name: name}
@@ -119,7 +118,7 @@ func fromSource(group *string, kind, name string) func(*Facts) {
 	}
 }
 
-// restored has the claim made from a snapshot of 4 GiB that is ready, with the changes.
+// restored makes a ready snapshot of 4 GiB the claim's source, with the changes.
 func restored(changes ...func(*Snapshot)) func(*Facts) {
 	return func(f *Facts) {
 		group, restoreSize, mode := snapshotGroup, int64(4*gib), v1.PersistentVolumeFilesystem
@@ -138,7 +137,7 @@ func restored(changes ...func(*Snapshot)) func(*Facts) {
 	}
 }
 
-// cloned has the claim be a clone of a bound claim of 4 GiB, with the changes.
+// cloned makes a bound claim of 4 GiB the claim's source, with the changes.
 func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) func(*Facts) {
 	return func(f *Facts) {
 		fromSource(nil, "PersistentVolumeClaim", "source")(f)
@@ -166,7 +165,7 @@ func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) fu
 	}
 }
 
-// answer is that of a driver that did what was asked, with the changes.
+// answer returns the answer of a driver that fulfilled the request, with the changes.
 func answer(o Plan, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
 	volume := &csi.Volume{VolumeId: "vol-1", CapacityBytes: o.Request.GetCapacityRange().GetRequiredBytes(),
 		ContentSource: o.Request.GetVolumeContentSource()}
@@ -176,7 +175,7 @@ func answer(o Plan, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
 	return &csi.CreateVolumeResponse{Volume: volume}
 }
 
-// refusals runs a table of facts for which there is a plan, or a reason why not.
+// refusals runs a table of facts with the expected reason of refusal, empty for a valid plan.
 func refusals(t *testing.T, cases map[string]struct {
 	f    Facts
 	want Reason

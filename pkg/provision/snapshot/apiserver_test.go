@@ -27,9 +27,8 @@ import (
 
 const driverName = "snapshots.csi-reclaimer.io"
 
-// TestAgainstARealAPIServer reads a snapshot of a real driver from a real API server, before and after it
-// serves snapshots at all.
-func TestAgainstARealAPIServer(t *testing.T) {
+// TestRealAPIServer reads a snapshot of a real driver from a real API server, before and after it serves snapshots.
+func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr})

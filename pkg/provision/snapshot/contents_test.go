@@ -12,7 +12,7 @@ import (
 
 const contentsPath = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"
 
-// listed is a list of contents of one driver, each with this source and status.
+// listed returns a list of contents of one driver with these sources and statuses.
 func listed(sourcesAndStatuses ...[2]string) answer {
 	var items []string
 	for i, c := range sourcesAndStatuses {
@@ -21,7 +21,7 @@ func listed(sourcesAndStatuses ...[2]string) answer {
 	return answer{200, `{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshotContentList","metadata":{},"items":[` + strings.Join(items, ",") + `]}`}
 }
 
-func TestEachContentIsShown(t *testing.T) {
+func TestEachContent(t *testing.T) {
 	s := serve(t, map[string]answer{contentsPath: listed(
 		[2]string{`{"volumeHandle":"v"}`, `{"snapshotHandle":"s","readyToUse":true}`},
 		[2]string{`{"volumeHandle":"v"}`, `{"snapshotHandle":"s","readyToUse":false}`},
@@ -43,7 +43,7 @@ func TestEachContentIsShown(t *testing.T) {
 	}
 }
 
-func TestContentsThatCannotBeShown(t *testing.T) {
+func TestEachContentErrors(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		answer       answer
 		notInstalled bool

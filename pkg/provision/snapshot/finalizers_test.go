@@ -20,12 +20,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// store serves one VolumeSnapshot, and takes updates of it that name its resourceVersion.
+// store serves one VolumeSnapshot, and accepts updates with its current resourceVersion.
 type store struct {
 	mu      sync.Mutex
 	object  map[string]any
 	version int
-	// others, if set, is called before an update is looked at: what others write meanwhile.
+	// others, if set, is called before an update is processed, and simulates other writers.
 	others func()
 	// refuse, if set, answers updates.
 	refuse *apierrors.StatusError
@@ -98,7 +98,7 @@ func (s *store) finalizers() []string {
 	return names
 }
 
-// newStore serves a snapshot with a field that no Go type knows.
+// newStore serves a snapshot with a field that the Go types do not have.
 func newStore(t *testing.T, finalizers []any, deleting bool) (*store, *Reader) {
 	t.Helper()
 	s := &store{version: 7}
@@ -203,8 +203,8 @@ func TestRemoveFinalizer(t *testing.T) {
 	}
 }
 
-// What the API server stores beside the finalizers stays, also what no Go type of ours knows.
-func TestAnUpdateLosesNothing(t *testing.T) {
+// An update keeps all other stored fields, even the ones that our Go types do not have.
+func TestUpdateKeepsUnknownFields(t *testing.T) {
 	s, r := newStore(t, nil, false)
 	if err := r.AddFinalizer(t.Context(), nightly, "u1"); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestAnUpdateLosesNothing(t *testing.T) {
 	}
 }
 
-func TestAFinalizerThatMayNotBeWritten(t *testing.T) {
+func TestAddFinalizerForbidden(t *testing.T) {
 	s, r := newStore(t, nil, false)
 	s.refuse = apierrors.NewForbidden(groupResource(snapshotResource), "nightly", errors.New("no"))
 	if err := r.AddFinalizer(t.Context(), nightly, "u1"); !apierrors.IsForbidden(err) ||

@@ -22,13 +22,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// answer is what a server answers to one path.
+// answer is a server's answer for one path.
 type answer struct {
 	code int
 	body string
 }
 
-// server answers as told, and to any other path as an API server does to one that it does not serve.
+// server gives the configured answers, and for any other path the answer of an API server that does not serve it.
 type server struct {
 	*httptest.Server
 	answers map[string]answer
@@ -52,7 +52,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	a, told := s.answers[r.URL.Path]
 	if !told {
-		http.NotFound(w, r) // text, and no Status
+		http.NotFound(w, r) // plain text without a Status
 		return
 	}
 	if strings.HasPrefix(a.body, "{") {
@@ -92,10 +92,10 @@ const (
 		"status":{"snapshotHandle":"snap-1","readyToUse":true,"restoreSize":1073741824}}`
 )
 
-// nightly is the snapshot that the tests ask for.
+// nightly is the snapshot that the tests read.
 var nightly = types.NamespacedName{Namespace: "shop", Name: "nightly"}
 
-// status is an API server's error.
+// status returns an API server's error.
 func status(t *testing.T, err *apierrors.StatusError) answer {
 	t.Helper()
 	s := err.ErrStatus
@@ -129,7 +129,7 @@ func TestRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		snapshot, content answer
 		want              *request.Snapshot
-		// gets is how many requests it takes.
+		// gets is the number of requests.
 		gets int
 	}{
 		"a snapshot and its content": {answer{200, ready}, answer{200, content}, whole(func(*request.Snapshot) {}), 2},
@@ -169,7 +169,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// replace replaces what must be there: a test whose input says nothing new tests nothing.
+// replace replaces a text that has to exist, because an unchanged input would test no new case.
 func replace(text, old, with string) string {
 	if !strings.Contains(text, old) {
 		panic("no " + old)
@@ -177,7 +177,7 @@ func replace(text, old, with string) string {
 	return strings.ReplaceAll(text, old, with)
 }
 
-// What is not known must never be taken for a snapshot that does not exist: its claim would be told so.
+// An unknown snapshot must not be taken for a missing one, because its claim would be told so.
 func TestUnknownIsNotAbsent(t *testing.T) {
 	text := answer{404, "404 page not found\n"}
 	for name, c := range map[string]struct {
@@ -226,15 +226,15 @@ func TestUnknownIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestNotInstalledIsSaidInWords(t *testing.T) {
+func TestNotInstalledMessage(t *testing.T) {
 	_, err := serve(t, nil).reader(t, nil).Read(t.Context(), nightly)
 	if err == nil || !strings.Contains(err.Error(), "snapshots are not installed in this cluster") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Names come from claims, which users write.
-func TestNoRequestForANameThatNoSnapshotCanHave(t *testing.T) {
+// Users write the names in claims.
+func TestNoRequestForInvalidNames(t *testing.T) {
 	for _, name := range []string{"", "..", "a/b", "../../pods/x", "%2e%2e"} {
 		s := serve(t, nil)
 		if got, err := s.reader(t, nil).Read(t.Context(), types.NamespacedName{Namespace: "shop",
@@ -247,9 +247,9 @@ func TestNoRequestForANameThatNoSnapshotCanHave(t *testing.T) {
 	}
 }
 
-// A read is live: no resourceVersion, which would allow an answer of some time ago. And it is JSON, whatever the
-// other clients speak.
-func TestWhatIsAskedOfTheAPIServer(t *testing.T) {
+// A read is live: it has no resourceVersion, which would allow an older answer. It always uses JSON, although the other
+// clients use protobuf.
+func TestReadIsLiveAndUsesJSON(t *testing.T) {
 	s := serve(t, map[string]answer{snapshotPath: {200, ready}, contentPath: {200, content}})
 	r := s.reader(t, func(c *rest.Config) {
 		c.ContentType = "application/vnd.kubernetes.protobuf"

@@ -25,7 +25,7 @@ import (
 
 const (
 	driverName = "disk.csi.example.com"
-	// patience is how long a test waits for what has to come.
+	// patience limits the wait for expected events.
 	patience = 30 * time.Second
 )
 
@@ -78,7 +78,7 @@ func TestDecideSweep(t *testing.T) {
 	}
 }
 
-// TestSweepWithoutAProvisioner reads the claims live, as there is nobody to ask.
+// TestSweepWithoutAProvisioner reads the claims live, because no provisioner reports the sources in use.
 func TestSweepWithoutAProvisioner(t *testing.T) {
 	bound := snapshottest.ClaimFrom("bound", "free", "")
 	bound.Spec.VolumeName = "pv"
@@ -104,8 +104,8 @@ func TestSweepWithoutAProvisioner(t *testing.T) {
 	}
 }
 
-// What cannot be read is no reason to remove anything.
-func TestASweepThatCannotRead(t *testing.T) {
+// An unreadable object is no reason to remove a finalizer.
+func TestSweepErrors(t *testing.T) {
 	broken := errors.New("broken")
 	for what, removes := range map[string]int{"list": 0, "read": 0, "remove": 1} {
 		client := fake.NewClientset()
@@ -132,7 +132,7 @@ func TestASweepThatCannotRead(t *testing.T) {
 	}
 }
 
-func TestASweepIsRepeated(t *testing.T) {
+func TestSweepIsRepeated(t *testing.T) {
 	client, clock := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1, 0))
 	shop := snapshottest.New(snapshottest.Of(driverName, "first"))
 	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
@@ -185,7 +185,7 @@ func TestReleaseSnapshots(t *testing.T) {
 	}
 }
 
-// allUses are the uses of a provisioner that answers so.
+// allUses is a provisioner with a fixed answer.
 type allUses struct {
 	asked  []request.SourceRef
 	unused bool
@@ -199,8 +199,8 @@ func (u *allUses) IfUnused(ctx context.Context, of request.SourceRef, do func(co
 	return true, do(ctx)
 }
 
-// TestAProvisionerIsAsked: it alone knows what is being restored, and no claim is read.
-func TestAProvisionerIsAsked(t *testing.T) {
+// TestSweepAsksTheProvisioner: only the provisioner knows the restores in progress, so no claim is read.
+func TestSweepAsksTheProvisioner(t *testing.T) {
 	for _, unused := range []bool{true, false} {
 		client, uses := fake.NewClientset(), &allUses{unused: unused}
 		shop := snapshottest.New(snapshottest.Of(driverName, "a"))
@@ -218,7 +218,7 @@ func TestAProvisionerIsAsked(t *testing.T) {
 	}
 }
 
-func TestASweepEndsWithItsContext(t *testing.T) {
+func TestSweepEndsWithItsContext(t *testing.T) {
 	client := fake.NewClientset()
 	shop := snapshottest.New(snapshottest.Of(driverName, "a"), snapshottest.Of(driverName, "b"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -288,12 +288,12 @@ func TestReleaseClonedClaims(t *testing.T) {
 	}
 }
 
-func TestReleaseOfAClonedClaimThatFails(t *testing.T) {
+func TestReleaseClonedClaimsErrors(t *testing.T) {
 	broken := errors.New("broken")
 	for step, c := range map[string]struct{ answer, want error }{
 		"list persistentvolumeclaims": {broken, broken}, "get persistentvolumes": {broken, broken},
 		"patch persistentvolumeclaims": {broken, broken},
-		// Somebody else deleted it meanwhile.
+		// Another program deleted it in between.
 		"patch persistentvolumeclaims/a": {apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), "a"), nil},
 	} {
 		client := fake.NewClientset(

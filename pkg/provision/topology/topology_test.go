@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// node is one with the driver, at a place such as "zone=a,rack=1".
+// node returns a node with the driver and with a term such as "zone=a,rack=1".
 func node(name, at string) Node {
 	n := Node{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}
 	for _, s := range strings.Split(at, ",") {
@@ -26,13 +26,13 @@ func node(name, at string) Node {
 	return n
 }
 
-// without is a node that has the labels but not the driver.
+// without returns a node that has the labels but not the driver.
 func without(n Node) Node { n.Keys = nil; return n }
 
-// unlabelled is a node that has the driver but not its labels yet.
+// unlabelled returns a node that has the driver but not its labels yet.
 func unlabelled(n Node) Node { n.Labels = nil; return n }
 
-// selector is one of allowedTopologies, such as "zone in a b,rack in 1".
+// selector parses an element of allowedTopologies, such as "zone in a b,rack in 1".
 func selector(text string) v1.TopologySelectorTerm {
 	var t v1.TopologySelectorTerm
 	for _, expression := range strings.Split(text, ",") {
@@ -51,7 +51,7 @@ func selectors(texts ...string) (all []v1.TopologySelectorTerm) {
 	return all
 }
 
-// show writes topologies as "zone=a; zone=b".
+// show formats topologies like "zone=a; zone=b".
 func show(topologies []*csi.Topology) string {
 	var all []string
 	for _, topology := range topologies {
@@ -253,7 +253,7 @@ func TestSpread(t *testing.T) {
 			}
 		}
 	}
-	// The hash is FNV-1, 32 bits: 0x811c9dc5 for nothing, and for "a" that times 0x1000193 xor 'a'.
+	// The hash is FNV-1 with 32 bits: 0x811c9dc5 for the empty text, and for "a" that value times 0x1000193 xor 'a'.
 	hash := func(text string) uint32 {
 		h := uint32(0x811c9dc5)
 		for i := range len(text) {

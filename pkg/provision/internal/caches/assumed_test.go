@@ -61,8 +61,8 @@ func TestAssumed(t *testing.T) {
 	}
 }
 
-// TestAssumedPVsThatTheWatchMissed came and went while there was no watch, or came after the list was read.
-func TestAssumedPVsThatTheWatchMissed(t *testing.T) {
+// TestAssumedPVsMissedByTheWatch covers PVs that existed only while the watch was interrupted, or came after the list.
+func TestAssumedPVsMissedByTheWatch(t *testing.T) {
 	seen := "10"
 	s := NewAssumed(func(version string) bool { return !kube.Newer(version, seen) })
 	put := func(name, version string) {
@@ -85,7 +85,7 @@ func TestAssumedPVsThatTheWatchMissed(t *testing.T) {
 	if s.Get("later") == nil || len(s.stored) != 1 {
 		t.Error("a PV that was created after the list was read is not assumed any more")
 	}
-	put("late", "12") // whose answer came after the list
+	put("late", "12") // its answer came after the list
 	if s.Get("late") != nil || len(s.stored) != 1 {
 		t.Error("a PV is assumed that the watch cache is past")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 )
 
-// follow has claims come and change as a watch would show it.
+// follow records the changes that Claims reports.
 type follow struct {
 	*Claims
 	heard []string
@@ -33,7 +33,7 @@ func newFollow() *follow {
 	return f
 }
 
-func TestAClaimOfTheSameNameIsAnotherOne(t *testing.T) {
+func TestRecreatedClaimIsAnotherClaim(t *testing.T) {
 	f := newFollow()
 	at := func(uid types.UID) *v1.PersistentVolumeClaim {
 		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: uid}}
@@ -50,7 +50,7 @@ func TestAClaimOfTheSameNameIsAnotherOne(t *testing.T) {
 	}
 }
 
-// followed notes what a Follower receives.
+// followed records the calls of a Follower.
 type followed struct{ got []string }
 
 func (f *followed) ClaimShown(claim *v1.PersistentVolumeClaim) {
@@ -60,7 +60,7 @@ func (f *followed) ClaimDeleted(last *v1.PersistentVolumeClaim) {
 	f.got = append(f.got, "deleted "+last.Spec.VolumeName)
 }
 
-// A Follower receives all claims, also those that take no memory, and the end of one only from its own event.
+// A Follower receives all claims, even the ones that take no memory, and each deletion only from its own event.
 func TestFollowerReceivesAllClaims(t *testing.T) {
 	claim := func(uid types.UID, volume string) *v1.PersistentVolumeClaim {
 		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: uid},

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestTheLibraryWritesNothing: neither PVs nor Events.
-func TestTheLibraryWritesNothing(t *testing.T) {
+// TestLibraryWritesNoObjects covers PVs and Events.
+func TestLibraryWritesNoObjects(t *testing.T) {
 	client := fake.NewClientset()
 	core := libraryClient{client}.CoreV1()
 	if _, err := core.PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{}, metav1.CreateOptions{}); err == nil {
@@ -36,14 +36,14 @@ func TestTheLibraryWritesNothing(t *testing.T) {
 	}
 }
 
-// TestEveryNodeIsFound: the read of a node, and what follows from one that is gone, is not the library's.
+// TestEveryNodeIsFound: package provision reads nodes and handles missing ones, not the library.
 func TestEveryNodeIsFound(t *testing.T) {
 	if node, err := (nodeLister{}).Get("n1"); err != nil || node.Name != "n1" {
 		t.Errorf("%v, %v", node, err)
 	}
 }
 
-func TestTheLibraryGetsNoEventOfAPV(t *testing.T) {
+func TestLibraryGetsNoPVEvents(t *testing.T) {
 	informer := newVolumeInformer()
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { t.Error("the library got an event of a PV") }}
 	if _, err := informer.AddEventHandlerWithResyncPeriod(handler, 0); err != nil {

@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestWhenANodeBids(t *testing.T) {
+func TestTurns(t *testing.T) {
 	const first, most = 20 * time.Second, time.Minute
 	for _, luck := range []float64{0, 0.5, 0.999} {
 		b := NewTurns()
