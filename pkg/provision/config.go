@@ -27,8 +27,8 @@ type Config struct {
 	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not
 	// settled before the quiet period of its unanswered call is over. Default 2 minutes.
 	Quiet time.Duration
-	// FinishOnly settles the entries of the in-flight log without watching claims and provisioning new volumes, for a
-	// process beside another provisioner.
+	// FinishOnly settles the entries of the in-flight log, but neither watches claims nor provisions new volumes. It is
+	// for a process beside another provisioner.
 	FinishOnly bool
 	// AlsoKnownAs lists further provisioner names of this driver, such as the in-tree name of a migrated driver. Default
 	// none.

@@ -15,7 +15,7 @@ import (
 
 // pace limits a claim's Events, in addition to the growing delay between tries: at most one a minute for a message that
 // changes from try to try, such as one with the id of a request. A repeated Event is recorded again with the first try
-// after 20 minutes, so the API server does not remove the last one in between.
+// after 20 minutes, so that it exists when the API server removes the earlier one.
 var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
 
 // eventOn returns the object of the run's Events, which is its claim. If the claim is gone, its namespace may be gone

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// maxSteps limits the steps of one run, of which the provisioning of a volume takes five.
+// maxSteps limits the steps of one run, where provisioning a volume takes five.
 const maxSteps = 16
 
 func reasonOf(err error) Reason { return reasons.Of(err, provision.ReasonAPIReadFailed) }

@@ -81,8 +81,8 @@ func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 	}
 }
 
-// observe collects the current state of the caches, the in-flight log and this process' memory. Results of live reads
-// in the run are kept, unless the cache shows a PersistentVolume.
+// observe collects the current state of the caches, the in-flight log and this process' memory. Results of the run's
+// live reads are kept while they are fresh, as observeClaim and observePV decide.
 func (w *run) observe() {
 	f, t := &w.facts, w.track
 	f.MayAct = w.mayAct()

@@ -96,9 +96,9 @@ type Log interface {
 	Follow(removed func(volume string))
 }
 
-// PVLister is a watch cache of PVs; reclaim.PVs is one. It shows at least the PVs that name a volume of the driver, and
-// on a node only the ones that the node may reach, so the absence of a PV proves nothing. Its methods are safe for
-// concurrent use.
+// PVLister is a watch cache of PVs; reclaim.PVs is one. It shows at least the PVs that name a volume of the driver or,
+// on a node, the ones among them that the node may reach, so the absence of a PV proves nothing. Its methods are safe
+// for concurrent use.
 type PVLister interface {
 	// Get returns the PV with this name. Callers use its Driver, Handle, Claim.UID, Terminating and Reach.
 	Get(name string) (pv volume.PV, found bool)

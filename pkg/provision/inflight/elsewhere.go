@@ -25,7 +25,8 @@ const (
 	BelongsHere Belonging = "Here"
 	// BelongsToAnotherDriver means that the Lease is of another driver's log.
 	BelongsToAnotherDriver Belonging = "AnotherDriver"
-	// BelongsToAnotherNode means that the Lease is of another node's log, which another process reads.
+	// BelongsToAnotherNode means that the process has the log of one node, and the Lease is of another log of the driver,
+	// which another process reads.
 	BelongsToAnotherNode Belonging = "AnotherNode"
 	// BelongsElsewhere means that the Lease is of the same driver, but of a log that the process does not read.
 	BelongsElsewhere Belonging = "Elsewhere"

@@ -34,7 +34,7 @@ var (
 	ErrAbsent = errors.New("the in-flight log has no entry of that name")
 	// ErrNoShard means that the Lease for that name does not exist and Config.CreateMissing is false.
 	ErrNoShard = errors.New("the in-flight log's Lease for that name does not exist")
-	// ErrLeaseEnded means that the leader election's lease has ended, during which the log sends no writes.
+	// ErrLeaseEnded means that the leader election's lease has ended, without which the log sends no writes.
 	ErrLeaseEnded = errors.New("the lease ended")
 	// ErrNotReady means that TakeOver has not succeeded.
 	ErrNotReady = errors.New("the in-flight log was not taken over")

@@ -104,8 +104,8 @@ func chooseEpoch(views []view, own meta) int64 {
 	return epoch
 }
 
-// compose returns the Lease to write: the observed Lease with m and the wanted annotations, whose other annotations are
-// removed unless they are kept.
+// compose returns the Lease to write: the observed Lease with m, with the wanted annotations, and with only the kept
+// ones of its other annotations.
 func compose(v view, m meta, want map[string]string, kept func(key string) bool) *coordinationv1.Lease {
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID

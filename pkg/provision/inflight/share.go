@@ -21,8 +21,8 @@ const (
 	notes = 8 << 10
 	// namespaceShare and classShare limit the bytes that the entries of one namespace and of one StorageClass take, for
 	// each byte that stays free. A single namespace can take half of the room for new entries, the next one half of the
-	// rest, and so on, so that one more always has room. A class can take seven eighths, so that namespaces have shares
-	// even if all of them use one class.
+	// rest, and so on, so that a further namespace always has room. A class can take seven eighths, so that namespaces
+	// have shares even if all of them use one class.
 	namespaceShare, classShare = 1, 7
 )
 

@@ -324,7 +324,8 @@ func (s *shard) takeIn(v view) change {
 	return others
 }
 
-// conclude confirms every entry that the last observed Lease holds and that no pending write touches.
+// conclude confirms every entry that the last observed Lease holds and no pending write changes, and every removal of
+// an entry that neither the Lease nor a pending write has.
 func (s *shard) conclude() {
 	for key, it := range s.want {
 		if s.holds(key, it) && !s.mayChange(key, it.value) {

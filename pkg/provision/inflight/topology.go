@@ -36,8 +36,8 @@ func topologyOf(shard string) string {
 
 func (s *shard) hasChunks() bool { return s.number == topologyNumber }
 
-// need makes chunks wanted, by hash, and returns the ones whose Puts have to wait. It fails if a Lease with limit bytes
-// has no room for them.
+// need makes chunks wanted, by hash, and returns the ones that a Put has to wait for. It fails if a Lease with limit
+// bytes has no room for them.
 func (s *shard) need(chunks map[string]string, limit int, own meta, now time.Time) ([]*item, error) {
 	var waiting []*item
 	lacking := map[string]string{}

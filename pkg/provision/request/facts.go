@@ -8,8 +8,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// Facts are the facts about a claim from which its request is built, and are never changed. Needs returns the optional
-// facts that are required.
+// Facts describe a claim and the objects from which its request is built, and are never changed. Needs returns the
+// optional facts that are required.
 //
 // Nil stands for an object that does not exist. A failed read is not a fact: the caller returns its error and makes no
 // plan.

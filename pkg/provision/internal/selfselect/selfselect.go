@@ -16,8 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Facts are the facts about a claim for which this node may select itself. The zero value of every field leaves the
-// claim to other nodes.
+// Facts describe a claim that may need this node. The zero value of every field leaves the claim to other nodes.
 type Facts struct {
 	// Enabled means that this node takes part at all.
 	Enabled bool
