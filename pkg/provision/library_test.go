@@ -211,7 +211,7 @@ func TestSecondRequestForAnotherNode(t *testing.T) {
 	}
 }
 
-func TestFullLogStopsOnlyNewVolumes(t *testing.T) {
+func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 	for reason, c := range map[Reason]struct {
 		refused error
 		// removes means that the entry may be stored and is removed.

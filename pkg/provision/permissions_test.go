@@ -9,8 +9,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 )
 
-// TestPatchOfClaimsNeedsNoGrantBesideUpdate uses the permissions of the stock external-provisioner, and fewer.
-func TestPatchOfClaimsNeedsNoGrantBesideUpdate(t *testing.T) {
+// TestPatchIsNotMissingBesideUpdate uses the permissions of the stock external-provisioner, and fewer.
+func TestPatchIsNotMissingBesideUpdate(t *testing.T) {
 	for name, c := range map[string]struct{ denied, want []string }{
 		"all is granted":    {nil, nil},
 		"no patch":          {[]string{"patch"}, nil},

@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestCheckOursAndClass(t *testing.T) {
+func TestClaimChecks(t *testing.T) {
 	refusals(t, map[string]struct {
 		f    Facts
 		want Reason
