@@ -12,18 +12,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// policyEvery is how often the policy is read at most while PVs are missed.
+// policyEvery is the shortest interval between two reads of the policy while PVs are missed.
 const policyEvery = 10 * time.Second
 
-// admissions are the PVs that became ones to be protected and were not protected in the same write, since the policy
-// was read last. It is safe for concurrent use.
+// admissions counts, since the last read of the policy, the PVs that came to need protection in a write that did not
+// protect them. It is safe for concurrent use.
 type admissions struct {
 	mu    sync.Mutex
 	count int
 	first volume.PV
-	// since is when the first of them was seen.
+	// since is the time when the first was seen.
 	since time.Time
-	// noted holds a token while there are any.
+	// noted holds a token while PVs are counted.
 	noted chan struct{}
 }
 
@@ -42,7 +42,7 @@ func (a *admissions) note(pv volume.PV, now time.Time) {
 	}
 }
 
-// take returns them, and forgets them.
+// take returns the counted PVs and resets the count.
 func (a *admissions) take() (count int, first volume.PV, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,19 +50,19 @@ func (a *admissions) take() (count int, first volume.PV, since time.Time) {
 	return count, a.first, a.since
 }
 
-// noteMissed notes a PV that an admission policy, if there is one, has missed.
+// noteMissed counts a PV that an admission policy, if one exists, has missed.
 func (r *Controller) noteMissed(before, now *volume.PV) {
 	if r.admissions == nil || !r.leads() || !r.engine.Rules.Missed(before, now) {
 		return
 	}
 	if before == nil && !r.pvCache.Synced() {
-		return // what the first list shows may be from before the policy
+		return // the first list may hold PVs that are older than the policy
 	}
 	r.admissions.note(*now, r.cfg.Clock.Now())
 }
 
-// watchAdmission finds out of PVs that were missed whether a policy should have protected them, until ctx ends. Nothing
-// is read while none are.
+// watchAdmission checks, until ctx ends, whether a policy should have protected the PVs that were missed. While no PV
+// is missed, it reads nothing.
 func (r *Controller) watchAdmission(ctx context.Context) {
 	for reported := false; ; {
 		select {
@@ -73,7 +73,7 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 		wait := policyEvery
 		count, first, since := r.admissions.take()
 		if missed, known := r.missed(ctx, since); !known {
-			wait = r.cfg.AdmissionPolicySettles // none that begins now counts before
+			wait = r.cfg.AdmissionPolicySettles // a policy that is created now counts no earlier
 		} else if missed {
 			r.metrics.missed.Add(float64(count))
 			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count",
@@ -92,8 +92,8 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 	}
 }
 
-// missed reports whether a policy has stood for long enough when a PV was missed at that time. known is false where
-// there is none, or it could not be read.
+// missed reports whether a policy had stood long enough when a PV was missed at that time. known is false if no policy
+// exists or the read failed.
 func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

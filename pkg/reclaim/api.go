@@ -4,16 +4,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 )
 
-// What decisions are made of is in internal/engine/reclaim; here is what a Config and an Explanation name of it.
+// The engine defines these types; a Config or an Explanation refers to them.
 type (
-	// Mode says what the finalizers are for.
+	// Mode selects the purpose of the finalizers.
 	Mode = reclaim.Mode
-	// Scope says which PVs are protected.
+	// Scope selects the PVs that are protected.
 	Scope = reclaim.Scope
-	// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log, a label of the
-	// metrics and a column of the kubectl plugin. What each means is its Sentence.
+	// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log, a label
+	// of the metrics and a column of the kubectl plugin. Its Sentence explains it.
 	Reason = reclaim.Reason
-	// Explanation says what happens to a PV next, and why.
+	// Explanation is the next step for a PV and its reason.
 	Explanation = reclaim.Explanation
 )
 
@@ -30,19 +30,19 @@ const (
 	ScopeBoundAny    = reclaim.ScopeBoundAny
 )
 
-// BrakeAnnotation on the brake's Lease stops all deletions for as long as it is there. The
-// brake adds it, or a person to stop deletions; a person removes it.
+// BrakeAnnotation stops all deletions while the brake's Lease carries it. The brake adds it, as a person may do to
+// stop deletions; only a person removes it.
 const BrakeAnnotation = reclaim.BrakeAnnotation
 
-// Reasons returns every reason there is.
+// Reasons returns every reason.
 func Reasons() []Reason { return reclaim.Reasons() }
 
-// Explain returns what would be done next about the PV of that name, from what the watches
-// have shown: it makes no call and changes nothing. found is false for a PV that does not
-// exist or is not this driver's. It may be called at any time, from any goroutine.
+// Explain returns the next step for the PV with this name, from the state that the watches have shown. It makes no
+// calls and changes nothing. found is false for a PV that does not exist or is not this driver's. Explain may be
+// called at any time, from any goroutine.
 func (r *Controller) Explain(name string) (_ Explanation, found bool) {
 	at := r.moment(name)
-	at.Leading = true // what the leader does, also where another replica is asked
+	at.Leading = true // explain the leader's decision on every replica
 	r.mu.Lock()
 	facts, found := r.engine.Facts(reclaim.Item{Name: name}, at)
 	r.mu.Unlock()

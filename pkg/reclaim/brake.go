@@ -12,22 +12,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 )
 
-// BrakeConfig holds the settings of the brake, which stops all deletions when suddenly many
-// volumes are to be deleted: a namespace that was swept by mistake need not cost hundreds of
-// disks before anyone looks.
+// BrakeConfig holds the settings of the brake, which stops all deletions when many volumes become deletable at once: a
+// namespace that was deleted by mistake need not cost hundreds of disks before a person looks.
 type BrakeConfig struct {
-	// Deletions is how many volumes may become deletable within Window. One more stops all
-	// deletions until a person lets them go on. 0 is no brake.
+	// Deletions is the number of volumes that may become deletable within Window. One more stops all deletions until a
+	// person resumes them. 0 disables the brake.
 	Deletions int
-	// Window is the time over which volumes are counted. Default 1 minute.
+	// Window is the period over which volumes are counted. Default 1 minute.
 	Window time.Duration
-	// Lease names the Lease (coordination.k8s.io) whose BrakeAnnotation says that the brake is
-	// on, so that a restart does not release it. It is made if it is not there; the one of the
-	// leader election serves well. Required with Deletions.
+	// Lease names the Lease (coordination.k8s.io) whose BrakeAnnotation turns the brake on, so that a restart does not
+	// release it. It is created if absent; the Lease of the leader election serves well. Required with Deletions.
 	Lease types.NamespacedName
 }
 
-// brakePeriod is how often the Lease is read, so that the brake's release is seen.
+// brakePeriod is the interval at which the Lease is read, to notice the brake's release.
 const brakePeriod = 5 * time.Second
 
 // watchBrake follows the brake's Lease until ctx ends.
@@ -64,7 +62,7 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	}
 	write, changed := r.learnBrake(on)
 	if err := r.mayAct(); err != nil {
-		return err // the read may have taken a pause of the process
+		return err // the process may have been paused during the read
 	}
 	if write {
 		why := fmt.Sprintf("more than %d volumes became deletable within %v", r.cfg.Brake.Deletions, r.cfg.Brake.Window)
@@ -87,12 +85,12 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "resume",
 			resumeCommand(r.cfg.Brake.Lease))
 	}
-	// Not AddAll, which waits for the workers: an operator who pulls the brake has to be heard.
+	// Not AddAll, which waits for the workers: an operator's use of the brake must take effect at once.
 	r.enqueueAll()
 	return nil
 }
 
-// resumeCommand is what an operator types to resume deletions.
+// resumeCommand returns the kubectl command that resumes deletions.
 func resumeCommand(lease types.NamespacedName) string {
 	return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", lease.Namespace, lease.Name, BrakeAnnotation)
 }
@@ -116,8 +114,8 @@ func (r *Controller) brakeState() reclaim.Brake {
 	return r.engine.Breaker.State
 }
 
-// reportBrake reports on the Lease that deletions stop. It is a warning there, and no more than Normal on each PV that
-// waits.
+// reportBrake reports on the Lease that deletions stop. The Event is a Warning on the Lease, and at most Normal on
+// each PV that waits.
 func (r *Controller) reportBrake(ctx context.Context, message string) {
 	if r.mayAct() != nil {
 		return

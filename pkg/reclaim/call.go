@@ -16,17 +16,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// errStale: the watch has not delivered all that the API server has, and the list is too long to be read in one page.
+// errStale reports that the watch lags behind the API server and that the list is too long for one page.
 var errStale = errors.New("the watch is behind the API server")
 
-// answer is what came of an Ask: the Reply that the session learns from, and what it is not to know.
+// answer is the result of an Ask: the Reply for the session, and the error and secrets that do not enter the engine.
 type answer struct {
 	reclaim.Reply
 	err     error
 	secrets map[string]string
 }
 
-// carryOut asks what a session asks, and notes what people count.
+// carryOut makes the call that a session asks for, and updates logs, metrics and Config.Deleted.
 func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
 	a := r.ask(ctx, s.Ask, secrets)
 	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
@@ -44,8 +44,8 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets m
 	return a
 }
 
-// ask carries out an Ask, if this replica still leads at this moment: a decision may be older than a pause of the
-// process. It changes nothing that decisions are made from.
+// ask makes the call only if this replica leads at this moment, because the process may have been paused since the
+// decision. It leaves the engine unchanged.
 func (r *Controller) ask(ctx context.Context, ask reclaim.Ask, secrets map[string]string) (a answer) {
 	if a.err = r.mayAct(); a.err == nil {
 		a = r.call(ctx, ask, secrets)
@@ -89,7 +89,7 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	return a
 }
 
-// outcomeOf returns what an error means for the session.
+// outcomeOf returns the outcome that an error means for the session.
 func outcomeOf(ctx context.Context, action reclaim.Action, err error) reclaim.Outcome {
 	switch {
 	case err == nil:
@@ -131,14 +131,14 @@ func (r *Controller) deleteVolume(ctx context.Context, pv volume.PV, secrets map
 	if r.cfg.NotFoundIsDeleted && errclass.Of(err) == errclass.NotFound {
 		err = nil
 	}
-	if err == nil || r.mayAct() == nil { // a call that the lease's end cut off is no failure
+	if err == nil || r.mayAct() == nil { // a call that the end of the lease cut off is not counted as failed
 		r.metrics.deleted(pv, err, r.cfg.Clock.Since(start))
 	}
 	return err
 }
 
-// listAttachments counts the VolumeAttachments by PV. Where they are too many for one page, the watch counts them,
-// which must have reached the list's version.
+// listAttachments counts the VolumeAttachments by PV. If they exceed one page, the watch counts them, provided that it
+// has reached the list's version.
 func (r *Controller) listAttachments(ctx context.Context) (map[string]int, error) {
 	list, err := r.cluster.listAttachments(ctx)
 	if err == nil && !list.complete && !r.attachments.Reached(list.version) {
@@ -147,7 +147,7 @@ func (r *Controller) listAttachments(ctx context.Context) (map[string]int, error
 	return list.ofPV, err
 }
 
-// listPVs does the same for the PVs.
+// listPVs lists the PVs in the same way.
 func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 	list, err := r.cluster.listPVs(ctx)
 	if err == nil && !list.complete && !r.pvs.Reached(list.version) {
@@ -156,14 +156,14 @@ func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 	return list.pvs, err
 }
 
-// readSiblings reads each PV after its claim: its policy may be set to Retain before the claim is deleted. A PV that
-// names another claim than the cache shows keeps the volume, since that claim was not read.
+// readSiblings reads each PV after its claim, because the policy may be set to Retain before the claim is deleted. A
+// PV that names another claim than the cache shows keeps the volume, since that claim was not read.
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
 	a.Claims = map[types.UID]reclaim.ClaimFacts{}
 	for _, cached := range siblings {
 		var claim reclaim.ClaimFacts
 		var err error
-		if cached.Deletable() { // otherwise it keeps the volume by itself
+		if cached.Deletable() { // any other sibling keeps the volume by itself
 			if claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {
 				return answer{err: err}
 			}

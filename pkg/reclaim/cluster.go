@@ -21,35 +21,34 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// ErrFinalizerRestored: an admission policy or webhook adds the finalizer again in the same write that
+// ErrFinalizerRestored reports that an admission policy or webhook adds the finalizer again in the same write that
 // removes it.
 var ErrFinalizerRestored = errors.New("finalizer restored")
 
-// cluster is what executing a decision asks of the API server. Every read is live: it goes
-// to the server, and is as new as the moment it was sent.
+// cluster makes the calls to the API server that a decision needs. Every read is live: it reaches the API server, and
+// its result is at least as new as the request.
 type cluster interface {
-	// readPV returns the PV of that name; found is false when there is none.
+	// readPV returns the PV with this name; found is false if it does not exist.
 	readPV(ctx context.Context, name string) (pv volume.PV, found bool, err error)
-	// readClaim returns what is known of the claim; facts.Read is left to the caller.
+	// readClaim returns the facts about the claim, except for facts.Read, which the caller sets.
 	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaim.ClaimFacts, err error)
-	// readSecret returns the content of the Secret; found is false when there is none.
+	// readSecret returns the content of the Secret; found is false if it does not exist.
 	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
-	// readClass returns the StorageClass, as the API server has it; found is false when there is none.
+	// readClass returns the StorageClass; found is false if it does not exist.
 	readClass(ctx context.Context, name string) (class *storagev1.StorageClass, found bool, err error)
-	// listAttachments counts the VolumeAttachments of each PV if one small page shows them
-	// all, else it returns only the resourceVersion that the list has.
+	// listAttachments counts the VolumeAttachments of each PV if one small page holds all of them; otherwise the result
+	// is incomplete and only its resourceVersion is of use.
 	listAttachments(ctx context.Context) (attachmentList, error)
-	// listPVs does the same for the PVs.
+	// listPVs does the same for PVs.
 	listPVs(ctx context.Context) (pvList, error)
-	// listNodes returns the names of the nodes that are in the place of this one.
+	// listNodes returns the names of the nodes that have the topology segments of this one.
 	listNodes(ctx context.Context) (names []string, err error)
-	// patchFinalizers changes the finalizers of the PV and returns the PV as it is then. With bound, only if the PV is
-	// exactly as it was read.
+	// patchFinalizers changes the finalizers of the PV and returns the resulting PV. With bound, the write fails unless
+	// the PV still has the resourceVersion that was read.
 	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (after volume.PV, err error)
-	// deletePV asks for the PV's deletion.
+	// deletePV sends the DELETE of the PV.
 	deletePV(ctx context.Context, pv volume.PV) error
-	// readBrake reports whether the Lease says that deletions are to stop; writeBrake has it say
-	// so, with the reason.
+	// readBrake reports whether the Lease has the brake's annotation; writeBrake adds it, with the reason.
 	readBrake(ctx context.Context, lease types.NamespacedName) (on bool, err error)
 	writeBrake(ctx context.Context, lease types.NamespacedName, why string) error
 }
@@ -68,18 +67,17 @@ type pvList struct {
 	version  string
 }
 
-// listPage is how much one list asks for: enough that most clusters answer in one page of
-// well under a megabyte.
+// listPage is the limit of one list: most clusters answer in one page of well under a megabyte.
 const listPage = 500
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
-	// background are for writes that no deletion waits for; their limits are their own.
+	// background is for writes that no deletion waits for, with rate limits of its own.
 	background kube.Clients
-	// node is the one whose volumes are looked after, nil for the whole cluster.
+	// node is the node whose volumes this process handles, nil for the whole cluster.
 	node *volume.Node
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	// timeout bounds each call, so that an unresponsive API server does not block a worker.
 	timeout time.Duration
 }
 
@@ -119,8 +117,7 @@ func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[st
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
-	// Without a logger for client-go, which logs bodies from level 8 on, and as high a program
-	// that embeds this package may go.
+	// No logger for client-go, which logs bodies from level 8 on; a program that embeds this package may set that level.
 	o, err := a.clients.Core.Secrets(ref.Namespace).Get(klog.NewContext(ctx, klog.Logger{}), ref.Name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("secrets"), ref.Name):
@@ -176,7 +173,7 @@ func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.Stora
 	return o, true, nil
 }
 
-// listNodes goes by the labels, which the kubelet puts on the Node as its driver says.
+// listNodes selects by the topology labels, which the kubelet sets on the Node as its driver reports them.
 func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	if a.node == nil {
 		return nil, errors.New("list nodes: there is none of our own")
@@ -195,8 +192,8 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// patchFinalizers believes only what the answer shows: an admission policy that adds a
-// finalizer again makes the write a success that changed nothing.
+// patchFinalizers checks the returned object: if an admission policy adds a finalizer again, the write succeeds
+// without any change.
 func (a apiServer) patchFinalizers(
 	ctx context.Context, pv volume.PV, add, drop []string, bound bool,
 ) (volume.PV, error) {

@@ -18,109 +18,105 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Deleter deletes volumes in a storage system. csidriver.Driver is one; a vendor that
-// embeds this package may call their own API instead.
+// Deleter deletes volumes in a storage system. csidriver.Driver implements it; a vendor that embeds this package may
+// call its own API instead.
 type Deleter interface {
-	// DeleteVolume deletes the volume with this handle (spec.csi.volumeHandle) and returns
-	// nil once it is gone, also if it was gone before. It is called by several workers at
-	// once, for one volume never twice at once, and again after an error. It returns soon
-	// after ctx ends.
+	// DeleteVolume deletes the volume with this handle (spec.csi.volumeHandle) and returns nil once it is gone, including
+	// when it was gone before. Several workers call it at once, but never twice at once for the same volume, and it is
+	// called again after an error. It returns soon after ctx ends.
 	//
-	// secrets is the content of the Secret named for the deletion, nil when there is none.
-	// It must not be logged.
+	// secrets is the content of the Secret that is named for the deletion, nil without one. It must not be logged.
 	//
-	// An error may be marked (package errclass) to say what it means for the next try.
+	// An error may be marked (package errclass) to determine the next try.
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error
 }
 
-// Config holds the settings of a Controller. The zero value is usable: it honours the
-// reclaim policy of a driver whose volumes nobody else deletes.
+// Config holds the settings of a Controller. The zero value is usable: it honours the reclaim policy of a driver whose
+// volumes no other program deletes.
 type Config struct {
-	// Role says what else works on the driver's PVs. Default RoleOwner.
+	// Role names the other programs that work on the driver's PVs. Default RoleOwner.
 	Role volume.Role
-	// Mode says what the finalizers are for. Default ModeHonor.
+	// Mode selects the purpose of the finalizers. Default ModeHonor.
 	Mode Mode
-	// Scope says which PVs are protected. Default ScopeBoundDelete.
+	// Scope selects the PVs that are protected. Default ScopeBoundDelete.
 	Scope Scope
-	// IgnoreStatic leaves PVs alone that no provisioner made (without the annotation
-	// pv.kubernetes.io/provisioned-by). Default: they are treated as all others (KEP-2644).
+	// IgnoreStatic leaves PVs alone that no provisioner created (without the annotation pv.kubernetes.io/provisioned-by).
+	// By default they are treated like all others (KEP-2644).
 	IgnoreStatic bool
-	// ReclaimUnprotected has the volume of a PV deleted that vanished before a finalizer
-	// could be added, if the policy was Delete and it is proven that nobody needs the
-	// volume. Otherwise it is reported only. Default true, in role observer false.
+	// ReclaimUnprotected deletes the volume of a PV that vanished before a finalizer could be added, if the policy was
+	// Delete and the volume is proven to be unneeded. If false, the volume is only reported. Default true, in role
+	// observer false.
 	ReclaimUnprotected *bool
-	// NeverAttached: no VolumeAttachment ever names a PV of the driver, so they are not
-	// watched. True only where the driver lacks PUBLISH_UNPUBLISH_VOLUME and its CSIDriver
-	// says attachRequired: false.
+	// NeverAttached asserts that no VolumeAttachment ever names a PV of the driver, so that they are not watched. It
+	// holds only if the driver lacks PUBLISH_UNPUBLISH_VOLUME and its CSIDriver says attachRequired: false.
 	NeverAttached bool
-	// Node limits the work to the volumes of this node, for a driver that runs on each node by
-	// itself. PVs of other nodes are not even kept in memory; of a PV that several nodes reach,
-	// or may reach, none deletes the volume. Default: the whole cluster.
+	// Node limits the work to the volumes of this node, for a driver that runs on each node by itself. PVs of other nodes
+	// are not kept in memory, and no node deletes the volume of a PV that several nodes reach or may reach. Default nil,
+	// the whole cluster.
 	Node *volume.Node
-	// NotFoundIsDeleted takes errclass.NotFound for a volume that is deleted. The CSI
-	// specification wants drivers to answer OK for one that is not there; NotFound can also
-	// mean a driver that looks in the wrong place.
+	// NotFoundIsDeleted treats errclass.NotFound as a successful deletion. The CSI specification wants drivers to answer
+	// OK for a volume that does not exist; NotFound can also come from a driver that looks in the wrong place.
 	NotFoundIsDeleted bool
-	// DryRun decides and reports, in the log and the metrics, but writes nothing to the API
-	// server and deletes no volume.
+	// DryRun makes the Controller decide and report, in the log and the metrics, without writing to the API server or
+	// deleting a volume.
 	DryRun bool
-	// InFlight is the in-flight log of the driver's provisioner. A PV keeps its volume and its finalizers while its
-	// volume has an entry there. Default: there is none.
+	// InFlight is the in-flight log of the driver's provisioner. A PV keeps its volume and its finalizers while the log
+	// has an entry for its volume. Default nil, no log.
 	InFlight InFlight
-	// Brake stops all deletions when suddenly many are due. Default: no brake.
+	// Brake stops all deletions when many become due at once. Default no brake.
 	Brake BrakeConfig
-	// TakeoverPeriod is how long after Run began the previous leader's last writes may
-	// still be seen: the duration of its lease. Default 15 seconds.
+	// TakeoverPeriod is the time after Run began during which the previous leader's last writes may still appear: the
+	// duration of its lease. Default 15 seconds.
 	TakeoverPeriod time.Duration
 
-	// Lease is asked before each deletion, write, Event and report; what is in flight is cut off when
-	// it ends. Default nil: there is no leader election, and this process always acts.
+	// Lease is checked before each deletion, write, Event and report, and its end cuts off the calls in flight. Default
+	// nil: leader election is off, and this process always acts.
 	Lease leadership.Holder
 
-	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
-	// external-provisioner has; it also bounds the load on the API server.
+	// Workers is the number of volumes that are deleted at once. It also bounds the load on the API server. Default 100,
+	// as in the stock external-provisioner.
 	Workers int
-	// ProtectWorkers is how many finalizers are added to existing PVs at once, at most: there
-	// are fewer while the API server answers 429, and only one while volumes are deleted.
-	// They are apart from Workers, so that a backlog never delays a deletion. Default 8.
+	// ProtectWorkers is the highest number of finalizers that are added to existing PVs at once. Fewer are added while
+	// the API server answers 429, and one at a time while volumes are deleted. These workers are apart from Workers, so
+	// that a backlog never delays a deletion. Default 8.
 	ProtectWorkers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a failed deletion
-	// or API call. Default 1 second and 5 minutes.
+	// RetryStart and RetryMax bound the delay after a failed deletion or API call, which doubles each time. Default 1
+	// second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// AdmissionPolicy, if set, returns since when an admission policy that adds the finalizer of Role in the write that
-	// binds a PV has stood for the driver, unchanged; found is false where none does. PVs that are bound without the
-	// finalizer nevertheless are counted, and reported once (AdmissionPolicyIneffective). It is called when there are
-	// any, every 10 seconds at most, by one goroutine. Default: nothing is asked.
+	// AdmissionPolicy, if set, returns since when the driver has had an unchanged admission policy that adds the
+	// finalizer of Role in the write that binds a PV; found is false without one. PVs that are bound without the
+	// finalizer nevertheless are counted, and reported once (AdmissionPolicyIneffective). One goroutine calls it, at most
+	// every 10 seconds, and only after such a PV was seen. Default nil: policies are not checked.
 	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
 	// AdmissionPolicySettles is how long an admission policy must have stood unchanged before a PV that is bound without
-	// the finalizer counts as missed: API servers learn of a policy within seconds, and clocks differ. With less than
-	// that, PVs are reported that no API server could have protected. Default 1 minute.
+	// the finalizer counts as missed, because API servers learn of a policy within seconds, and clocks differ. A shorter
+	// time reports PVs that no API server could have protected. Default 1 minute.
 	AdmissionPolicySettles time.Duration
-	// Deleted, if set, is called for each volume that was deleted with its class, and the topology segments from which
-	// it could be used, none where they are not known. It must return at once. Default none.
+	// Deleted, if set, is called for each deleted volume with its class and the topology segments from which it could be
+	// used, none if they are unknown. It must return at once. Default none.
 	Deleted func(class string, at []map[string]string)
-	// Progress, if set, is called during Release after each PV, with how many were released and how many could not be, of
-	// how many. Calls are one at a time, and must return at once. Default none.
+	// Progress, if set, is called during Release after each PV, with the numbers of PVs released so far, of failures, and
+	// of all PVs to release. Calls are serialized and must return at once. Default none.
 	Progress func(released, failed, of int)
-	// Events records what keeps a PV, on the PV, and what ends a deletion that was not as
-	// it should be. It should have a client and a limit of its own. Default none.
+	// Events records the causes that keep a PV, and deletions that ended irregularly, as Events of the PV. It should have
+	// a client and a limit of its own. Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is the registry for the package's metrics. Default nil: they are not registered.
 	Metrics prometheus.Registerer
-	// TracerProvider makes a trace of each reclaim, from the moment in which a volume becomes deletable
-	// until the finalizer is off its PV: at most 1000 at once. A span ends in the worker that did its work, so
-	// one that sends it there and then holds up deletions. A dry run makes none. Default: no traces.
+	// TracerProvider creates a trace of each reclaim, at most 1000 at once, from the moment a volume becomes deletable
+	// until the finalizer is off its PV. A span ends in the worker that did its work, so a provider that sends spans
+	// synchronously delays deletions. A dry run creates none. Default nil, no traces.
 	TracerProvider trace.TracerProvider
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
 
-// InFlight reports which volumes are being provisioned; *inflight.Log is one. It is safe for concurrent use.
+// InFlight reports the volumes that are being provisioned; *inflight.Log implements it. It is safe for concurrent use.
 type InFlight interface {
-	// InFlight returns what the log has for the volume of the PV with this name: nothing is known until the log has been
-	// read. problem says for volume.InFlightUnreadable what cannot be read and why, and names it.
+	// InFlight returns the log's state for the volume of the PV with this name, which is unknown until the log has been
+	// read. For volume.InFlightUnreadable, problem names the unreadable part and the cause.
 	InFlight(pv string) (state volume.InFlight, problem string)
-	// Follow calls settled with the volume's name when its entry is gone. settled does not block.
+	// Follow registers settled, which is called with a volume's name when its entry is gone. settled does not block.
 	Follow(settled func(volume string))
 }
 
@@ -144,13 +140,13 @@ func (c Config) withDefaults() Config {
 	}
 	c.Events = settings.Events(c.Events, c.DryRun)
 	if c.DryRun {
-		c.TracerProvider = nil // nothing would ever end
+		c.TracerProvider = nil // no trace would ever end
 	}
 	c.Clock = settings.Clock(c.Clock)
 	return c
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
@@ -172,7 +168,7 @@ func (c Config) Validate() error {
 	return wrong.Err()
 }
 
-// Rules are the settings that decisions depend on. c has its defaults.
+// rules returns the settings that decisions depend on. c has its defaults.
 func (c Config) rules(driver string) reclaim.Rules {
 	return reclaim.Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
@@ -181,8 +177,8 @@ func (c Config) rules(driver string) reclaim.Rules {
 	}
 }
 
-// Permissions returns the permissions that a Controller with this Config needs. Those for Secrets are not
-// among them: which ones it needs is known only when it deletes a volume.
+// Permissions returns the permissions that a Controller with this Config needs. Permissions to read Secrets are left
+// out, because a deletion alone shows which Secret it needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	permissions := c.pvPermissions()
@@ -205,7 +201,6 @@ func (c Config) Permissions() []permission.Permission {
 	return permissions
 }
 
-// pvPermissions returns the permissions on PVs.
 func (c Config) pvPermissions() []permission.Permission {
 	pv := func(verb, without string, unsafe bool) permission.Permission {
 		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
@@ -229,7 +224,7 @@ func (c Config) pvPermissions() []permission.Permission {
 	return permissions
 }
 
-// deletionPermissions returns the permissions to read what must be known before a volume is deleted.
+// deletionPermissions returns the permissions for the reads that precede the deletion of a volume.
 func (c Config) deletionPermissions() []permission.Permission {
 	const storage = "storage.k8s.io"
 	permissions := []permission.Permission{
@@ -251,7 +246,7 @@ func (c Config) deletionPermissions() []permission.Permission {
 	return permissions
 }
 
-// MissingPermissions returns those of the permissions of its Config that the API server does not grant.
+// MissingPermissions returns the permissions of its Config that the API server does not grant.
 func (r *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	return permission.Missing(ctx, r.authorization, r.cfg.Permissions())
 }

@@ -30,52 +30,51 @@ type Controller struct {
 	driver  string
 	deleter Deleter
 	cluster cluster
-	// authorization reports what this program may do.
+	// authorization reviews the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	recorder      *events.Recorder[Reason]
 	metrics       *metrics
 	traces        *traces
 	pace          *kube.Pace
 	followers     followers
-	// admissions is nil where nobody asks whether an admission policy protects PVs.
+	// admissions is nil without Config.AdmissionPolicy.
 	admissions *admissions
 
-	// mu guards engine, whose Rules never change. While it is held nobody is called but the caches.
+	// mu guards engine, except for its Rules, which never change. Only the caches are called while it is held.
 	mu     sync.Mutex
 	engine *reclaim.Engine
-	// tripped holds a token when the brake has turned on.
+	// tripped holds a token after the brake has turned on.
 	tripped chan struct{}
-	// inHand counts the sessions that ask something.
+	// inHand counts the sessions that make calls.
 	inHand atomic.Int32
-	// began is when Run did.
+	// began is the time when Run was called.
 	began time.Time
 
 	pvCache         *kube.Cache[*volume.PV]
 	attachmentCache *kube.Cache[attachment]
-	// pvs and attachments are what is read of the caches.
+	// pvs and attachments are the caches as the decisions read them; tests replace them.
 	pvs         pvReader
 	attachments versioned
 
 	base                   *controller.Controller
 	reclaiming, protecting *controller.Queue[string]
-	// enqueue has a PV decided on; it does not block.
+	// enqueue adds a PV to the queue without blocking.
 	enqueue func(pv string)
 }
 
-// versioned is a cache that can be behind the API server.
+// versioned is a cache that may lag behind the API server.
 type versioned interface {
 	Reached(version string) bool
 }
 
-// pvReader is what is read of the cache of PVs.
 type pvReader interface {
 	reclaim.PVs
 	versioned
 }
 
-// New returns a Controller for the PVs of the driver with this name (spec.csi.driver), on
-// the cluster that config describes. config is copied; a QPS of 0 means that nothing but
-// the number of workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the PVs of the driver with this name (spec.csi.driver), on the cluster that config
+// describes. It copies config; with a QPS of 0, only the number of workers limits the calls. Run starts the
+// Controller.
 func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
 	switch {
 	case config == nil:
@@ -121,7 +120,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 	return r, nil
 }
 
-// connect makes the clients and the caches.
+// connect creates the clients and the caches.
 func (r *Controller) connect(config *rest.Config) error {
 	r.pace = kube.NewPace(r.cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, r.cfg.Clock)
 	clients, err := kube.NewClients(config)
@@ -158,19 +157,18 @@ func (r *Controller) makeQueues() (err error) {
 	return nil
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A
-// replica that waits to lead calls it, so that it can act at once when it does. It changes
-// nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits to lead
+// calls it, so that it can act as soon as it leads. It changes nothing in the cluster.
 func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 
-// Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets
-// them end; it returns when everything it started has ended. It is called once, by the one
-// replica that leads: where leader election is used, ctx is to end with the lease.
+// Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
+// every goroutine that it started has ended. Only the leading replica calls it, and only once; with leader election,
+// ctx must end with the lease.
 //
-// With Config.Lease, Run ends by itself when the Lease has run out, with an error that wraps
-// lease.ErrExpired: what this process remembers counts for nothing then.
+// With Config.Lease, Run ends by itself when the Lease has run out, with an error that wraps leadership.ErrExpired:
+// the memory of this process is no longer valid then.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue.
+// Run watches by itself unless Watch already does; then Watch must continue.
 func (r *Controller) Run(ctx context.Context) error {
 	ctx, stop := leadership.WhileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
 	defer stop()
@@ -192,20 +190,20 @@ func (r *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// firstPass enqueues every PV.
+// firstPass enqueues every PV, and once more when the in-flight log has been read.
 func (r *Controller) firstPass(ctx context.Context) {
 	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun",
 		r.cfg.DryRun)
 	r.reclaiming.AddAll(ctx, r.names())
 	if r.waitLog(ctx) {
-		r.reclaiming.AddAll(ctx, r.names()) // those that waited for the log
+		r.reclaiming.AddAll(ctx, r.names()) // some of them waited for the log
 	}
 }
 
-// logPoll is how often waitLog checks whether the in-flight log was read.
+// logPoll is the interval at which waitLog checks the in-flight log.
 const logPoll = 50 * time.Millisecond
 
-// waitLog waits until the in-flight log was read, and reports whether it had to.
+// waitLog waits until the in-flight log has been read, and reports whether it had to wait.
 func (r *Controller) waitLog(ctx context.Context) (waited bool) {
 	if r.cfg.InFlight == nil {
 		return false
@@ -223,7 +221,7 @@ func (r *Controller) waitLog(ctx context.Context) (waited bool) {
 	}
 }
 
-// lead begins and ends the time in which what happens concerns this replica.
+// lead begins and ends this replica's term as leader.
 func (r *Controller) lead(leading bool) {
 	if leading {
 		r.began = r.cfg.Clock.Now()
@@ -240,12 +238,11 @@ func (r *Controller) leads() bool {
 	return r.engine.Leading
 }
 
-// WaitSynced waits until the caches hold what the API server had when they were started: nothing
-// is decided from less. An error means that ctx ended before.
+// WaitSynced waits until the caches hold the state that the API server had when they were started; no decision is made
+// before. It returns an error if ctx ends first.
 func (r *Controller) WaitSynced(ctx context.Context) error { return r.base.WaitSynced(ctx) }
 
-// Stop lets the deletions under way end and begins no more; Run then returns. It does not
-// wait.
+// Stop begins no more deletions and lets those under way end; Run then returns. It does not wait.
 func (r *Controller) Stop() { r.base.Stop() }
 
 // Synced reports whether WaitSynced would return at once.

@@ -13,11 +13,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
+// maxClass is the maximum length of a StorageClass name (a DNS subdomain, RFC 1123).
 const maxClass = 253
 
-// metrics are the figures of deletions. The names and the label are those of
-// sig-storage-lib-external-provisioner, so that dashboards and alerts stay as they are.
+// metrics counts deletions. The names and the label class come from sig-storage-lib-external-provisioner, so that
+// existing dashboards and alerts keep working.
 type metrics struct {
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
@@ -65,8 +65,7 @@ func (m *metrics) all() []prometheus.Collector {
 }
 
 func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
-	// The annotation that names a class can hold anything, and a label that is not UTF-8 makes
-	// Prometheus panic.
+	// The annotation that names a class can hold any bytes, and a label that is not UTF-8 makes Prometheus panic.
 	class := text.Truncate(pv.StorageClass, maxClass)
 	if err != nil {
 		m.failed.WithLabelValues(class).Inc()
@@ -76,15 +75,14 @@ func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
 	m.duration.WithLabelValues(class).Observe(took.Seconds())
 }
 
-// unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner
-// does.
+// unfinished counts a failed write after the volume's deletion, as sig-storage-lib-external-provisioner does.
 func (m *metrics) unfinished(pv volume.PV, err error) {
 	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		m.failed.WithLabelValues(text.Truncate(pv.StorageClass, maxClass)).Inc()
 	}
 }
 
-// inventory counts PVs at the moment it is asked.
+// inventory counts PVs whenever it is collected.
 type inventory struct {
 	of *Controller
 
@@ -142,7 +140,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	r.mu.Lock()
 	leading, contested, brake := r.engine.Leading, r.engine.Tracker.Contested, r.engine.Breaker.State
 	r.mu.Unlock()
-	// What a leader remembers whose Lease has run out counts for nothing.
+	// The memory of a leader whose Lease has run out is not valid.
 	lapsed := leading && r.mayAct() != nil
 	gauge(i.contested, one(!lapsed && contested))
 	gauge(i.braked, one(leading && !lapsed && brake != reclaim.BrakeOff))

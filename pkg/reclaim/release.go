@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// releaseTries bounds how often one PV is tried that changes meanwhile.
+	// releaseTries bounds the tries for one PV that others change at the same time.
 	releaseTries = 10
-	// sayEvery is how often the log shows the progress of longer work.
+	// sayEvery is the interval of progress messages in the log.
 	sayEvery = 5 * time.Second
 )
 
-// Finalized is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// PVs is how many PVs carry none of our finalizers any more that did before.
+	// PVs is the number of PVs from which our finalizers were removed.
 	PVs int
-	// Abandoned are the names of those that were being deleted: they go now, or with their
-	// claim, and their volumes stay in the storage system.
+	// Abandoned names the PVs among them that were being deleted: each goes now, or with its claim, and its volume stays
+	// in the storage system.
 	Abandoned []string
-	// InFlight are the names of those that keep our finalizers: the in-flight log has an entry for their volume, or it is
-	// not known that it has none.
+	// InFlight names the PVs that keep our finalizers, because the in-flight log has an entry for their volume, or may
+	// have one.
 	InFlight []string
 }
 
-// Release removes our finalizers from all PVs of the driver, once, and deletes nothing: the
-// first step of removing csi-reclaimer. The Config's Mode must be ModeRelease, and no
-// Controller that adds them may run meanwhile. It is called instead of Run.
+// Release removes our finalizers from all PVs of the driver, once, and deletes nothing: it is the first step of
+// removing csi-reclaimer. The Config's Mode must be ModeRelease, and no Controller that adds finalizers may run at the
+// same time. Release is called instead of Run.
 //
-// A PV counts only when the API server has answered that the finalizer is gone. Where the
-// finalizer is added again by an admission policy, the error is ErrFinalizerRestored after the first PV.
-// Otherwise all PVs are tried, and the error names those that were not released.
+// A PV counts only when the API server has answered that the finalizer is gone. If an admission policy adds the
+// finalizer again, Release stops after the first PV with ErrFinalizerRestored. Otherwise it tries all PVs, and the
+// error names each PV that was not released.
 func (r *Controller) Release(ctx context.Context) (Released, error) {
 	if r.cfg.Mode != ModeRelease {
 		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
@@ -100,7 +100,7 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (Released
 		}
 	}
 	if len(todo) > 0 {
-		// The first one alone: it shows whether the write has any effect.
+		// The first PV goes alone, to show whether the write has any effect.
 		err := r.releaseOne(ctx, todo[0])
 		if errors.Is(err, ErrFinalizerRestored) {
 			return out, fmt.Errorf("release finalizers: %w", err)
@@ -126,7 +126,7 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (Released
 	return out, nil
 }
 
-// releaseOne removes our finalizers from one PV. What changed meanwhile is read again.
+// releaseOne removes our finalizers from one PV, and reads the PV again after a conflict.
 func (r *Controller) releaseOne(ctx context.Context, pv volume.PV) error {
 	uid := pv.UID
 	for range releaseTries {

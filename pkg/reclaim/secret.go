@@ -12,12 +12,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// errSecretUnclear: which Secret a deletion needs cannot be determined.
+// errSecretUnclear reports that the Secret for a deletion cannot be determined.
 var errSecretUnclear = errors.New("which Secret the deletion needs cannot be determined")
 
-// readSecrets reads the Secret that the PV's annotations name, or else its StorageClass. It leaves out what does not
-// exist, as the stock provisioner does, and returns its name as missing; what cannot be read or determined is an error,
-// for a driver must not be called with the wrong credentials.
+// readSecrets reads the Secret that the PV's annotations name, or else its StorageClass. Like the stock provisioner,
+// it leaves out an object that does not exist, and returns its name as missing. An object that cannot be read or
+// determined is an error, because a driver must not be called with the wrong credentials.
 func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map[string]string, missing string,
 	err error) {
 	var ref volume.SecretRef
@@ -32,7 +32,7 @@ func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map
 		case found:
 			ref, err = secretOfClass(pv, class)
 		case pv.Provisioned():
-			// Most static PVs name a class that is a mere label, so only for others is it news.
+			// Most static PVs name a class that is a mere label, so a missing class is reported only for provisioned PVs.
 			missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)
 		}
 	}
@@ -59,13 +59,12 @@ func secretOf(pv volume.PV) (volume.SecretRef, error) {
 	return ref, nil
 }
 
-// secretOfClass returns the Secret that a StorageClass names for a PV, the zero value for
-// none. The claim is gone, so only its name is known: a template that asks for one of its
-// annotations cannot be resolved. The rules are those by which the volume was made: a class of
-// the in-tree plugin that the driver took over from is translated first, as its own parameters
-// (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
+// secretOfClass returns the Secret that a StorageClass names for a PV, the zero value for none. The claim is gone, so
+// only its name is known: a template that refers to one of its annotations cannot be resolved. The rules are the same
+// as at creation. A class of the in-tree plugin that the driver took over from is translated first, because its own
+// parameters (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
 func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.SecretRef, err error) {
-	// Only the parameters name Secrets: topologies that have no translation keep no volume.
+	// Only the parameters name Secrets, so a topology without translation does not keep the volume.
 	translated, err := migration.Class(&storagev1.StorageClass{Provisioner: class.Provisioner,
 		Parameters: class.Parameters}, pv.Driver)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What a trace says of its PV. The names with k8s are those of OpenTelemetry's semantic conventions (1.41).
+// Attributes of a trace. The names with k8s are from OpenTelemetry's semantic conventions (1.41).
 const (
 	tracePV        = attribute.Key("k8s.persistentvolume.name")
 	tracePVUID     = attribute.Key("k8s.persistentvolume.uid")
@@ -23,41 +23,41 @@ const (
 	traceDriver    = attribute.Key("csi.driver.name")
 	traceHandle    = attribute.Key("csi.volume.handle")
 	traceReason    = attribute.Key("csi_reclaimer.reason")
-	// traceResumed: the trace begins with the first work that this process did for the PV, for it did
-	// not see how the deletion became due.
+	// traceResumed marks a trace that begins with the first work of this process for the PV, because the process did not
+	// see the deletion become due.
 	traceResumed = attribute.Key("csi_reclaimer.resumed")
-	// traceInterrupted: the trace ends with the process, or its lease. The next leader begins another.
+	// traceInterrupted marks a trace that ends with the process or its lease. The next leader begins another.
 	traceInterrupted = attribute.Key("csi_reclaimer.interrupted")
 )
 
 const (
 	tracerName = "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
-	// maxTraces is how many reclaims are traced at once, a kilobyte or two each: a driver that is away
-	// for a day keeps any number of them from ending. What comes beyond is reclaimed without trace.
+	// maxTraces bounds the traces that are open at once, a kilobyte or two each: while a driver is away for a day, none
+	// of them ends. Further reclaims go without a trace.
 	maxTraces = 1000
 	// maxTraced bounds each text in a trace, in bytes.
 	maxTraced = 256
 )
 
-// traces are the reclaims that are under way, each as one OpenTelemetry trace: from the moment when the
-// watch showed that a volume is to be deleted, over all waits and tries, until our finalizer is off
-// the PV or the volume is kept after all. Each step of it that asks somebody is a child; a wait is an
-// event, so that waiting for a day costs one. Nothing is decided from them.
+// traces holds one OpenTelemetry trace for each reclaim that is under way: from the moment when the watch showed that
+// a volume is to be deleted, over all waits and tries, until our finalizer is off the PV or the volume is kept after
+// all. Each step that makes a call is a child span; a wait is an event, so that waiting for a day costs one. No
+// decision depends on traces.
 //
-// A nil *traces keeps and makes nothing. It is safe for concurrent use.
+// A nil *traces creates none. It is safe for concurrent use.
 type traces struct {
 	tracer trace.Tracer
 	driver string
 
 	mu sync.Mutex
-	// leading: what becomes due is this replica's business.
+	// leading is set during this replica's term as leader; only then are traces created.
 	leading bool
-	// open are the spans that have not ended, by the name of the PV and its UID.
+	// open holds the spans that have not ended, by the name of the PV and its UID.
 	open  map[string]map[types.UID]trace.Span
 	count int
 }
 
-// newTraces returns nil without provider.
+// newTraces returns nil without a provider.
 func newTraces(provider trace.TracerProvider, driver string) *traces {
 	if provider == nil {
 		return nil
@@ -65,7 +65,7 @@ func newTraces(provider trace.TracerProvider, driver string) *traces {
 	return &traces{tracer: provider.Tracer(tracerName), driver: driver, open: map[string]map[types.UID]trace.Span{}}
 }
 
-// lead begins and ends the time in which traces are made. Those that are open at its end end with it.
+// lead begins and ends the term in which traces are created. Its end ends the open traces.
 func (t *traces) lead(leading bool) {
 	if t == nil {
 		return
@@ -87,14 +87,14 @@ func (t *traces) lead(leading bool) {
 	}
 }
 
-// begin opens the trace of a PV whose volume became deletable, if it has none.
+// begin opens the trace of a PV whose volume became deletable, unless one is open.
 func (t *traces) begin(pv volume.PV) {
 	if t != nil {
 		t.add(pv, false)
 	}
 }
 
-// resume returns ctx inside the trace of a PV that is worked on, which is opened if there is none.
+// resume returns ctx inside the trace of a PV, and opens the trace if necessary.
 func (t *traces) resume(ctx context.Context, pv volume.PV) context.Context {
 	if t == nil {
 		return ctx
@@ -120,7 +120,7 @@ func (t *traces) add(pv volume.PV, resumed bool) {
 	t.count++
 }
 
-// in returns ctx inside the trace of the PV, if it has one.
+// in returns ctx inside the trace of the PV, if one is open.
 func (t *traces) in(ctx context.Context, pv volume.PV) context.Context {
 	if t == nil {
 		return ctx
@@ -133,7 +133,7 @@ func (t *traces) in(ctx context.Context, pv volume.PV) context.Context {
 	return ctx
 }
 
-// End ends the traces of the PVs of this name that are over.
+// end ends the traces of former and present PVs of this name for which over is true.
 func (t *traces) end(name string, over func(types.UID) bool) {
 	if t == nil {
 		return
@@ -146,7 +146,7 @@ func (t *traces) end(name string, over func(types.UID) bool) {
 		}
 	}
 	t.mu.Unlock()
-	// A provider may send each span as it ends, so nobody else is to wait for it.
+	// Outside the lock, because a provider may send each span as it ends.
 	for _, span := range ended {
 		span.End()
 	}
@@ -162,7 +162,7 @@ func (t *traces) take(name string, uid types.UID) trace.Span {
 	return span
 }
 
-// call has an Ask be a step of the trace that ctx is in, if it is in one.
+// call makes an Ask a child span of the trace in ctx, if any.
 func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Context) answer) answer {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return ask(ctx)
@@ -176,18 +176,18 @@ func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Conte
 	return a
 }
 
-// withoutSpan returns ctx outside of the trace of the program around: its span may last as long as the program,
-// and is not ours to write to.
+// withoutSpan returns ctx without the span of the embedding program, which may last as long as the program and is not
+// ours to write to.
 func withoutSpan(ctx context.Context) context.Context { return trace.ContextWithSpan(ctx, nil) }
 
-// traceDecision has the trace that ctx is in, if it is in one, say which reason was the last.
+// traceDecision notes the latest reason in the trace in ctx, if any.
 func traceDecision(ctx context.Context, reason Reason) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(traceReason.String(string(reason)))
 	}
 }
 
-// traceWait notes in the trace that ctx is in, if it is in one, why the PV waits.
+// traceWait adds an event to the trace in ctx, if any, with the reason why the PV waits.
 func traceWait(ctx context.Context, reason Reason) {
 	trace.SpanFromContext(ctx).AddEvent(string(reason))
 }

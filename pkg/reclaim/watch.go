@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// attachment is what is kept of a VolumeAttachment: the PV it names, empty for none.
+// attachment is the cached part of a VolumeAttachment: the PV that it names, empty for none.
 type attachment struct{ pv string }
 
 func attachmentOf(o *storagev1.VolumeAttachment) attachment {
@@ -24,7 +24,7 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 	return attachment{}
 }
 
-// watchCaches makes the caches, which do not run yet.
+// watchCaches creates the caches without running them.
 func (r *Controller) watchCaches(clients kube.Clients) {
 	r.pvCache = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV,
 		pvEvents{r})
@@ -32,8 +32,7 @@ func (r *Controller) watchCaches(clients kube.Clients) {
 		recordAttachment, attachmentEvents{r})
 }
 
-// recordPV keeps the PVs that are this driver's, or name a volume of its, but those that are surely
-// another node's.
+// recordPV caches the PVs that the driver owns or that name a volume of it, except PVs that are surely another node's.
 func (r *Controller) recordPV(object runtime.Object, known bool) (_ *volume.PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {
@@ -58,7 +57,6 @@ func recordAttachment(object runtime.Object, _ bool) (_ attachment, keep bool, e
 	return attachmentOf(api), true, nil
 }
 
-// take has the engine take an event.
 func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects) reclaim.Effects {
 	now := r.cfg.Clock.Now()
 	r.mu.Lock()
@@ -66,7 +64,7 @@ func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects
 	return event(r.engine, now)
 }
 
-// apply does what follows from an event.
+// apply carries out the effects of an event.
 func (r *Controller) apply(fx reclaim.Effects) {
 	if fx.Tripped {
 		select {
@@ -82,7 +80,6 @@ func (r *Controller) apply(fx reclaim.Effects) {
 	}
 }
 
-// pvEvents takes the events of PVs.
 type pvEvents struct{ *Controller }
 
 func (r pvEvents) Added(pv *volume.PV) {
@@ -94,7 +91,7 @@ func (r pvEvents) Added(pv *volume.PV) {
 func (r pvEvents) Updated(before, pv *volume.PV) {
 	fx := r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVUpdated(before, pv, now) })
 	if fx.Due {
-		r.traces.begin(*pv) // before a worker can begin another
+		r.traces.begin(*pv) // before a worker can begin one as resumed
 	}
 	r.apply(fx)
 	if before.UID != pv.UID {
@@ -113,7 +110,6 @@ func (r pvEvents) Deleted(last *volume.PV, final bool) {
 
 func (r pvEvents) Listed() { r.followers.tellListed() }
 
-// attachmentEvents takes the events of VolumeAttachments.
 type attachmentEvents struct{ *Controller }
 
 func (r attachmentEvents) Added(a attachment) {
@@ -133,9 +129,9 @@ func (r attachmentEvents) Deleted(last attachment, _ bool) {
 	r.apply(r.take(func(e *reclaim.Engine, _ time.Time) reclaim.Effects { return e.AttachmentDeleted(last.pv) }))
 }
 
-// ClaimShown takes what a watch of claims shows of a claim: each event but DELETED, and each item of a list. Together
-// with ClaimDeleted it spares the read of a claim that has just ended; without them each claim is read. The two are
-// called in the order of the watch, from its beginning, and do not block. They are safe for concurrent use.
+// ClaimShown records a claim from a watch of claims: from each event other than DELETED, and from each item of a list.
+// Together with ClaimDeleted it spares the read of a claim that has just ended; without the two, each claim is read.
+// Both are called in the order of the watch, from its beginning. They do not block and are safe for concurrent use.
 func (r *Controller) ClaimShown(claim *v1.PersistentVolumeClaim) {
 	if claim.Spec.VolumeName == "" {
 		return
@@ -145,8 +141,8 @@ func (r *Controller) ClaimShown(claim *v1.PersistentVolumeClaim) {
 	r.engine.ClaimShown(claim.Spec.VolumeName)
 }
 
-// ClaimDeleted takes the DELETED event of the watch of claims, with the claim's last state. An end that no event showed
-// proves nothing and is not passed: neither a claim that a new list does not have, nor an informer's
+// ClaimDeleted records a DELETED event from the watch of claims, with the claim's last state. An end without an event
+// proves nothing and must not be passed: neither a claim that is missing from a new list, nor an informer's
 // DeletedFinalStateUnknown.
 func (r *Controller) ClaimDeleted(last *v1.PersistentVolumeClaim) {
 	if last.Spec.VolumeName == "" {
@@ -157,30 +153,28 @@ func (r *Controller) ClaimDeleted(last *v1.PersistentVolumeClaim) {
 	}))
 }
 
-// enqueueAll enqueues every PV of the driver.
 func (r *Controller) enqueueAll() {
 	for _, name := range r.names() {
 		r.enqueue(name)
 	}
 }
 
-// names returns the names under which there may be something to decide on.
+// names returns the names of all PVs, existing or gone, that may need a decision.
 func (r *Controller) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine.Names()
 }
 
-// PVs is what the watch cache of a Controller shows, for another controller of the same driver in
-// the same program, which then needs no watch of its own. It is up to date while the Controller's
-// Watch or Run is at work. Its methods are safe for concurrent use.
+// PVs is a view of a Controller's watch cache for another controller of the same driver in the same program, which
+// then needs no watch of its own. It is up to date while the Controller's Watch or Run is at work. Its methods are
+// safe for concurrent use.
 type PVs struct{ of *Controller }
 
-// PVs returns what the watch cache shows.
+// PVs returns a view of the watch cache.
 func (r *Controller) PVs() PVs { return PVs{r} }
 
-// Get returns the PV with this name. Only PVs that are the driver's, or name a volume of it, are
-// found: others are not kept.
+// Get returns the PV with this name. The cache holds only PVs that the driver owns or that name a volume of it.
 func (p PVs) Get(name string) (pv volume.PV, found bool) {
 	known, found := p.of.engine.PVs.Get(name)
 	if !found {
@@ -189,30 +183,30 @@ func (p PVs) Get(name string) (pv volume.PV, found bool) {
 	return *known, true
 }
 
-// Shared reports whether a PV of another name than except names the driver's volume with this handle.
+// Shared reports whether a PV with a name other than except names the driver's volume with this handle.
 func (p PVs) Shared(handle, except string) bool {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	return len(p.of.engine.Handles.Others(handle, except)) > 0
 }
 
-// Follow calls changed for every PV that Get shows from now on, with its first state, and for
-// every one that it ceases to show, with its last. It calls after Get shows it so, for one PV
-// at a time; changed must not block. What happened before is left out.
+// Follow calls changed for every PV that Get returns from now on, with its first state, and for every PV that Get
+// ceases to return, with its last. It calls after Get has changed, for one PV at a time; changed must not block.
+// Earlier changes are left out.
 func (p PVs) Follow(changed func(volume.PV)) { p.of.followers.add(changed) }
 
-// FollowLists calls listed after each list of PVs, once Get shows it and its changes were delivered. A PV that came and
-// went while there was no watch is never delivered. listed must not block.
+// FollowLists calls listed after each list of PVs, once Get reflects the list and its changes were delivered. A PV
+// that came and went during a gap of the watch is never delivered. listed must not block.
 func (p PVs) FollowLists(listed func()) { p.of.followers.addListed(listed) }
 
-// Reached reports whether Get shows everything up to a resourceVersion of a PV.
+// Reached reports whether Get reflects everything up to this resourceVersion of a PV.
 func (p PVs) Reached(version string) bool { return p.of.pvs.Reached(version) }
 
-// Synced reports whether Get shows the PVs that there were when the watch began.
+// Synced reports whether Get returns all PVs that existed when the watch began.
 func (p PVs) Synced() bool { return p.of.pvCache.Synced() }
 
-// followers are those who follow the PVs that come and go. The zero value has none. It is safe
-// for concurrent use.
+// followers are the callbacks of PVs.Follow and PVs.FollowLists. The zero value has none. It is safe for concurrent
+// use.
 type followers struct {
 	mu     sync.Mutex
 	all    []func(volume.PV)

@@ -14,10 +14,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// The loop of steps is not controller.Reconcile, whose sessions wait for each step they take: here a session asks, and
-// its driver answers, so that the model checker can put it aside between the two.
+// The sessions of controller.Reconcile wait for each step that they take. This loop differs: a session asks and its
+// driver answers, so that the model checker can suspend it in between.
 
-// reconcile works on the PV of a name, and on those that had the name and are gone.
+// reconcile works on the PV with this name, and on former PVs of the name that are gone.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
 	defer r.traces.end(name, func(uid types.UID) bool { return !r.tracks(uid) })
 	r.mu.Lock()
@@ -31,7 +31,7 @@ func (r *Controller) reconcile(ctx context.Context, name string) (result control
 	return result
 }
 
-// work carries the session on one item to its end.
+// work runs the session on one item to its end.
 func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Result {
 	s, step, found := r.begin(item)
 	if !found {
@@ -72,7 +72,7 @@ func logDecision(ctx context.Context, d reclaim.Decision) {
 	traceDecision(ctx, d.Reason)
 }
 
-// moment returns what the engine does not know by itself.
+// moment returns the inputs of a decision that the engine does not hold.
 func (r *Controller) moment(pv string) reclaim.Moment {
 	at := reclaim.Moment{Now: r.cfg.Clock.Now(), Leading: r.mayAct() == nil}
 	if r.cfg.InFlight == nil {
@@ -113,10 +113,11 @@ func (r *Controller) tracks(uid types.UID) bool {
 	return r.engine.Tracker.Tracks(uid)
 }
 
-// mayAct is an error when this replica must not begin, write or report anything.
+// mayAct returns an error while this replica must not begin, write or report anything.
 func (r *Controller) mayAct() error { return leadership.Check(r.cfg.Lease) }
 
-// end reports how a session ended, and returns when the PV is decided on again. err is the last answer's.
+// end reports how a session ended, and returns when the next decision on the PV is due. err is the error of the last
+// answer.
 func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step, err error) controller.Result {
 	report, about := step.Report, object(f.PV)
 	if report.Detail != "" {
@@ -149,7 +150,7 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 	return controller.Done()
 }
 
-// detail adds to a reason's sentence what is known about this PV.
+// detail returns the facts about this PV that complete a reason's sentence.
 func (r *Controller) detail(f reclaim.Facts, reason Reason) string {
 	detail := reclaim.EventDetail(f, reason)
 	if reason == reclaim.ReasonReclaimAbandoned && r.cfg.Clock.Since(r.began) < r.cfg.TakeoverPeriod {
@@ -158,7 +159,7 @@ func (r *Controller) detail(f reclaim.Facts, reason Reason) string {
 	return detail
 }
 
-// object is the PV as reports name it.
+// object returns the PV as Events refer to it.
 func object(pv volume.PV) events.Object {
 	o := events.PV(pv.Name, pv.UID, pv.ResourceVersion, events.Claim("", "", ""))
 	o.Claim.Kind = ""
@@ -168,7 +169,7 @@ func object(pv volume.PV) events.Object {
 	return o
 }
 
-// protect adds our finalizer to one PV, if that is still the decision when there is room for such work.
+// protect adds our finalizer to one PV, if that is still the decision once the pace allows it.
 func (r *Controller) protect(ctx context.Context, name string) controller.Result {
 	done, err := r.pace.Acquire(ctx)
 	if err != nil {
