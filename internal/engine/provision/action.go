@@ -1,29 +1,29 @@
 package provision
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step. The zero value does nothing.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing now.
 	Wait Action = iota
-	// BuildRequest builds the request.
+	// BuildRequest composes the CreateVolume request.
 	BuildRequest
-	// Prepare reads the Secret that goes with the request, and protects its source: an entry is opened only for a
-	// request that can be sent.
+	// Prepare reads the request's Secret and protects its source, because an entry is opened only for a request that can
+	// be sent.
 	Prepare
 	// ReadPV reads the PersistentVolume from the API server.
 	ReadPV
 	// ReadClaim reads the claim from the API server.
 	ReadClaim
-	// OpenEntry writes the entry to the in-flight log, or adds a request to the one that is open.
+	// OpenEntry writes the entry to the in-flight log, or adds a request to the open entry.
 	OpenEntry
-	// NoteVersion writes to the open entry which version of the driver its request is sent to.
+	// NoteVersion writes to the open entry the version of the driver that receives its request.
 	NoteVersion
 	// CreateVolume sends the open entry's request to the driver.
 	CreateVolume
 	// StorePV creates the PersistentVolume.
 	StorePV
-	// StoreApart creates it under another name than the volume's: see Facts.Apart.
+	// StoreApart creates it with a name other than the volume's: see Facts.Apart.
 	StoreApart
 	// MarkDiscarding writes to the open entry that its volume is about to be deleted.
 	MarkDiscarding
@@ -70,20 +70,20 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Decision is the next step for one volume, and why.
+// Decision is the next step for one volume and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
 	// Timed: no event is sure to end this wait, so the clock does.
 	Timed bool
-	// Done: nothing is left to do for this volume.
+	// Done: no work is left for this volume.
 	Done bool
 }
 
-// Waits reports whether nothing is to be done now.
+// Waits reports whether the step is to wait.
 func (d Decision) Waits() bool { return d.Action == Wait }
 
-// Writes reports whether the step changes anything outside this process.
+// Writes reports whether the step changes state outside this process.
 func (d Decision) Writes() bool {
 	switch d.Action {
 	case Wait, BuildRequest, ReadPV, ReadClaim:

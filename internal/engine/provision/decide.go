@@ -6,12 +6,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Decide returns the next step for one volume name. It is a pure function: carrying out a step adds to what is
-// known, and Decide is called again with that. While a fact is unknown it keeps the entry, the volume and the
-// PersistentVolume.
+// Decide returns the next step for one volume name. It is a pure function: a step adds to the facts, and Decide is
+// called again with them. While a fact is unknown, it keeps the entry, the volume and the PersistentVolume.
 //
-// now is compared with the times of live reads and unanswered calls. quiet is how long a call that was not
-// answered can take to arrive.
+// now is compared with the times of live reads and unanswered calls. quiet is the longest time that an unanswered call
+// can take to arrive.
 func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
 	switch {
 	case !f.MayAct:
@@ -26,7 +25,7 @@ func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
 	return begin(f, now)
 }
 
-// begin handles a name without an open entry. Before there is one, the driver is not called.
+// begin handles a name without an open entry. The driver is not called before an entry is open.
 func begin(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {
@@ -46,9 +45,9 @@ func begin(f Facts, now time.Time) Decision {
 	return open(f, now)
 }
 
-// open handles a name that is to get an entry. Where an earlier entry of the name may have been closed, no cache shows
-// whether its PersistentVolume has come and gone, and its claim with it: the volume may be one that an administrator
-// keeps. The claim is read last, for it is what the PersistentVolume is deleted after.
+// open handles a name that is to get an entry. If an earlier entry of the name may have been closed, no cache shows
+// whether its PersistentVolume has come and gone together with the claim, and the volume may be one that an
+// administrator keeps. The claim is read last, because the PersistentVolume is deleted after the claim.
 func open(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {
@@ -73,8 +72,8 @@ func open(f Facts, now time.Time) Decision {
 	return step(OpenEntry, ReasonProvision)
 }
 
-// finish handles an open entry. Where it may have been sent, the request is repeated until its outcome is known,
-// even if the claim is gone.
+// finish handles an open entry. A request that may have been sent is repeated until its outcome is known, even if the
+// claim is gone.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
@@ -87,7 +86,7 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case !r.Begun() && !f.Claim.needsVolume():
 		return step(CloseEntry, ReasonNotBegun)
 	case r.Discarding && !r.Quiet(now, quiet):
-		// A DeleteVolume that was not answered would delete what CreateVolume creates now.
+		// An unanswered DeleteVolume could delete the volume that CreateVolume creates now.
 		return timed(ReasonNotQuiet)
 	case f.Wanted && !f.SecondFailed && r.takesNode(f.Claim.SelectedNode):
 		return addRequest(f)
@@ -97,7 +96,8 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	return send(f, ReasonProvision)
 }
 
-// send has the driver called once the log has its version: a later process has to know whether several were called.
+// send calls the driver once the log has its version, because a later process must know whether several versions were
+// called.
 func send(f Facts, why Reason) Decision {
 	if !f.VersionNoted {
 		return step(NoteVersion, why)
@@ -105,7 +105,7 @@ func send(f Facts, why Reason) Decision {
 	return step(CreateVolume, why)
 }
 
-// addRequest has the entry get a request for the node that is selected now. Where that fails, the open one is repeated.
+// addRequest adds a request for the node that is selected now. If that fails, the open one is repeated.
 func addRequest(f Facts) Decision {
 	switch {
 	case !f.Composed:
@@ -116,21 +116,21 @@ func addRequest(f Facts) Decision {
 	return step(OpenEntry, ReasonFinish)
 }
 
-// Adds reports whether a failure of this step leaves an open entry without a second request, and as it was.
+// Adds reports whether a failure of this step only leaves an open entry without a second request.
 func (f Facts) Adds(a Action) bool {
 	return f.Log == LogOpen && (a == BuildRequest || a == Prepare || a == OpenEntry)
 }
 
-// Reschedules reports whether another node is to be selected for the claim after an answer to CreateVolume that did not
-// name a volume: the driver has no room on this one, or the node is gone, to which no pod comes back.
+// Reschedules reports whether another node is to be selected for the claim after CreateVolume did not name a volume:
+// the driver has no room on this node, or the node is gone, so that no pod returns to it.
 func (f Facts) Reschedules(asked Request, class errclass.Class, nodeGone bool) bool {
 	return f.Claim.needsVolume() && asked.MayReschedule && asked.Node != "" && f.Claim.SelectedNode == asked.Node &&
 		(class == errclass.Exhausted || class != errclass.Done && nodeGone)
 }
 
-// store handles a volume that the driver named. A PersistentVolume that names it settles the entry, once no call
-// can arrive any more that would change that. A watch cache does not show it: it may be one of the same name and
-// handle that is gone.
+// store handles a volume that the driver named. A PersistentVolume that names it settles the entry once no late call
+// can change that. A watch cache is no proof, because it may show a PersistentVolume of the same name and handle that
+// is gone.
 func store(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
@@ -148,8 +148,8 @@ func store(f Facts, now time.Time, quiet time.Duration) Decision {
 	return step(StorePV, ReasonProvision)
 }
 
-// discard handles a volume that is not what was requested. No process creates a PersistentVolume for it. It is
-// kept while another PersistentVolume names it, or another claim may have the same volume name.
+// discard handles a volume that differs from the request and gets no PersistentVolume. It is kept while another
+// PersistentVolume names it, or another claim may have the same volume name.
 func discard(f Facts, now time.Time) Decision {
 	switch {
 	case f.Shared || f.PV.Names(f.Record.Handle) || !f.Claim.namedAlone():

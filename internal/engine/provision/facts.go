@@ -9,79 +9,79 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// Facts is all that is known about one volume name at one moment. The zero value of every field means that
-// the fact is not known, or speaks for doing nothing.
+// Facts is all knowledge about one volume name at one moment. The zero value of every field means that the fact is not
+// known, or speaks for doing nothing.
 type Facts struct {
 	// MayAct: this process holds its lease, by its own clock.
 	MayAct bool
-	// Claim is the claim that the name belongs to: the entry's while one is open.
+	// Claim is the claim that the name belongs to: the entry's claim while an entry is open.
 	Claim Claim
-	// First: no entry of the name was ever closed. This process has closed none, and the claim was created after it
-	// took over the log.
+	// First: no entry of the name was ever closed, because this process has closed none, and the claim was created after
+	// the process took over the log.
 	First bool
-	// Wanted: the claim is to get its volume now. Its class exists, and a node is selected where one is needed.
+	// Wanted: the claim is to get its volume now. Its class exists, and a node is selected if one is needed.
 	Wanted bool
-	// Composed: the request for the volume that is Wanted is composed.
+	// Composed: the CreateVolume request is composed.
 	Composed bool
-	// Prepared: the Secret that goes with it was read, and its source is protected.
+	// Prepared: the request's Secret was read, and its source is protected.
 	Prepared bool
-	// SecondFailed: the open entry did not get a second request in this session.
+	// SecondFailed: adding a second request to the open entry failed in this session.
 	SecondFailed bool
-	// VersionNoted: the open entry has the version of the driver that its next request would be sent to.
+	// VersionNoted: the open entry has the version of the driver that would receive its next request.
 	VersionNoted bool
-	// Log is what the in-flight log has under the name.
+	// Log is the in-flight log's state for the name.
 	Log Log
-	// Record is what this process knows about the open entry. It counts only while Log is LogOpen.
+	// Record is this process's record of the open entry. It counts only while Log is LogOpen.
 	Record Record
-	// PV is the PersistentVolume of the name.
+	// PV is the PersistentVolume with the volume's name.
 	PV PV
-	// Apart is the PersistentVolume that the volume gets where another node's has taken its name.
+	// Apart is the PersistentVolume that the volume gets if another node's has taken its name.
 	Apart PV
-	// Shared: the watch cache shows a PersistentVolume of another name for the volume that the driver created.
+	// Shared: the watch cache shows a PersistentVolume with another name for the volume that the driver created.
 	Shared bool
 }
 
-// Log is what the in-flight log has under a name. The zero value: it has not been read.
+// Log is the in-flight log's state for a name. The zero value: the log has not been read.
 type Log uint8
 
 const (
 	// LogUnknown: the log has not been read.
 	LogUnknown Log = iota
-	// LogAbsent: there is no entry, so that no process can have called CreateVolume without its end being known.
+	// LogAbsent: the log has no entry, so that no process can have called CreateVolume with an unknown outcome.
 	LogAbsent
-	// LogOpen: there is one.
+	// LogOpen: the log has an entry.
 	LogOpen
 	// LogChanging: a write of the entry is not confirmed yet.
 	LogChanging
-	// LogUnreadable: there is one that cannot be read, or the log cannot be written.
+	// LogUnreadable: the entry cannot be read, or the log cannot be written.
 	LogUnreadable
-	// LogFull: there is none, and no room for one.
+	// LogFull: the log has no entry, and no room for one.
 	LogFull
-	// LogOthers: there is one for another claim, which has the same volume name.
+	// LogOthers: the entry belongs to another claim with the same volume name.
 	LogOthers
 )
 
-// Claim is what is known about a claim. The zero value is no claim.
+// Claim is the knowledge about a claim. The zero value is no claim.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Ours: this driver is to provision it.
+	// Ours: this driver is to provision the claim.
 	Ours bool
-	// Node is what its selected node is to this process, and SelectedNode the node's name.
+	// Node relates the claim's selected node to this process, and SelectedNode is the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating: it has a deletionTimestamp. Gone: it does not exist. Neither can be undone.
+	// Terminating: the claim has a deletionTimestamp. Gone: it does not exist. Neither can be undone.
 	Terminating, Gone bool
-	// VolumeName is spec.volumeName, which cannot be changed once it is set.
+	// VolumeName is spec.volumeName, which is immutable once it is set.
 	VolumeName string
 	// PVName is the name of the claim's volume and of its PersistentVolume.
 	PVName string
-	// Read is when it was read live, zero for a watch cache.
+	// Read is the time of a live read, zero for the watch cache.
 	Read time.Time
 }
 
-// Fresh reports whether it was read live, and the read still counts.
+// Fresh reports whether the claim was read live and the read is still valid.
 func (c Claim) Fresh(now time.Time) bool { return fresh(c.Read, now) }
 
 // needsVolume reports whether a volume that is created now can become the claim's.
@@ -92,14 +92,14 @@ func (c Claim) needsVolume() bool {
 // over reports whether the claim can never use a volume that is created now.
 func (c Claim) over() bool { return c.Terminating || c.Gone || c.VolumeName != "" }
 
-// namedAlone reports whether no other claim can have the same volume name: all of the UID is in it.
+// namedAlone reports whether no other claim can have the same volume name, because the name contains the whole UID.
 func (c Claim) namedAlone() bool {
 	bare := func(s string) string { return strings.ReplaceAll(s, "-", "") }
 	return strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))
 }
 
-// NodeSelection is what the selected node of a claim is to this process. The zero value: it does not matter,
-// the process provisions for all nodes.
+// NodeSelection relates the selected node of a claim to this process. The zero value: the node does not matter,
+// because the process provisions for all nodes.
 type NodeSelection uint8
 
 const (
@@ -107,26 +107,25 @@ const (
 	NodeAny NodeSelection = iota
 	// NodeNone: no node is selected.
 	NodeNone
-	// NodeHere: this node is.
+	// NodeHere: this node is selected.
 	NodeHere
-	// NodeElsewhere: another node is.
+	// NodeElsewhere: another node is selected.
 	NodeElsewhere
 )
 
-// PV is what is known about the PersistentVolume of a name. The zero value: nothing.
+// PV is the knowledge about the PersistentVolume with a name. The zero value: nothing is known.
 type PV struct {
-	// Known: the other fields hold. A watch cache that shows none leaves it false.
+	// Known: the other fields are valid. A watch cache without the PersistentVolume leaves it false.
 	Known bool
-	// Exists: there is one. The fields below describe it.
+	// Exists: the PersistentVolume exists, as the fields below describe it.
 	Exists bool
 	// OfClaim: its claimRef has the claim's UID. OfDriver: it names a volume of this driver.
 	OfClaim, OfDriver bool
-	// Handle is its volume handle.
 	Handle      string
 	Terminating bool
 	// Elsewhere: its node affinity excludes the node of this process.
 	Elsewhere bool
-	// Read is when it was read live, or when its creation was answered, zero for a watch cache.
+	// Read is the time of a live read or of the answer to its creation, zero for the watch cache.
 	Read time.Time
 }
 
@@ -135,14 +134,14 @@ func (p PV) stored() bool {
 	return p.Exists && p.OfClaim && p.OfDriver && !p.Terminating && !p.Elsewhere
 }
 
-// Names reports whether it is the PersistentVolume of this volume.
+// Names reports whether it is the PersistentVolume of the volume with this handle.
 func (p PV) Names(handle string) bool {
 	return p.Exists && p.OfDriver && handle != "" && p.Handle == handle
 }
 
 func fresh(read, now time.Time) bool { return !read.IsZero() && now.Sub(read) <= session.LiveFor }
 
-// Fresh reports whether it was read live, and the read still counts.
+// Fresh reports whether the PersistentVolume was read live and the read is still valid.
 func (p PV) Fresh(now time.Time) bool {
 	return p.Known && fresh(p.Read, now)
 }
@@ -150,12 +149,12 @@ func (p PV) Fresh(now time.Time) bool {
 // named reports whether a PersistentVolume names the volume that the driver created.
 func (f Facts) named() bool { return f.PV.Names(f.Record.Handle) || f.Apart.Names(f.Record.Handle) }
 
-// namedLive reports whether that was read live.
+// namedLive reports whether a live read shows that.
 func (f Facts) namedLive(now time.Time) bool {
 	h := f.Record.Handle
 	return f.PV.Names(h) && f.PV.Fresh(now) || f.Apart.Names(h) && f.Apart.Fresh(now)
 }
 
-// apart reports whether the volume gets a PersistentVolume of another name than its own: another node has provisioned
-// the claim meanwhile, and the claim can never bind to this volume. Its PersistentVolume is Released at once.
+// apart reports whether the volume gets a PersistentVolume with a name other than its own: another node has
+// provisioned the claim, which can never bind to this volume. That PersistentVolume is Released at once.
 func (f Facts) apart() bool { return f.PV.Exists && f.PV.Elsewhere && f.Claim.over() }

@@ -8,26 +8,27 @@ import (
 
 // Reply is the outcome of a step, as far as the next decision depends on it.
 type Reply struct {
-	// Class is the outcome of a call. Done: it did what it was for. Uncertain: it was not answered.
+	// Class is the outcome of a call. Done: it succeeded. Uncertain: it was not answered.
 	Class errclass.Class
-	// Handle names the volume that CreateVolume answered, and Unfit reports that it is not what was requested.
+	// Handle names the volume that CreateVolume answered, and Unfit reports that the volume differs from the request.
 	Handle string
 	Unfit  bool
-	// PV is what ReadPV found. StorePV and StoreApart have it, read live, where a PersistentVolume of the name exists.
+	// PV is the result of ReadPV. StorePV and StoreApart set it, from a live read, if a PersistentVolume with the name
+	// exists.
 	PV PV
-	// Claim is what ReadClaim found.
+	// Claim is the result of ReadClaim.
 	Claim Claim
-	// Log is what the in-flight log has under the name where OpenEntry or MarkDiscarding did not succeed.
+	// Log is the in-flight log's state for the name if OpenEntry, MarkDiscarding or NoteVersion did not succeed.
 	Log Log
-	// Request is what OpenEntry wrote.
+	// Request is the request that OpenEntry wrote.
 	Request Request
-	// Comparable: a refusal judges the request as it was sent before. No other version of the driver was called with it,
-	// and it had its Secret.
+	// Comparable: a refusal judges the request as it was sent before. It had its Secret, and no other version of the
+	// driver has received it.
 	Comparable bool
 }
 
-// Learn adds the outcome of a step to the facts. began and now are when its call began and when it ended, and
-// first is what [Record.Sending] returned before a CreateVolume.
+// Learn adds the outcome of a step to the facts. began and now are when its call began and ended, and first is the
+// result of [Record.Sending] before a CreateVolume.
 func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time, quiet time.Duration) {
 	ok := reply.Class == errclass.Done
 	switch done {
@@ -58,7 +59,6 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 	}
 }
 
-// noted takes the outcome of a note in the open entry.
 func (f *Facts) noted(done Action, reply Reply) {
 	ok := reply.Class == errclass.Done
 	if done == NoteVersion {
@@ -71,7 +71,7 @@ func (f *Facts) noted(done Action, reply Reply) {
 	}
 }
 
-// read adds what a live read has found.
+// read adds the result of a live read.
 func (f *Facts) read(done Action, reply Reply) {
 	switch {
 	case reply.Class != errclass.Done:
@@ -82,7 +82,6 @@ func (f *Facts) read(done Action, reply Reply) {
 	}
 }
 
-// opened takes the outcome of OpenEntry.
 func (f *Facts) opened(reply Reply) {
 	switch {
 	case reply.Class != errclass.Done && f.Log == LogOpen && reply.Log == LogFull:
@@ -96,8 +95,7 @@ func (f *Facts) opened(reply Reply) {
 	}
 }
 
-// storedAs returns what is known about a PersistentVolume after its CREATE. One that was not answered may still
-// arrive.
+// storedAs returns the knowledge about a PersistentVolume after its CREATE. An unanswered CREATE may still arrive.
 func (f *Facts) storedAs(reply Reply, now time.Time) PV {
 	switch reply.Class {
 	case errclass.Done:

@@ -2,8 +2,8 @@ package provision
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
-// the metrics.
+// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log and a label
+// of the metrics.
 type Reason string
 
 // Reasons for leaving a claim alone.
@@ -41,17 +41,17 @@ const (
 	ReasonHasAnother    Reason = "VolumeHasPersistentVolume"
 )
 
-// Reasons that only carrying out a step can find.
+// Reasons that only the call of a step can find.
 const (
-	// ReasonFailed is the word of sig-storage-lib-external-provisioner's Event.
+	// ReasonFailed is the reason of sig-storage-lib-external-provisioner's Event.
 	ReasonFailed Reason = "ProvisioningFailed"
-	// ReasonOutcomeUnknown: a call failed, and whether there is a volume is not known.
+	// ReasonOutcomeUnknown: a call failed, and the existence of a volume is unknown.
 	ReasonOutcomeUnknown Reason = "ProvisioningOutcomeUnknown"
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 	// ReasonPVRefused: the API server refused the PersistentVolume, and will do so again.
 	ReasonPVRefused Reason = "PersistentVolumeRefused"
-	// ReasonDriverChanged: a refusal of another version of the driver settles nothing.
+	// ReasonDriverChanged: a refusal by another version of the driver settles no doubt.
 	ReasonDriverChanged Reason = "DriverVersionChanged"
 	// ReasonSecretGone: a request is repeated without its Secret.
 	ReasonSecretGone Reason = "ProvisionerSecretGone"
@@ -61,7 +61,7 @@ const (
 	ReasonSettled Reason = "InFlightEntrySettled"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNotOurs, Sentence: "Another driver provisions this claim."},
 	{Reason: ReasonNotNeeded, Sentence: "The claim needs no new volume: it is bound, terminating or gone."},
@@ -141,14 +141,14 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"log. What happens to the volume, if there is one, is up to them."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason in the order of declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence explains the reason and the remedy, if any, to people.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of Events with this reason, Normal or Warning, empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the explanation and severity of the reason, the zero value for an unknown word.
 func (r Reason) About() reasons.About { return table.About(r) }

@@ -8,27 +8,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// MaxRequests is how many requests an entry has at most. A claim that binds late gets a second one when the
+// MaxRequests is the maximum number of requests of an entry. A claim that binds late gets a second one when the
 // outcome of the first is in doubt and another node is selected.
 const MaxRequests = 2
 
-// Record is what one process knows about an open entry. All of it is plain data, so that it can be copied and
-// compared. It is gone with its process: the next one begins with [Inherited].
+// Record is one process's knowledge about an open entry. It is plain data, so that it can be copied and compared. It
+// ends with its process, and the next process begins with [Inherited].
 type Record struct {
 	// Claim is the UID of the entry's claim.
 	Claim types.UID
-	// Requests are the entry's, in its order.
+	// Requests are the entry's requests, in its order.
 	Requests [MaxRequests]Request
-	// Count is how many there are.
+	// Count is the number of Requests.
 	Count int
 	// Next is the index of the request that is sent next.
 	Next int
-	// Unanswered is when the last call ended whose effect may still come: one that was not answered, or one of an
-	// earlier process. Zero: there is none.
+	// Unanswered is the end of the last call whose effect may still come: an unanswered call, or a call of an earlier
+	// process. It is zero for none.
 	Unanswered time.Time
 	// By is the index of the request that was answered last.
 	By int
-	// Volume is what is known about the volume, and Handle its id. Unfit: it is not what was requested.
+	// Volume is the state of the volume, and Handle its id. Unfit: it differs from the request.
 	Volume Volume
 	Handle string
 	Unfit  bool
@@ -38,34 +38,34 @@ type Record struct {
 	Failed bool
 }
 
-// Request is what a process knows about one request of an entry.
+// Request is a process's knowledge about one request of an entry.
 type Request struct {
 	// Node is the node that it was composed for, empty for none. MayReschedule: another node may have room.
 	Node          string
 	MayReschedule bool
-	// Sent: some process may have sent it. Settled: it created nothing, and no call of it is under way.
+	// Sent: a process may have sent it. Settled: it created nothing, and no call of it is under way.
 	Sent, Settled bool
 }
 
-// Volume is what is known about the volume in the storage system.
+// Volume is the state of the volume in the storage system.
 type Volume uint8
 
 const (
-	// VolumeUnknown: it may exist, or come to exist.
+	// VolumeUnknown: the volume may exist, or come to exist.
 	VolumeUnknown Volume = iota
-	// VolumeMade: the driver named it.
+	// VolumeMade: the driver named the volume.
 	VolumeMade
 )
 
-// Opened returns the record of an entry that this process has added just now, with one request.
+// Opened returns the record of an entry that this process has just added, with one request.
 func Opened(claim types.UID, request Request) Record {
 	r := Record{Claim: claim, Count: 1}
 	r.Requests[0] = Request{Node: request.Node, MayReschedule: request.MayReschedule}
 	return r
 }
 
-// Inherited returns the record of an entry that an earlier process has added. Its calls may still arrive. Discarding
-// is for the caller to set, as the log has it.
+// Inherited returns the record of an entry that an earlier process added, and whose calls may still arrive. The caller
+// sets Discarding from the log.
 func Inherited(claim types.UID, requests []Request, now time.Time) Record {
 	r := Record{Claim: claim, Unanswered: now}
 	for _, q := range requests {
@@ -77,8 +77,7 @@ func Inherited(claim types.UID, requests []Request, now time.Time) Record {
 	return r
 }
 
-// Add adds a request for another node and has it sent next. It takes the place of one that is settled, or was
-// never sent.
+// Add adds a request for another node as the next to send. It replaces a request that is settled or was never sent.
 func (r *Record) Add(request Request) (index int) {
 	index = r.Count
 	for i := range r.Count {
@@ -95,7 +94,7 @@ func (r *Record) Add(request Request) (index int) {
 	return index
 }
 
-// Sending is called before CreateVolume is sent. It returns whether no process has sent the request before.
+// Sending is called before CreateVolume is sent. It reports whether no process has sent the request before.
 func (r *Record) Sending() (first bool) {
 	q := &r.Requests[r.Next]
 	first = !q.Sent
@@ -103,13 +102,13 @@ func (r *Record) Sending() (first bool) {
 	return first
 }
 
-// Answered takes the outcome of the CreateVolume that Sending announced and that was begun at that time.
+// Answered applies the outcome of the CreateVolume that Sending announced and that began at that time.
 //
-// The driver's first answer to a request shows whether it created a volume. After a call whose outcome is in doubt
-// it does not: a driver may refuse before it checks whether the volume exists. Only InvalidArgument and
-// OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
-// arrive, and no other request than this can have created a volume. Another version of the driver may refuse what the
-// one before accepted, as may one that did not get the Secret: their refusals settle nothing that is in doubt.
+// The driver's first answer to a request shows whether it created a volume. After a call with a doubtful outcome it
+// does not, because a driver may refuse before it checks whether the volume exists. Only InvalidArgument and
+// OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still arrive
+// and no other request can have created a volume. Another version of the driver may refuse a request that the previous
+// one accepted, as may a driver that did not get the Secret, so their refusals settle no doubt.
 func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet time.Duration) {
 	q := &r.Requests[r.Next]
 	r.Failed, r.By = reply.Class != errclass.Done, r.Next
@@ -127,7 +126,7 @@ func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet t
 	r.turn()
 }
 
-// turn has the other request sent next, if there is one: of two, either may have created the volume.
+// turn makes the other request the next, if it exists, because either of the two may have created the volume.
 func (r *Record) turn() {
 	for i := 1; i <= r.Count; i++ {
 		if next := (r.Next + i) % r.Count; !r.Requests[next].Settled {
@@ -137,11 +136,11 @@ func (r *Record) turn() {
 	}
 }
 
-// Unheard records a write of the PersistentVolume, or a DeleteVolume, that was not answered.
+// Unheard records an unanswered write of the PersistentVolume or an unanswered DeleteVolume.
 func (r *Record) Unheard(now time.Time) { r.Unanswered = now }
 
-// Deleted takes the driver's answer that the volume is gone, to a DeleteVolume that was begun at that time. With no
-// call under way then that could create it again, nothing is left of any request.
+// Deleted records the driver's answer to a DeleteVolume, begun at that time, that the volume is gone. If no call was
+// under way then that could create it again, every request is settled.
 func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 	r.Volume, r.Handle, r.Unfit, r.Failed = VolumeUnknown, "", false, true
 	if r.Quiet(began, quiet) {
@@ -151,7 +150,7 @@ func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 	}
 }
 
-// Forget drops which volume the driver named, so that CreateVolume is called again.
+// Forget drops the volume that the driver named, so that CreateVolume is called again.
 func (r *Record) Forget() { r.Volume, r.Handle, r.Unfit = VolumeUnknown, "", false }
 
 // Quiet reports whether no earlier call can still arrive at that time.
@@ -169,7 +168,7 @@ func (r *Record) Begun() bool {
 	return false
 }
 
-// Unsent reports whether there are requests, and no process has sent one.
+// Unsent reports whether the record has requests, none of which any process has sent.
 func (r *Record) Unsent() bool { return r.Count > 0 && !r.Begun() }
 
 // nothingMade reports whether every request is known to have created nothing.
@@ -182,9 +181,9 @@ func (r *Record) nothingMade() bool {
 	return r.Count > 0 && r.Volume == VolumeUnknown
 }
 
-// takesNode reports whether a request for this node can be added: none of the open ones is for it, one of them
-// may be placed elsewhere, and there is room. One that was refused last gives way to the other: AlreadyExists
-// means that the other created the volume.
+// takesNode reports whether a request for this node can be added: none of the open requests is for it, one of them may
+// be placed elsewhere, and the entry has room. A settled request that was refused last counts as open for its own
+// node, so that the other is sent next, because AlreadyExists means that the other created the volume.
 func (r *Record) takesNode(node string) bool {
 	sent, may := 0, false
 	for i := range r.Count {
@@ -203,5 +202,5 @@ func (r *Record) takesNode(node string) bool {
 	return node != "" && may && sent < MaxRequests
 }
 
-// Settled reports whether nothing is in doubt: every request is known to have created nothing.
+// Settled reports whether no outcome is in doubt: every request is known to have created nothing.
 func (r *Record) Settled() bool { return r.nothingMade() }

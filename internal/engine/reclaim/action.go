@@ -1,17 +1,17 @@
 package reclaim
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step. The zero value does nothing.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing now.
 	Wait Action = iota
 	// AddFinalizer adds our finalizer to the PV.
 	AddFinalizer
 	// AdoptPV adds the owner's finalizer to a PV and removes the companion's, in one write.
 	AdoptPV
-	// RemoveFinalizer removes our finalizers from the PV, which ends its protection: only
-	// if it still is as it was read.
+	// RemoveFinalizer removes our finalizers from the PV, which ends its protection, unless the PV has changed since it
+	// was read.
 	RemoveFinalizer
 	// ListAttachments lists the VolumeAttachments, so that none is overlooked.
 	ListAttachments
@@ -31,8 +31,7 @@ const (
 	DeleteVolume
 	// DeletePV deletes the PV at the API server.
 	DeletePV
-	// FinalizePV removes our finalizers from a PV whose volume is deleted, whatever else
-	// changed on it.
+	// FinalizePV removes our finalizers from a PV whose volume is deleted, even if the PV has changed.
 	FinalizePV
 )
 
@@ -71,8 +70,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// writes reports whether the action changes the cluster or the storage system. The others
-// only read.
+// writes reports whether the action changes the cluster or the storage system.
 func (a Action) writes() bool {
 	switch a {
 	case Wait, ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
@@ -92,6 +90,5 @@ func (a Action) destroys() bool {
 	}
 }
 
-// Protects reports whether the action is work for the loop of first-time protection, which
-// no deletion waits for.
+// Protects reports whether the action belongs to the loop of first-time protection, which no deletion waits for.
 func (a Action) Protects() bool { return a == AddFinalizer || a == AdoptPV }

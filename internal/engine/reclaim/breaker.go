@@ -6,22 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Breaker is the brake: it counts the volumes that become deletable, and pauses all deletions if they are too many. A
-// Breaker without a limit is always off.
+// Breaker is the brake: it counts the volumes that become deletable, and pauses all deletions if they exceed the
+// limit. Without a limit it is always off.
 type Breaker struct {
-	// Limit is how many volumes may become deletable within Window, 0 for no limit.
+	// Limit is the number of volumes that may become deletable within Window, 0 for no limit.
 	Limit  int
 	Window time.Duration
-	// Recent are the PVs that became deletable, and when.
+	// Recent are the PVs that became deletable, with the time.
 	Recent map[types.UID]time.Time
 	State  Brake
-	// Leading: this replica deletes. Others count as well, but pause nothing.
+	// Leading: this replica deletes. Others count as well, but pause no deletions.
 	Leading bool
 	// Written: the Lease has the brake's annotation.
 	Written bool
 }
 
-// NewBreaker returns a Breaker that has counted nothing.
+// NewBreaker returns a Breaker that has counted no volumes.
 func NewBreaker(limit int, window time.Duration) Breaker {
 	b := Breaker{Limit: limit, Window: window, Recent: map[types.UID]time.Time{}}
 	if limit == 0 {
@@ -30,8 +30,8 @@ func NewBreaker(limit int, window time.Duration) Breaker {
 	return b
 }
 
-// Count counts a volume that became deletable. The one that is too many turns the brake on, so that no deletion begins
-// after that; tripped reports it.
+// Count counts a volume that became deletable. The first volume beyond the limit turns the brake on, so that no
+// deletion begins after it; tripped reports that.
 func (b *Breaker) Count(pv types.UID, now time.Time) (tripped bool) {
 	if b.Limit == 0 {
 		return false
@@ -42,7 +42,7 @@ func (b *Breaker) Count(pv types.UID, now time.Time) (tripped bool) {
 	return b.judge(now)
 }
 
-// judge turns the brake on if the volumes are too many.
+// judge turns the brake on if the volumes exceed the limit.
 func (b *Breaker) judge(now time.Time) (tripped bool) {
 	if len(b.Recent) <= b.Limit {
 		return false
@@ -59,18 +59,17 @@ func (b *Breaker) judge(now time.Time) (tripped bool) {
 	return true
 }
 
-// Lead begins and ends the time in which this replica deletes.
+// Lead begins and ends this replica's term as leader.
 func (b *Breaker) Lead(leading bool) {
 	b.Leading = leading
 	if b.Limit == 0 {
 		return
 	}
-	// The Lease was not read yet.
 	b.State, b.Written = BrakeUnknown, false
 }
 
 // Learn records whether the Lease has the brake's annotation. write reports that the annotation has to be added;
-// changed reports that deletions pause, or resume.
+// changed reports that deletions pause or resume.
 func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 	before := b.State
 	switch {
@@ -80,7 +79,7 @@ func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 		return true, false
 	default:
 		if b.State == BrakeOn {
-			clear(b.Recent) // a person resumes the deletions: these volumes do not count again
+			clear(b.Recent) // a person resumed the deletions: these volumes count no more
 		}
 		b.State, b.Written = BrakeOff, false
 		b.judge(now)

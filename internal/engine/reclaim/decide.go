@@ -6,13 +6,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Decision is the next step for one PV, and why.
+// Decision is the next step for one PV and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
 	// Timed: no event is sure to end this wait, so the clock ends it.
 	Timed bool
-	// Over: the PV is gone, and nothing is left to be done for its volume.
+	// Over: the PV is gone, and no work is left for its volume.
 	Over bool
 }
 
@@ -20,25 +20,24 @@ func wait(why Reason) Decision           { return Decision{Action: Wait, Reason:
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 func over(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Over: true} }
 
-// Decide returns the next step for one PV. It is a pure function: carrying out a step
-// adds to what is known, and Decide is called again with that. It keeps the volume whenever
-// a fact is unknown.
+// Decide returns the next step for one PV. It is a pure function: a step adds to the facts, and Decide is called again
+// with them. It keeps the volume whenever a fact is unknown.
 //
-// now is the time by which reads are judged too old.
+// now is the time that the age of reads is measured at.
 func Decide(s Facts, now time.Time) Decision {
 	d := decide(s, now)
 	if !s.Rules.Logged || !d.Action.destroys() {
 		return d
 	}
-	// While there is an entry, a CreateVolume may still arrive, or be repeated after a restart: with the PV or its
-	// finalizer gone, nobody would know whose volume it creates or finds.
+	// While an entry is open, a CreateVolume may still arrive or be repeated after a restart. Without the PV or its
+	// finalizer, no object would show whose volume the call creates or finds.
 	switch s.Log {
 	case LogSettled:
 		return d
 	case LogOpen:
 		return wait(ReasonInFlight)
 	case LogUnreadable:
-		// Its cure ends no entry, so no event shows it.
+		// The repair of the log closes no entry, so no event shows it.
 		return Decision{Action: Wait, Reason: ReasonLogUnreadable, Timed: true}
 	case LogUnknown:
 	}
@@ -50,7 +49,7 @@ func decide(s Facts, now time.Time) Decision {
 	case s.Rules.Role == volume.RoleUnknown || !s.PV.OwnedBy(s.Rules.Driver):
 		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
 	case !s.Leading:
-		// Not Over, and nothing is reported: another replica settles it.
+		// Not Over, and not reported: the leader settles it.
 		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
 	case s.elsewhere():
 		return notHere(s)
@@ -76,8 +75,8 @@ func decide(s Facts, now time.Time) Decision {
 	return honor(s, now)
 }
 
-// notHere handles a PV that is not this node's alone: nobody but its own node deletes a volume, or
-// protects one. Of a PV that several nodes may reach, that is nobody.
+// notHere handles a PV that does not belong to this node alone. Only a PV's own node deletes its volume or protects
+// it, so no node does for a PV that several nodes may reach.
 func notHere(s Facts) Decision {
 	pv := s.PV
 	leaving := pv.Terminating || pv.Released() || s.End.Gone
@@ -109,8 +108,8 @@ func honor(s Facts, now time.Time) Decision {
 	return reclaim(s, now)
 }
 
-// unprotected handles a PV that is terminating without our finalizer. The API server accepts
-// no new finalizer, so nothing can be done while it exists.
+// unprotected handles a PV that is terminating without our finalizer. The API server accepts no new finalizer, so only
+// a warning is possible while the PV exists.
 func unprotected(s Facts) Decision {
 	if s.History.Stripped {
 		return wait(ReasonReclaimAbandoned)
@@ -118,7 +117,6 @@ func unprotected(s Facts) Decision {
 	return wait(ReasonDeletionUnprotected)
 }
 
-// protect adds our finalizer, once.
 func protect(s Facts) Decision {
 	if s.Done.Protected {
 		return wait(ReasonProtect)
@@ -126,7 +124,7 @@ func protect(s Facts) Decision {
 	return step(AddFinalizer, ReasonProtect)
 }
 
-// contested handles a PV from which others remove our finalizer again and again.
+// contested handles a PV that others keep removing our finalizer from.
 func contested(s Facts) Decision {
 	if s.DriverContested {
 		return wait(ReasonFinalizerContested)
@@ -142,8 +140,8 @@ func bound(s Facts) Decision {
 	return wait(ReasonBound)
 }
 
-// finish does what remains once the volume is deleted. The PV is deleted only now, so that
-// up to here an administrator could rescue a volume by changing its policy.
+// finish deletes the PV and removes its finalizers after the volume is deleted. The PV goes last, so that an
+// administrator can rescue a volume by changing the policy up to that point.
 func finish(s Facts) Decision {
 	why := ReasonVolumeDeleted
 	if s.changedSinceDeleted() {
@@ -158,7 +156,7 @@ func finish(s Facts) Decision {
 	return wait(ReasonVolumeGone)
 }
 
-// watchOnly handles a PV that another program handles.
+// watchOnly handles a PV that another program is responsible for.
 func watchOnly(s Facts) Decision {
 	pv := s.PV
 	switch {
@@ -178,8 +176,8 @@ func unprotect(s Facts, why Reason) Decision {
 	return wait(why)
 }
 
-// drop removes our finalizer from a PV whose volume is kept, once: a second write would find
-// another resourceVersion, and obscure who removed it.
+// drop removes our finalizer from a PV whose volume is kept, once: a second write would fail on another
+// resourceVersion and hide that the first removal was ours.
 func drop(s Facts, why Reason) Decision {
 	if s.Done.Removed {
 		return wait(why)
@@ -187,8 +185,8 @@ func drop(s Facts, why Reason) Decision {
 	return step(RemoveFinalizer, why)
 }
 
-// rollBack does what provisioners did before there was a finalizer. A deletion that the
-// finalizer has already permitted is carried out: the volume would leak otherwise.
+// rollBack behaves like provisioners before the finalizer existed. A deletion that the finalizer has already permitted
+// is still carried out, because the volume would leak otherwise.
 func rollBack(s Facts, now time.Time) Decision {
 	pv := s.PV
 	due := pv.Deletable() && (pv.Terminating || s.Rules.Role == volume.RoleOwner)
@@ -200,9 +198,9 @@ func rollBack(s Facts, now time.Time) Decision {
 	}
 }
 
-// keep handles a PV whose policy is to keep its volume: it needs no finalizer of ours, unless
-// the scope is to protect PVs of every policy. While the PV is terminating and its claim exists the
-// finalizer stays: none could be added again if the policy were set back to Delete.
+// keep handles a PV whose policy keeps its volume: it needs no finalizer of ours, unless the scope is PVs of every
+// policy. While the PV is terminating and its claim exists, the finalizer stays, because none could be added again if
+// the policy were set back to Delete.
 func keep(s Facts) Decision {
 	pv := s.PV
 	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating &&
@@ -220,8 +218,8 @@ func keep(s Facts) Decision {
 	return drop(s, ReasonPolicyKeepsVolume)
 }
 
-// unclaimed handles a PV without claim. One that is not terminating may be claimed at any
-// time, so a finalizer that is there already stays.
+// unclaimed handles a PV without a claim. While it is not terminating, it may be claimed at any time, so a finalizer
+// stays.
 func unclaimed(s Facts) Decision {
 	if s.PV.Terminating && s.protected() {
 		return drop(s, ReasonNotClaimed)
@@ -229,10 +227,10 @@ func unclaimed(s Facts) Decision {
 	return wait(ReasonNotClaimed)
 }
 
-// reclaim is the order in which one volume is deleted. The facts that need no call come first. The
-// live reads come last and close together, the PV's after all others, because administrators rescue
-// a volume by editing its PV. This keeps the race window small. None is made beside another: a PV that was
-// read before its claim's end may have been set to Retain before that end.
+// reclaim orders the steps that delete one volume. Facts that need no call come first. The live reads come last and
+// close together, to keep the race window small, and the PV's comes after all others, because administrators rescue a
+// volume by editing its PV. The reads are not sent concurrently: a PV that was read before its claim's end may have
+// been set to Retain before that end.
 func reclaim(s Facts, now time.Time) Decision {
 	if d, ready := prepare(s, now); !ready {
 		return d
@@ -256,7 +254,7 @@ func reclaim(s Facts, now time.Time) Decision {
 	return step(DeleteVolume, ReasonReclaim)
 }
 
-// prepare is the steps before the live reads of claim, siblings and PV. ready: there is none left.
+// prepare returns the next step before the live reads of claim, siblings and PV. ready reports that none is left.
 func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	pv := s.PV
 	switch {
@@ -267,8 +265,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	case pv.Driver != s.Rules.Driver || pv.Handle == "":
 		return wait(ReasonHandleUnknown), false
 	case s.Attachments > 0:
-		// The watch shows the end of an attachment that it has shown, but may not show
-		// that of one that only a list showed.
+		// The watch shows the end of an attachment that it has shown, but may not show the end of one that only a list
+		// returned.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false
@@ -284,10 +282,9 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	return Decision{}, true
 }
 
-// gone handles a PV that is gone from the API server. With a finalizer of ours nothing is
-// left to do. Without one, its volume is deleted only if nobody else can need it: this process
-// has seen the PV from before its deletion to its end, no finalizer ever held it, no other PV
-// names the volume, and the claim is gone as well.
+// gone handles a PV that is gone from the API server. If it had a finalizer of ours, no work is left. Otherwise its
+// volume is deleted only if it is proven to be unneeded: this process observed the PV from before its deletion to its
+// end, no finalizer ever held the PV, no other PV names the volume, and the claim is gone as well.
 func gone(s Facts, now time.Time) Decision {
 	switch {
 	case s.settledWhenGone():
@@ -302,7 +299,7 @@ func gone(s Facts, now time.Time) Decision {
 	return reclaimUnprotected(s, now)
 }
 
-// reclaimUnprotected is the order in which the volume of a PV is deleted that is gone and was never protected.
+// reclaimUnprotected orders the steps that delete the volume of a PV that is gone and was never protected.
 func reclaimUnprotected(s Facts, now time.Time) Decision {
 	d, ready := prepare(s, now)
 	switch {
@@ -313,7 +310,7 @@ func reclaimUnprotected(s Facts, now time.Time) Decision {
 	case !s.PVsListed.Fresh(now):
 		return step(ListPVs, ReasonReclaim)
 	}
-	// The claim is read after the PVs: who binds the volume again creates a PV first.
+	// The claim is read after the PVs, because rebinding the volume begins with a new PV.
 	switch state := s.claimState(now); {
 	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}

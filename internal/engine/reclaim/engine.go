@@ -10,32 +10,32 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// PVs is what the watch cache of PVs shows.
+// PVs is the watch cache of PVs.
 type PVs interface {
 	Get(name string) (*volume.PV, bool)
 	Each(visit func(*volume.PV))
 }
 
-// Engine is all that one process has seen and records about the PVs of its driver. It is not safe for concurrent
-// use: its caller holds a lock, also while PVs is read, so that a PV and its record are read as one.
+// Engine holds all observations and records of one process about the PVs of its driver. It is not safe for concurrent
+// use: its caller holds a lock, also while PVs is read, so that a PV and its record are read together.
 type Engine struct {
 	Rules Rules
 	// DryRun: sessions end before the first step that writes.
 	DryRun bool
-	// PVs is the watch cache. It may be ahead of the events that the engine has taken, never behind them.
+	// PVs is the watch cache. It may be ahead of the events that the engine has received, never behind them.
 	PVs     PVs
 	Tracker Tracker
 	Handles Handles
 	// Attached counts the VolumeAttachments by the name of their PV.
 	Attached map[string]int
-	// Deleting are the handles whose DeleteVolume is not answered yet: for one volume it is never called twice at once.
+	// Deleting are the handles whose DeleteVolume is not answered yet: it is never called twice at once for one volume.
 	Deleting map[string]struct{}
 	Breaker  Breaker
 	// Leading: this replica acts, so that the end of a PV concerns it.
 	Leading bool
 }
 
-// New returns an Engine that has seen nothing.
+// New returns an Engine without observations.
 func New(rules Rules, breaker Breaker, pvs PVs) *Engine {
 	return &Engine{
 		Rules: rules, PVs: pvs, Tracker: NewTracker(rules), Handles: NewHandles(), Attached: map[string]int{},
@@ -43,20 +43,20 @@ func New(rules Rules, breaker Breaker, pvs PVs) *Engine {
 	}
 }
 
-// Effects is what follows from an event.
+// Effects are the consequences of an event.
 type Effects struct {
 	// Keys are the names of the PVs to decide on.
 	Keys []string
-	// Due: the event showed how the PV's volume became deletable.
+	// Due: the event showed the PV's volume become deletable.
 	Due bool
-	// Forgotten is the UID of a PV that is gone and for which nothing is left to do, empty for none.
+	// Forgotten is the UID of a PV that is gone and leaves no work, empty for none.
 	Forgotten types.UID
 	// Tripped: the brake turned on, and its Lease needs the annotation.
 	Tripped bool
 }
 
-// handle returns the volume that a PV keeps from being deleted under another PV, empty if it is none of this driver's.
-// PVs that name our volumes count even when we do not own them.
+// handle returns the volume handle under which a PV counts as a sibling, empty for another driver's volume. PVs that
+// name our volumes count even if the driver does not own them.
 func (e *Engine) handle(pv *volume.PV) string {
 	if pv.Driver != e.Rules.Driver {
 		return ""
@@ -67,7 +67,7 @@ func (e *Engine) handle(pv *volume.PV) string {
 // Owns reports whether the driver is responsible for the PV's volume.
 func (e *Engine) Owns(pv *volume.PV) bool { return pv.OwnedBy(e.Rules.Driver) }
 
-// PVAdded takes the event that shows a PV for the first time.
+// PVAdded handles the event that shows a PV for the first time.
 func (e *Engine) PVAdded(pv *volume.PV, now time.Time) (fx Effects) {
 	if handle := e.handle(pv); handle != "" {
 		e.Handles.Add(handle, pv.Name)
@@ -83,8 +83,8 @@ func (e *Engine) PVAdded(pv *volume.PV, now time.Time) (fx Effects) {
 	return fx
 }
 
-// PVUpdated takes the event that shows a PV's change. before may have another UID: then that PV is gone, and its last
-// state is not known.
+// PVUpdated handles the event of a PV's change. If before has another UID, that PV is gone, and its last state is
+// unknown.
 func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 	if before.UID != pv.UID {
 		ended, fx := e.PVDeleted(before, false, now), e.PVAdded(pv, now)
@@ -109,7 +109,7 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 	return fx
 }
 
-// PVDeleted takes the event that shows a PV's end. final: last is its last state.
+// PVDeleted handles the event of a PV's end. final: last is its last state.
 func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effects) {
 	handle := e.handle(last)
 	e.removeHandle(handle, last.Name)
@@ -127,14 +127,14 @@ func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effec
 	return fx
 }
 
-// AttachmentAdded takes the event that shows a VolumeAttachment of the PV with this name.
+// AttachmentAdded handles the event that shows a VolumeAttachment of the PV with this name.
 func (e *Engine) AttachmentAdded(pv string) {
 	if pv != "" {
 		e.Attached[pv]++
 	}
 }
 
-// AttachmentDeleted takes the event that shows the end of a VolumeAttachment.
+// AttachmentDeleted handles the event of the end of a VolumeAttachment.
 func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 	if e.Attached[pv]--; e.Attached[pv] <= 0 {
 		delete(e.Attached, pv)
@@ -148,16 +148,16 @@ func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 	return fx
 }
 
-// ClaimShown takes an event of the watch of claims, or a list, that shows a claim whose spec.volumeName is pv.
+// ClaimShown handles an event or a list of the watch of claims that shows a claim whose spec.volumeName is pv.
 func (e *Engine) ClaimShown(pv string) {
 	if known, found := e.PVs.Get(pv); found {
 		e.Tracker.claimShown(known.UID)
 	}
 }
 
-// ClaimDeleted takes the event of that watch that shows the end of a claim whose spec.volumeName was pv. A list that
-// does not have the claim is none: it may be older than the claim. It counts for the PV that has the name now, not for
-// one that a backup brings back later and that names the claim too: whether its claim comes back has to be read.
+// ClaimDeleted handles the DELETED event of a claim whose spec.volumeName was pv. A list without the claim is no such
+// event, because the list may be older than the claim. The event counts for the PV that has the name now. It does not
+// count for a PV that a backup restores later and that names the same claim: whether its claim returns must be read.
 func (e *Engine) ClaimDeleted(claim types.UID, pv string, now time.Time) (fx Effects) {
 	known, found := e.PVs.Get(pv)
 	if !found {
@@ -176,7 +176,7 @@ func (e *Engine) removeHandle(handle, pv string) {
 	}
 }
 
-// withSiblings adds a PV and those that may wait for it because they name the same volume.
+// withSiblings adds a PV, and the PVs that may wait for it because they name the same volume.
 func (e *Engine) withSiblings(keys []string, pv *volume.PV) []string {
 	if e.Owns(pv) {
 		keys = append(keys, pv.Name)
@@ -184,7 +184,7 @@ func (e *Engine) withSiblings(keys []string, pv *volume.PV) []string {
 	return append(keys, e.Handles.Others(e.handle(pv), pv.Name)...)
 }
 
-// Names returns the names under which there may be something to decide on.
+// Names returns the names of all PVs, existing or gone, that may need a decision.
 func (e *Engine) Names() []string {
 	names := make([]string, 0, len(e.Tracker.Tombstones))
 	for name := range e.Tracker.Tombstones {
@@ -198,7 +198,7 @@ func (e *Engine) Names() []string {
 	return names
 }
 
-// Lead begins and ends the time in which this replica acts.
+// Lead begins and ends this replica's term as leader.
 func (e *Engine) Lead(leading bool) {
 	if !leading {
 		e.Tracker.ForgetTombstones()
@@ -207,14 +207,14 @@ func (e *Engine) Lead(leading bool) {
 	e.Leading = leading
 }
 
-// Item is one thing to decide on under a name: the PV that has it, or the end of one that had it.
+// Item is the subject of a decision: the PV that has a name, or the end of a PV that had it.
 type Item struct {
 	Name string
 	// Gone is the UID of the PV that is gone, empty for the one that exists.
 	Gone types.UID
 }
 
-// Items returns what there is to decide on under a name, the ends first.
+// Items returns the items with this name, the ends first.
 func (e *Engine) Items(name string) []Item {
 	gone := e.Tracker.Tombstones[name]
 	items := make([]Item, 0, len(gone)+1)
@@ -224,17 +224,17 @@ func (e *Engine) Items(name string) []Item {
 	return append(items, Item{Name: name})
 }
 
-// Moment is what an engine does not know by itself, at the time of a decision.
+// Moment holds the inputs of a decision that an engine does not know by itself.
 type Moment struct {
 	Now time.Time
 	// Leading: this replica may act now, by its Lease.
 	Leading bool
-	// Log is what the in-flight log has for the volume of the PV in question, and LogProblem what cannot be read.
+	// Log is the in-flight log's state for the volume of the PV in question, and LogProblem names the unreadable part.
 	Log        LogState
 	LogProblem string
 }
 
-// Facts returns what is known about an item without a read from the API server.
+// Facts returns the facts about an item without a read from the API server.
 func (e *Engine) Facts(item Item, at Moment) (f Facts, found bool) {
 	if item.Gone != "" {
 		return e.factsOfEnd(item.Gone, at)
@@ -245,7 +245,7 @@ func (e *Engine) Facts(item Item, at Moment) (f Facts, found bool) {
 	}
 	memory, known := e.Tracker.Of(*pv)
 	if !known {
-		// The cache is a moment ahead of its events; the one that is due enqueues the PV.
+		// The cache is ahead of its events, and the pending event enqueues the PV.
 		return Facts{}, false
 	}
 	f = e.facts(*pv, memory, at)
@@ -275,7 +275,7 @@ func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	}
 }
 
-// siblings returns the other PVs of the volume as the cache shows them, sorted by name.
+// siblings returns the other PVs of the volume from the cache, sorted by name.
 func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 	names := e.Handles.Others(e.handle(&pv), except)
 	if len(names) == 0 {
@@ -291,8 +291,8 @@ func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 	return siblings
 }
 
-// count counts the VolumeAttachments of the volume, of those that there are by the name of their PV. Another PV of the
-// volume may have the name of one that is gone.
+// count returns the number of VolumeAttachments of the volume, given the VolumeAttachments by PV name. Another PV of
+// the volume may have the name of one that is gone.
 func (f Facts) count(attached map[string]int) int {
 	n := attached[f.PV.Name]
 	for _, other := range f.Siblings {

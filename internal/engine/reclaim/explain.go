@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Explanation is what happens to a PV next, and why.
+// Explanation is the next step for a PV and its reason.
 type Explanation struct {
 	Decision Decision
-	// Text is for people: the reason's sentence and what is known of this PV.
+	// Text is for people: the reason's sentence and the facts about this PV.
 	Text string
 	// Protected: a finalizer that counts in this role holds the PV.
 	Protected bool
-	// Waits: the PV is due for deletion and held back, so that it counts as waiting.
+	// Waits: the PV is due for deletion but held back, and so counts as waiting.
 	Waits bool
 }
 
-// Explain returns what [Decide] decides on these facts, and why. It is a pure function; now is the time by which
-// reads are judged too old.
+// Explain returns the decision of [Decide] on these facts, in words. It is a pure function; now is the time that the
+// age of reads is measured at.
 func Explain(s Facts, now time.Time) Explanation {
 	d := Decide(s, now)
 	text := d.Reason.Sentence()
@@ -31,7 +31,7 @@ func Explain(s Facts, now time.Time) Explanation {
 	return Explanation{Decision: d, Text: text, Protected: s.protected(), Waits: d.Reason.Waits()}
 }
 
-// Detail adds to a reason's sentence what is known of this PV.
+// Detail returns the facts about this PV that complete a reason's sentence, empty for none.
 func Detail(s Facts, reason Reason) string {
 	switch reason {
 	case ReasonHeld:
@@ -74,7 +74,7 @@ func neededBy(s Facts) []string {
 	return names
 }
 
-// onceGone returns what happens to the volume of a PV that is terminating without a finalizer.
+// onceGone returns the prospects of the volume of a PV that is terminating without a finalizer.
 func onceGone(s Facts) string {
 	if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
 		return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
@@ -82,7 +82,7 @@ func onceGone(s Facts) string {
 	return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
 }
 
-// EventDetail is Detail with what a person can do about it.
+// EventDetail is Detail with a remedy for people.
 func EventDetail(s Facts, reason Reason) string {
 	detail := Detail(s, reason)
 	if reason == ReasonClaimNamesPV {
@@ -91,7 +91,7 @@ func EventDetail(s Facts, reason Reason) string {
 	return detail
 }
 
-// bindOrDelete returns what a person can do about a claim that names the PV. A PV that is gone cannot be bound.
+// bindOrDelete returns the remedies for a claim that names the PV. A PV that is gone cannot be bound.
 func bindOrDelete(s Facts) string {
 	const remove = "To have the volume deleted, delete the claim."
 	if s.End.Gone {
@@ -105,15 +105,15 @@ func addCommand(pv, finalizer string) string {
 	return fmt.Sprintf(`kubectl patch pv %s -p '{"metadata":{"finalizers":[%q]}}'`, pv, finalizer)
 }
 
-// BindCommand returns the kubectl command that binds a PV to the claim of its claimRef's namespace and name
-// that has this UID. The PV controller compares the UIDs (syncVolume and syncBoundClaim in
-// pkg/controller/volume/persistentvolume/pv_controller.go): removing the claimRef's UID is not enough for a
-// claim that was restored with the annotation pv.kubernetes.io/bind-completed, whose phase stays Lost then.
+// BindCommand returns the kubectl command that binds a PV to the claim with this UID under its claimRef's namespace
+// and name. The PV controller compares the UIDs (syncVolume and syncBoundClaim in
+// pkg/controller/volume/persistentvolume/pv_controller.go). Removing the claimRef's UID is not enough for a claim that
+// was restored with the annotation pv.kubernetes.io/bind-completed, because its phase would stay Lost.
 func BindCommand(pv string, claim types.UID) string {
 	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"claimRef":{"uid":%q,"resourceVersion":null}}}'`, pv, claim)
 }
 
-// whyLeftBehind returns which proof is missing for a PV that is gone, in the order of gone.
+// whyLeftBehind returns the missing proof for a PV that is gone, in the order of gone.
 func whyLeftBehind(s Facts) string {
 	pv := s.PV
 	switch {
@@ -135,7 +135,7 @@ func whyLeftBehind(s Facts) string {
 	return "the PV names no volume of this driver"
 }
 
-// sentence returns the words with a period, empty for none.
+// sentence ends the words with a period, and leaves an empty string empty.
 func sentence(words string) string {
 	if words == "" {
 		return ""

@@ -8,75 +8,72 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Facts is all that is known about one PV at one moment. The zero value of every field
-// means that the fact is not known, or speaks for keeping the volume.
+// Facts is all knowledge about one PV at one moment. The zero value of every field means that the fact is not known,
+// or speaks for keeping the volume.
 type Facts struct {
-	// Rules are the settings.
 	Rules Rules
 
-	// Leading: this replica holds its Lease, or there is no leader election. Otherwise another one may
-	// act by now, and what this one has recorded of the PV does not count.
+	// Leading: this replica holds its Lease, or leader election is off. Otherwise another replica may act, and the
+	// records of this one do not count.
 	Leading bool
 
-	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
-	// says that it is gone it is the last that was seen of it.
+	// PV comes from the watch cache or, if PVRead is set, from a live read. If End says that the PV is gone, it is the
+	// last observed state.
 	PV     volume.PV
 	PVRead session.Read
 	End    End
 
-	// History is what this process has seen of the PV.
+	// History is the history of the PV as this process observed it.
 	History History
-	// Contested: others remove our finalizer from this PV, or from several of the driver's, again and
-	// again, so that it is not added any more. DriverContested: from several, so that it is added to none.
+	// Contested: others keep removing our finalizer from this PV or from several PVs of the driver, so that this PV no
+	// longer gets it. DriverContested: they do so from several, so that no PV gets it.
 	Contested, DriverContested bool
-	// Brake reports whether deletions are stopped for all PVs.
+	// Brake reports whether the brake stops all deletions.
 	Brake Brake
 
-	// Claim is what a live read of the PV's claim found.
+	// Claim is the result of a live read of the PV's claim.
 	Claim ClaimFacts
-	// ClaimEndedAt is when the watch of claims has shown the end of the claim that the PV names. Zero: it has not, or has
-	// shown a claim since that names the PV. It stands for a read of that moment, and counts as long: what the watch has
-	// not shown yet, such as a claim that was restored from a backup, only a read finds. Of a PV that is gone it is not
-	// known.
+	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names. It is zero if the
+	// watch has not, or has since shown a claim that names the PV. It stands for a read at that time and expires like
+	// one, because only a read finds a claim that the watch has not shown yet, such as one restored from a backup. It is
+	// unknown for a PV that is gone.
 	ClaimEndedAt time.Time
 
-	// Attachments counts the VolumeAttachments that name this PV or another PV of the
-	// same handle.
+	// Attachments counts the VolumeAttachments that name this PV or another PV of the same handle.
 	Attachments int
-	// AttachmentsCurrent reports that Attachments holds everything that the API server had
-	// when the deletion became due, not only what the watch has delivered.
+	// AttachmentsCurrent reports that Attachments includes everything that the API server held when the deletion became
+	// due, not only the events that the watch has delivered.
 	AttachmentsCurrent bool
 
 	// Siblings are the other PVs that name the same volume.
 	Siblings []volume.PV
-	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
-	// is from the cache.
+	// SiblingsRead is the oldest of the live reads of Siblings. It is zero if at least one of them is from the cache.
 	SiblingsRead session.Read
-	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose
-	// claim existed when they were read, or was one that names it. Empty: none.
+	// SiblingNeeded names a PV of Siblings whose policy and phase permit the deletion of the volume, but whose claim, or
+	// another claim that names the PV, existed when it was read. Empty for none.
 	SiblingNeeded string
-	// PVsListed is a live read which showed that Siblings are all there are. Only a PV that
-	// is gone needs it: nothing prevents another from taking over its volume.
+	// PVsListed is a live list that showed Siblings to be complete. Only a PV that is gone needs it, since nothing
+	// prevents another PV from taking over its volume.
 	PVsListed session.Read
 
-	// NodesListed is a live read of the nodes with the topology segments of this one, and OnlyNode reports that
-	// it found this one and no other. Only where the rules say Local are they needed.
+	// NodesListed is a live list of the nodes with the topology segments of this one, and OnlyNode reports that it
+	// returned this node alone. Only Rules.Local needs them.
 	NodesListed session.Read
 	OnlyNode    bool
 
-	// Log is what the in-flight log has for the volume of this PV. It counts where the rules say Logged.
+	// Log is the in-flight log's state for the volume of this PV. It counts only with Rules.Logged.
 	Log LogState
-	// LogProblem is what cannot be read while Log is LogUnreadable, with the name of the Lease.
+	// LogProblem names the Lease, and the part of it that cannot be read, while Log is LogUnreadable.
 	LogProblem string
 
 	// SecretsRead reports that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
 
-	// Done is what this process has already done for the PV.
+	// Done is the work that this process has already done for the PV.
 	Done Done
 }
 
-// LogState is what the in-flight log has for a volume. The zero value: it has not been read.
+// LogState is the in-flight log's state for a volume. The zero value means that the log has not been read.
 type LogState = volume.InFlight
 
 // The states of the log.
@@ -87,35 +84,33 @@ const (
 	LogUnreadable = volume.InFlightUnreadable
 )
 
-// End is what is known of a PV that is gone from the API server. The zero value: it is there.
+// End describes a PV that is gone from the API server. The zero value means that the PV exists.
 type End struct {
 	Gone bool
-	// Final: the last state is known. Otherwise the watch was interrupted, and the PV may
-	// have changed before it went.
+	// Final: the last state is known. Otherwise the watch was interrupted, and the PV may have changed before it went.
 	Final bool
-	// Shared: another PV named the same volume when the PV went, or since.
+	// Shared: another PV named the same volume when the PV went, or has named it since.
 	Shared bool
 }
 
-// History is what a process has seen of a PV since it first saw it. The zero value: nothing.
+// History is the history of a PV since a process first observed it. The zero value: nothing was observed.
 type History struct {
-	// SeenAlive: the PV was seen before it was terminating.
+	// SeenAlive: the PV was observed before it was terminating.
 	SeenAlive bool
-	// SeenReleased: its volume was to be deleted before it was terminating; a peer that
-	// deletes such volumes had its chance.
+	// SeenReleased: its volume was to be deleted before the PV was terminating, so that a peer which deletes such volumes
+	// had its chance.
 	SeenReleased bool
-	// SeenProtected: a finalizer that counts was seen on it, which this process did not remove
-	// since.
+	// SeenProtected: a finalizer that counts was observed on the PV, and this process has not removed it since.
 	SeenProtected bool
-	// Stripped: somebody else removed our finalizer while the PV was terminating.
+	// Stripped: another program or a person removed our finalizer while the PV was terminating.
 	Stripped bool
 }
 
-// Brake reports whether deletions are stopped. The zero value is not known.
+// Brake is the state of the brake. The zero value is unknown.
 type Brake uint8
 
 const (
-	// BrakeUnknown stops deletions until it is known.
+	// BrakeUnknown stops deletions until the state is known.
 	BrakeUnknown Brake = iota
 	// BrakeOff permits deletions.
 	BrakeOff
@@ -123,25 +118,24 @@ const (
 	BrakeOn
 )
 
-// ClaimFacts is what a live read of a claim found. The zero value: it was not read.
+// ClaimFacts is the result of a live read of a claim. The zero value: it was not read.
 type ClaimFacts struct {
 	Read session.Read
-	// Of is the claimRef the read was made for.
+	// Of is the claimRef that the read was made for.
 	Of volume.ClaimRef
-	// Found: there is a claim of that name. UID and VolumeName are its own.
+	// Found: a claim of that name exists, with this UID and VolumeName.
 	Found      bool
 	UID        types.UID
 	VolumeName string
 }
 
-// Done is what a process has done for one PV, so that a stale cache causes no step
-// twice. It is kept by UID until the PV's end is seen.
+// Done is the work that a process has done for one PV, so that a stale cache causes no step twice. It is kept by UID
+// until the PV's end is observed.
 type Done struct {
-	// Protected: our finalizer was added in a write that the PV, as it is known here, does not
-	// show yet. Removed: it was removed in such a write.
+	// Protected: our finalizer was added in a write that PV does not reflect yet. Removed: it was removed in such a
+	// write.
 	Protected, Removed bool
-	// VolumeDeleted: the storage system answered that the volume is gone. Claim is whose it
-	// was.
+	// VolumeDeleted: the storage system answered that the volume is gone. Claim is the claim it belonged to.
 	VolumeDeleted bool
 	Claim         volume.ClaimRef
 	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
@@ -150,13 +144,13 @@ type Done struct {
 	Finalized bool
 }
 
-// pvReadLast reports whether the PV was read live, and after everything else was.
+// pvReadLast reports whether the PV was read live, after all other reads.
 func (s Facts) pvReadLast(now time.Time) bool {
 	return s.PVRead.Fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order &&
 		s.PVRead.Order > s.NodesListed.Order
 }
 
-// Underway reports whether the volume is to be deleted, or is and the PV still has our finalizer.
+// Underway reports whether the volume is to be deleted, or is deleted while the PV still has our finalizer.
 func (s Facts) Underway() bool {
 	if s.Done.VolumeDeleted {
 		return !s.End.Gone && finish(s).Action != Wait
@@ -164,24 +158,24 @@ func (s Facts) Underway() bool {
 	return s.Rules.due(s.PV) || s.End.Gone && s.PV.Deletable()
 }
 
-// elsewhere reports whether the PV is not this node's alone, where each node decides on its own volumes.
+// elsewhere reports whether, in node deployment, the PV does not belong to this node alone.
 func (s Facts) elsewhere() bool {
 	return s.Rules.Local && s.PV.Reach != volume.ReachHere && !s.Done.VolumeDeleted
 }
 
-// adoptable reports whether an owner replaces the companion's finalizer on the PV by its own.
+// adoptable reports whether an owner replaces the companion's finalizer on the PV with its own.
 func (s Facts) adoptable() bool {
 	return s.Rules.Role == volume.RoleOwner && s.PV.HasCompanionFinalizer && !s.Contested && !s.Done.Protected
 }
 
-// mayMissAttachments reports whether the watch may not show an attachment of the volume. The attacher removes its
-// finalizer before a PV goes, so that of a PV that is gone nothing shows whether it was attached.
+// mayMissAttachments reports whether the watch may lack an attachment of the volume. The attacher removes its
+// finalizer before a PV goes, so a PV that is gone does not show whether it was attached.
 func (s Facts) mayMissAttachments() bool {
 	return (s.PV.WasAttached || s.End.Gone) && !s.AttachmentsCurrent && !s.Rules.NeverAttached
 }
 
-// settledWhenGone reports whether nothing is left to do for the volume of a PV that is gone: it is deleted, or was not
-// to be deleted.
+// settledWhenGone reports whether no work is left for the volume of a PV that is gone: it is deleted, or was to be
+// kept.
 func (s Facts) settledWhenGone() bool {
 	pv := s.PV
 	switch {
@@ -195,34 +189,32 @@ func (s Facts) settledWhenGone() bool {
 	return s.Rules.Role == volume.RoleObserver && (s.protected() || s.History.SeenProtected)
 }
 
-// provenUnprotected reports whether the volume of a PV that is gone is to be deleted after it, as far as the PV shows:
-// this process has seen the PV from before its deletion to its end, released and without a finalizer that counts.
+// provenUnprotected reports whether the PV itself permits the deletion of its volume although the PV is gone: this
+// process observed the PV from before its deletion to its end, released and without a finalizer that counts.
 func (s Facts) provenUnprotected() bool {
 	return s.Rules.ReclaimUnprotected && s.Rules.Mode == ModeHonor && !s.protected() && s.PV.Released() &&
 		s.End.Final && s.History.SeenAlive && !s.History.SeenProtected && !s.PV.Held
 }
 
-// protected reports whether a finalizer that counts holds the PV.
 func (s Facts) protected() bool { return s.Rules.Protects(s.PV) }
 
-// claimState is what the facts show about the claim that the PV belongs to.
+// claimState is the state of the claim that the PV belongs to.
 type claimState uint8
 
 const (
 	claimUnknown claimState = iota
 	claimExists
-	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	// claimNamesPV: another claim has the name now, and its spec.volumeName is the PV.
 	claimNamesPV
 	claimGone
 )
 
-// claimState judges the claim. It is gone when no claim of its name exists, when the name
-// belongs to another claim now, or when a provisioned PV's claim is bound to another PV.
-// The last does not hold for a static PV: its claim may be bound elsewhere by a mistake
-// that an administrator corrects.
+// claimState judges the claim. It is gone when no claim of its name exists, when the name belongs to another claim
+// now, or when a provisioned PV's claim is bound to another PV. The last condition does not hold for a static PV,
+// because its claim may be bound elsewhere by a mistake that an administrator corrects.
 //
-// Another claim of the name that names this PV is what a restore from a backup leaves: the
-// objects are created again, the claim with a new UID, and the PV's claimRef has the old one.
+// A restore from a backup leaves another claim of the name that names this PV: it creates the objects again, the claim
+// with a new UID, while the PV's claimRef has the old one.
 func (s Facts) claimState(now time.Time) claimState {
 	c := s.Claim
 	switch {
@@ -243,16 +235,15 @@ func (s Facts) claimEnded(now time.Time) bool {
 	return !s.ClaimEndedAt.IsZero() && now.Sub(s.ClaimEndedAt) <= session.LiveFor
 }
 
-// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it
-// exists, or another one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it
-// too.
+// ClaimNeedsVolume reports whether, by a live read, a PV's claim keeps the PV's volume: it exists, or another claim of
+// its name names the PV. A claim that was not read, or was read for another claimRef, keeps it too.
 func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 	claim.Read = session.Read{Order: 1}
 	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
 
-// shared reports whether another PV still needs the volume. Two PVs that are both to be
-// deleted do not wait for each other, and a PV does not wait for its own twin.
+// shared reports whether another PV still needs the volume. Two PVs that are both to be deleted do not wait for each
+// other, and a PV does not wait for its own twin.
 func (s Facts) shared() bool {
 	for _, other := range s.Siblings {
 		if !other.Deletable() && !other.IsTwinOf(s.PV) {
@@ -262,7 +253,7 @@ func (s Facts) shared() bool {
 	return false
 }
 
-// changedSinceDeleted reports whether somebody decided to keep the volume after it was gone.
+// changedSinceDeleted reports whether the PV was changed to keep its volume after the volume was gone.
 func (s Facts) changedSinceDeleted() bool {
 	return s.PV.Policy != volume.PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == volume.PhaseBound
 }

@@ -1,18 +1,17 @@
 package reclaim
 
-// Handles is the index of the PVs that name each volume handle. Nearly every handle has one PV, so that the first is
-// kept without a set of its own.
+// Handles indexes PVs by volume handle. Nearly every handle has a single PV, so the first needs no set of its own.
 type Handles struct {
 	First map[string]string
 	More  map[string]map[string]struct{}
 }
 
-// NewHandles returns an index without PVs.
+// NewHandles returns an empty index.
 func NewHandles() Handles {
 	return Handles{First: map[string]string{}, More: map[string]map[string]struct{}{}}
 }
 
-// Add adds a PV.
+// Add adds a PV under its handle.
 func (h *Handles) Add(handle, pv string) {
 	first, taken := h.First[handle]
 	switch {
@@ -26,7 +25,7 @@ func (h *Handles) Add(handle, pv string) {
 	}
 }
 
-// Remove removes a PV.
+// Remove removes a PV from its handle.
 func (h *Handles) Remove(handle, pv string) {
 	delete(h.More[handle], pv)
 	if h.First[handle] == pv {

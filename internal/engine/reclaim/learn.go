@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// learn adds an answer to what is known. over: the session ends with the step.
+// learn adds an answer to the facts. over: the session ends with the step.
 func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	switch a.Action {
@@ -21,7 +21,7 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 		s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.PVDeleted = true })
 		return false, Step{}
 	case RemoveFinalizer:
-		// What the cache shows is older than this write; its own event enqueues the PV again.
+		// The cache shows a state before this write, whose own event enqueues the PV again.
 		return true, written(a, reply)
 	case FinalizePV:
 		return true, e.finalized(s, reply)
@@ -35,11 +35,11 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	return true, failed(a.Decision, ReasonAPIReadFailed, Unanswered)
 }
 
-// finalized ends a session with the last write. The session has decided by the PV as it was read before its volume was
-// deleted; the answer shows whether somebody has decided to keep the volume since.
+// finalized ends a session with the last write. The session decided by the PV as it was before the deletion of the
+// volume; the answer shows whether the PV was changed to keep its volume since.
 func (e *Engine) finalized(s *Session, reply Reply) Step {
 	a := s.Ask
-	// The tracker may know nothing of the PV any more: the event of its end can come before this answer.
+	// The tracker may have dropped the PV, because the event of its end can come before this answer.
 	left := s.Facts
 	left.PV = reply.PV
 	if reply.Outcome == OK || reply.Outcome == Gone {
@@ -52,7 +52,7 @@ func (e *Engine) finalized(s *Session, reply Reply) Step {
 	return step
 }
 
-// written ends a session with a write after which nothing is left to decide on.
+// written ends a session with a write that leaves no further decision.
 func written(a Ask, reply Reply) Step {
 	if reply.Outcome == OK {
 		return Step{Decision: a.Decision, Result: Idle}
@@ -71,7 +71,7 @@ func readFailed(outcome Outcome) Reason {
 	}
 }
 
-// failed ends a session with a step that did not do what it was for. The outcome determines when it is retried.
+// failed ends a session with a step that did not succeed. The outcome determines the retry.
 func failed(d Decision, reason Reason, outcome Outcome) Step {
 	step := Step{Decision: d, Result: Retry, Report: Report{Kind: Failed, Reason: reason}}
 	switch outcome {
@@ -80,11 +80,10 @@ func failed(d Decision, reason Reason, outcome Outcome) Step {
 	case NotSent:
 		step.Report = Report{}
 	case Changed:
-		// Not reported: the change's own event enqueues the PV. The delay is for the case that the event came before
-		// the answer.
+		// Not reported: the change's own event enqueues the PV. The delay covers an event that came before the answer.
 		step.Result, step.Report = Soon, Report{}
 	case InProgress:
-		// The driver works on it: it ends by itself, and is not worth an Event.
+		// The driver is still working and ends by itself, which deserves no Event.
 		step.Result, step.Report = Soon, Report{}
 	case Stale:
 		step.Result = Soon
@@ -95,13 +94,13 @@ func failed(d Decision, reason Reason, outcome Outcome) Step {
 	return step
 }
 
-// read adds what a step that only reads has found.
+// read adds the result of a step that only reads.
 func (s *Session) read(reply Reply) (over bool, step Step) {
 	a, f := s.Ask, &s.Facts
 	switch a.Action {
 	case ListAttachments:
 		s.Listed, f.AttachmentsCurrent = reply.Attached, true
-		// It may have been the PV's own read that showed that the list is needed; the PV is read last.
+		// The PV is read last, so a read that showed the need for this list does not count.
 		f.PVRead = session.Read{}
 	case ReadSecrets:
 		f.SecretsRead = true
@@ -127,7 +126,7 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 	return false, step
 }
 
-// pvsListed adds whether another PV names the volume.
+// pvsListed records whether another PV names the volume.
 func (s *Session) pvsListed(reply Reply) {
 	pv := s.Ask.PV
 	for _, other := range reply.PVs {
@@ -138,7 +137,7 @@ func (s *Session) pvsListed(reply Reply) {
 	s.Facts.PVsListed = s.Ask.Read
 }
 
-// siblingsRead adds what the other PVs of the volume are like now, and which of them are gone.
+// siblingsRead records the live state of the other PVs of the volume, and which of them are gone.
 func (s *Session) siblingsRead(reply Reply) {
 	f := &s.Facts
 	f.Siblings, f.SiblingsRead, f.SiblingNeeded = reply.PVs, s.Ask.Read, ""

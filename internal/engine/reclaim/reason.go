@@ -5,9 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in
-// the log, a label of the metrics and a column of the kubectl plugin. What each means is
-// its Sentence.
+// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log, a label of
+// the metrics and a column of the kubectl plugin. Its Sentence explains it.
 type Reason string
 
 // Reasons for leaving a PV alone.
@@ -67,9 +66,9 @@ const (
 	ReasonVolumeLeftBehind Reason = "VolumeLeftBehind"
 )
 
-// Reasons that only carrying out a step can find.
+// Reasons that only the call of a step can find.
 const (
-	// ReasonVolumeFailedDelete is the word of sig-storage-lib-external-provisioner's event.
+	// ReasonVolumeFailedDelete is the reason of sig-storage-lib-external-provisioner's Event.
 	ReasonVolumeFailedDelete Reason = "VolumeFailedDelete"
 	ReasonVolumeBusy         Reason = "VolumeBusy"
 	ReasonSecretNotFound     Reason = "SecretNotFound"
@@ -82,7 +81,7 @@ const (
 	ReasonAdmissionPolicyIneffective Reason = "AdmissionPolicyIneffective"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNotOurs, Sentence: "This PV belongs to another driver or to the PV controller."},
 	{Reason: ReasonNotLeading,
@@ -196,17 +195,17 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"the policy is the one of this version; then restart csi-reclaimer."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason in the order of declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence explains the reason and the remedy, if any, to people.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns the type of Events with this reason, Normal or Warning, empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
-// Waits reports whether a PV with this reason is due for deletion and held back, so that it counts as waiting.
+// Waits reports whether a PV with this reason is due for deletion but held back, and so counts as waiting.
 func (r Reason) Waits() bool { return r.About().Severity.Waits() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the explanation and severity of the reason, the zero value for an unknown word.
 func (r Reason) About() reasons.About { return table.About(r) }

@@ -11,77 +11,77 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// MaxSteps bounds the steps of one session. A deletion takes eight; only reads that are too old before the next is
-// answered take more.
+// MaxSteps bounds the steps of one session. A deletion takes eight; it takes more only if reads grow too old before
+// the next is answered.
 const MaxSteps = 24
 
 // Session is the work on one PV from an event to the next wait: it decides, returns an Ask, adds the Reply to its
 // Facts, and decides again.
 type Session struct {
 	Facts Facts
-	// Ask is the call that the session waits for.
+	// Ask is the call whose Reply the session waits for.
 	Ask Ask
-	// Steps and Reads count the steps, and those of them that are live reads.
+	// Steps counts the steps, and Reads the live reads among them.
 	Steps, Reads int
-	// Listed is what a live list of VolumeAttachments showed in this session, nil for none.
+	// Listed is the result of a live list of VolumeAttachments in this session, nil for none.
 	Listed map[string]int
-	// Absent are siblings that a live read did not find, whatever the cache still shows.
+	// Absent are siblings that a live read did not find, even if the cache still shows them.
 	Absent []types.UID
 	// Deleting is the handle of the volume whose DeleteVolume is under way.
 	Deleting string
 }
 
-// Result says when a PV whose session has ended is decided on again.
+// Result determines the next decision on a PV after its session has ended.
 type Result uint8
 
 const (
-	// Asks: the session has not ended, Ask is to be carried out.
+	// Asks: the session has not ended, and Ask is to be carried out.
 	Asks Result = iota
-	// Idle: when an event concerns it.
+	// Idle: the next event of the PV triggers it.
 	Idle
-	// Soon: in a moment, for what ends by itself.
+	// Soon: a moment later, for a cause that ends by itself.
 	Soon
 	// Retry: after a delay that grows.
 	Retry
-	// Slow: after a longer one, for what a person has to change first.
+	// Slow: after a longer delay, for a cause that a person has to remove.
 	Slow
 )
 
-// Kind is what a Report is about.
+// Kind is the subject of a Report.
 type Kind uint8
 
 const (
 	// None: nothing is reported.
 	None Kind = iota
-	// Waits: this is why nothing more is done about the PV.
+	// Waits: the reason why the PV waits.
 	Waits
-	// Would: a dry run ends before this step.
+	// Would: the step that a dry run ends before.
 	Would
-	// Failed: the step failed. Only a new reason is news: messages differ from try to try.
+	// Failed: the step failed. Only a new reason is reported again, because messages differ between tries.
 	Failed
-	// FailedByCause is Failed where each new message of the error is news.
+	// FailedByCause is Failed with every new error message reported again.
 	FailedByCause
-	// Besides: true besides why the PV waits.
+	// Besides: a fact in addition to why the PV waits.
 	Besides
 )
 
-// Report is what is reported about a PV.
+// Report is a message to people about a PV.
 type Report struct {
 	Kind   Kind
 	Reason Reason
-	// Detail adds to the reason's sentence. The caller adds the error of a step that failed.
+	// Detail completes the reason's sentence. The caller adds the error of a step that failed.
 	Detail string
 }
 
-// Step is what follows from a decision or an answer.
+// Step is the result of a decision or an answer.
 type Step struct {
 	Decision Decision
 	Result   Result
-	// Report is why the session ended, Besides what is reported besides.
+	// Report is why the session ended, and Besides a report in addition.
 	Report, Besides Report
 	// Protect: the PV is to get its finalizer, which is the work of another loop.
 	Protect bool
-	// Settled: the PV is gone, nothing is left to do, and no record of it is left.
+	// Settled: the PV is gone, no work is left, and its record is dropped.
 	Settled bool
 }
 
@@ -91,12 +91,13 @@ func (e *Engine) Begin(f Facts, at Moment) (*Session, Step) {
 	return s, e.next(s, at).by(at)
 }
 
-// Answer takes the reply to the session's Ask.
+// Answer applies the reply to the session's Ask and decides again.
 func (e *Engine) Answer(s *Session, reply Reply, at Moment) Step {
 	return e.answer(s, reply, at).by(at)
 }
 
-// by drops the reports of a replica that does not hold its Lease: another one may have changed what it knows.
+// by drops the reports of a replica that does not hold its Lease, because the state may have changed under another
+// leader.
 func (s Step) by(at Moment) Step {
 	if !at.Leading {
 		s.Report, s.Besides = Report{}, Report{}
@@ -123,8 +124,8 @@ func (e *Engine) answer(s *Session, reply Reply, at Moment) Step {
 	return step
 }
 
-// Abandon ends what keeps others from the volume of a session. It is called at the end of a session whose last Ask was
-// not answered; otherwise it has no effect.
+// Abandon releases the volume of a session for other sessions, if the last Ask of this one was not answered. Otherwise
+// it has no effect.
 func (e *Engine) Abandon(s *Session) {
 	if s.Deleting != "" {
 		delete(e.Deleting, s.Deleting)
@@ -132,7 +133,7 @@ func (e *Engine) Abandon(s *Session) {
 	}
 }
 
-// next decides, and determines the next Ask.
+// next decides and determines the next Ask.
 func (e *Engine) next(s *Session, at Moment) Step {
 	d := Decide(s.Facts, at.Now)
 	step := Step{Decision: d}
@@ -146,7 +147,7 @@ func (e *Engine) next(s *Session, at Moment) Step {
 		}
 		return step
 	case d.Action.Protects():
-		// Another loop's work: a backlog of these must not delay deletions.
+		// Another loop does this work, because a backlog of it must not delay deletions.
 		step.Result, step.Protect = Idle, true
 		return step
 	case s.Steps == MaxSteps:
@@ -171,7 +172,7 @@ func (e *Engine) isDeleting(handle string) bool {
 	return deleting
 }
 
-// wait ends a session with the reason why nothing more is done now.
+// wait ends a session with the reason why the PV waits.
 func (e *Engine) wait(s *Session, step Step) Step {
 	d := step.Decision
 	step.Result = Idle
@@ -179,7 +180,7 @@ func (e *Engine) wait(s *Session, step Step) Step {
 		step.Result = Retry
 	}
 	if d.Reason == ReasonNotLeading {
-		return step // what was reported before stays as it is
+		return step // the earlier report stays
 	}
 	step.Report = Report{Kind: Waits, Reason: d.Reason}
 	if d.Over {
@@ -188,13 +189,12 @@ func (e *Engine) wait(s *Session, step Step) Step {
 	return step
 }
 
-// settle drops the record of a PV that is gone.
 func (e *Engine) settle(s *Session, step *Step) {
 	e.Tracker.Forget(&s.Facts.PV)
 	step.Settled = true
 }
 
-// ask determines the Ask of a decision, and records what is under way.
+// ask determines the Ask of a decision and records the call that it begins.
 func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 	a := Ask{Decision: d, PV: s.Facts.PV}
 	switch d.Action {
@@ -208,7 +208,7 @@ func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 	case RemoveFinalizer:
 		a.Remove, a.Bound = s.Facts.Rules.Finalizers(a.PV), true
 	case FinalizePV:
-		// By UID alone: the volume is gone, whatever else changed on the PV.
+		// By UID alone, because the volume is gone no matter how the PV has changed.
 		a.Remove = s.Facts.Rules.Finalizers(a.PV)
 	case Wait, AddFinalizer, AdoptPV, ListAttachments, ReadSecrets, DeletePV:
 	}
@@ -216,19 +216,18 @@ func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 	s.Ask = a
 }
 
-// nextRead numbers a live read.
 func (s *Session) nextRead(now time.Time) session.Read {
 	s.Reads++
 	return session.Read{Sent: now, Order: s.Reads}
 }
 
-// observe brings in what the watches have shown since, and keeps what live reads of this session have shown. It
-// reports false when they showed the PV's end: what that leaves to do is another item, with the same record.
+// observe adds newer state from the watches and keeps the results of this session's live reads. It returns false if
+// the watches showed the PV's end, because the work left after that is another item with the same record.
 func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	f := &s.Facts
 	f.Brake, f.Leading = e.Breaker.State, at.Leading
 	if at.Log != LogUnknown {
-		// A log that is closed while the program stops does not take back what it showed.
+		// A log that is closed while the program stops does not invalidate its last state.
 		f.Log, f.LogProblem = at.Log, at.LogProblem
 	}
 	if f.End.Gone {
@@ -240,7 +239,7 @@ func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	return true
 }
 
-// observePV brings in what became known about a PV.
+// observePV updates the facts about an existing PV.
 func (e *Engine) observePV(s *Session) (known bool) {
 	f := &s.Facts
 	memory, known := e.Tracker.Of(f.PV)
@@ -254,7 +253,7 @@ func (e *Engine) observePV(s *Session) (known bool) {
 	return known
 }
 
-// observeEnd brings in what became known about a PV after it was gone.
+// observeEnd updates the facts about a PV that is gone.
 func (e *Engine) observeEnd(s *Session) {
 	f := &s.Facts
 	f.Siblings = e.siblings(f.PV, "")
@@ -263,12 +262,11 @@ func (e *Engine) observeEnd(s *Session) {
 	if known {
 		f.Done, f.History = memory.Done, memory.History
 	}
-	// What is not tracked any more concerns another leader now.
+	// An untracked PV concerns another leader now.
 	f.End.Shared = f.End.Shared || tombstone.End.Shared || !known
 }
 
-// hasUnread reports whether the cache shows a PV of the volume that was not read live, or a later state of one than
-// was read.
+// hasUnread reports whether the cache shows a PV of the volume that was not read live, or a later state than the read.
 func hasUnread(cached, read []volume.PV) bool {
 	for _, now := range cached {
 		known := slices.ContainsFunc(read, func(r volume.PV) bool {
@@ -291,9 +289,9 @@ func (e *Engine) siblingsOf(s *Session) []volume.PV {
 	return siblings
 }
 
-// BeginProtect returns the Ask that protects the PV of a name. needed is false if the decision is another one now.
+// BeginProtect returns the Ask that protects the PV with this name. needed is false if the decision has changed.
 func (e *Engine) BeginProtect(name string, at Moment) (_ Ask, needed bool) {
-	f, _ := e.Facts(Item{Name: name}, at) // of a PV that is not known, Decide does nothing
+	f, _ := e.Facts(Item{Name: name}, at) // without facts, Decide does nothing
 	d := Decide(f, at.Now)
 	if !d.Action.Protects() {
 		return Ask{}, false
@@ -306,7 +304,7 @@ func (e *Engine) BeginProtect(name string, at Moment) (_ Ask, needed bool) {
 	return a, true
 }
 
-// AnswerProtect takes the answer to it.
+// AnswerProtect applies the reply to that Ask.
 func (e *Engine) AnswerProtect(a Ask, reply Reply, at Moment) Step {
 	e.Tracker.Answered(a, reply)
 	if reply.Outcome != OK {

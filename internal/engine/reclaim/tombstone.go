@@ -8,15 +8,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Tombstone is the end of a PV whose volume may be left. What is known of the PV stays in its Record, so that
-// an answer that comes later still finds it.
+// Tombstone is the end of a PV whose volume may be left. The PV's Record is kept with it, so that a late answer still
+// finds it.
 type Tombstone struct {
 	PV  volume.PV
 	End End
 }
 
-// bury records that a PV is gone. With left, its volume may be left, and the PV is tracked until [Tracker.Forget];
-// unless the volume is known to be deleted.
+// bury records that a PV is gone. If left is set, its volume may be left, and the PV is tracked until
+// [Tracker.Forget], unless the volume is known to be deleted.
 func (t *Tracker) bury(pv *volume.PV, end End, left bool) (_ History, tracked bool) {
 	r, known := t.Records[pv.UID]
 	if !known {
@@ -45,7 +45,7 @@ func (t *Tracker) Forget(pv *volume.PV) {
 	t.Tombstones[pv.Name] = left
 }
 
-// ofEnd returns the record of a PV that is gone. known is false for one that exists, or has no record.
+// ofEnd returns the record of a PV that is gone. known is false for a PV that exists or has no record.
 func (t *Tracker) ofEnd(uid types.UID) (_ Memory, _ Tombstone, known bool) {
 	r, known := t.Records[uid]
 	if !known || r.read().Tombstone == nil {
@@ -54,7 +54,7 @@ func (t *Tracker) ofEnd(uid types.UID) (_ Memory, _ Tombstone, known bool) {
 	return t.memory(r.History, *r.Activity, r.Activity.Done), *r.Activity.Tombstone, true
 }
 
-// share records that another PV names the volume now, and returns the names of the PVs this concerns.
+// share records that another PV names the volume now, and returns the names of the gone PVs that this concerns.
 func (t *Tracker) share(handle string) (names []string) {
 	for name, uids := range t.Tombstones {
 		for _, uid := range uids {

@@ -11,49 +11,48 @@ import (
 )
 
 const (
-	// ContestAfter times within ContestWithin somebody removes the finalizer from a PV that is not terminating: then it
-	// is a loop and no mistake, and the PV is contested.
+	// ContestAfter removals of the finalizer within ContestWithin, from a PV that is not terminating, are a loop and not
+	// a mistake: the PV is contested.
 	ContestAfter  = 3
 	ContestWithin = 10 * time.Minute
-	// ContestedPVs are how many PVs become contested within ContestWithin until the driver is contested: a loop on one
-	// PV concerns that PV, and a program that works on all PVs meets several at once. Single removals do not count here,
-	// however many PVs they hit.
+	// ContestedPVs is the number of PVs that must become contested within ContestWithin before the driver is contested. A
+	// loop on one PV concerns that PV, while a program that works on all PVs meets several at once. Single removals do
+	// not count here, however many PVs they hit.
 	ContestedPVs = 3
 )
 
-// Tracker is what a process records about PVs beyond what their objects show. The event handlers keep it, also on
-// replicas that do not lead. It tracks a PV from its first sight to its end, and longer if its volume may be left
-// (tombstone.go), so that no lag of the cache drops a record too early. It records nothing for a PV that it does not
-// track.
+// Tracker records facts about PVs that their objects do not show. The event handlers keep it, also on replicas that do
+// not lead. It tracks a PV from its first observation to its end, and longer if its volume may be left (tombstone.go),
+// so that no lag of the cache drops a record too early. It records nothing for an untracked PV.
 type Tracker struct {
 	Rules   Rules
 	Records map[types.UID]*Record
-	// Tombstones are the tracked PVs that are gone, by the names they had.
+	// Tombstones are the tracked PVs that are gone, by their former names.
 	Tombstones map[string][]types.UID
 	// Contested: the driver is contested, so that none of its PVs gets a finalizer.
 	Contested bool
 }
 
-// Record is what a process has recorded about one PV.
+// Record is the record of one PV.
 type Record struct {
 	History History
-	// Activity is nil for most PVs, which were seen and no more.
+	// Activity is nil for most PVs, which were observed and no more.
 	Activity *Activity
 }
 
-// Activity is what happened to a PV besides being seen.
+// Activity records events of a PV beyond its observation.
 type Activity struct {
 	Done Done
-	// Adding and Removing are the last writes of this process that add and remove a finalizer, so that their events
-	// do not count as somebody else's. Two loops write, so one of each kind may be under way. Nil: there is none, or
-	// Adding's event was seen.
+	// Adding and Removing are the last writes of this process that add and remove a finalizer, so that their events are
+	// not attributed to others. Two loops write, so one write of each kind may be under way. Nil: no write, or Adding's
+	// event was observed.
 	Adding, Removing *Expectation
-	// Removals are the times at which others removed the finalizer. ContestedAt is when they became too many, zero if
-	// they did not.
+	// Removals are the times when others removed the finalizer. ContestedAt is the time when they became too many, zero
+	// if they did not.
 	Removals    []time.Time
 	ContestedAt time.Time
-	// ClaimEnded is the UID of a claim of the PV whose end the watch of claims has shown, empty for none, or if it has
-	// shown a claim since that names the PV. ClaimEndedAt is when it has.
+	// ClaimEnded is the UID of a claim of the PV whose end the watch of claims has shown, at ClaimEndedAt. It is empty
+	// for none, or once the watch has shown a claim since that names the PV.
 	ClaimEnded   types.UID
 	ClaimEndedAt time.Time
 	// Tombstone is the PV's end, nil while it exists.
@@ -64,7 +63,7 @@ type Activity struct {
 type Expectation struct {
 	// Version is the resourceVersion that the write produced, empty until it is known.
 	Version string
-	// ProtectedAt is the version of the last event that showed the PV protected before that.
+	// ProtectedAt is the version of the last event that showed the PV protected before Version was known.
 	ProtectedAt string
 }
 
@@ -72,25 +71,26 @@ type Expectation struct {
 type Memory struct {
 	Done    Done
 	History History
-	// Contested: the PV is, or the driver. DriverContested: the driver is.
+	// Contested: the PV or the driver is contested. DriverContested: the driver is.
 	Contested, DriverContested bool
-	// ClaimEndedAt is when the watch of claims has shown the end of the claim that the PV names, zero if it has not.
+	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names, zero if it has
+	// not.
 	ClaimEndedAt time.Time
 }
 
-// NewTracker returns a Tracker that tracks nothing yet.
+// NewTracker returns an empty Tracker.
 func NewTracker(rules Rules) Tracker {
 	return Tracker{Rules: rules, Records: map[types.UID]*Record{}, Tombstones: map[string][]types.UID{}}
 }
 
 // newer reports whether the first of two resourceVersions of one object is the later one. Versions that cannot be
-// compared count as newer, so that nothing is taken from an old read.
+// compared count as newer, so that no fact is taken from an old read.
 func newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order > 0
 }
 
-// read returns the activity to read.
+// read returns a copy of the activity, the zero value for none.
 func (r *Record) read() Activity {
 	if r.Activity == nil {
 		return Activity{}
@@ -98,7 +98,7 @@ func (r *Record) read() Activity {
 	return *r.Activity
 }
 
-// edit returns the activity to change.
+// edit returns the activity for changes.
 func (r *Record) edit() *Activity {
 	if r.Activity == nil {
 		r.Activity = &Activity{}
@@ -106,20 +106,20 @@ func (r *Record) edit() *Activity {
 	return r.Activity
 }
 
-// endContest: somebody else adds the finalizer to the PV.
+// endContest forgets removals, after another program or a person added the finalizer to the PV.
 func (r *Record) endContest() {
 	if r.Activity != nil {
 		r.Activity.Removals, r.Activity.ContestedAt = nil, time.Time{}
 	}
 }
 
-// after reports whether the write is known to have changed the PV since it had this version.
+// after reports whether the write is known to have produced a later version than this one.
 func (x *Expectation) after(version string) bool {
 	return x != nil && x.Version != "" && newer(x.Version, version)
 }
 
-// Of returns what is remembered about a PV that exists, as it was read. known is false before its first sight and
-// after its end.
+// Of returns the memory of an existing PV, as of the version that was read. known is false before its first
+// observation and after its end.
 func (t *Tracker) Of(pv volume.PV) (_ Memory, known bool) {
 	r, known := t.Records[pv.UID]
 	if !known || r.read().Tombstone != nil {
@@ -153,7 +153,7 @@ func (t *Tracker) claimShown(pv types.UID) {
 	}
 }
 
-// claimEnded records that it has shown the end of the PV's claim.
+// claimEnded records that the watch of claims showed the end of the PV's claim.
 func (t *Tracker) claimEnded(pv, claim types.UID, now time.Time) {
 	if r, known := t.Records[pv]; known {
 		activity := r.edit()
@@ -161,13 +161,13 @@ func (t *Tracker) claimEnded(pv, claim types.UID, now time.Time) {
 	}
 }
 
-// Tracks reports whether a PV was seen and its end, if there was one, is not settled.
+// Tracks reports whether a PV was observed and its end, if any, is not settled.
 func (t *Tracker) Tracks(uid types.UID) bool {
 	_, known := t.Records[uid]
 	return known
 }
 
-// done changes what was done for a PV, if it is tracked, and returns all that was done.
+// done changes and returns the record of work done for a PV. The change is lost for an untracked PV.
 func (t *Tracker) done(uid types.UID, change func(*Done)) Done {
 	r, known := t.Records[uid]
 	if !known {
@@ -202,7 +202,7 @@ func (t *Tracker) see(pv *volume.PV) *Record {
 	return r
 }
 
-// changed records a PV's change. turned reports that the driver became contested, or ceased to be, which concerns all
+// changed records a PV's change. turned reports that the driver became contested or ceased to be, which concerns all
 // PVs.
 func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	r := t.see(pv)
@@ -216,8 +216,8 @@ func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	return false
 }
 
-// gained: the finalizer was added. If somebody else added it, the PV's contest ends, or that of all PVs where the
-// driver is contested.
+// gained records that the finalizer was added. If others added it, the PV's contest ends, or the contest of all PVs if
+// the driver is contested.
 func (t *Tracker) gained(r *Record) (turned bool) {
 	switch {
 	case r.read().Adding != nil:
@@ -234,7 +234,7 @@ func (t *Tracker) gained(r *Record) (turned bool) {
 	return true
 }
 
-// lost: the finalizer was removed.
+// lost records that the finalizer was removed.
 func (t *Tracker) lost(r *Record, before, pv *volume.PV, now time.Time) (turned bool) {
 	activity := r.read()
 	removing := activity.Removing
@@ -278,9 +278,9 @@ func (t *Tracker) expect(a Ask) {
 	}
 }
 
-// Answered records the outcome of the write: the version it produced, or that it was refused. A write whose answer is
-// lost may have happened: one that protects still counts as ours; one that removes protection does not, because it
-// would permit a deletion.
+// Answered records the outcome of the write: its resourceVersion, or that it was refused. A write without an answer
+// may have happened. If it protects, it still counts as ours; if it removes protection it does not, because it would
+// permit a deletion.
 func (t *Tracker) Answered(a Ask, reply Reply) {
 	r, known := t.Records[a.PV.UID]
 	if !known || !a.writesFinalizers() {
@@ -289,13 +289,13 @@ func (t *Tracker) Answered(a Ask, reply Reply) {
 	adding, removing := r.read().Adding, r.read().Removing
 	ok := reply.Outcome == OK
 	switch {
-	case a.protects() && adding == nil: // its event was seen
+	case a.protects() && adding == nil: // its event was observed
 	case a.protects() && ok:
 		adding.Version = reply.Version
 	case a.protects() && reply.Outcome.refused():
 		r.Activity.Adding = nil
 	case a.protects():
-	case removing == nil: // the record was dropped meanwhile, and there is another
+	case removing == nil: // the record was dropped, and this is a new one
 	case ok:
 		r.History.SeenProtected = removing.ProtectedAt != "" && newer(removing.ProtectedAt, reply.Version)
 		removing.Version = reply.Version

@@ -1,90 +1,89 @@
-// Package session has what the sessions of the engines share. A session is the work on one object, from its key to the
-// next wait. It is a value that asks for one call to the API server after the other and takes the replies, so that a
-// controller can carry it out, and a model checker can copy it between any two calls.
+// Package session has the common parts of the engines' sessions. A session is the work on one object, from its key to
+// the next wait. It is a value that asks for one call to the API server after the other and takes the replies, so that
+// a controller can carry it out, and a model checker can copy it between any two calls.
 //
 // The package is pure: it imports no client, context, logger or clock, and makes no calls.
 package session
 
 import "time"
 
-// LiveFor is how long a live read counts. It bounds the time between what was seen and what is done about it; a read
-// that is older is repeated.
+// LiveFor is the validity of a live read, and so bounds the time between an observation and the action that depends on
+// it. An older read is repeated.
 const LiveFor = 5 * time.Second
 
 // Read is a live read of the API server. The zero value: none was made.
 type Read struct {
-	// Sent is when the request was sent; what it shows is at least as new.
+	// Sent is the time when the request was sent; its result is at least as new.
 	Sent time.Time
-	// Order numbers the reads of one session from 1. Times alone do not show which read came last where a clock is
-	// coarse.
+	// Order numbers the reads of one session from 1, because times alone do not order reads on a coarse clock.
 	Order int
 }
 
-// Fresh reports whether the read was made and still counts.
+// Fresh reports whether the read was made and is still valid.
 func (r Read) Fresh(now time.Time) bool { return r.Order > 0 && now.Sub(r.Sent) <= LiveFor }
 
-// FreshAfter reports whether the read still counts and was sent after the answer to another.
+// FreshAfter reports whether the read is still valid and was sent after the answer to other.
 func (r Read) FreshAfter(other Read, now time.Time) bool {
 	return r.Fresh(now) && r.Order > other.Order
 }
 
-// Kind is what the next step of a session does. The zero value: nothing.
+// Kind classifies the next step of a session. The zero value is Waits.
 type Kind uint8
 
 const (
-	// Waits: nothing is to be done now.
+	// Waits: the session does nothing now.
 	Waits Kind = iota
-	// Reads: it changes nothing.
+	// Reads: the step changes nothing.
 	Reads
-	// Writes: it may change something. A dry run ends before it.
+	// Writes: the step may change something. A dry run ends before it.
 	Writes
 )
 
-// Outcome is how a call ended. The zero value: nothing is known of it.
+// Outcome is how a call ended. The zero value: its effect is unknown.
 type Outcome uint8
 
 const (
 	// Unanswered: the call was refused or not answered. It may have been carried out.
 	Unanswered Outcome = iota
-	// Succeeded: the call did what it was for.
+	// Succeeded: the call did its work.
 	Succeeded
-	// Conflict: nothing was done, for the object is not as it was read, or exists already.
+	// Conflict: the call changed nothing, because the object has changed since it was read, or exists already.
 	Conflict
-	// Gone: nothing was done, for there is no object of the UID.
+	// Gone: the call changed nothing, because no object with the UID exists.
 	Gone
 )
 
-// End is how a session ended. The zero value: it has not.
+// End is how a session ended. The zero value: it has not ended.
 type End uint8
 
 const (
 	// NotEnded: the session waits for the answer to its call.
 	NotEnded End = iota
-	// Waiting: there is nothing to do now.
+	// Waiting: no work is left for now.
 	Waiting
-	// Skipped: the next step is what a dry run leaves out.
+	// Skipped: a dry run leaves out the next step.
 	Skipped
 	// Written: the last write succeeded.
 	Written
-	// ObjectGone: what the session is about does not exist any more.
+	// ObjectGone: the session's object no longer exists.
 	ObjectGone
-	// Conflicted: what was to be written had changed.
+	// Conflicted: the object to write had changed.
 	Conflicted
 	// CallFailed: the API server refused a call or did not answer it.
 	CallFailed
-	// TooSlow: each read was too old when the next was answered.
+	// TooSlow: each read was too old by the time the next was answered.
 	TooSlow
 )
 
-// Progress is how far a session is. A session embeds it.
+// Progress is the progress of a session, which embeds it.
 type Progress struct {
 	// ReadCount counts the live reads, and Steps the steps.
 	ReadCount, Steps int
 	End              End
 }
 
-// Step begins the next step, or ends the session: where there is nothing to do, where a dry run ends, and after more
-// than limit steps, which only reads that are too old before the next is answered take.
+// Step begins the next step or ends the session. The session ends if it waits, before a write in a dry run, and after
+// more than limit steps. Only reads that grow too old before the next is answered take that many.
 func (p *Progress) Step(next Kind, dryRun bool, limit int) {
 	p.Steps++
 	switch {
@@ -100,7 +99,7 @@ func (p *Progress) Step(next Kind, dryRun bool, limit int) {
 // Ended returns how the session ended.
 func (p *Progress) Ended() End { return p.End }
 
-// Took takes how a call ended, and reports whether it succeeded. If not, the session has ended.
+// Took applies the outcome of a call, and reports whether it succeeded. If not, the session has ended.
 func (p *Progress) Took(o Outcome) bool {
 	switch o {
 	case Succeeded:
@@ -121,22 +120,22 @@ func (p *Progress) Live(sent time.Time) Read {
 	return Read{Sent: sent, Order: p.ReadCount}
 }
 
-// Requeue is when another session about the object begins. The zero value: an event begins it.
+// Requeue determines when another session about the object begins. The zero value: at the next event.
 type Requeue uint8
 
 const (
-	// RequeueNever: an event begins it.
+	// RequeueNever: only an event begins it.
 	RequeueNever Requeue = iota
-	// RequeueSoon: in a moment.
+	// RequeueSoon: a moment later.
 	RequeueSoon
 	// RequeueRetry: after a delay that grows with each try.
 	RequeueRetry
-	// RequeueAfter: after the time that the last decision names.
+	// RequeueAfter: after the time in the last decision.
 	RequeueAfter
 )
 
-// Requeue returns when another session begins after this one has ended. after is how long the last decision waits, 0
-// for as long as no event comes.
+// Requeue returns when another session begins after the end of this one. after is the wait of the last decision, 0 for
+// a wait that only an event ends.
 func (p Progress) Requeue(after time.Duration) Requeue {
 	switch {
 	case p.End == Conflicted:
