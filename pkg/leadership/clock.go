@@ -12,36 +12,36 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/boottime"
 )
 
-// Clock measures how long one replica holds its Lease without another renewal. A new one is that of a
-// replica that does not lead; a nil one is that of a program without an election, which always acts. It is safe
-// for concurrent use.
+// Clock measures how long one replica holds its Lease without another renewal. A new Clock belongs to a replica that
+// does not lead; a nil Clock belongs to a program without an election, which may always act. It is safe for concurrent
+// use.
 type Clock struct {
-	// now is boottime.Now outside of tests.
+	// now is boottime.Now, except in tests.
 	now func() time.Duration
-	// lost is closed when another holder was seen in a term of this replica.
+	// lost is closed when another holder was seen during this replica's term.
 	lost chan struct{}
 
 	mu sync.Mutex
-	// held: a request of this replica took the Lease, and it was not given up since.
+	// held: a request of this replica took the Lease and did not give it up since.
 	held bool
-	// renewed is when the last renewal that succeeded was requested, until when it ends.
+	// renewed is when the last successful renewal was requested, and until when it expires.
 	renewed, until time.Duration
-	// other is the holder that was seen in a term of this replica; seen: there was one.
+	// other is the holder that was seen during this replica's term, and seen reports that one was.
 	seen  bool
 	other string
 }
 
-// NewClock returns the clock of a replica that does not lead yet, for one election.
+// NewClock returns the Clock of a replica that does not lead yet, for one election.
 func NewClock() *Clock { return newClock(boottime.Now) }
 
 func newClock(now func() time.Duration) *Clock {
 	return &Clock{now: now, lost: make(chan struct{})}
 }
 
-// Left returns how long this replica may act without another renewal: the duration that the Lease says,
-// less the time since the last renewal that succeeded was requested. Time counts in which the process or
-// the machine stood still. It is zero or less before the Lease is taken, after it was given up, when it
-// was not renewed in time, and for good once another holder was seen after this replica had led.
+// Left returns how long this replica may act without another renewal: the Lease's duration, less the time since the
+// last successful renewal was requested. The time in which the process or the machine was suspended counts. The result
+// is zero or less before the Lease is taken, after it was given up or was not renewed in time, and for good once
+// another holder was seen after this replica had led.
 func (c *Clock) Left() time.Duration {
 	if c == nil {
 		return math.MaxInt64
@@ -54,12 +54,12 @@ func (c *Clock) Left() time.Duration {
 	return c.until - c.now()
 }
 
-// Lost is closed once the API server named another holder, or none, after this replica had taken the
-// Lease and before it gave it up.
+// Lost returns a channel that is closed once the API server names another holder, or none, after this replica has
+// taken the Lease and before it gave it up.
 func (c *Clock) Lost() <-chan struct{} { return c.lost }
 
-// String says what is known of the Lease, for a log or an error: how long ago the last renewal was
-// requested, and who holds it now where that was seen.
+// String describes the Lease for a log or an error: how long ago the last renewal was requested, and who holds the
+// Lease now if another holder was seen.
 func (c *Clock) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,26 +76,26 @@ func (c *Clock) String() string {
 	return text + ", held by " + c.other + " now"
 }
 
-// Lock returns a lock for the election that does as the given one does, and whose renewals c sees.
+// Lock wraps the lock of an election so that c observes its renewals.
 func (c *Clock) Lock(lock resourcelock.Interface) resourcelock.Interface {
 	return observed{lock, c}
 }
 
-// renew notes that the Lease was taken or renewed by a request that was sent at a time.
+// renew records that a request sent at this time took or renewed the Lease.
 func (c *Clock) renew(sent, duration time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held, c.renewed, c.until = true, sent, sent+duration
 }
 
-// giveUp notes that the Lease is about to be released.
+// giveUp records that the Lease is about to be released.
 func (c *Clock) giveUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = false
 }
 
-// see notes whom the API server names as the Lease's holder, and reports whether this replica lost it.
+// see records the Lease's holder as the API server names it, and reports whether this replica lost the Lease.
 func (c *Clock) see(holder, self string) (lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,14 +106,14 @@ func (c *Clock) see(holder, self string) (lost bool) {
 	return c.seen
 }
 
-// observed is a lock whose clock sees each renewal where it is sent.
+// observed is a lock whose clock records each renewal at the time of its request.
 type observed struct {
 	resourcelock.Interface
 	clock *Clock
 }
 
-// Get shows who holds the Lease. In one term no other replica does: what another leader has done meanwhile, this
-// one does not know, so it is not to take the Lease back.
+// Get fails once another replica has held the Lease during this replica's term. This replica must not take the Lease
+// back, because it does not know the other leader's actions.
 func (o observed) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := o.Interface.Get(ctx)
 	if err == nil && o.clock.see(record.HolderIdentity, o.Identity()) {
@@ -130,11 +130,11 @@ func (o observed) Update(ctx context.Context, record resourcelock.LeaderElection
 	return o.write(record, func() error { return o.Interface.Update(ctx, record) })
 }
 
-// write counts a renewal from the moment of its request: the others wait from when they see it, which is
-// later. A request whose answer is lost counts for nothing, though the others may see it.
+// write counts a renewal from its request, because the other replicas count from the later moment when they see it. A
+// request without an answer counts for nothing, although the others may see it.
 func (o observed) write(record resourcelock.LeaderElectionRecord, send func() error) error {
 	if record.HolderIdentity != o.Identity() {
-		// From here on another replica may lead, whether or not the answer comes.
+		// From here on another replica may lead, even if no answer comes.
 		o.clock.giveUp()
 		return send()
 	}
@@ -142,8 +142,8 @@ func (o observed) write(record resourcelock.LeaderElectionRecord, send func() er
 	if err := send(); err != nil {
 		return err
 	}
-	// The others go by what the Lease says, in whole seconds, and compare it so, too (client-go reads renewTime into a
-	// metav1.Time): a second renewal within one second is none to them, so that both end with the first.
+	// The others measure by the Lease's times in whole seconds, and also compare them so (client-go reads renewTime into
+	// a metav1.Time). A second renewal within one second is none to them, so both renewals must expire with the first.
 	late := time.Duration(record.RenewTime.Nanosecond())
 	o.clock.renew(sent, time.Duration(record.LeaseDurationSeconds)*time.Second-late)
 	return nil

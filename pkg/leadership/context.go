@@ -7,13 +7,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// checkEvery is how often WhileHeld checks a holder while nothing else asks it: timers stop while the machine is
-// suspended, and the lease's time does not.
+// checkEvery is the interval at which WhileHeld checks a holder on its own: timers stop while the machine is
+// suspended, but the lease expires.
 const checkEvery = time.Second
 
 // WhileHeld returns a context that ends with ctx, or when the holder must not act any more (context.Cause is
-// ErrExpired then). A nil holder always may. The caller calls stop, which returns when nothing checks the holder any
-// more.
+// ErrExpired then). A nil holder may always act. The caller must call stop, which returns once the holder is no longer
+// checked.
 func WhileHeld(ctx context.Context, holder Holder, c clock.WithTicker) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if holder == nil {

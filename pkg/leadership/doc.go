@@ -1,11 +1,11 @@
-// Package leadership measures how long a replica may still act as the leader, and refuses what comes later.
+// Package leadership measures how long a replica may still act as the leader, and refuses writes after that.
 //
-// client-go's leader election reads its clock only when it renews the Lease. A process that was paused
-// for longer than its lease, or whose machine was suspended, therefore continues as leader until the renew
-// deadline, while another replica leads already. A Clock sees each renewal where it is sent, and measures by
-// a clock that counts suspended time (CLOCK_BOOTTIME on Linux).
+// client-go's leader election reads its clock only when it renews the Lease. A process that was paused for longer than
+// its lease, or whose machine was suspended, therefore continues as leader until the renew deadline, while another
+// replica leads already. A Clock observes each renewal when it is sent, and measures with a clock that counts
+// suspended time (CLOCK_BOOTTIME on Linux).
 //
-// A program that elects a leader wraps its lock, and gives the Clock to the controllers that act:
+// A program that elects a leader wraps its lock, and passes the Clock to the controllers that act:
 //
 //	clock := leadership.NewClock()
 //	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: clock.Lock(lock), ...})

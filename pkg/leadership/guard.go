@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Holder says how long a replica may still act; see [Clock.Left]. Clock is one.
+// Holder reports how long a replica may still act; see [Clock.Left]. Clock implements it.
 type Holder interface {
 	Left() time.Duration
 }
 
-// Check returns ErrExpired when the holder must not act. A nil holder always may.
+// Check returns ErrExpired if the holder must not act. A nil holder may always act.
 func Check(holder Holder) error {
 	if holder == nil || holder.Left() > 0 {
 		return nil
@@ -23,19 +23,18 @@ func Check(holder Holder) error {
 	return ErrExpired
 }
 
-// reviews are the API groups whose objects are questions that the API server answers and does not store: a
-// replica that waits to lead asks them, too.
+// reviews returns the API groups whose objects are queries that the API server answers without storing them. A replica
+// that waits to lead sends them, too.
 func reviews() []string {
 	return []string{"/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"}
 }
 
-// Transport returns what belongs into the rest.Config of a client that writes as the leader (rest.Config.Wrap):
-// a request that writes, and comes to be sent when the holder must not act, is refused with an error that wraps
-// ErrExpired. This is the last moment before a request leaves the process, whatever limit or retry it waited for.
-// Reads are sent at any time, as are requests that store nothing (SubjectAccessReview, TokenReview and their
-// like).
+// Transport returns a wrapper (rest.Config.Wrap) for a client that writes as the leader. A write that is due to be
+// sent while the holder must not act is refused with an error that wraps ErrExpired. This is the last moment before a
+// request leaves the process, after every rate limit and retry. Reads are always sent, as are requests that store
+// nothing (SubjectAccessReview, TokenReview and their like).
 //
-// Requests in flight are cut off by their contexts: they are to end with the lease.
+// Requests in flight are cut off by their contexts, which must end with the lease.
 func Transport(holder Holder) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -70,8 +69,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// Recorder returns a recorder that records nothing while the holder must not act. Events are sent later, by
-// goroutines of client-go: their client needs Transport as well.
+// Recorder returns a recorder that drops Events while the holder must not act. Goroutines of client-go send Events
+// later, so their client needs Transport as well.
 func Recorder(holder Holder, events record.EventRecorder) record.EventRecorder {
 	return recorder{holder, events}
 }

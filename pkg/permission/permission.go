@@ -1,4 +1,5 @@
-// Package permission says what a controller asks the API server to be allowed to do, and finds out what is not granted.
+// Package permission describes the permissions that a controller needs from the API server, and finds the missing
+// ones.
 package permission
 
 import (
@@ -11,19 +12,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Permission is one thing that a controller needs the API server to be allowed to do.
+// Permission is one permission that a controller needs from the API server.
 type Permission struct {
-	// Group, Resource and Verb are as in an RBAC rule; an empty Group is the core one.
+	// Group, Resource and Verb are used as in an RBAC rule; an empty Group is the core group.
 	Group, Resource, Verb string
-	// Namespace is empty for the whole cluster, Name for all objects.
+	// Namespace is empty for the whole cluster, and Name for all objects.
 	Namespace, Name string
-	// Without says what does not work without it.
+	// Without describes the effect of its absence.
 	Without string
 	// Unsafe: without it no deletion can be proven to be safe, so none is made.
 	Unsafe bool
 }
 
-// String names the right, what goes without it, and the rule that grants it, in one line.
+// String returns one line with the permission, the effect of its absence, and the rule that grants it.
 func (r Permission) String() string {
 	kind := "ClusterRole"
 	if r.Namespace != "" {
@@ -37,9 +38,9 @@ func (r Permission) String() string {
 		r.Verb, r.Resource, r.Without, kind, r.Group, r.Resource, named, r.Verb)
 }
 
-// Missing returns those of the rights that the API server does not grant to whom the client speaks for,
-// by one SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every
-// authenticated user has. An error means that it could not be found out.
+// Missing returns the permissions that the API server does not grant to the client's user, found with one
+// SelfSubjectAccessReview each. It changes nothing, and needs no more permissions than every authenticated user has.
+// It returns an error if a review fails.
 func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interface, rights []Permission) ([]Permission,
 	error) {
 	var missing []Permission

@@ -1,15 +1,15 @@
 package volume
 
-// InFlight is what the in-flight log of a driver's provisioner has for a volume. The zero value: that is not known.
+// InFlight is the state of a volume in the in-flight log of a driver's provisioner. The zero value is unknown.
 type InFlight uint8
 
 const (
 	// InFlightUnknown: the log has not been read.
 	InFlightUnknown InFlight = iota
-	// InFlightOpen: it has an entry.
+	// InFlightOpen: the log has an entry.
 	InFlightOpen
-	// InFlightSettled: it has none.
+	// InFlightSettled: the log has no entry.
 	InFlightSettled
-	// InFlightUnreadable: it may have an entry, which cannot be read, or its part for the volume cannot.
+	// InFlightUnreadable: the log may have an entry, because the entry or the volume's part of the log cannot be read.
 	InFlightUnreadable
 )

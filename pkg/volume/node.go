@@ -6,33 +6,30 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Node is the node that a process runs on which answers for the volumes of this node alone
-// (--node-deployment of the external-provisioner).
+// Node is the node of a process that handles only the volumes of its own node (--node-deployment of the
+// external-provisioner).
 type Node struct {
-	// Name is that of the Node object. Required.
+	// Name is the name of the Node object. Required.
 	Name string
-	// Segments are where the node is in the words of its driver (CSI spec, "NodeGetInfo",
-	// accessible_topology). At least one.
+	// Segments is the node's topology as its driver reports it (CSI spec, "NodeGetInfo", accessible_topology). It has at
+	// least one entry.
 	Segments map[string]string
 }
 
-// Reach says where a PV's volume is, seen from one node. The zero value is not clear, and nothing is
-// done to such a PV.
+// Reach is the location of a PV's volume, seen from one node. The zero value is unclear, and such a PV is left alone.
 type Reach uint8
 
 const (
-	// ReachUnclear: several nodes reach the volume, or the PV says it in words that are not the
-	// driver's.
+	// ReachUnclear: several nodes reach the volume, or the PV describes its location in labels other than the driver's.
 	ReachUnclear Reach = iota
-	// ReachElsewhere: this node does not reach it.
+	// ReachElsewhere: this node does not reach the volume.
 	ReachElsewhere
-	// ReachHere: it is in the place of this node, and in no other.
+	// ReachHere: this node's topology segments reach the volume, and no others do.
 	ReachHere
 )
 
-// Reach judges a PV's node affinity by the driver's own segments, as the Node object may lack labels or
-// have more. A PV is here only where it names exactly those segments: one that names fewer is reached
-// from other nodes too.
+// Reach judges a PV's node affinity by the driver's own segments, because the Node object may have fewer or more
+// labels. A PV is here only if it names exactly those segments: with fewer, other nodes reach it too.
 func (n Node) Reach(affinity *v1.VolumeNodeAffinity) Reach {
 	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) == 0 {
 		return ReachUnclear
@@ -57,7 +54,7 @@ func (n Node) Reach(affinity *v1.VolumeNodeAffinity) Reach {
 	return ReachUnclear
 }
 
-// reachOf judges one of several terms, any of which may hold. An empty one selects no node.
+// reachOf judges one of several alternative terms. An empty term selects no node.
 func (n Node) reachOf(term v1.NodeSelectorTerm) Reach {
 	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
 		return ReachElsewhere
@@ -83,7 +80,7 @@ func (n Node) reachOf(term v1.NodeSelectorTerm) Reach {
 	return ReachUnclear
 }
 
-// excludes reports whether a requirement rules out nodes with this value under its key.
+// excludes reports whether a requirement excludes nodes with this value under its key.
 func excludes(e v1.NodeSelectorRequirement, value string) bool {
 	switch e.Operator {
 	case v1.NodeSelectorOpIn:
@@ -97,7 +94,7 @@ func excludes(e v1.NodeSelectorRequirement, value string) bool {
 	}
 }
 
-// At is Of as seen from a node, with its Reach; nil is the whole cluster.
+// At is Of with the Reach from a node; a nil node is the whole cluster.
 func At(node *Node, o *v1.PersistentVolume) PV {
 	pv := Of(o)
 	if node != nil {

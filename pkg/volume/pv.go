@@ -1,6 +1,6 @@
-// Package volume holds what the controllers read of a PersistentVolume: the record PV, who owns its volume, which
-// finalizers and annotations count, and which node reaches it. Its functions are pure. It decides nothing: that is
-// left to the engines.
+// Package volume reads PersistentVolumes for the controllers: the record PV, the owner of its volume, the finalizers
+// and annotations that count, and the node that reaches it. Its functions are pure and leave all decisions to the
+// engines.
 package volume
 
 import (
@@ -17,28 +17,25 @@ import (
 )
 
 const (
-	// Finalizer holds a PV until its volume is deleted. It is the one that
-	// sig-storage-lib-external-provisioner adds (KEP-2644,
+	// Finalizer holds a PV until its volume is deleted. sig-storage-lib-external-provisioner adds the same one (KEP-2644,
 	// "PVDeletionProtectionFinalizer").
 	Finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
-	// CompanionFinalizer serves the same purpose beside an external-provisioner that removes
-	// Finalizer. Where no program does, both count.
+	// CompanionFinalizer serves the same purpose beside an external-provisioner that removes Finalizer. Both count if no
+	// program removes Finalizer.
 	CompanionFinalizer = "csi-reclaimer.io/reclaim"
 
-	// HoldAnnotation on a PV keeps its volume, with any policy, for as long as the
-	// annotation is there. Its value is the reason, for people.
+	// HoldAnnotation keeps the volume of a PV that carries it, with any policy. Its value is the reason, for people.
 	HoldAnnotation = "csi-reclaimer.io/hold"
 
-	// TwinLabel marks a PV that volume-guard made to have kube-controller-manager delete the
-	// volume of another one. Its value is the other's UID.
+	// TwinLabel marks a PV that volume-guard created so that kube-controller-manager deletes another PV's volume. Its
+	// value is the other PV's UID.
 	TwinLabel = "csi-reclaimer.io/twin-of"
-	// attacherFinalizerPrefix begins the finalizer that external-attacher adds to a PV when
-	// it attaches it for the first time. What follows is the driver's name with dashes for
-	// dots; a PV has no other driver's.
+	// attacherFinalizerPrefix begins the finalizer that external-attacher adds to a PV when it attaches it for the first
+	// time. The driver's name follows, with dashes for dots; a PV never has another driver's.
 	attacherFinalizerPrefix = "external-attacher/"
 	// MaxHoldReason bounds PV.HeldBecause, in bytes.
 	MaxHoldReason = 200
-	// maxAffinity bounds what is kept of a node affinity, in bytes: far more than a driver writes.
+	// maxAffinity bounds PV.Affinity, in bytes: far more than a driver writes.
 	maxAffinity = 1024
 )
 
@@ -53,12 +50,12 @@ const (
 	// AnnDeletionSecretName and AnnDeletionSecretNamespace name the Secret for DeleteVolume (external-provisioner).
 	AnnDeletionSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	AnnDeletionSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
-	// annStorageClass is how a PV named its class before it had a field; it still goes first.
+	// annStorageClass named a PV's class before spec.storageClassName existed; it still takes precedence.
 	annStorageClass = v1.BetaStorageClassAnnotation
 )
 
-// Policy is a PV's reclaim policy. The zero value is one that this package does not know,
-// under which nothing is deleted and no protection is removed.
+// Policy is a PV's reclaim policy. The zero value is unknown to this package; under it, no volume is deleted and no
+// protection is removed.
 type Policy uint8
 
 // The reclaim policies of core/v1.
@@ -69,8 +66,7 @@ const (
 	PolicyRecycle
 )
 
-// Phase is a PV's phase. The zero value is one that this package does not know, in which
-// nothing is done.
+// Phase is a PV's phase. The zero value is unknown to this package, and a PV in it is left alone.
 type Phase uint8
 
 // The phases of core/v1.
@@ -83,41 +79,36 @@ const (
 	PhaseFailed
 )
 
-// ClaimRef names the claim a PV belongs to.
+// ClaimRef names the claim that a PV belongs to.
 type ClaimRef struct {
 	Namespace, Name string
-	// UID is empty when no claim was ever bound, or when an administrator cleared it to
-	// take the volume back.
+	// UID is empty if no claim was ever bound, or if an administrator cleared it to take the volume back.
 	UID types.UID
 }
 
-// SecretRef names the Secret that the storage system wants to see for a deletion. Its zero
-// value is none.
+// SecretRef names the Secret that the driver needs for a deletion. The zero value is none.
 type SecretRef struct {
 	Namespace, Name string
 }
 
-// PV holds the fields of a PersistentVolume that decisions are made from. The zero value
-// is a PV that nothing is done to.
+// PV holds the fields of a PersistentVolume that decisions depend on. The zero value is a PV that is left alone.
 type PV struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 
-	// Driver and Handle are spec.csi.driver and spec.csi.volumeHandle. For a volume of an
-	// in-tree plugin that has a CSI driver to migrate to they are what csi-translation-lib
-	// makes of it. Empty for all others.
+	// Driver and Handle are spec.csi.driver and spec.csi.volumeHandle. For an in-tree volume with a CSI driver to migrate
+	// to, they are the result of csi-translation-lib. Empty for all others.
 	Driver, Handle string
-	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by
-	// and pv.kubernetes.io/migrated-to.
+	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
 	StorageClass              string
-	// Affinity is where the volume can be used, as labels of nodes: "zone=a,rack=1;zone=b". Empty:
-	// everywhere, or in a way that such labels do not express.
+	// Affinity lists the node labels of the places where the volume can be used: "zone=a,rack=1;zone=b". It is empty if
+	// the volume can be used everywhere, or if such labels cannot express its affinity.
 	Affinity string
 	Claim    ClaimRef
 
-	// What is one byte stands together: a cluster may have 100,000 of these.
+	// Fields of one byte stand together, because a cluster may have 100,000 PVs.
 
 	Policy Policy
 	Phase  Phase
@@ -125,18 +116,16 @@ type PV struct {
 	InTree bool
 	// Terminating: the PV has a deletionTimestamp.
 	Terminating bool
-	// HasFinalizer and HasCompanionFinalizer say which of the two protect the PV.
+	// HasFinalizer and HasCompanionFinalizer report which of the two finalizers the PV has.
 	HasFinalizer, HasCompanionFinalizer bool
 	// WasAttached: external-attacher's finalizer of this driver is on the PV.
 	WasAttached bool
 	// Held: the annotation csi-reclaimer.io/hold is there.
 	Held bool
-	// Reach says whether the volume is that of the node that decides, where each node decides on
-	// its own (Config.Node).
+	// Reach relates the volume to the deciding node, if each node decides on its own (Config.Node).
 	Reach Reach
-	// SecretKnown: the annotations volume.kubernetes.io/provisioner-deletion-secret-
-	// {name,namespace} are both there, and DeletionSecret is what they say. Otherwise the
-	// StorageClass names the Secret.
+	// SecretKnown: both annotations volume.kubernetes.io/provisioner-deletion-secret-{name,namespace} exist, and
+	// DeletionSecret has their values. Otherwise the StorageClass names the Secret.
 	SecretKnown bool
 
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
@@ -145,12 +134,12 @@ type PV struct {
 	HeldBecause    string
 	DeletionSecret SecretRef
 
-	// TwinOf is the UID of the PV whose volume this PV is a second name of, made by
-	// volume-guard. Empty for all others.
+	// TwinOf is the UID of the PV whose volume this PV names a second time, as volume-guard created it. Empty for all
+	// others.
 	TwinOf types.UID
 }
 
-// Of reads what is needed of a PersistentVolume, without keeping a reference to it.
+// Of returns the record of a PersistentVolume, without keeping a reference to it.
 func Of(o *v1.PersistentVolume) PV {
 	pv := PV{
 		Name:            o.Name,
@@ -197,8 +186,8 @@ func Of(o *v1.PersistentVolume) PV {
 	return pv
 }
 
-// translate returns the CSI name of an in-tree volume, empty where there is none. A volume
-// that cannot be translated has no handle: nothing can be asked for it.
+// translate returns the CSI driver and handle of an in-tree volume, empty for none. A volume that cannot be translated
+// has no handle, so no driver can be asked to delete it.
 func translate(o *v1.PersistentVolume) (driver, handle string) {
 	translator := csitranslation.New()
 	if !translator.IsPVMigratable(o) {
@@ -218,8 +207,7 @@ func storageClassOf(o *v1.PersistentVolume) string {
 	return o.Spec.StorageClassName
 }
 
-// affinityOf reads where a volume can be used, in the form in which provisioners write it: one value
-// for each key.
+// affinityOf returns the affinity in the form in which provisioners write it, with one value for each key.
 func affinityOf(o *v1.PersistentVolume) string {
 	if o.Spec.NodeAffinity == nil || o.Spec.NodeAffinity.Required == nil {
 		return ""
@@ -241,7 +229,7 @@ func affinityOf(o *v1.PersistentVolume) string {
 	return ""
 }
 
-// Segments returns what the affinity says.
+// Segments returns the topology segments in Affinity.
 func (pv PV) Segments() []map[string]string {
 	var at []map[string]string
 	for _, term := range strings.Split(pv.Affinity, ";") {
@@ -286,23 +274,23 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 	return PhaseUnknown
 }
 
-// Claimed reports whether the PV belongs to a claim. A claimRef without UID is a PV reserved
-// for a claim to come, or one that an administrator takes back.
+// Claimed reports whether the PV belongs to a claim. A claimRef without UID reserves the PV for a future claim, or is
+// left by an administrator who takes the volume back.
 func (pv PV) Claimed() bool { return pv.Claim.UID != "" }
 
-// Provisioned reports whether a provisioner made the PV; otherwise a person did.
+// Provisioned reports whether a provisioner created the PV, as opposed to a person.
 func (pv PV) Provisioned() bool { return pv.ProvisionedBy != "" }
 
 // Released reports whether the PV controller has seen the end of the claim.
 func (pv PV) Released() bool { return pv.Phase == PhaseReleased || pv.Phase == PhaseFailed }
 
-// Deletable reports whether the PV itself asks for the end of its volume.
+// Deletable reports whether the PV itself permits the deletion of its volume: policy, phase and claimRef do.
 func (pv PV) Deletable() bool {
 	return pv.Policy == PolicyDelete && pv.Released() && pv.Claimed()
 }
 
-// Intern has the PV share its words with all others that use them: in a cluster of many PVs
-// most of what is kept of one would be such words.
+// Intern makes the PV share its strings with all other PVs that use them, because most of the memory of many PVs would
+// be such strings.
 func (pv *PV) Intern() {
 	for _, word := range []*string{
 		&pv.Driver, &pv.ProvisionedBy, &pv.MigratedTo, &pv.StorageClass, &pv.Affinity, &pv.Claim.Namespace,
@@ -310,14 +298,14 @@ func (pv *PV) Intern() {
 	} {
 		*word = unique.Make(*word).Value()
 	}
-	// The name that a provisioner gives ends with the claim's UID.
+	// A provisioner's name for the PV ends with the claim's UID.
 	if uid := string(pv.Claim.UID); strings.HasSuffix(pv.Name, uid) {
 		pv.Claim.UID = types.UID(pv.Name[len(pv.Name)-len(uid):])
 	}
 }
 
-// Owner returns the name of the driver that answers for the PV's volume, or of the in-tree plugin that
-// provisioned it and is not migrated (kubernetes.io/...). Empty where no driver does.
+// Owner returns the name of the driver that is responsible for the PV's volume, or of the in-tree plugin that
+// provisioned it and is not migrated (kubernetes.io/...). Empty if no driver is.
 func (pv PV) Owner() string {
 	for _, name := range []string{pv.MigratedTo, pv.ProvisionedBy, pv.Driver} {
 		if pv.OwnedBy(name) {
@@ -327,13 +315,12 @@ func (pv PV) Owner() string {
 	return ""
 }
 
-// OwnedBy reports whether the driver with this name answers for the PV's volume.
+// OwnedBy reports whether the driver with this name is responsible for the PV's volume.
 //
-// A PV that was provisioned belongs to its provisioner, or to the driver its in-tree
-// plugin was migrated to; a static one to the driver it names. An in-tree provisioner's
-// name alone is not enough: kube-controller-manager answers for those. Neither is a volume
-// that could be migrated: only migrated-to shows that it was. A twin belongs to the program
-// that created it.
+// A provisioned PV belongs to its provisioner, or to the driver that its in-tree plugin was migrated to, and a static
+// PV to the driver that it names. The driver of an in-tree volume is not enough, because kube-controller-manager is
+// responsible for the volume until the annotation migrated-to shows a migration. A twin belongs to the program that
+// created it.
 func (pv PV) OwnedBy(driver string) bool {
 	switch {
 	case driver == "" || pv.TwinOf != "":

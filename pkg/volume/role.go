@@ -1,7 +1,6 @@
 package volume
 
-// Role says what else works on the driver's PVs. The zero value is not known, in which
-// nothing is done.
+// Role names the other programs that work on the driver's PVs. The zero value is unknown and does nothing.
 type Role uint8
 
 const (
@@ -9,17 +8,15 @@ const (
 	RoleUnknown Role = iota
 	// RoleOwner: no other program deletes this driver's volumes or adds finalizers to its PVs.
 	RoleOwner
-	// RoleCompanion: an external-provisioner that does not honor the policy of PVs which
-	// are deleted before their claim works beside (4.x and older, or with the feature gate
-	// HonorPVReclaimPolicy off). It deletes the others.
+	// RoleCompanion: an external-provisioner works beside that does not honor the policy of PVs which are deleted before
+	// their claim (4.x and older, or with the feature gate HonorPVReclaimPolicy off). It deletes the other volumes.
 	RoleCompanion
-	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and
-	// newer). Nothing is written to a PV; what leaks nevertheless is reported, and deleted
-	// if Config.ReclaimUnprotected says so.
+	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and newer). No PV is written to.
+	// Volumes that leak nevertheless are reported, and deleted if Config.ReclaimUnprotected permits it.
 	RoleObserver
 )
 
-// String returns the role as it is written on the command line.
+// String returns the role as written on the command line.
 func (r Role) String() string {
 	switch r {
 	case RoleOwner:
