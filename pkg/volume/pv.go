@@ -284,7 +284,7 @@ func (pv PV) Provisioned() bool { return pv.ProvisionedBy != "" }
 // Released reports whether the PV controller has seen the end of the claim.
 func (pv PV) Released() bool { return pv.Phase == PhaseReleased || pv.Phase == PhaseFailed }
 
-// Deletable reports whether the PV itself permits the deletion of its volume: policy, phase and claimRef do.
+// Deletable reports whether the PV's policy, phase and claimRef permit the deletion of its volume.
 func (pv PV) Deletable() bool {
 	return pv.Policy == PolicyDelete && pv.Released() && pv.Claimed()
 }
