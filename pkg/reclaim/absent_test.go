@@ -12,9 +12,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestTheAnswerOfAProxyKeepsTheVolume: a 404 that does not name the claim, the PV or the Secret is no proof that it is
-// gone.
-func TestTheAnswerOfAProxyKeepsTheVolume(t *testing.T) {
+// A 404 that does not name the claim, the PV or the Secret does not prove its absence.
+func TestNotFoundFromProxyIsAnError(t *testing.T) {
 	proxy := httptest.NewServer(http.NotFoundHandler())
 	defer proxy.Close()
 	clients, err := kube.NewClients(&rest.Config{Host: proxy.URL})

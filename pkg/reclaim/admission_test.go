@@ -16,15 +16,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// bindable is a PV that its claim was just bound to, without a finalizer.
+// bindable returns a PV that was just bound to its claim, without a finalizer.
 func bindable() volume.PV {
 	pv := released().PV
 	pv.Phase, pv.HasFinalizer, pv.HasCompanionFinalizer = volume.PhaseBound, false, false
 	return pv
 }
 
-// TestWhatThePolicyMissesIsNoted by the replica that leads, from the watch and not from the first list.
-func TestWhatThePolicyMissesIsNoted(t *testing.T) {
+// The leader counts from the events of the watch, not from the first list.
+func TestLeaderCountsMissedAdmissions(t *testing.T) {
 	asked := Config{AdmissionPolicy: func(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }}
 	for sentence, c := range map[string]struct {
 		cfg   Config
@@ -58,8 +58,8 @@ func TestWhatThePolicyMissesIsNoted(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatIsIneffectiveIsReportedOnce, and what it misses is counted.
-func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
+// All missed PVs are counted, and the first is reported.
+func TestIneffectiveAdmissionPolicyReportedOnce(t *testing.T) {
 	registry, events := prometheus.NewRegistry(), record.NewFakeRecorder(10)
 	const settles = time.Minute // the default
 	_, r := newWorldWith(t, Config{Events: events, Metrics: registry})
@@ -69,7 +69,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		var found bool
 		var failed error
 		reads := 0
-		// What waits belongs to the bubble, whose clock this is.
+		// Channels and clock belong to the bubble of synctest.
 		r.cfg.Clock, r.admissions = clock.RealClock{}, newAdmissions()
 		r.cfg.AdmissionPolicy = func(context.Context) (time.Time, bool, error) {
 			mu.Lock()

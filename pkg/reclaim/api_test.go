@@ -6,5 +6,5 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/api"
 )
 
-// TestTheAPI pins the exported names, each with the reason why it is public. Update the list with -update.
-func TestTheAPI(t *testing.T) { api.Check(t, ".", "testdata/api.txt") }
+// TestAPI pins the exported names, each with the reason why it is public. Update the list with -update.
+func TestAPI(t *testing.T) { api.Check(t, ".", "testdata/api.txt") }

@@ -21,14 +21,14 @@ func braked(t *testing.T, cfg Config) (*world, *Controller, *[]string) {
 	return w, r, &woken
 }
 
-// tooMany has a second volume become deletable.
+// tooMany makes a second volume deletable.
 func tooMany(w *world, r *Controller) {
 	other := sibling()
 	other.Handle = "vol-2"
 	w.store(r, other)
 }
 
-// syncs reads the brake's Lease, which has to succeed.
+// syncs reads the brake's Lease, which must succeed.
 func syncs(t *testing.T, r *Controller) {
 	t.Helper()
 	if err := r.syncBrake(t.Context()); err != nil {
@@ -36,8 +36,8 @@ func syncs(t *testing.T, r *Controller) {
 	}
 }
 
-// A Lease that cannot be read does not end a pause: only a person does.
-func TestALeaseThatCannotBeReadResumesNothing(t *testing.T) {
+// An unreadable Lease does not end a pause: only a person does.
+func TestUnreadableBrakeLeaseKeepsPause(t *testing.T) {
 	w, r, _ := braked(t, Config{})
 	w.brakeOn = true
 	syncs(t, r)
@@ -47,8 +47,8 @@ func TestALeaseThatCannotBeReadResumesNothing(t *testing.T) {
 	}
 }
 
-// The Lease is written once when deletions pause, and until that succeeds. A dry run writes nothing.
-func TestWhenTheBrakeWritesItsLease(t *testing.T) {
+// The Lease is written once when deletions pause, with retries until the write succeeds. A dry run does not write it.
+func TestBrakeWritesLeaseOnce(t *testing.T) {
 	w, r, woken := braked(t, Config{})
 	syncs(t, r)
 	w.expect(t, "read brake")
@@ -85,8 +85,8 @@ func TestWhenTheBrakeWritesItsLease(t *testing.T) {
 	}
 }
 
-// A replica whose own Lease ends while it reads the brake's writes nothing.
-func TestTheBrakeIsNotWrittenPastTheLease(t *testing.T) {
+// A replica whose own Lease ends while it reads the brake's does not write to it.
+func TestBrakeNotWrittenAfterLeaseExpiry(t *testing.T) {
 	term := held()
 	w, r, _ := braked(t, Config{Lease: term})
 	syncs(t, r)

@@ -15,8 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What an error means for a session: whether the write happened, who has to act, and when it is worth another try.
-func TestWhatAnErrorMeans(t *testing.T) {
+func TestOutcomeOf(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	of := func(class errclass.Class) error { return errclass.Mark(class, errors.New("x")) }
@@ -51,7 +50,7 @@ func TestWhatAnErrorMeans(t *testing.T) {
 	}
 }
 
-// versions are those that a cache has reached.
+// versions are the versions that a cache has reached.
 type versions []string
 
 func (v versions) Reached(version string) bool { return slices.Contains(v, version) }
@@ -64,8 +63,8 @@ type reachedPVs struct {
 
 func (r reachedPVs) Reached(version string) bool { return r.versions.Reached(version) }
 
-// A list counts if it is complete, or the watch has reached it.
-func TestAListThatIsTooLongNeedsTheWatch(t *testing.T) {
+// A list counts if it is complete or the watch has reached its version.
+func TestIncompleteListNeedsWatch(t *testing.T) {
 	failure := errors.New("no answer")
 	for name, c := range map[string]struct {
 		complete bool
@@ -93,8 +92,8 @@ func TestAListThatIsTooLongNeedsTheWatch(t *testing.T) {
 	}
 }
 
-// Of the other PVs of a volume those count that exist under their UID; of those to be deleted the claim is read before.
-func TestWhatIsReadOfSiblings(t *testing.T) {
+// A sibling counts if it exists under its UID. The claim of a sibling that is to be deleted is read before it.
+func TestReadSiblings(t *testing.T) {
 	failure := errors.New("no answer")
 	kept, another := sibling(), sibling()
 	kept.Policy, another.UID = volume.PolicyRetain, "another"
@@ -124,7 +123,7 @@ func TestWhatIsReadOfSiblings(t *testing.T) {
 		w.expect(t, c.diary...)
 	}
 	w, r := newWorld(t)
-	r.readSiblings(t.Context(), []volume.PV{kept}) // it keeps the volume, whatever its claim is
+	r.readSiblings(t.Context(), []volume.PV{kept}) // it keeps the volume regardless of its claim
 	w.expect(t, "read other")
 	w, r = newWorld(t)
 	unnamed := sibling()
@@ -135,8 +134,8 @@ func TestWhatIsReadOfSiblings(t *testing.T) {
 	w.expect(t, reads...)
 }
 
-// What cannot be read keeps the volume; what does not exist is left out, and named.
-func TestWhatIsMissingForADeletion(t *testing.T) {
+// An object that cannot be read keeps the volume. An object that does not exist is left out and named.
+func TestReadSecretsReturnsMissing(t *testing.T) {
 	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
 	ofClass := func(pv *volume.PV) { pv.StorageClass = "class" }
 	ofPV := func(pv *volume.PV) {
@@ -173,8 +172,8 @@ func TestWhatIsMissingForADeletion(t *testing.T) {
 	}
 }
 
-// The driver gets the Secret that was read, although other steps come between.
-func TestTheDriverGetsTheSecret(t *testing.T) {
+// The Secret is kept over the steps between its read and DeleteVolume.
+func TestDriverReceivesSecret(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.SecretKnown, w.pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
 	w.secret = map[string]string{"password": "x"}
@@ -186,9 +185,9 @@ func TestTheDriverGetsTheSecret(t *testing.T) {
 	}
 }
 
-// A driver's client that panics does not keep the volume from being deleted later, and protection waits only for calls
-// that are under way.
-func TestACallThatPanicsEnds(t *testing.T) {
+// A panic in a driver's client does not block a later deletion, and protection waits only for calls that are under
+// way.
+func TestSessionEndsAfterDriverPanic(t *testing.T) {
 	w, r := newWorld(t)
 	w.before = func(what string) {
 		if what == "delete volume" {
@@ -209,8 +208,7 @@ func TestACallThatPanicsEnds(t *testing.T) {
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 }
 
-// Nothing is done for a name that no PV has, nor once the program ends.
-func TestNothingIsDoneForNobody(t *testing.T) {
+func TestNoActionForUnknownPVOrEndedContext(t *testing.T) {
 	heard := &reported{}
 	w, r := newWorldWith(t, Config{Events: heard, ProtectWorkers: 1})
 	if again := r.reconcile(t.Context(), "nobody"); again != controller.Done() || len(r.recorder.Waiting()) > 0 {
@@ -220,7 +218,7 @@ func TestNothingIsDoneForNobody(t *testing.T) {
 	cancel()
 	w.pv.Phase, w.pv.HasFinalizer = volume.PhaseBound, false
 	w.store(r, w.pv)
-	done, err := r.pace.Acquire(t.Context()) // nobody else has room
+	done, err := r.pace.Acquire(t.Context()) // no other call gets a place
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +232,7 @@ func TestNothingIsDoneForNobody(t *testing.T) {
 	}
 }
 
-// inFlightLog is an in-flight log of which a test says what it shows.
+// inFlightLog is an in-flight log with a state that the test sets.
 type inFlightLog struct {
 	state   volume.InFlight
 	problem string
@@ -246,7 +244,7 @@ func (l inFlightLog) InFlight(string) (state volume.InFlight, problem string) {
 func (inFlightLog) Follow(func(string)) {}
 
 // A volume is deleted only once the log is known to have no entry for it.
-func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
+func TestInFlightVolumeIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		log    inFlightLog
 		reason Reason

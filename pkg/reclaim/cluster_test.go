@@ -19,13 +19,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// serverOf returns what reads and writes the objects of a client.
+// serverOf returns the apiServer of a fake client.
 func serverOf(c *fake.Clientset) apiServer {
 	return apiServer{clients: kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, timeout: time.Minute}
 }
 
-// Only an answer says that there is no object: a server that fails says nothing.
-func TestWhatIsNotAnsweredIsNotAbsent(t *testing.T) {
+// Only the API server's answer proves that an object does not exist; a failing server proves nothing.
+func TestFailedReadIsNotAbsence(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: meta}
 	claim.Spec.VolumeName = "pv"
@@ -72,8 +72,8 @@ func TestWhatIsNotAnsweredIsNotAbsent(t *testing.T) {
 	}
 }
 
-// A node's own process deletes a volume only if it finds itself, and nobody else, in its place.
-func TestWhichNodesAreInAPlace(t *testing.T) {
+// A node's own process deletes a volume only if it finds itself alone with its topology segments.
+func TestListNodes(t *testing.T) {
 	node := func(name, zone string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
 	}
@@ -94,9 +94,9 @@ func TestWhichNodesAreInAPlace(t *testing.T) {
 	}
 }
 
-// A write concerns the PV that was read, by its UID and, where something may have changed since, by its version. What
-// protects goes by the slow clients, and what the answer does not show did not happen.
-func TestWhatAWriteOfFinalizersDependsOn(t *testing.T) {
+// A write is bound to the PV's UID and, with bound, to its version. Writes that protect use the background clients,
+// and an answer that does not show the change is an error.
+func TestPatchFinalizers(t *testing.T) {
 	const finalizer = volume.Finalizer
 	for name, c := range map[string]struct {
 		add, drop []string
@@ -142,8 +142,7 @@ func TestWhatAWriteOfFinalizersDependsOn(t *testing.T) {
 	}
 }
 
-// A PV is deleted by its UID, so that another of its name is not.
-func TestADeletionIsBoundToTheUID(t *testing.T) {
+func TestDeletePVHasUIDPrecondition(t *testing.T) {
 	client := fake.NewClientset()
 	var only *metav1.Preconditions
 	client.PrependReactor("delete", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -159,7 +158,7 @@ func TestADeletionIsBoundToTheUID(t *testing.T) {
 }
 
 // A VolumeAttachment of an inline volume names no PV.
-func TestWhichPVAnAttachmentNames(t *testing.T) {
+func TestAttachmentOf(t *testing.T) {
 	o := &storagev1.VolumeAttachment{}
 	if got := attachmentOf(o); got.pv != "" {
 		t.Errorf("of an inline volume: %q", got.pv)
@@ -171,9 +170,9 @@ func TestWhichPVAnAttachmentNames(t *testing.T) {
 	}
 }
 
-// The cache keeps the PVs of the driver, and those that name a volume of its. One that ceases to be either is kept
-// without what it named, until its end.
-func TestWhichPVsAreKeptInMemory(t *testing.T) {
+// The cache keeps the PVs that the driver owns or that name a volume of it. A PV that ceases to be either is kept
+// without its handle until its end.
+func TestRecordPV(t *testing.T) {
 	_, r := newWorld(t)
 	for name, c := range map[string]struct {
 		driver, provisioner string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWhoFollowsDeletionsIsToldOnceTheVolumeIsGone(t *testing.T) {
+func TestDeletedCalledOnceVolumeIsGone(t *testing.T) {
 	var reported []string
 	w, r := newWorldWith(t, Config{Deleted: func(class string, at []map[string]string) {
 		reported = append(reported,

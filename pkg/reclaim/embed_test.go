@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// TestMain has this binary be one of the examples, as a vendor's program would be.
+// TestMain makes this binary one of the examples, as a vendor's program would be.
 func TestMain(m *testing.M) {
 	switch os.Getenv("BE_EXAMPLE") {
 	case "ownCloud":
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestTheExamplesReclaim runs each example as a program of its own against a real control
-// plane: both orders of deletion, and a volume that is to be kept.
-func TestTheExamplesReclaim(t *testing.T) {
+// TestExamplesReclaim runs each example as a separate program against a real control plane: both orders of deletion,
+// and a volume that must be kept.
+func TestExamplesReclaim(t *testing.T) {
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -92,7 +92,7 @@ func TestTheExamplesReclaim(t *testing.T) {
 	})
 }
 
-// embedded is an example at work.
+// embedded is a running example.
 type embedded struct {
 	t      *testing.T
 	ctx    context.Context

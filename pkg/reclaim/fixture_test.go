@@ -9,7 +9,7 @@ import (
 
 const driver = "disk.csi.example.com"
 
-// now is the time at which tests begin.
+// now is the time when tests begin.
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
 // released returns the facts of a PV whose volume is to be deleted.
@@ -23,7 +23,7 @@ func released() reclaim.Facts {
 	}}
 }
 
-// sibling is another PV of the same volume that is to be deleted too.
+// sibling returns another PV of the same volume that is to be deleted too.
 func sibling() volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID = "other", "other-uid"

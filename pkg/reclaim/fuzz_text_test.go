@@ -21,8 +21,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// stockSecret is external-provisioner's way from a StorageClass to the Secret of a deletion,
-// as its documentation and its getSecretReference have it.
+// stockSecret resolves the Secret of a deletion from a StorageClass as external-provisioner's documentation and its
+// getSecretReference do.
 func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, error) {
 	const csi = "csi.storage.k8s.io/"
 	for _, keys := range [][2][]string{
@@ -64,7 +64,7 @@ func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, 
 	return volume.SecretRef{}, nil
 }
 
-// FuzzSecretTemplates: the Secret is the one that the provisioner would take, or unclear.
+// The Secret is the one that external-provisioner would take, or unclear.
 func FuzzSecretTemplates(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"${pvc.name}", "${pvc.namespace}"}, {"a-${pv.name}", "ns"}, {"${pvc.annotations['x']}", "ns"},
@@ -93,7 +93,7 @@ func FuzzSecretTemplates(f *testing.F) {
 		}
 		got, err := secretOfClass(pv, csiClass(parameters))
 		want, wantErr := stockSecret(pv, parameters)
-		// os.Expand swallows these; they are mistakes, and no reason to guess.
+		// os.Expand swallows these mistakes, which are no reason to guess.
 		mistaken := func(template string) bool {
 			return strings.Contains(template, "${}") || strings.Count(template, "${") > strings.Count(template, "}")
 		}
@@ -108,7 +108,7 @@ func FuzzSecretTemplates(f *testing.F) {
 	})
 }
 
-// FuzzSecretAnnotations: what the annotations name is a Secret that there can be, or unclear.
+// The annotations name a valid Secret, or the Secret is unclear.
 func FuzzSecretAnnotations(f *testing.F) {
 	for _, seed := range [][2]string{{"a", "ns"}, {"", ""}, {"", "ns"}, {"a", ""}, {"../a", "ns"}, {"a", ".."},
 		{"A", "ns"}, {"a.b", "n.s"}, {"é", "ns"}} {
@@ -124,7 +124,7 @@ func FuzzSecretAnnotations(f *testing.F) {
 	})
 }
 
-// spoken keeps what is recorded as Events.
+// spoken records Events.
 type spoken struct{ messages []string }
 
 func (s *spoken) Event(_ runtime.Object, _, _, message string) {
@@ -134,7 +134,7 @@ func (s *spoken) Eventf(runtime.Object, string, string, string, ...any) {}
 func (s *spoken) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
 }
 
-// entries keeps each entry of a log.
+// entries records each entry of a log.
 type entries struct{ all []string }
 
 func (e *entries) Write(p []byte) (int, error) {
@@ -142,9 +142,9 @@ func (e *entries) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzWhatIsTold passes names, handles and errors of any kind through Events, the log and the
-// metrics: what is recorded is bounded and valid, and cannot pass for another entry of the log.
-func FuzzWhatIsTold(f *testing.F) {
+// FuzzReports passes names, handles and errors of any kind through Events, the log and the metrics. The output must be
+// bounded and valid, and must not look like another entry of the log.
+func FuzzReports(f *testing.F) {
 	for reason := range Reasons() {
 		f.Add("pv", "vol-1", "class", "driver says no", uint8(reason))
 	}
@@ -184,7 +184,7 @@ func FuzzWhatIsTold(f *testing.F) {
 				t.Errorf("an Event with %d bytes: %q", len(message), message)
 			}
 		}
-		const around = 500 // what is kept of one object besides the detail
+		const around = 500 // the record of one object without the detail
 		if kept := fmt.Sprintf("%+v", r); len(kept) > events.MaxMessage+around {
 			t.Errorf("%d bytes are kept: %s", len(kept), kept)
 		}

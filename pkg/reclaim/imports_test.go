@@ -12,10 +12,9 @@ import (
 	"testing"
 )
 
-// A vendor's program stays its own: no flags, no global registries, no ends of the process,
-// and no Kubernetes component's machinery.
+// The library adds no flags, global registries, process exits or component machinery to a vendor's program.
 
-func TestWhatTheLibraryPullsIn(t *testing.T) {
+func TestLibraryImports(t *testing.T) {
 	direct := goList(t, "-f", `{{join .Imports "\n"}}`, ".")
 	const module = "github.com/csi-reclaimer/csi-reclaimer/"
 	const own, inner = module + "pkg/", module + "internal/"
@@ -57,7 +56,7 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-func TestWhatTheLibraryNeverCalls(t *testing.T) {
+func TestLibraryForbiddenCalls(t *testing.T) {
 	unwanted := map[string][]string{
 		"os": {"Exit"}, "log": nil, "flag": nil,
 		"klog":       {"Fatal", "Fatalf", "Fatalln", "FlushAndExit", "Exit", "Exitf", "InitFlags", "SetLogger"},

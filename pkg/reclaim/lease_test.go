@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// left is a Lease with a rest that the test sets.
+// left is a Lease whose remaining time the test sets.
 type left struct{ nanoseconds atomic.Int64 }
 
 func (l *left) Left() time.Duration { return time.Duration(l.nanoseconds.Load()) }
@@ -21,7 +21,7 @@ func (l *left) set(d time.Duration) *left { l.nanoseconds.Store(int64(d)); retur
 
 func held() *left { return new(left).set(time.Hour) }
 
-func TestNothingIsAskedPastTheLease(t *testing.T) {
+func TestNoCallsAfterLeaseExpiry(t *testing.T) {
 	term := held()
 	w, r := newWorldWith(t, Config{Lease: term})
 	term.set(0)
@@ -40,9 +40,9 @@ func TestNothingIsAskedPastTheLease(t *testing.T) {
 	w.expect(t)
 }
 
-// TestALeaseThatEndsInARun ends it while each of the calls of a deletion is answered: nothing is asked after that, and
-// nothing is reported.
-func TestALeaseThatEndsInARun(t *testing.T) {
+// TestLeaseExpiryDuringSession ends the Lease while each call of a deletion is answered: no call and no report
+// follows.
+func TestLeaseExpiryDuringSession(t *testing.T) {
 	calm, r := newWorldWith(t, Config{Lease: held()})
 	r.reconcile(t.Context(), "pv")
 	if len(calm.diary) < 4 {
@@ -70,8 +70,8 @@ func TestALeaseThatEndsInARun(t *testing.T) {
 	}
 }
 
-// TestALeaderThatLostItsLeaseSaysNothing has it see what its successor does.
-func TestALeaderThatLostItsLeaseSaysNothing(t *testing.T) {
+// A former leader sees its successor's writes and does not report them.
+func TestNoEventsAfterLeaseExpiry(t *testing.T) {
 	for sentence, expired := range map[string]bool{"while it leads": false, "after its lease": true} {
 		t.Run(sentence, func(t *testing.T) {
 			term, events, metrics := held(), record.NewFakeRecorder(10), prometheus.NewRegistry()
@@ -98,7 +98,7 @@ func TestALeaderThatLostItsLeaseSaysNothing(t *testing.T) {
 	}
 }
 
-func TestMetricsOfALeaderThatLostItsLease(t *testing.T) {
+func TestMetricsAfterLeaseExpiry(t *testing.T) {
 	term, metrics := held(), prometheus.NewRegistry()
 	w, r := newWorldWith(t, Config{Lease: term, Metrics: metrics})
 	r.engine.Tracker.Contested = true
@@ -130,8 +130,8 @@ func TestMetricsOfALeaderThatLostItsLease(t *testing.T) {
 	}
 }
 
-// TestRunEndsWithItsLease needs no API server: the watches never sync.
-func TestRunEndsWithItsLease(t *testing.T) {
+// TestRunEndsWithLease needs no API server: the watches never sync.
+func TestRunEndsWithLease(t *testing.T) {
 	w, r := newWorldWith(t, Config{Lease: new(left)})
 	if err := r.Run(t.Context()); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("Run = %v, want %v", err, leadership.ErrExpired)
@@ -139,7 +139,7 @@ func TestRunEndsWithItsLease(t *testing.T) {
 	w.expect(t)
 }
 
-func TestARunLooksAtTheLeaseAfterEachAnswer(t *testing.T) {
+func TestSessionChecksLeaseAfterEachAnswer(t *testing.T) {
 	term := held()
 	_, r := newWorldWith(t, Config{Lease: term})
 	facts, found := r.engine.Facts(reclaim.Item{Name: "pv"}, r.moment("pv"))

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// restoredLog is a log whose Leases are all copies.
+// restoredLog returns a log whose Leases are all copies.
 func restoredLog(t *testing.T) *inflight.Log {
 	t.Helper()
 	var leases []runtime.Object
@@ -44,9 +44,9 @@ func restoredLog(t *testing.T) *inflight.Log {
 	return log
 }
 
-// TestALogThatWasRestoredIsNamed: its Leases may have an entry for any PV, so each PV waits, with a Warning that names
-// the Lease and the way out. It is not said to have an entry.
-func TestALogThatWasRestoredIsNamed(t *testing.T) {
+// The Leases of a restored log may have an entry for any PV, so each PV waits. A Warning names the Lease and the
+// remedy, and does not claim that an entry exists.
+func TestRestoredLogKeepsVolumes(t *testing.T) {
 	heard := &sentences{}
 	w, r := newWorldWith(t, Config{InFlight: restoredLog(t), Events: heard})
 	again := r.reconcile(t.Context(), "pv")
@@ -68,8 +68,8 @@ func TestALogThatWasRestoredIsNamed(t *testing.T) {
 	}
 }
 
-// TestALogThatCanBeReadAgainEndsTheWait, though no entry ends.
-func TestALogThatCanBeReadAgainEndsTheWait(t *testing.T) {
+// The wait ends although no entry does.
+func TestReadableLogEndsWait(t *testing.T) {
 	log := &inFlightLog{state: volume.InFlightUnreadable, problem: "Lease kube-system/log-1: a copy"}
 	w, r := newWorldWith(t, Config{InFlight: log})
 	r.reconcile(t.Context(), "pv")
@@ -81,7 +81,7 @@ func TestALogThatCanBeReadAgainEndsTheWait(t *testing.T) {
 	}
 }
 
-// sentences keeps what is said of PVs.
+// sentences records the Events of PVs.
 type sentences struct {
 	events.Discard
 	said []string

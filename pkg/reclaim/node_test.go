@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestADeletionOnANode(t *testing.T) {
+func TestDeletionOnNode(t *testing.T) {
 	here := &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
 	for name, c := range map[string]struct {
 		nodes []string
@@ -32,8 +32,8 @@ func TestADeletionOnANode(t *testing.T) {
 	}
 }
 
-// TestAPVThatMovesBeforeTheLastReadIsLeft has the live read show that the volume is another node's.
-func TestAPVThatMovesBeforeTheLastReadIsLeft(t *testing.T) {
+// The last read shows that the volume is another node's.
+func TestPVMovedBeforeLastReadIsKept(t *testing.T) {
 	w, r := newWorldWith(t, Config{Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}})
 	w.nodes, w.pv.Reach = []string{"n1"}, volume.ReachHere
 	w.store(r, w.pv)
@@ -46,7 +46,7 @@ func TestAPVThatMovesBeforeTheLastReadIsLeft(t *testing.T) {
 	w.expect(t, "list nodes", "read claim", "read pv")
 }
 
-func TestWhatANodeKeepsInMemory(t *testing.T) {
+func TestRecordPVOnNode(t *testing.T) {
 	_, r := newWorldWith(t, Config{Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}})
 	api := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "pv-uid", ResourceVersion: "10"},
@@ -76,7 +76,7 @@ func TestWhatANodeKeepsInMemory(t *testing.T) {
 	}
 }
 
-// onlyOn is the affinity of a volume that this node alone reaches; nil for no node.
+// onlyOn returns the affinity of a volume that this node alone reaches, nil for no node.
 func onlyOn(node string) *v1.VolumeNodeAffinity {
 	if node == "" {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
+func TestPVsFollowsCache(t *testing.T) {
 	w, r := newWorld(t)
 	pvs := r.PVs()
 	var reported []string

@@ -17,9 +17,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
-// volume's deletion, and without those that find the PV gone or changed.
-func TestFailedDeletionsAreCounted(t *testing.T) {
+// As in sig-storage-lib-external-provisioner, failed writes after the volume's deletion count, except writes that find
+// the PV gone or changed.
+func TestFailedDeletionMetric(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		step string
@@ -44,7 +44,7 @@ func TestFailedDeletionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestADryRunChangesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	cases := map[string]func(*volume.PV){
 		"a volume is due":          func(*volume.PV) {},
 		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
@@ -68,7 +68,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// reported keeps what is recorded as Events, by the object's kind and the reason.
+// reported records Events by the object's kind and the reason.
 type reported struct {
 	events.Discard
 	events []string
@@ -82,7 +82,7 @@ func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
 	r.events = append(r.events, kind+" "+reason+" on "+on)
 }
 
-func TestAVolumeThatIsGoneAndKeptIsReported(t *testing.T) {
+func TestTooLateToKeepAfterVolumeDeleted(t *testing.T) {
 	cases := map[string]func(*volume.PV){
 		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
 		"it is claimed anew": func(pv *volume.PV) {
@@ -109,8 +109,9 @@ func TestAVolumeThatIsGoneAndKeptIsReported(t *testing.T) {
 	}
 }
 
-// The PV is not read again after DeleteVolume, and the watch may lag: the answer to the last write shows the change.
-func TestAPVThatIsKeptWhileItsVolumeIsDeletedIsReported(t *testing.T) {
+// The PV is not read again after DeleteVolume, and the watch may lag, so the answer to the last write shows the
+// change.
+func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.PV)
 		want   []string
@@ -136,7 +137,7 @@ func TestAPVThatIsKeptWhileItsVolumeIsDeletedIsReported(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatDecideDecides(t *testing.T) {
+func TestExplain(t *testing.T) {
 	w, r := newWorld(t)
 	if e, found := r.Explain("pv"); !found || e.Decision != (reclaim.Decision{Action: reclaim.ReadSecrets,
 		Reason: reclaim.ReasonReclaim}) {
@@ -152,5 +153,5 @@ func TestExplainSaysWhatDecideDecides(t *testing.T) {
 	if _, found := r.Explain("another"); found {
 		t.Error("explains a PV that is not there")
 	}
-	w.expect(t) // nothing was asked for
+	w.expect(t) // no call was made
 }

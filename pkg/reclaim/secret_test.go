@@ -12,12 +12,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestWhichSecretADeletionNeeds(t *testing.T) {
+func TestDeletionSecret(t *testing.T) {
 	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
 	cases := map[string]struct {
 		pv    func(*volume.PV)
 		class map[string]string
-		want  []string // what is read before the claim, or nil if the driver must not be called
+		want  []string // the reads before the claim's, or nil if the driver must not be called
 	}{
 		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
 			[]string{}},
@@ -67,13 +67,13 @@ func TestSecretOfClass(t *testing.T) {
 	}
 }
 
-// csiClass is a class that needs no translation.
+// csiClass returns a class that needs no translation.
 func csiClass(parameters map[string]string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{Provisioner: "disk.csi.example.com", Parameters: parameters}
 }
 
-// TestSecretOfAnInTreeClass reads PVs and classes of in-tree plugins by the real translation library.
-func TestSecretOfAnInTreeClass(t *testing.T) {
+// TestSecretOfInTreeClass reads PVs and classes of in-tree plugins with the real translation library.
+func TestSecretOfInTreeClass(t *testing.T) {
 	const (
 		portworx, portworxDriver = "kubernetes.io/portworx-volume", "pxd.portworx.com"
 		name, namespace          = "openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace"
@@ -117,7 +117,7 @@ func TestSecretOfAnInTreeClass(t *testing.T) {
 						Name: "claim", UID: "u"},
 				},
 			})
-			// Topologies that have no translation beside a zone are no reason to keep a volume.
+			// Topologies without translation, beside a zone, do not keep a volume.
 			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters,
 				AllowedTopologies: []v1.TopologySelectorTerm{{}}})
 			if ref != c.want || errors.Is(err, errSecretUnclear) != c.unclear || (err != nil) != c.unclear {

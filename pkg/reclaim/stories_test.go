@@ -6,17 +6,15 @@ import (
 	"testing"
 )
 
-// Stories that broke a promise once. The model checker finds such histories.
+// Histories that once lost or leaked a volume. The model checker finds such histories.
 
-// retained has the PV of a world ask for the removal of its finalizer: terminating, released,
-// policy Retain.
+// retained makes the PV of a world need the removal of its finalizer: terminating, released, policy Retain.
 func retained(w *world, r *Controller, version string) {
 	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = volume.PolicyRetain, true, version
 	w.store(r, w.pv)
 }
 
-// turnedBack has the watch show the PV after our write removed the finalizer, and the policy
-// turned back to Delete.
+// turnedBack delivers the PV after our write removed the finalizer, and then with the policy set back to Delete.
 func turnedBack(w *world, r *Controller, dropped, turned string) {
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
 	w.store(r, w.pv)
@@ -24,8 +22,8 @@ func turnedBack(w *world, r *Controller, dropped, turned string) {
 	w.store(r, w.pv)
 }
 
-// The watch shows the PV's end before the API server's answer to our write comes.
-func TestAnAnswerAfterThePVsEnd(t *testing.T) {
+// The watch shows the PV's end before the API server answers our write.
+func TestPatchAnswerAfterPVEnd(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
 	w.before = func(what string) {
@@ -40,8 +38,8 @@ func TestAnAnswerAfterThePVsEnd(t *testing.T) {
 	w.expect(t, "drop", "list attachments", "list PVs", "read claim", "delete volume")
 }
 
-// A cache that lags has the finalizer removed again.
-func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
+// A lagging cache would have the finalizer removed again.
+func TestLaggingCacheRemovesFinalizerOnce(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
 	w.written = "2"
@@ -55,8 +53,8 @@ func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
 	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
 }
 
-// A write that adds the finalizer is answered after one that removes it.
-func TestAWriteThatIsAnsweredAfterALaterOne(t *testing.T) {
+// The write that adds the finalizer is answered after the one that removes it was sent.
+func TestProtectAnswerAfterLaterRemoval(t *testing.T) {
 	w, r := newWorld(t)
 	w.end(r)
 	w.pv.UID, w.pv.HasFinalizer, w.pv.ResourceVersion = "fresh", false, "1"

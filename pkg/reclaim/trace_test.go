@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// newTracedWorld returns a world whose PV has just been released, under the eyes of the Controller, and what
-// it traces.
+// newTracedWorld returns a world whose PV has just been released while the Controller watched, and the recorded spans.
 func newTracedWorld(t *testing.T) (*world, *Controller, *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
@@ -26,7 +25,7 @@ func newTracedWorld(t *testing.T) (*world, *Controller, *tracetest.SpanRecorder)
 	return w, r, spans
 }
 
-// root returns what is said of the only trace, and whether it has ended.
+// root returns the attributes and events of the only trace, and whether it has ended.
 func root(t *testing.T, spans *tracetest.SpanRecorder) (about map[string]string, events []string, ended bool) {
 	t.Helper()
 	about = map[string]string{}
@@ -50,7 +49,7 @@ func root(t *testing.T, spans *tracetest.SpanRecorder) (about map[string]string,
 	return about, events, ended
 }
 
-// steps returns the names of the children that have ended, in that order.
+// steps returns the names of the ended child spans, in that order.
 func steps(spans *tracetest.SpanRecorder) (names []string) {
 	for _, s := range spans.Ended() {
 		if s.Parent().IsValid() {
@@ -60,7 +59,7 @@ func steps(spans *tracetest.SpanRecorder) (names []string) {
 	return names
 }
 
-func TestAReclaimIsOneTrace(t *testing.T) {
+func TestReclaimHasOneTrace(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	var within trace.SpanContext
 	r.deleter = deleterFunc(func(ctx context.Context) error {
@@ -100,7 +99,7 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 			t.Errorf("%s says %+v", s.Name(), s.Status())
 		}
 	}
-	// The echo of our own writes, and finalizers of others, begin no other.
+	// The events of our own writes, and finalizers of others, begin no other trace.
 	w.change(r, "13", func(pv *volume.PV) { pv.Terminating, pv.HasFinalizer = true, false })
 	r.reconcile(t.Context(), "pv")
 	w.end(r)
@@ -114,8 +113,8 @@ func (f deleterFunc) DeleteVolume(ctx context.Context, _ string, _ map[string]st
 	return f(ctx)
 }
 
-// TestATraceEndsInAnyWay: whatever becomes of a reclaim that has begun, its trace ends.
-func TestATraceEndsInAnyWay(t *testing.T) {
+// The trace of a reclaim ends no matter how the reclaim does.
+func TestTraceAlwaysEnds(t *testing.T) {
 	cases := map[string]struct {
 		then   func(*world, *Controller)
 		reason string
@@ -175,7 +174,7 @@ func TestATraceEndsInAnyWay(t *testing.T) {
 	}
 }
 
-func TestALeaderBeginsTheTraceOfWhatItFindsAtItsFirstWork(t *testing.T) {
+func TestNewLeaderResumesTraceAtFirstCall(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	r.lead(false)
 	r.lead(true)
@@ -193,15 +192,15 @@ func TestALeaderBeginsTheTraceOfWhatItFindsAtItsFirstWork(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatWaitsToLeadTracesNothing(t *testing.T) {
+func TestStandbyReplicaCreatesNoTraces(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	r.lead(false)
 	w.change(r, "13", bound)
 	w.change(r, "14", func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
-	root(t, spans) // that of the time when it led
+	root(t, spans) // the trace of its term as leader
 }
 
-func TestSoManyTracesAndNoMore(t *testing.T) {
+func TestOpenTracesAreBounded(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	for i := range maxTraces {
 		r.traces.begin(volume.PV{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
@@ -209,7 +208,7 @@ func TestSoManyTracesAndNoMore(t *testing.T) {
 	if n := len(spans.Started()); n != maxTraces || r.traces.count != maxTraces {
 		t.Errorf("%d traces, counted as %d", n, r.traces.count)
 	}
-	// That the last one got none keeps nothing from being deleted; when others end there is room.
+	// A reclaim without a trace is carried out, and the end of other traces makes room.
 	other := w.pv
 	other.Name, other.UID, other.Handle = "other", "other-uid", "vol-2"
 	w.others["other"] = other
@@ -222,8 +221,9 @@ func TestSoManyTracesAndNoMore(t *testing.T) {
 	}
 }
 
-// TestWithoutProviderNothingIsKept also keeps the program's own span, in whose context Run may be, free of our words.
-func TestWithoutProviderNothingIsKept(t *testing.T) {
+// TestNoTracesWithoutProvider also checks that the program's own span, in whose context Run may be, gets no
+// attributes.
+func TestNoTracesWithoutProvider(t *testing.T) {
 	w, r := newWorld(t)
 	spans := tracetest.NewSpanRecorder()
 	if _, dry := newWorldWith(t, Config{DryRun: true, TracerProvider: sdktrace.NewTracerProvider()}); r.traces != nil ||

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// change stores a changed PV, as the watch would show it.
+// change stores a changed PV, as the watch would deliver it.
 func (w *world) change(r *Controller, version string, change func(*volume.PV)) {
 	pv := *w.stored[w.pv.Name]
 	pv.ResourceVersion = version
@@ -29,7 +29,7 @@ func bound(pv *volume.PV)   { pv.Phase = volume.PhaseBound }
 func strip(pv *volume.PV)   { pv.HasFinalizer = false }
 func protect(pv *volume.PV) { pv.HasFinalizer = true }
 
-// contender has somebody remove the finalizer from PVs, which a Controller adds again.
+// contender removes the finalizer from PVs as another program would, and has a Controller add it again.
 type contender struct {
 	t       *testing.T
 	w       *world
@@ -49,7 +49,7 @@ func newContender(t *testing.T, pvs ...string) *contender {
 	return c
 }
 
-// edit has the watch show a changed PV.
+// edit delivers a changed PV from the watch.
 func (c *contender) edit(pv string, change func(*volume.PV)) {
 	c.version++
 	now := *c.w.stored[pv]
@@ -58,7 +58,7 @@ func (c *contender) edit(pv string, change func(*volume.PV)) {
 	c.w.store(c.r, now)
 }
 
-// strip removes the finalizer so many times; adds reports whether it is added again after the last time.
+// strip removes the finalizer this many times; adds reports whether it is added again after the last time.
 func (c *contender) strip(pv string, times int) (adds bool) {
 	c.t.Helper()
 	for range times {
@@ -72,7 +72,7 @@ func (c *contender) strip(pv string, times int) (adds bool) {
 	return adds
 }
 
-// reason is what is decided on a PV.
+// reason returns the reason of the decision on a PV.
 func (c *contender) reason(pv string) Reason {
 	c.t.Helper()
 	e, found := c.r.Explain(pv)
@@ -82,7 +82,7 @@ func (c *contender) reason(pv string) Reason {
 	return e.Decision.Reason
 }
 
-func TestALoopOnOnePVIsThatPVs(t *testing.T) {
+func TestContestOfOnePV(t *testing.T) {
 	c := newContender(t, "second", "third")
 	if !c.strip("pv", reclaim.ContestAfter-1) {
 		t.Fatal("contested too early")
@@ -93,13 +93,13 @@ func TestALoopOnOnePVIsThatPVs(t *testing.T) {
 	if !c.strip("second", reclaim.ContestAfter-1) || c.reason("second") != reclaim.ReasonBound {
 		t.Errorf("another PV is not protected any more: %s", c.reason("second"))
 	}
-	// Somebody adds the finalizer to another PV, which ends no loop on this one.
+	// The finalizer on another PV does not end the loop on this one.
 	c.edit("third", strip)
 	c.edit("third", protect)
 	if c.reason("pv") != reclaim.ReasonPVContested {
 		t.Errorf("a PV is not contested any more by what happens to another: %s", c.reason("pv"))
 	}
-	// Somebody adds it to this one: the contest is over.
+	// The finalizer on this PV ends its contest.
 	c.edit("pv", protect)
 	if !c.strip("pv", 1) {
 		t.Error("does not protect after the contest")
@@ -109,7 +109,7 @@ func TestALoopOnOnePVIsThatPVs(t *testing.T) {
 	}
 }
 
-func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
+func TestContestsOfSeveralPVsContestDriver(t *testing.T) {
 	c := newContender(t, "second", "third", "fourth")
 	for i, pv := range []string{"pv", "second", "third"} {
 		if c.r.engine.Tracker.Contested {
@@ -124,7 +124,7 @@ func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
 		c.reason("pv") != reclaim.ReasonFinalizerContested {
 		t.Errorf("the contest continues: %s, %s", c.reason("fourth"), c.reason("pv"))
 	}
-	// Somebody else adds the finalizer to any of them: peace for all.
+	// The finalizer on any of the PVs ends the contest of all.
 	c.edit("fourth", protect)
 	if c.r.engine.Tracker.Contested || c.reason("pv") != reclaim.ReasonProtect {
 		t.Errorf("the contest is not over: %s", c.reason("pv"))
@@ -134,8 +134,8 @@ func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
 	}
 }
 
-// A person who clears the finalizers of many PVs once, or twice, is no program.
-func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
+// A person may clear the finalizers of many PVs once or twice.
+func TestSingleRemovalsAreNoContest(t *testing.T) {
 	pvs := []string{"a", "b", "c", "d", "e", "f"}
 	c := newContender(t, pvs...)
 	for _, pv := range pvs {
@@ -148,8 +148,8 @@ func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
 	}
 }
 
-// Loops on single PVs, each at another time, do not add up to one on the driver.
-func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
+// Loops on single PVs at different times do not add up to a contest of the driver.
+func TestDistantContestsDoNotContestDriver(t *testing.T) {
 	c := newContender(t, "second", "third")
 	for _, pv := range []string{"pv", "second", "third"} {
 		c.strip(pv, reclaim.ContestAfter)
@@ -160,7 +160,7 @@ func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
 	}
 }
 
-func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
+func TestDistantRemovalsAreNoContest(t *testing.T) {
 	w, r := newWorld(t)
 	w.change(r, "11", bound)
 	for i := range 2 * reclaim.ContestAfter {
@@ -174,7 +174,7 @@ func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 	}
 }
 
-func TestWhoTookTheFinalizerOff(t *testing.T) {
+func TestHistoryAfterFinalizerRemoval(t *testing.T) {
 	terminating := func(pv *volume.PV) { pv.Phase, pv.Terminating = volume.PhaseBound, true }
 	cases := map[string]struct {
 		happens func(*testing.T, *world, *Controller)
@@ -239,7 +239,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 	}
 }
 
-func TestAPVThatVanishedUnprotected(t *testing.T) {
+func TestVanishedUnprotectedPV(t *testing.T) {
 	vanish := func(w *world, r *Controller, final bool) {
 		last := w.stored["pv"]
 		delete(w.stored, "pv")
@@ -311,7 +311,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, c.cfg)
-			w.end(r) // the protected one of newWorld
+			w.end(r) // the protected PV of newWorld
 			r.engine.Tracker.ForgetTombstones()
 			w.pv.UID, w.pv.HasFinalizer = "fresh", false
 			w.store(r, w.pv)
@@ -328,7 +328,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 	}
 }
 
-func TestTheBrakeStopsARun(t *testing.T) {
+func TestBrakeStopsSession(t *testing.T) {
 	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
 		Name: "lease"}}})
 	if err := r.syncBrake(t.Context()); err != nil {
@@ -338,7 +338,7 @@ func TestTheBrakeStopsARun(t *testing.T) {
 	other := sibling()
 	other.Handle = "vol-2"
 	w.before = func(what string) {
-		if what == "read pv" { // right before the driver would be called
+		if what == "read pv" { // right before DeleteVolume
 			w.store(r, other)
 		}
 	}
@@ -360,8 +360,8 @@ func TestTheBrakeStopsARun(t *testing.T) {
 	}
 }
 
-// Workers that wait for a slow driver must not keep an operator's brake from being read.
-func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
+// Workers that wait for a slow driver must not delay the read of an operator's brake.
+func TestBrakeReadWhileQueueIsFull(t *testing.T) {
 	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
 		Name: "lease"}}})
 	w.store(r, w.pv)
@@ -398,9 +398,9 @@ func (c locked) Get(name string) (*volume.PV, bool) {
 	return c.cacheOf.Get(name)
 }
 
-// The PV as it was before our write, with a record from which that write is crossed off, would be protected again.
-// So no event is taken between the two reads.
-func TestAPVAndItsRecordAreReadAsOne(t *testing.T) {
+// The PV from before our write, with a record that no longer expects that write, would be protected again. So no event
+// may come between the two reads.
+func TestPVAndRecordReadUnderOneLock(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, "1"
 	w.store(r, w.pv)

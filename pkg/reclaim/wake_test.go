@@ -9,9 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What the watches tell wakes the PVs that may wait for it; nothing else does, for nothing is
-// looked at by a timer without need.
-func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
+// Events of the watches enqueue the PVs that may wait for them. No timer polls without need.
+func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
 	attach := attachment{"pv"}
 	cases := map[string]struct {
 		before, happens func(*world, *Controller)
@@ -82,8 +81,8 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 	}
 }
 
-// A replica that waits to lead would pile up the names of all that changes, for as long as it waits.
-func TestNobodyIsWokenBeforeThereIsSomebodyToWork(t *testing.T) {
+// A replica that waits to lead would otherwise pile up the names of all changed PVs.
+func TestStandbyReplicaEnqueuesNoPVs(t *testing.T) {
 	w, r := newWorld(t)
 	w.store(r, w.pv) // its event enqueues nothing
 	other := sibling()

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestOrderOfADeletion(t *testing.T) {
+func TestDeletionOrder(t *testing.T) {
 	cases := map[string]struct {
 		prepare func(*world, *Controller)
 		want    []string
@@ -62,8 +62,8 @@ func TestOrderOfADeletion(t *testing.T) {
 	}
 }
 
-// A claim that was restored while the PV waited keeps the volume, also if the watch of claims has not shown it.
-func TestARestoredClaimThatNoWatchHasShownKeepsTheVolume(t *testing.T) {
+// A claim that was restored while the PV waited keeps the volume even if the watch of claims has not shown it.
+func TestUnwatchedRestoredClaimKeepsVolume(t *testing.T) {
 	for name, c := range map[string]struct{ waits, goes func(*volume.PV) }{
 		"the PV was held": {func(pv *volume.PV) { pv.Held = true }, func(pv *volume.PV) { pv.Held = false }},
 		"the PV was bound": {
@@ -86,13 +86,13 @@ func TestARestoredClaimThatNoWatchHasShownKeepsTheVolume(t *testing.T) {
 	}
 }
 
-// claimOf is a claim that names a PV, as a watch shows it.
+// claimOf returns a claim that names a PV, as a watch delivers it.
 func claimOf(pv string, uid types.UID) *v1.PersistentVolumeClaim {
 	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", UID: uid},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: pv}}
 }
 
-func TestWhatIsDoneIsNotDoneAgainWhileTheCacheLags(t *testing.T) {
+func TestLaggingCacheRepeatsNoStep(t *testing.T) {
 	w, r := newWorld(t)
 	for range 3 {
 		r.reconcile(t.Context(), "pv")
@@ -100,7 +100,7 @@ func TestWhatIsDoneIsNotDoneAgainWhileTheCacheLags(t *testing.T) {
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 }
 
-func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
+func TestRetryAfterFailedStep(t *testing.T) {
 	broken := errors.New("broken")
 	all := []string{"read claim", "read pv", "delete volume", "delete PV", "release"}
 	cases := map[string][]string{ // the step that fails once, and the whole diary
@@ -124,7 +124,7 @@ func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
 	}
 }
 
-func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
+func TestChangesBeforeLastRead(t *testing.T) {
 	reads := []string{"read claim", "read pv"}
 	cases := map[string]struct {
 		at     string
@@ -171,7 +171,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 	}
 }
 
-func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
+func TestWatchEventsDuringReads(t *testing.T) {
 	keeper := sibling()
 	keeper.Policy = volume.PolicyRetain
 	cases := map[string]struct {
@@ -218,14 +218,14 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 	}
 }
 
-func TestASiblingThatALiveReadDoesNotFindIsNotWaitedFor(t *testing.T) {
+func TestAbsentSiblingDoesNotBlockDeletion(t *testing.T) {
 	w, r := newWorld(t)
-	w.store(r, sibling()) // in the cache, not in the API server
+	w.store(r, sibling()) // in the cache only
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "read claim", "read claim", "read other", "read pv", "delete volume", "delete PV", "release")
 }
 
-// TestSiblingIsReadAfterItsClaim: a user changes it before its claim's answer.
+// A user changes the sibling before its claim's read is answered.
 func TestSiblingIsReadAfterItsClaim(t *testing.T) {
 	for name, change := range map[string]func(*volume.PV){
 		"turned to Retain":     func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
@@ -255,7 +255,7 @@ func TestSiblingIsReadAfterItsClaim(t *testing.T) {
 	}
 }
 
-func TestAnAttachmentThatOnlyTheListShows(t *testing.T) {
+func TestAttachmentOnlyInListIsRetried(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.WasAttached = true
 	w.store(r, w.pv)
@@ -266,7 +266,7 @@ func TestAnAttachmentThatOnlyTheListShows(t *testing.T) {
 	w.expect(t, "list attachments")
 }
 
-func TestReadsThatTakeTooLongEndInARetry(t *testing.T) {
+func TestSlowReadsEndInRetry(t *testing.T) {
 	w, r := newWorld(t)
 	w.before = func(what string) {
 		if what == "read claim" {
@@ -284,7 +284,7 @@ func TestReadsThatTakeTooLongEndInARetry(t *testing.T) {
 	}
 }
 
-func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
+func TestRetryDelayByError(t *testing.T) {
 	gone, changed := fmt.Errorf("x: %w", kube.ErrGone), fmt.Errorf("x: %w", kube.ErrChanged)
 	cases := map[string]struct {
 		step  string
@@ -318,7 +318,7 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 	}
 }
 
-func TestNotesEndWithThePV(t *testing.T) {
+func TestRecordEndsWithPV(t *testing.T) {
 	w, r := newWorld(t)
 	r.reconcile(t.Context(), "pv")
 	if noted, _ := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); !noted.Done.VolumeDeleted {
@@ -329,7 +329,7 @@ func TestNotesEndWithThePV(t *testing.T) {
 		t.Errorf("noted of a PV that is gone: %+v", noted)
 	}
 
-	// The PV's end is seen before the answer of the write that caused it.
+	// The PV's end is observed before the answer to the write that caused it.
 	w, r = newWorld(t)
 	w.before = func(what string) {
 		if what == "release" {
@@ -342,8 +342,8 @@ func TestNotesEndWithThePV(t *testing.T) {
 	}
 }
 
-// The PV goes while the driver works: somebody else removed the finalizer.
-func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
+// Another program removes the finalizer, and the PV goes while the driver works.
+func TestPVEndDuringDeleteVolumeRepeatsNoCall(t *testing.T) {
 	for _, when := range []string{"at once", "when the driver has answered", "after the run"} {
 		t.Run("its end is reported "+when, func(t *testing.T) {
 			w, r := newWorld(t)
@@ -367,7 +367,7 @@ func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
 			}
 			r.reconcile(t.Context(), "pv")
 			tell("after the run")
-			r.reconcile(t.Context(), "pv") // the end has woken it
+			r.reconcile(t.Context(), "pv") // its end enqueued it
 			calls := len(w.diary)
 			w.diary = slices.DeleteFunc(w.diary, func(what string) bool { return what == "release" })
 			w.expect(t, "read claim", "read pv", "delete volume")
@@ -381,7 +381,7 @@ func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
 	}
 }
 
-func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
+func TestNewUIDStartsNewRecord(t *testing.T) {
 	w, r := newWorld(t)
 	r.reconcile(t.Context(), "pv")
 	w.diary = nil
@@ -397,7 +397,7 @@ func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
 	}
 }
 
-func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
+func TestProtectionHasItsOwnLoop(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.HasFinalizer = false
 	w.store(r, w.pv)
@@ -406,14 +406,14 @@ func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect")
 	r.protect(t.Context(), "pv")
-	w.expect(t, "protect") // the cache lags: it is on already
+	w.expect(t, "protect") // the cache lags behind the first write
 	w.pv.Policy = volume.PolicyRetain
 	w.store(r, w.pv)
 	r.protect(t.Context(), "pv")
-	w.expect(t, "protect") // decided again: no finalizer any more
+	w.expect(t, "protect") // the new decision needs no finalizer
 }
 
-func TestNotFoundCountsAsDeletedWhereConfigured(t *testing.T) {
+func TestNotFoundIsDeleted(t *testing.T) {
 	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
 	w.fail["delete volume"] = errclass.Mark(errclass.Refused, errors.New("x"))
 	r.reconcile(t.Context(), "pv")
@@ -424,7 +424,7 @@ func TestNotFoundCountsAsDeletedWhereConfigured(t *testing.T) {
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 }
 
-func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
+func TestDeleteVolumeIsNeverConcurrent(t *testing.T) {
 	w, r := newWorld(t)
 	other := sibling()
 	w.others["other"] = other
@@ -450,7 +450,7 @@ func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
+func TestOwnerAdoptsCompanionFinalizer(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = volume.PhaseBound, false, true
 	w.store(r, w.pv)

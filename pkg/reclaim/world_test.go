@@ -13,9 +13,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// world is an API server and a storage system that hold one PV and keep a diary of what is
-// asked of them. Adapters to the real ones are tested against real ones; here it is the
-// order of steps, and answers that real ones give only in bad moments.
+// world is an API server and a storage system with one PV, and keeps a diary of the calls. The adapters are tested
+// against real servers; here the order of steps is tested, and answers that real servers rarely give.
 type world struct {
 	clock   *testclock.FakeClock
 	pv      volume.PV
@@ -25,19 +24,19 @@ type world struct {
 	list    attachmentList
 	diary   []string
 	fail    map[string]error
-	// before is called with each entry of the diary before it takes effect.
+	// before is called with each entry of the diary before the call takes effect.
 	before func(what string)
-	// stored is what the cache shows.
+	// stored is the content of the cache.
 	stored map[string]*volume.PV
-	// class are the parameters of the StorageClass, nil where there is none.
+	// class has the parameters of the StorageClass, nil if it does not exist.
 	class   map[string]string
 	pvs     pvList
 	nodes   []string
 	brakeOn bool
 	patched []string
-	// written is the resourceVersion that a write makes, if it matters.
+	// written is the resourceVersion that a write produces, if it matters.
 	written string
-	// secret is the content of the Secret, nil where there is none; given are the secrets of the last DeleteVolume.
+	// secret is the content of the Secret, nil if it does not exist; given has the secrets of the last DeleteVolume.
 	secret, given map[string]string
 }
 
@@ -120,7 +119,7 @@ func (w *world) DeleteVolume(_ context.Context, _ string, secrets map[string]str
 	return w.did("delete volume")
 }
 
-// newWorld returns a world whose PV is to be reclaimed, and the Controller that shall.
+// newWorld returns a world whose PV is to be reclaimed, and its Controller.
 func newWorld(t *testing.T) (*world, *Controller) { return newWorldWith(t, Config{}) }
 
 func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
@@ -143,7 +142,7 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
 	return w, r
 }
 
-// store has the cache show a PV, as its watch would.
+// store delivers a PV to the cache and its handlers, as the watch would.
 func (w *world) store(r *Controller, pv volume.PV) {
 	before := w.stored[pv.Name]
 	w.stored[pv.Name] = &pv
@@ -154,14 +153,14 @@ func (w *world) store(r *Controller, pv volume.PV) {
 	}
 }
 
-// End has the cache see the end of the PV.
+// end delivers the end of the PV.
 func (w *world) end(r *Controller) {
 	last := w.stored["pv"]
 	delete(w.stored, "pv")
 	pvEvents{r}.Deleted(last, true)
 }
 
-// cacheOf is a cache that a test fills by hand.
+// cacheOf is a cache that a test fills.
 type cacheOf struct{ *world }
 
 func (c cacheOf) Get(name string) (*volume.PV, bool) { pv, found := c.stored[name]; return pv, found }

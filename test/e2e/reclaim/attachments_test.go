@@ -34,7 +34,7 @@ func TestAttachedVolumeIsDeletedAfterDetach(t *testing.T) {
 		t.Errorf("writes while attached: %v", after[len(before):])
 	}
 
-	// No timer ends the wait: see TestWhatTheWatchesTellWakesThoseThatWait of pkg/reclaim.
+	// No timer ends the wait: see TestWatchEventsEnqueueWaitingPVs of pkg/reclaim.
 	env.Detach(attachment)
 	env.WaitPV(vol, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
 	env.ExpectDeleted(vol, 1)
