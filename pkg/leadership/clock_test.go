@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// replica is one that competes for a Lease of a fake API server, with a clock that the test sets.
+// replica competes for a Lease of a fake API server, with a clock that the test sets.
 type replica struct {
 	clock *Clock
 	lock  resourcelock.Interface
@@ -39,8 +39,8 @@ func newReplicas(t *testing.T, names ...string) []*replica {
 	return all
 }
 
-// leaderRecord is what a replica of this name writes when it holds a Lease of 15 seconds; without a name, when it
-// releases it.
+// leaderRecord returns the record of a replica with this name that holds a Lease of 15 seconds, or, without a name,
+// that releases it.
 func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now,
@@ -67,7 +67,7 @@ func (r *replica) left(t *testing.T, want time.Duration) {
 	}
 }
 
-func TestWhatIsLeftCountsFromTheRequestOfTheLastRenewal(t *testing.T) {
+func TestLeftCountsFromRenewalRequest(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.left(t, 0)
 	a.take(t, "a")
@@ -80,7 +80,7 @@ func TestWhatIsLeftCountsFromTheRequestOfTheLastRenewal(t *testing.T) {
 	a.left(t, -5*time.Second)
 }
 
-// A second renewal within a second of the wall clock leaves the record as it is, as others compare it.
+// A second renewal within one second of the wall clock leaves the record unchanged for the other replicas.
 func TestRenewalsWithinOneSecondEndTogether(t *testing.T) {
 	replicas := newReplicas(t, "a", "b")
 	a, b := replicas[0], replicas[1]
@@ -121,7 +121,7 @@ func (s slow) Update(ctx context.Context, record resourcelock.LeaderElectionReco
 	return s.Interface.Update(ctx, record)
 }
 
-func TestAnAnswerThatComesLateIsNoLongerLease(t *testing.T) {
+func TestLateAnswerDoesNotExtendLease(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
 	inner, ok := a.lock.(observed)
@@ -133,14 +133,14 @@ func TestAnAnswerThatComesLateIsNoLongerLease(t *testing.T) {
 	a.left(t, 6*time.Second)
 }
 
-// lossy is a lock whose writes are done and not answered.
+// lossy is a lock whose writes succeed without an answer.
 type lossy struct{ resourcelock.Interface }
 
 func (l lossy) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return errors.Join(errors.New("no answer"), l.Interface.Update(ctx, record))
 }
 
-func TestARenewalWithoutAnAnswerCountsForNothing(t *testing.T) {
+func TestUnansweredRenewalDoesNotCount(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
 	inner, ok := a.lock.(observed)
@@ -159,7 +159,7 @@ func TestARenewalWithoutAnAnswerCountsForNothing(t *testing.T) {
 	a.left(t, 0) // another replica may have seen the release
 }
 
-func TestALeaderThatSeesAnotherHolderHasLostForGood(t *testing.T) {
+func TestAnotherHolderEndsTerm(t *testing.T) {
 	for sentence, holder := range map[string]string{"another leads": "b", "another has led": ""} {
 		t.Run(sentence, func(t *testing.T) {
 			both := newReplicas(t, "a", "b")
@@ -189,7 +189,7 @@ func TestALeaderThatSeesAnotherHolderHasLostForGood(t *testing.T) {
 	}
 }
 
-func TestAnotherHolderIsSeenAgainAndAgain(t *testing.T) {
+func TestFirstOtherHolderIsNamed(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
 	for _, holder := range []string{"b", "c", "a"} {
@@ -206,7 +206,7 @@ func TestAnotherHolderIsSeenAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatWaitsHasNothingToLose(t *testing.T) {
+func TestStandbyReplicaCannotLoseLease(t *testing.T) {
 	both := newReplicas(t, "a", "b")
 	a, b := both[0], both[1]
 	a.take(t, "a")
@@ -220,15 +220,15 @@ func TestAReplicaThatWaitsHasNothingToLose(t *testing.T) {
 	a.left(t, 0)
 	b.take(t, "b")
 	b.left(t, 15*time.Second)
-	// The one that gave it up may take it again.
+	// The replica that gave it up may take it again.
 	if _, _, err := a.lock.Get(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestALeaseThatIsDeletedHasTwoHolders until the first one asks for it again. So no object owns the Lease: garbage
-// collection would delete it under a process that runs.
-func TestALeaseThatIsDeletedHasTwoHolders(t *testing.T) {
+// A deleted Lease has two holders until the first one reads it again. So no object owns the Lease, because garbage
+// collection would delete it under a running process.
+func TestDeletedLeaseHasTwoHolders(t *testing.T) {
 	both := newReplicas(t, "a", "b")
 	a, b := both[0], both[1]
 	a.take(t, "a")

@@ -10,7 +10,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// term is a Holder with a rest that the test sets.
+// term is a Holder whose remaining time the test sets.
 type term struct{ nanoseconds atomic.Int64 }
 
 func newTerm(d time.Duration) *term { t := &term{}; t.set(d); return t }
@@ -19,12 +19,12 @@ func (t *term) Left() time.Duration { return time.Duration(t.nanoseconds.Load())
 
 func (t *term) set(d time.Duration) { t.nanoseconds.Store(int64(d)) }
 
-func TestWhileHeldEndsWithTheLease(t *testing.T) {
+func TestWhileHeldEndsWithLease(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
 	term := newTerm(time.Hour)
 	ctx, stop := WhileHeld(t.Context(), term, clock)
 	defer stop()
-	term.set(3 * time.Second) // one that is renewed, and then is not
+	term.set(3 * time.Second) // renewed once, and no more
 	for range 3 {
 		for !clock.HasWaiters() {
 			if ctx.Err() != nil {
@@ -44,7 +44,7 @@ func TestWhileHeldEndsWithTheLease(t *testing.T) {
 	}
 }
 
-func TestWithoutElectionNothingEnds(t *testing.T) {
+func TestWhileHeldWithoutElection(t *testing.T) {
 	ctx, stop := WhileHeld(t.Context(), nil, testclock.NewFakeClock(time.Unix(1_000_000, 0)))
 	if ctx.Err() != nil {
 		t.Error(context.Cause(ctx))

@@ -19,12 +19,12 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// left is a holder with a fixed rest of its lease.
+// left is a holder whose remaining time is fixed.
 type left time.Duration
 
 func (l left) Left() time.Duration { return time.Duration(l) }
 
-// server counts the requests that reach it by method and path, and answers nothing useful.
+// server records the requests that reach it by method and path, and answers 404.
 func server(t *testing.T) (config *rest.Config, requests func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -43,7 +43,7 @@ func server(t *testing.T) (config *rest.Config, requests func() []string) {
 	}
 }
 
-// body is that of a request, and whether it was closed.
+// body is a request's body that records whether it was closed.
 type body struct {
 	io.Reader
 	closed bool
@@ -51,7 +51,7 @@ type body struct {
 
 func (b *body) Close() error { b.closed = true; return nil }
 
-func TestWhatIsRefusedIsNotSent(t *testing.T) {
+func TestTransportSendsNoRefusedWrites(t *testing.T) {
 	for method, writes := range map[string]bool{
 		"": false, "GET": false, "HEAD": false, "OPTIONS": false, "POST": true, "PUT": true, "PATCH": true, "DELETE": true,
 		"UNKNOWN": true,
@@ -83,7 +83,7 @@ func TestWhatIsRefusedIsNotSent(t *testing.T) {
 	}
 }
 
-func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
+func TestTransportRefusesWritesWithoutLease(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		holder  Holder
 		refuses bool
@@ -116,7 +116,7 @@ func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
 			if got := len(requests()); got != 4 && !test.refuses || got != 0 && test.refuses {
 				t.Errorf("%d of 4 writes were sent: %v", got, requests())
 			}
-			// What stores nothing is always sent.
+			// Requests that store nothing are always sent.
 			if _, err := pvs.Get(ctx, "a", metav1.GetOptions{}); errors.Is(err, ErrExpired) {
 				t.Error(err)
 			}
@@ -134,7 +134,7 @@ func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
 	}
 }
 
-func TestRecorderRecordsNothingWithoutTheLease(t *testing.T) {
+func TestRecorderDropsEventsWithoutLease(t *testing.T) {
 	for _, test := range []struct {
 		holder Holder
 		want   int

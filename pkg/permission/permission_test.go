@@ -12,7 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestWhatIsNotGrantedIsMissing(t *testing.T) {
+func TestMissing(t *testing.T) {
 	client := fake.NewClientset()
 	var fail error
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object,
@@ -41,7 +41,7 @@ func TestWhatIsNotGrantedIsMissing(t *testing.T) {
 	}
 }
 
-func TestARightNamesItsRule(t *testing.T) {
+func TestPermissionString(t *testing.T) {
 	for want, right := range map[string]Permission{
 		`may not get things: nothing. Add to the ClusterRole: {apiGroups: ["g"], resources: ["things"], verbs: ["get"]}`:    {Group: "g"},
 		`Add to the Role in namespace ns: {apiGroups: [""], resources: ["things"], verbs: ["get"]}`:                         {Namespace: "ns"},

@@ -13,7 +13,7 @@ import (
 
 const driver = "disk.csi.example.com"
 
-// source returns a PV of that source.
+// source returns a PV with this source.
 func source(of v1.PersistentVolumeSource) *v1.PersistentVolume {
 	return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: of}}
 }
@@ -102,8 +102,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A policy or phase that is not known is none of those that permit a deletion.
-func TestWhichPVsAreDeletable(t *testing.T) {
+// An unknown policy or phase permits no deletion.
+func TestDeletable(t *testing.T) {
 	policies := map[v1.PersistentVolumeReclaimPolicy]Policy{"Delete": PolicyDelete, "Retain": PolicyRetain,
 		"Recycle": PolicyRecycle, "": PolicyUnknown, "delete": PolicyUnknown}
 	phases := map[v1.PersistentVolumePhase]Phase{"Pending": PhasePending, "Available": PhaseAvailable, "Bound": PhaseBound,
@@ -124,7 +124,7 @@ func TestWhichPVsAreDeletable(t *testing.T) {
 	}
 }
 
-func TestWhoAnswersForAPV(t *testing.T) {
+func TestOwner(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		pv   PV
 		want string
@@ -149,7 +149,7 @@ func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-// term is a term of keys with one value each.
+// term returns a term of keys with one value each.
 func term(pairs ...string) (t v1.NodeSelectorTerm) {
 	for i := 0; i < len(pairs); i += 2 {
 		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i],
@@ -158,8 +158,7 @@ func term(pairs ...string) (t v1.NodeSelectorTerm) {
 	return t
 }
 
-// FuzzOf reads PVs with any content: no panic, nothing endless, and nothing of another
-// driver's is ours.
+// FuzzOf reads PVs with any content: without a panic or an endless loop, and without ownership of another driver's PV.
 func FuzzOf(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"annotations":{"csi-reclaimer.io/hold":"x"}},"spec":{"csi":{"driver":"a","volumeHandle":"b"}}}`))
 	f.Add([]byte(`{"spec":{"awsElasticBlockStore":{"volumeID":"aws:///"}}}`))

@@ -7,8 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// affinityTo reads terms such as "node In n1,zone In a" and "@metadata.name In n1", one each; nil
-// for none of them.
+// affinityTo parses terms such as "node In n1,zone In a" and "@metadata.name In n1", one each; nil without terms.
 func affinityTo(terms ...string) *v1.VolumeNodeAffinity {
 	if terms == nil {
 		return nil
@@ -77,8 +76,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// An affinity that requires nothing says nothing.
-func TestReachOfAnAffinityThatRequiresNothing(t *testing.T) {
+// An affinity without required terms leaves the reach unclear.
+func TestReachOfEmptyAffinity(t *testing.T) {
 	o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{}}}
 	if pv := At(&Node{Name: "n1", Segments: map[string]string{"node": "n1"}}, o); pv.Reach != ReachUnclear {
 		t.Errorf("Reach = %d", pv.Reach)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-func TestNamesOfTwins(t *testing.T) {
+func TestTwinName(t *testing.T) {
 	for pv, want := range map[string]string{
 		"pv":                                    "pv-reclaim",
 		strings.Repeat("n", maxName-8):          strings.Repeat("n", maxName-8) + "-reclaim",
@@ -30,7 +30,7 @@ func TestNamesOfTwins(t *testing.T) {
 	}
 }
 
-func FuzzNamesOfTwins(f *testing.F) {
+func FuzzTwinName(f *testing.F) {
 	f.Add("pv")
 	f.Add(strings.Repeat("n.", 126))
 	f.Add(strings.Repeat("n-.", 80) + "n")
@@ -48,10 +48,7 @@ func FuzzNamesOfTwins(f *testing.F) {
 	})
 }
 
-// FuzzRecords reads PVs of any shape, and makes twins of them. What is read of one may not keep any part of
-// the object alive, and no shape makes a finalizer ours that we did not add.
-
-// A PV that was copied from a twin is none, whatever its labels say.
+// A PV that was copied from a twin is no twin, in spite of its labels.
 func TestIsTwinOf(t *testing.T) {
 	original := PV{Name: "pv", UID: "u", Claim: ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}
 	for name, c := range map[string]struct {

@@ -180,7 +180,7 @@ func TestReschedules(t *testing.T) {
 	}
 }
 
-// A wait ends by an event, by the clock, or not at all.
+// An event or the clock ends a wait, or no work is left.
 func TestEachWaitEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		facts       Facts
@@ -208,7 +208,7 @@ func TestEachWaitEnds(t *testing.T) {
 	}
 }
 
-func TestEveryActionAndReasonHasItsWord(t *testing.T) {
+func TestEveryActionAndReasonHasText(t *testing.T) {
 	seen := map[string]bool{}
 	for a := Wait; a <= SelectNode; a++ {
 		if s := a.String(); s == "Unknown" || seen[s] {

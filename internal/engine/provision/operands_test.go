@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Each operand of a condition counts by itself, also where the facts of today never have one without the other.
+// Each operand of a condition counts by itself, even where present facts never have one without the other.
 func TestDecideByEachOperand(t *testing.T) {
 	late := func(f *Facts) {
 		f.Claim.SelectedNode = "b"
@@ -45,7 +45,7 @@ func TestDecideByEachOperand(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownIsNotBelieved(t *testing.T) {
+func TestZeroValuesProveNoState(t *testing.T) {
 	var never time.Time
 	for name, is := range map[string]bool{
 		"a PV that does not exist is stored":             PV{OfClaim: true, OfDriver: true}.stored(),
@@ -83,7 +83,7 @@ func TestRecordByEachOperand(t *testing.T) {
 	}
 }
 
-func TestASettledRequestLetsNoNodeBeAdded(t *testing.T) {
+func TestSettledRequestAllowsNoNode(t *testing.T) {
 	r := Opened(uid, Request{Node: "a", MayReschedule: true})
 	r.Requests[0] = Request{Node: "c", MayReschedule: true, Sent: true, Settled: true}
 	r.By = 0
@@ -92,7 +92,7 @@ func TestASettledRequestLetsNoNodeBeAdded(t *testing.T) {
 	}
 }
 
-func TestLearnKeepsWhatIsKnown(t *testing.T) {
+func TestLearnKeepsDiscarding(t *testing.T) {
 	f := made(unfit, discarding)
 	f.Learn(MarkDiscarding, Reply{Class: errclass.Refused, Log: LogOpen}, false, now, now, quiet)
 	if !f.Record.Discarding {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pvs are the PersistentVolumes that there can be under a name, as far as the engine distinguishes them.
+// pvs returns all PersistentVolumes of a name that the engine distinguishes.
 func pvs() (list []PV) {
 	reads := []time.Time{{}, now, now.Add(-time.Hour)}
 	list = append(list, PV{})
@@ -25,7 +25,7 @@ func pvs() (list []PV) {
 	return list
 }
 
-// claims are the claims that there can be.
+// claims returns all combinations of claims.
 func claims(names, bindings []string, nodes []NodeSelection) (list []Claim) {
 	for bits := range 1 << 3 {
 		for _, name := range names {
@@ -48,8 +48,8 @@ const long = "pvc-" + string(uid)
 
 func isTrue(bits, bit int) bool { return bits&bit > 0 }
 
-// TestWithoutAnEntryTheDriverIsNotAsked asks about all facts for a name without an open entry.
-func TestWithoutAnEntryTheDriverIsNotAsked(t *testing.T) {
+// The product of all facts for a name without an open entry: the driver is never called.
+func TestDecideWithoutOpenEntry(t *testing.T) {
 	all := pvs()
 	for _, c := range append(claims([]string{long}, []string{"", long, "x"},
 		[]NodeSelection{NodeAny, NodeNone, NodeHere, NodeElsewhere}), Claim{}) {
@@ -57,7 +57,7 @@ func TestWithoutAnEntryTheDriverIsNotAsked(t *testing.T) {
 			for bits := range 1 << 5 {
 				for log := LogUnknown; log <= LogOthers; log++ {
 					if isTrue(bits, 8) == (log == LogOpen) {
-						continue // an open entry is the other test's; of another leader, one log is enough
+						continue // the other test has open entries; without the lease, one state is enough
 					}
 					f := Facts{MayAct: isTrue(bits, 8), First: isTrue(bits, 1), Wanted: isTrue(bits, 2), Composed: isTrue(bits, 4),
 						Prepared: isTrue(bits, 16), Log: log, Claim: c, PV: pv}
@@ -104,7 +104,7 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 	}
 }
 
-// records are what can be known about an open entry.
+// records returns all states of an open entry.
 func records() (list []Record) {
 	sent, settled := Request{Node: "a", MayReschedule: true, Sent: true},
 		Request{Node: "a", MayReschedule: true, Sent: true, Settled: true}
@@ -129,8 +129,8 @@ func records() (list []Record) {
 	return list
 }
 
-// TestAnEntryIsFinished asks about all facts for an open entry.
-func TestAnEntryIsFinished(t *testing.T) {
+// The product of the facts for an open entry.
+func TestDecideWithOpenEntry(t *testing.T) {
 	all, known := pvs(), records()
 	aparts := []PV{{}, {Known: true, Exists: true, OfDriver: true, Handle: "vol-1"},
 		{Known: true, Exists: true, OfDriver: true, Handle: "vol-1", Read: now}}
@@ -141,7 +141,7 @@ func TestAnEntryIsFinished(t *testing.T) {
 		c.SelectedNode = "b"
 		for j, pv := range all {
 			if pv.Exists && (pv.OfClaim || pv.Terminating) && (i/3+j)%8 > 0 {
-				continue // neither matters here, which the others show
+				continue // the other values show that neither matters here
 			}
 			for _, r := range known {
 				for bits := range 1 << 3 {

@@ -7,13 +7,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// all is every class of outcome.
 var all = []errclass.Class{
 	errclass.Uncertain, errclass.Done, errclass.InProgress, errclass.Refused, errclass.NotFound, errclass.Exhausted,
 	errclass.Unfit,
 }
 
-func TestWhichAnswersSettle(t *testing.T) {
+func TestSettledByAnswer(t *testing.T) {
 	final := map[errclass.Class]bool{errclass.Refused: true, errclass.NotFound: true, errclass.Exhausted: true,
 		errclass.Unfit: true}
 	long, short := now.Add(-quiet), now.Add(time.Second-quiet)
@@ -56,7 +55,7 @@ func TestWhichAnswersSettle(t *testing.T) {
 	}
 }
 
-func TestOKNamesTheVolume(t *testing.T) {
+func TestAnswerNamesVolume(t *testing.T) {
 	r := Opened(uid, Request{Node: "a"})
 	r.Add(Request{Node: "b"})
 	r.Answered(Reply{Class: errclass.Done, Handle: "vol-1", Unfit: true}, true, now, now, quiet)
@@ -69,7 +68,7 @@ func TestOKNamesTheVolume(t *testing.T) {
 	}
 }
 
-func TestOnlyTheFirstCallIsTheFirst(t *testing.T) {
+func TestSendingReportsFirstCall(t *testing.T) {
 	r := Opened(uid, Request{})
 	if r.Begun() || !r.Sending() || r.Sending() || !r.Begun() {
 		t.Errorf("%+v", r)
@@ -109,7 +108,7 @@ func TestTwoRequestsTakeTurns(t *testing.T) {
 	}
 }
 
-func TestDeletedSettlesOnlyIfNoCallCouldMakeTheVolumeAnew(t *testing.T) {
+func TestDeletedSettlesWithoutLateCalls(t *testing.T) {
 	for name, tc := range map[string]struct {
 		unanswered, began time.Time
 		want              bool

@@ -13,7 +13,7 @@ const (
 
 var now = time.Unix(1_000_000, 0)
 
-// waiting returns the facts about a claim that waits for its volume, edited.
+// waiting returns the edited facts about a claim that waits for its volume.
 func waiting(edit ...func(*Facts)) Facts {
 	f := Facts{
 		MayAct: true, First: true, Wanted: true, Composed: true, Prepared: true, VersionNoted: true,
@@ -26,7 +26,7 @@ func waiting(edit ...func(*Facts)) Facts {
 	return f
 }
 
-// begun returns the facts about an entry whose request was sent and not answered, long ago, edited.
+// begun returns the edited facts about an entry whose request was sent long ago without an answer.
 func begun(edit ...func(*Facts)) Facts {
 	f := waiting()
 	f.Log, f.Record = LogOpen, Opened(uid, Request{})
@@ -38,7 +38,7 @@ func begun(edit ...func(*Facts)) Facts {
 	return f
 }
 
-// made returns the facts about an entry whose volume the driver has named, edited.
+// made returns the edited facts about an entry whose volume the driver has named.
 func made(edit ...func(*Facts)) Facts {
 	f := begun()
 	f.Record.Volume, f.Record.Handle, f.Record.Failed = VolumeMade, "vol-1", false
@@ -48,21 +48,21 @@ func made(edit ...func(*Facts)) Facts {
 	return f
 }
 
-// live is the claim's PersistentVolume, read a moment ago.
+// live sets the claim's PersistentVolume, read just now.
 func live(f *Facts) {
 	f.PV = PV{Known: true, Exists: true, OfClaim: true, OfDriver: true, Handle: "vol-1", Read: now}
 }
 
-// cached is the same, as a watch cache shows it.
+// cached sets the same PersistentVolume from a watch cache.
 func cached(f *Facts) {
 	live(f)
 	f.PV.Read = time.Time{}
 }
 
-// absent: a live read found no PersistentVolume.
+// absent sets the result of a live read without a PersistentVolume.
 func absent(f *Facts) { f.PV = PV{Known: true, Read: now} }
 
-// gone: the claim is.
+// gone removes the claim.
 func gone(f *Facts) { f.Claim.Gone, f.Wanted = true, false }
 
 func unfit(f *Facts)      { f.Record.Unfit = true }

@@ -9,7 +9,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-func TestTheBrake(t *testing.T) {
+func TestBreaker(t *testing.T) {
 	clock := testclock.NewFakeClock(now())
 	newBreaker := func() *Breaker { b := NewBreaker(3, time.Minute); return &b }
 	uid := func(i int) types.UID { return types.UID(fmt.Sprint(i)) }
@@ -33,7 +33,7 @@ func TestTheBrake(t *testing.T) {
 		b := released()
 		for i := range 3 {
 			b.Count(uid(i), clock.Now())
-			b.Count(uid(i), clock.Now()) // the same one again is not another one
+			b.Count(uid(i), clock.Now()) // the same volume again does not count
 		}
 		if b.State != BrakeOff {
 			t.Fatal("pulled too early")

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// A claim whose end the watch has just shown is not read.
+// A claim is not read if the watch has just shown its end.
 func TestClaimWatch(t *testing.T) {
 	pv := released().PV
 	pv.Phase = volume.PhaseBound
@@ -79,7 +79,7 @@ func TestClaimWatch(t *testing.T) {
 	}
 }
 
-// What the watch shows counts for a deletion that has begun.
+// Events of the watch count for a deletion that has begun.
 func TestClaimWatchDuringSession(t *testing.T) {
 	e, cache := engineOf(released().PV)
 	at := Moment{Now: now(), Leading: true}
@@ -96,8 +96,8 @@ func TestClaimWatchDuringSession(t *testing.T) {
 	}
 }
 
-// The watched end counts as long as a read does: what was restored since, the watch may not show yet.
-func TestAWatchedEndGrowsOld(t *testing.T) {
+// The watched end is valid as long as a read, because the watch may not yet show a claim that was restored since.
+func TestWatchedClaimEndExpires(t *testing.T) {
 	e, _ := engineOf(released().PV)
 	e.ClaimDeleted("claim-uid", "pv", now())
 	for name, c := range map[string]struct {
@@ -117,8 +117,8 @@ func TestAWatchedEndGrowsOld(t *testing.T) {
 	}
 }
 
-// A claim is read, too, if its watched end has grown old while a session was at work.
-func TestAWatchedEndGrowsOldDuringASession(t *testing.T) {
+// A claim is also read if its watched end expires during a session.
+func TestWatchedClaimEndExpiresDuringSession(t *testing.T) {
 	e, cache := engineOf(released().PV)
 	at := Moment{Now: now(), Leading: true}
 	e.ClaimDeleted("claim-uid", "pv", now())
@@ -134,8 +134,8 @@ func TestAWatchedEndGrowsOldDuringASession(t *testing.T) {
 	}
 }
 
-// A deletion that waits for the claim's end does not wait for the clock.
-func TestClaimDeletedWakesPV(t *testing.T) {
+// A deletion that waits for the claim's end is enqueued by the event and not by the clock.
+func TestClaimDeletedEnqueuesPV(t *testing.T) {
 	of := func(change func(*volume.PV)) volume.PV {
 		pv := released().PV
 		change(&pv)

@@ -9,19 +9,18 @@ import (
 
 const driver = "disk.csi.example.com"
 
-// now is the time at which the tables decide.
+// now is the time of all decisions in the tables.
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
-// read is a live read that was sent this long ago.
+// read returns a live read that was sent this long ago.
 func read(order int, age time.Duration) session.Read {
 	return session.Read{Sent: now().Add(-age), Order: order}
 }
 
-// owner are the rules of role owner with their defaults.
+// owner returns the default rules of role owner.
 func owner() Rules { return Rules{Driver: driver, Role: volume.RoleOwner, ReclaimUnprotected: true} }
 
-// Finalized is a snapshot from which the volume is to be deleted at once: every field that
-// speaks for keeping it is turned.
+// released returns facts that permit the deletion of the volume at once: no field speaks for keeping it.
 func released() Facts {
 	pv := volume.PV{
 		Name: "pv", UID: "pv-uid", ResourceVersion: "10",
@@ -37,19 +36,19 @@ func released() Facts {
 	}
 }
 
-// with changes a released snapshot.
+// with returns changed released facts.
 func with(change func(*Facts)) Facts {
 	s := released()
 	change(&s)
 	return s
 }
 
-// Done is what is noted once the volume of a PV is deleted.
+// done returns the record after the deletion of a PV's volume.
 func done(pv volume.PV, pvDeleted, released bool) Done {
 	return Done{VolumeDeleted: true, Claim: pv.Claim, PVDeleted: pvDeleted, Finalized: released}
 }
 
-// sibling is another PV of the same volume that is to be deleted too.
+// sibling returns another PV of the same volume that is to be deleted too.
 func sibling() volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID = "other", "other-uid"
@@ -129,7 +128,7 @@ func TestDecide(t *testing.T) {
 		"the role is not known: nothing": {
 			with(func(s *Facts) { s.Rules.Role = volume.RoleUnknown }), waiting(ReasonNotOurs)},
 
-		// What is done stays done.
+		// Finished steps.
 		"volume deleted: deletes the PV next": {
 			with(func(s *Facts) { s.Done = done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
 		"volume deleted, PV terminating: lets go": {
@@ -237,7 +236,7 @@ func TestDecide(t *testing.T) {
 		"claimed, phase unknown: nothing": {
 			with(func(s *Facts) { s.PV.Phase = volume.PhaseUnknown }), waiting(ReasonNotYetBound)},
 
-		// What has to be so before the driver is called.
+		// Conditions for the call of the driver.
 		"attached: waits for the event": {with(func(s *Facts) { s.Attachments = 1 }), waiting(ReasonAttached)},
 		"attached as only a list showed: looks again by the clock": {
 			with(func(s *Facts) { s.Attachments, s.AttachmentsCurrent = 1, true }), looking(ReasonAttached)},

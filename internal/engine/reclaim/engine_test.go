@@ -10,7 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// engineOf returns an engine of a leader whose cache and events have shown these PVs. Its brake allows one deletion.
+// engineOf returns the engine of a leader that has received the events of these PVs, with its cache. Its brake allows
+// one deletion.
 func engineOf(all ...volume.PV) (*Engine, pvs) {
 	cache := pvs{}
 	e := New(owner(), NewBreaker(1, time.Minute), cache)
@@ -23,7 +24,7 @@ func engineOf(all ...volume.PV) (*Engine, pvs) {
 	return e, cache
 }
 
-// update has the cache and an event show a changed PV.
+// update changes a PV in the cache and delivers the event.
 func update(e *Engine, cache pvs, name string, change func(*volume.PV)) Effects {
 	before := cache[name]
 	pv := *before
@@ -33,7 +34,7 @@ func update(e *Engine, cache pvs, name string, change func(*volume.PV)) Effects 
 	return e.PVUpdated(before, &pv, now())
 }
 
-// inUse is a PV that a claim is bound to.
+// inUse returns a PV that is bound to a claim.
 func inUse(name string) volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID, pv.Handle, pv.Phase = name, types.UID(name), "vol-"+name, volume.PhaseBound
@@ -52,8 +53,8 @@ func siblingsOf(t *testing.T, e *Engine, name string) (names []string) {
 	return names
 }
 
-// A PV keeps the volume that it names now from being deleted under another PV, and that one alone.
-func TestAPVThatNamesAnotherVolumeKeepsThatOne(t *testing.T) {
+// A PV is a sibling of the PVs that name its present handle, and of no others.
+func TestSiblingsFollowHandle(t *testing.T) {
 	e, cache := engineOf(inUse("a"), inUse("b"))
 	fx := update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-a" })
 	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) || !slices.Contains(fx.Keys, "a") {
@@ -75,8 +76,8 @@ func TestAPVThatNamesAnotherVolumeKeepsThatOne(t *testing.T) {
 	}
 }
 
-// Each VolumeAttachment counts, up to its own end.
-func TestAttachmentsAreCounted(t *testing.T) {
+// Each VolumeAttachment counts until its own end.
+func TestAttachmentCount(t *testing.T) {
 	e, _ := engineOf(inUse("a"))
 	count := func() int {
 		f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now(), Leading: true})
@@ -102,8 +103,8 @@ func TestAttachmentsAreCounted(t *testing.T) {
 	}
 }
 
-// The brake counts a volume once when it becomes deletable, however that shows.
-func TestWhatTheBrakeCounts(t *testing.T) {
+// The brake counts a volume once when it becomes deletable, by any kind of event.
+func TestBrakeCountsDueVolumes(t *testing.T) {
 	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
 	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"))
 	if fx := update(e, cache, "a", func(*volume.PV) {}); fx.Due || fx.Tripped || len(e.Breaker.Recent) != 0 {
@@ -131,8 +132,8 @@ func TestWhatTheBrakeCounts(t *testing.T) {
 	}
 }
 
-// The brake counts the volume of a PV that vanishes if that volume may be deleted: nobody protected it.
-func TestWhatTheBrakeCountsOfPVsThatAreGone(t *testing.T) {
+// The brake counts the volume of a PV that vanished unprotected, if the volume may be deleted.
+func TestBrakeCountsVanishedPVs(t *testing.T) {
 	unprotected := func(change func(*volume.PV)) volume.PV {
 		pv := inUse("a")
 		pv.HasFinalizer, pv.Phase, pv.Terminating = false, volume.PhaseReleased, true
@@ -180,8 +181,8 @@ func TestWhatTheBrakeCountsOfPVsThatAreGone(t *testing.T) {
 	}
 }
 
-// What is remembered of a PV that is gone is dropped, unless its volume may be left.
-func TestWhichPVsThatAreGoneAreRemembered(t *testing.T) {
+// The record of a PV that is gone is dropped, unless its volume may be left.
+func TestPVDeletedKeepsTombstone(t *testing.T) {
 	for name, c := range map[string]struct {
 		change               func(*volume.PV)
 		follower, remembered bool
@@ -206,7 +207,7 @@ func TestWhichPVsThatAreGoneAreRemembered(t *testing.T) {
 	}
 }
 
-// The PVs of other drivers take no memory, wake nothing and do not count for the brake, whatever becomes of them.
+// PVs of other drivers are not kept, enqueue no keys and do not count for the brake, in any state.
 func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
 	foreign := inUse("foreign")
 	foreign.Driver, foreign.ProvisionedBy = "other", "other"
@@ -223,7 +224,7 @@ func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
 		}
 	}
 	released := *cache["foreign"]
-	e.PVAdded(&released, now()) // as after a restart
+	e.PVAdded(&released, now()) // like after a restart
 	if n := len(e.Tracker.Records) + len(e.Handles.First) + len(e.Handles.More) + len(e.Breaker.Recent); n > 0 {
 		t.Errorf("recorded: %v, %v, counted %v", e.Tracker.Records, e.Handles, e.Breaker.Recent)
 	}
@@ -236,8 +237,8 @@ func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
 	}
 }
 
-// A PV that takes the name of another ends that one, whose siblings may go on.
-func TestAPVThatTakesTheNameOfAnother(t *testing.T) {
+// A PV that takes the name of another ends that PV, whose siblings may then continue.
+func TestPVUpdatedWithNewUID(t *testing.T) {
 	other, kept := inUse("b"), inUse("a")
 	other.Handle, kept.Policy = "vol-a", volume.PolicyRetain
 	e, cache := engineOf(kept, other)
@@ -253,8 +254,8 @@ func TestAPVThatTakesTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// When a program is found to remove the finalizer from several PVs, that concerns all of them.
-func TestAContestOfTheDriverConcernsAllPVs(t *testing.T) {
+// A program that removes the finalizer from several PVs concerns all of them.
+func TestDriverContestEnqueuesAllPVs(t *testing.T) {
 	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"), inUse("d"))
 	for _, name := range []string{"a", "b"} {
 		e.Tracker.Records[types.UID(name)].edit().ContestedAt = now()
@@ -268,8 +269,8 @@ func TestAContestOfTheDriverConcernsAllPVs(t *testing.T) {
 	}
 }
 
-// Nearly every handle has one PV: such a handle has no set of its own.
-func TestAHandleOfOnePVTakesNoSet(t *testing.T) {
+// Nearly every handle has one PV, which needs no set of its own.
+func TestHandleOfOnePVHasNoSet(t *testing.T) {
 	h := NewHandles()
 	h.Add("vol", "a")
 	h.Add("vol", "a")

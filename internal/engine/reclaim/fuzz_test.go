@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// draw turns the bytes of a fuzzer into choices; what is not there is 0.
+// draw turns the bytes of a fuzzer into choices; missing bytes are 0.
 type draw struct{ rest []byte }
 
 func (d *draw) of(n int) int {
@@ -33,14 +33,14 @@ func (d *draw) yes() bool { return d.of(2) == 1 }
 
 func (d *draw) text(of ...string) string { return of[d.of(len(of))] }
 
-// read is, in most cases, one that counts.
+// read returns a read that is valid in most cases.
 func (d *draw) read() session.Read {
 	return []session.Read{read(1, 0), read(2, time.Second), read(3, 5*time.Second), read(9, 6*time.Second), read(4, 0),
 		{}}[d.of(6)]
 }
 
-// fuzzPV is a PV as the API server may hold it: any that the bytes are the JSON of, with some
-// fields drawn so that it is often nearly one whose volume is to be deleted.
+// fuzzPV returns a PV as the API server may hold it: any PV that the bytes are the JSON of, with some fields drawn so
+// that it is often close to deletable.
 func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 	o := &v1.PersistentVolume{}
 	if json.Unmarshal(data, o) != nil {
@@ -79,7 +79,7 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 	return o
 }
 
-// fuzzFacts draws everything else that a decision is made from.
+// fuzzFacts draws all other facts of a decision.
 func fuzzFacts(pv volume.PV, d *draw) Facts {
 	other := sibling()
 	other.Phase, other.TwinOf = volume.Phase(d.of(6)), types.UID(d.text("", string(pv.UID)))
@@ -117,8 +117,8 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 	return s
 }
 
-// forbidden returns why the volume of the PV must not be deleted now, empty if it may. It asks
-// the API's own object, and knows neither Decide nor what Of made of it.
+// forbidden returns why the volume of the PV must not be deleted now, empty if it may. It checks the API's own object,
+// independently of Decide and of Of.
 func forbidden(o *v1.PersistentVolume, s Facts) string {
 	_, held := o.Annotations[volume.HoldAnnotation]
 	provisioner, migrated, own := o.Annotations[volume.AnnProvisionedBy], o.Annotations[volume.AnnMigratedTo],
@@ -176,7 +176,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	return ""
 }
 
-// carriedOut adds to the facts what a step teaches where all is well. over: the run ends.
+// carriedOut adds the result of a successful step to the facts. over: the run ends.
 func carriedOut(s Facts, a Action, order int) (_ Facts, over bool) {
 	switch a {
 	case ListAttachments:
@@ -198,13 +198,12 @@ func carriedOut(s Facts, a Action, order int) (_ Facts, over bool) {
 	case FinalizePV:
 		s.Done.Finalized = true
 	case Wait, AddFinalizer, AdoptPV, RemoveFinalizer, ListNodes:
-		return s, true // no node of this process's is fuzzed
+		return s, true // Rules.Local is not fuzzed
 	}
 	return s, false
 }
 
-// follow takes a PV through Of and Decide until it rests: no panic, no volume deleted that
-// must not be, no endless run.
+// follow takes a PV through Of and Decide until it rests, without a panic, a forbidden deletion or an endless run.
 func follow(t *testing.T, data, facts []byte) (deleted bool) {
 	d := &draw{facts}
 	o := fuzzPV(data, d)
@@ -233,7 +232,6 @@ func follow(t *testing.T, data, facts []byte) (deleted bool) {
 	}
 }
 
-// FuzzDecide follows PVs of any content.
 func FuzzDecide(f *testing.F) {
 	for _, data := range []string{
 		"", `{}`, `{"metadata":{"name":"a","uid":"b"},"spec":{"claimRef":{"uid":"claim-uid"},"persistentVolumeReclaimPolicy":"Delete"},"status":{"phase":"Released"}}`, migrated,
@@ -245,19 +243,18 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, facts []byte) { follow(t, data, facts) })
 }
 
-// migrated is a PV of an in-tree plugin that was handed to the driver.
+// migrated is a PV of an in-tree plugin that was migrated to the driver.
 const migrated = `{"metadata":{"uid":"u","annotations":{"pv.kubernetes.io/migrated-to":"ebs.csi.aws.com"}},"spec":{"awsElasticBlockStore":{"volumeID":"vol-1"},` +
 	`"claimRef":{"uid":"claim-uid"},"persistentVolumeReclaimPolicy":"Delete"},"status":{"phase":"Failed"}}`
 
-// TestPVsDrawnAtRandom does what FuzzDecide does with bytes from a seed: a fuzzer that has to
-// look at all of client-go's branches gets through a hundredth of that in the time. It also
-// shows that what is guarded happens at all.
-func TestPVsDrawnAtRandom(t *testing.T) {
+// TestRandomPVs does the same as FuzzDecide with bytes from a seed, because a fuzzer that instruments all of client-go
+// gets through a hundredth of that in the time. It also shows that deletions happen at all.
+func TestRandomPVs(t *testing.T) {
 	dice := rand.New(rand.NewPCG(seed(t), 1))
 	facts, deletions := make([]byte, 48), 0
 	for range 200_000 {
 		for i := range facts {
-			facts[i] = 0 // what speaks for the deletion, mostly
+			facts[i] = 0 // mostly a value that speaks for the deletion
 			if dice.IntN(5) == 0 {
 				facts[i] = byte(dice.IntN(256))
 			}
@@ -272,7 +269,7 @@ func TestPVsDrawnAtRandom(t *testing.T) {
 	t.Logf("%d of 200000 draws led to a deletion", deletions)
 }
 
-// seed is drawn anew for each run, or $SEED to repeat one.
+// seed returns a new seed for each run, or $SEED to repeat one.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	s := uint64(time.Now().UnixNano())
@@ -286,8 +283,7 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// FuzzHandles compares the index of handles with a set of pairs, for handles and names of any
-// kind.
+// FuzzHandles compares the index of handles with a set of pairs, for handles and names of any kind.
 func FuzzHandles(f *testing.F) {
 	f.Add("vol-1", "vol-2", "a", "b", []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	f.Add("", "\x00", "a", "a", []byte{0, 4, 8, 12, 1, 5, 9, 13})

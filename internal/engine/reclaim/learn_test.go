@@ -10,8 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Each outcome of a step says when the PV is decided on again, and what people are to know.
-func TestWhatFollowsFromAStepThatFails(t *testing.T) {
+// Each outcome of a step determines the retry and the report.
+func TestFailedStepResult(t *testing.T) {
 	want := map[Outcome]struct {
 		result Result
 		kind   Kind
@@ -54,7 +54,7 @@ func TestWhatFollowsFromAStepThatFails(t *testing.T) {
 	}
 }
 
-// asking is a session on a PV that is released, which waits for the answer to this step.
+// asking returns a session on a released PV that waits for the answer to this step.
 func asking(a Action) *Session {
 	s := &Session{Facts: released()}
 	s.Facts.PVRead = session.Read{}
@@ -62,8 +62,8 @@ func asking(a Action) *Session {
 	return s
 }
 
-// Only a live read that finds the PV itself counts as one.
-func TestALiveReadThatFindsAnotherPVEndsTheSession(t *testing.T) {
+// Only a live read that finds the PV itself counts as a read of it.
+func TestReadOfAnotherPVEndsSession(t *testing.T) {
 	namesake := released().PV
 	namesake.UID = "another"
 	for name, reply := range map[string]Reply{
@@ -80,8 +80,8 @@ func TestALiveReadThatFindsAnotherPVEndsTheSession(t *testing.T) {
 	}
 }
 
-// The volume of a PV that is gone is shared with those that a live list shows to name it, under other UIDs.
-func TestAListShowsWhoSharesTheVolume(t *testing.T) {
+// The volume of a PV that is gone is shared if a live list has PVs with other UIDs that name it.
+func TestPVsListedFindsSharedVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.PV)
 		shared bool
@@ -99,8 +99,9 @@ func TestAListShowsWhoSharesTheVolume(t *testing.T) {
 	}
 }
 
-// A sibling that is to be deleted needs the volume while its claim does; what a live read does not find is absent.
-func TestWhatALiveReadOfSiblingsShows(t *testing.T) {
+// A sibling that is to be deleted needs the volume while its claim does. A sibling that a live read does not find is
+// absent.
+func TestSiblingsRead(t *testing.T) {
 	live, lost, third := sibling(), sibling(), sibling()
 	lost.UID, third.UID, third.Policy = "lost", "third", volume.PolicyRetain
 	exists := ClaimFacts{Of: live.Claim, Found: true, UID: live.Claim.UID, VolumeName: live.Name}
@@ -126,8 +127,8 @@ func TestWhatALiveReadOfSiblingsShows(t *testing.T) {
 	}
 }
 
-// A claim that is alive, was not read, or took the name and the PV keeps the volume.
-func TestWhichClaimsNeedAVolume(t *testing.T) {
+// A claim that is alive, was not read, or took over the name and names the PV keeps the volume.
+func TestClaimNeedsVolume(t *testing.T) {
 	pv := released().PV
 	for name, c := range map[string]struct {
 		claim ClaimFacts
@@ -146,8 +147,8 @@ func TestWhichClaimsNeedAVolume(t *testing.T) {
 	}
 }
 
-// A PV is decided on only once its event was seen, and only if it is ours.
-func TestFactsAreOfPVsThatAreKnown(t *testing.T) {
+// A PV is decided on only once its event was received, and only if the driver owns it.
+func TestFactsOfKnownPVs(t *testing.T) {
 	e, cache := engineOf(inUse("a"), inUse("given"))
 	unseen, foreign := inUse("unseen"), inUse("foreign")
 	foreign.ProvisionedBy = "other"
@@ -164,7 +165,6 @@ func TestFactsAreOfPVsThatAreKnown(t *testing.T) {
 	}
 }
 
-// An attachment of any PV of the volume counts.
 func TestAttachmentsOfSiblingsCount(t *testing.T) {
 	other := inUse("b")
 	other.Handle = "vol-a"
@@ -194,8 +194,8 @@ func TestAttachmentsOfSiblingsCount(t *testing.T) {
 	}
 }
 
-// Ends that an earlier leader saw are not those of a later one.
-func TestATermEndsWhatIsRememberedOfTheGone(t *testing.T) {
+// A later leader must not act on ends that an earlier one observed.
+func TestTombstonesEndWithTerm(t *testing.T) {
 	e, cache := engineOf(inUse("a"))
 	last := *cache["a"]
 	delete(cache, "a")

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, was not
-// read, or cannot be, the PV keeps its volume and its finalizers; with one that has none, the same is decided.
-func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
+// While the log has an entry, was not read, or is unreadable, no decision ends the PV, its volume or its finalizers. A
+// log without an entry leaves each decision as it would be without a log.
+func TestInFlightEntryKeepsVolumeAndFinalizers(t *testing.T) {
 	given := map[Action]int{}
 	check := func(s Facts) {
 		want := Decide(s, now())
@@ -34,7 +34,7 @@ func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
 	for _, role := range []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 		everyRules(role, func(r Rules) {
 			if r.IgnoreStatic || r.Scope == ScopeBoundAny {
-				return // they say which PVs are looked at
+				return // they only select PVs
 			}
 			for _, terminating := range []bool{false, true} {
 				everyPV(driver, terminating, func(pv volume.PV) {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// onNode is a snapshot of a node's own process from which the volume is to be deleted at once.
+// onNode returns changed facts of a node's own process that permit the deletion of the volume at once.
 func onNode(change func(*Facts)) Facts {
 	return with(func(s *Facts) {
 		s.Rules.Local, s.PV.Reach = true, volume.ReachHere
@@ -18,7 +18,7 @@ func onNode(change func(*Facts)) Facts {
 	})
 }
 
-func TestDecideOnANode(t *testing.T) {
+func TestDecideOnNode(t *testing.T) {
 	elsewhere := func(s *Facts) { s.PV.Reach = volume.ReachElsewhere }
 	unclear := func(s *Facts) { s.PV.Reach = volume.ReachUnclear }
 	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }

@@ -9,7 +9,7 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestEachOperandOfADecision(t *testing.T) {
+func TestDecideByEachOperand(t *testing.T) {
 	adopting := func(change func(*Facts)) Facts {
 		return with(func(s *Facts) {
 			s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Phase = false, true, volume.PhaseBound
@@ -120,9 +120,9 @@ func TestEachOperandOfADecision(t *testing.T) {
 	})
 }
 
-// A step that writes no finalizer expects none: whoever removes one meanwhile is somebody else, and a write of the
-// other loop is still under way.
-func TestAStepWithoutAFinalizerExpectsNone(t *testing.T) {
+// A step without a write of finalizers expects no event: a removal at the same time is another program's, and a write
+// of the other loop is still under way.
+func TestNoExpectationWithoutFinalizerWrite(t *testing.T) {
 	pv := released().PV
 	tracker := NewTracker(owner())
 	tracker.see(&pv)
@@ -137,8 +137,8 @@ func TestAStepWithoutAFinalizerExpectsNone(t *testing.T) {
 	}
 }
 
-// A new leader deletes nothing before it has read the brake's Lease, whatever the brake was in an earlier term.
-func TestTheBrakeIsUnknownToANewLeader(t *testing.T) {
+// A new leader deletes no volume before it has read the brake's Lease, in any state of the brake in an earlier term.
+func TestBrakeIsUnknownToNewLeader(t *testing.T) {
 	b := NewBreaker(1, time.Minute)
 	b.Lead(true)
 	if b.Learn(false, now()); b.State != BrakeOff {
@@ -151,8 +151,8 @@ func TestTheBrakeIsUnknownToANewLeader(t *testing.T) {
 	}
 }
 
-// A replica that does not lead counts, and stops nothing; one that leads reports once that it does.
-func TestTheBrakeTripsOnceAndForTheLeaderAlone(t *testing.T) {
+// A replica that does not lead counts without stopping deletions; a leader reports once that it stops them.
+func TestBrakeTripsOnceForLeader(t *testing.T) {
 	for _, leading := range []bool{false, true} {
 		b := NewBreaker(1, time.Minute)
 		b.Lead(true)
@@ -170,9 +170,9 @@ func TestTheBrakeTripsOnceAndForTheLeaderAlone(t *testing.T) {
 	}
 }
 
-// A write that adds the finalizer and is refused changed nothing: the event of somebody else's finalizer ends a
-// contest. One whose answer is lost may have been ours.
-func TestWhatAWriteThatFailedLeavesExpected(t *testing.T) {
+// A refused write that adds the finalizer changed nothing, so another program's finalizer ends a contest. An
+// unanswered write may have been ours.
+func TestExpectationAfterFailedWrite(t *testing.T) {
 	for outcome := Unanswered; outcome <= Canceled; outcome++ {
 		pv := released().PV
 		tracker := NewTracker(owner())
@@ -187,9 +187,9 @@ func TestWhatAWriteThatFailedLeavesExpected(t *testing.T) {
 	}
 }
 
-// A removal that is not known to have happened does not count as ours: whoever removes the finalizer next is somebody
-// else. Neither loop's answer changes what the other expects.
-func TestAnAnswerEndsItsOwnWriteAlone(t *testing.T) {
+// A removal that is not known to have happened does not count as ours, so the next removal is another program's.
+// Neither loop's answer changes the expectation of the other.
+func TestAnswerEndsOnlyItsOwnExpectation(t *testing.T) {
 	for outcome := Unanswered; outcome <= Canceled; outcome++ {
 		for _, adds := range []bool{true, false} {
 			pv := released().PV
@@ -226,8 +226,8 @@ func TestAnAnswerEndsItsOwnWriteAlone(t *testing.T) {
 	}
 }
 
-// A program that works on volumes waits for those that are to be deleted, up to the end of the PV.
-func TestWhichVolumesAreUnderWay(t *testing.T) {
+// A program that works on volumes waits for volumes that are to be deleted, up to the end of the PV.
+func TestUnderway(t *testing.T) {
 	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }
 	gone := func(s *Facts) { s.End.Gone = true }
 	both := func(f, g func(*Facts)) func(*Facts) { return func(s *Facts) { f(s); g(s) } }

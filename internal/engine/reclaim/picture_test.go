@@ -16,14 +16,14 @@ const (
 	csiDriver
 )
 
-// told is a scene of which a picture is drawn while it goes on.
+// told is a scene that is drawn step by step.
 type told struct {
 	scene
 	drawn *picture.Sequence
 	last  Reason
 }
 
-// happens has something happen, and draws it and what is decided then.
+// happens makes something happen, and draws it together with the decisions that follow.
 func (s *told) happens(t *testing.T, what happening) {
 	t.Helper()
 	if !what.do(&s.scene) {
@@ -46,7 +46,7 @@ func (s *told) next() picture.Step {
 	return step
 }
 
-// inWords says what a step does, and to whom.
+// inWords returns a step in words, and its target.
 func inWords(a Action) (words string, to int) {
 	switch a {
 	case Wait:
@@ -98,6 +98,6 @@ func ordersOfDeletion(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureIsWhatIsDecided(t *testing.T) {
+func TestThePictureMatchesDecide(t *testing.T) {
 	docs.CheckPicture(t, "orders-of-deletion", ordersOfDeletion(t))
 }

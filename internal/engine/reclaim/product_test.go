@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The facts of a decision are two groups. What the PV, the rules and the past say decides
-// whether a volume may go at all; the proofs decide whether it may go now. Each group is
-// visited in every combination of its values: the first with every proof given, the second
-// for every kind of PV that the first found deletable. Random draws from the whole mix both.
+// The facts of a decision are two groups. The PV, the rules and the past determine whether a volume may be deleted at
+// all, and the proofs whether it may be deleted now. Each group is visited in every combination of its values: the
+// first with every proof given, the second for every kind of PV that the first found deletable. Random draws mix both
+// groups.
 
-// everyPV visits every PV with this provisioner that is or is not terminating.
+// everyPV visits every PV with this provisioner and terminating state.
 func everyPV(provisionedBy string, terminating bool, visit func(volume.PV)) {
 	pv := released().PV
 	pv.ProvisionedBy, pv.Terminating = provisionedBy, terminating
@@ -49,7 +49,7 @@ func everyRules(role volume.Role, visit func(Rules)) {
 	}
 }
 
-// everyPast visits what can have happened to a PV before.
+// everyPast visits every history of a PV.
 func everyPast(pv volume.PV, visit func(End, History, Done)) {
 	dones := []Done{{}, {Protected: true}, done(pv, false, false), done(pv, true, false), done(pv, true, true)}
 	for _, d := range dones {
@@ -66,7 +66,7 @@ func everyPast(pv volume.PV, visit func(End, History, Done)) {
 	}
 }
 
-// proven is a snapshot with every proof that a deletion needs.
+// proven returns facts with every proof that a deletion needs.
 func proven() Facts {
 	s := released()
 	s.PVsListed = read(1, 2*time.Second)
@@ -129,13 +129,13 @@ func everyProof(s Facts, visit func(Facts)) {
 	}
 }
 
-// looked is what a look at the nodes showed.
+// looked is the result of a list of nodes.
 type looked struct {
 	alone bool
 	read  session.Read
 }
 
-// everyNodes returns what a look at the nodes can have shown, where it matters.
+// everyNodes returns the possible results of a list of nodes, where it matters.
 func everyNodes(s Facts) []looked {
 	switch {
 	case !s.Rules.Local:
@@ -147,8 +147,8 @@ func everyNodes(s Facts) []looked {
 		{true, read(5, 0)}}
 }
 
-// onNodes visits the facts as they are for a process of the whole cluster and, unless they tell of
-// circumstances that are the same there, for those of nodes.
+// onNodes visits the facts of a process for the whole cluster and, unless node deployment makes no difference, of
+// processes on nodes.
 func onNodes(s Facts, visit func(Facts)) {
 	visit(s)
 	if s.Contested || s.Brake != BrakeOff || s.Rules.Scope != ScopeBoundDelete || s.Rules.Role == volume.RoleUnknown {
@@ -160,8 +160,8 @@ func onNodes(s Facts, visit func(Facts)) {
 	}
 }
 
-// mayGo reports whether the PV, the rules and the past let the volume go: promise P2 as the
-// contract has it, written apart from the code that keeps it.
+// mayGo reports whether the PV, the rules and the past permit the deletion of the volume: promise P2 as the contract
+// states it, written independently of the code that keeps it.
 func mayGo(s Facts) bool {
 	pv, r := s.PV, s.Rules
 	static := pv.ProvisionedBy == ""
@@ -169,7 +169,7 @@ func mayGo(s Facts) bool {
 	due := pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
 		pv.Claim.UID != ""
 	if r.Local && pv.Reach != volume.ReachHere {
-		return false // another node's, or nobody knows whose
+		return false // another node's, or unclear
 	}
 	if !ours || !due || pv.Held || s.Brake != BrakeOff || s.Done.VolumeDeleted {
 		return false
@@ -213,7 +213,7 @@ func isProven(s Facts) bool {
 	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesListed.Order
 }
 
-// broken returns the promise that a decision breaks, empty if it keeps all.
+// broken returns the promise that a decision breaks, empty for none.
 func broken(s Facts, d Decision) string {
 	pv, r := s.PV, s.Rules
 	mustOutlive := pv.Policy == volume.PolicyDelete && pv.Claim.UID != ""
@@ -261,7 +261,7 @@ func broken(s Facts, d Decision) string {
 	return ""
 }
 
-// judge decides and complains about a broken promise, ten times at most.
+// judge decides and reports a broken promise, ten times at most.
 func judge(t *testing.T, s Facts, wrongs *int) Decision {
 	d := Decide(s, now())
 	if promise := broken(s, d); promise != "" {
@@ -284,7 +284,7 @@ func TestEveryCombinationOfPVRulesAndPast(t *testing.T) {
 	}
 }
 
-// kind is what tells one way to a deletion from another.
+// kind distinguishes the ways to a deletion.
 type kind struct {
 	mode                                                Mode
 	ended, contested, terminating, owns, follows, local bool
@@ -295,7 +295,7 @@ func checkEvery(t *testing.T, role volume.Role, provisionedBy string) {
 	kinds := map[kind]Facts{}
 	want := role != volume.RoleUnknown && provisionedBy != "other"
 	circumstances, brakes := []bool{false}, []Brake{BrakeOff}
-	if want { // nothing else is decided for the others, whatever the circumstances
+	if want { // for the others, the decision never depends on the circumstances
 		circumstances, brakes = []bool{false, true}, []Brake{BrakeUnknown, BrakeOff, BrakeOn}
 	}
 	everyRules(role, func(r Rules) {
@@ -340,7 +340,7 @@ func checkEvery(t *testing.T, role volume.Role, provisionedBy string) {
 func TestRandomFacts(t *testing.T) {
 	dice := rand.New(rand.NewPCG(seed(t), 0))
 	coin := func() bool { return dice.IntN(2) == 0 }
-	// Reads and other facts mostly speak for the deletion, or hardly any draw would.
+	// Reads and other facts mostly speak for the deletion, or hardly any draw would delete.
 	mostly := func() bool { return dice.IntN(6) > 0 }
 	aRead := func() session.Read {
 		if !mostly() {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// as changes a released snapshot in another role.
+// as returns changed released facts in another role.
 func as(role volume.Role, change func(*Facts)) Facts {
 	return with(func(s *Facts) {
 		s.Rules.Role = role
@@ -193,7 +193,7 @@ func TestDecideAboutStops(t *testing.T) {
 	})
 }
 
-func TestDecideAboutAContest(t *testing.T) {
+func TestDecideAboutContest(t *testing.T) {
 	contested := func(change func(*Facts)) Facts {
 		return with(func(s *Facts) { s.Contested, s.DriverContested, s.PV.HasFinalizer = true, true, false; change(s) })
 	}
@@ -213,7 +213,7 @@ func TestDecideAboutAContest(t *testing.T) {
 	})
 }
 
-// vanished is a PV that is gone, was never protected, and whose volume is to be deleted.
+// vanished returns changed facts of a PV that is gone, was never protected, and whose volume is to be deleted.
 func vanished(change func(*Facts)) Facts {
 	s := proven()
 	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead, s.AttachmentsCurrent = false, true, session.Read{}, true
@@ -222,7 +222,7 @@ func vanished(change func(*Facts)) Facts {
 	return s
 }
 
-func TestDecideAboutAPVThatIsGone(t *testing.T) {
+func TestDecideAboutGonePV(t *testing.T) {
 	check(t, decisions{
 		"never protected, all proven: deletes the volume": {vanished(func(*Facts) {}),
 			do(DeleteVolume, ReasonUnprotectedReclaim)},

@@ -6,14 +6,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// bindable is a PV that its claim was just bound to, without a finalizer.
+// bindable returns a PV that was just bound to its claim, without a finalizer.
 func bindable() volume.PV {
 	pv := released().PV
 	pv.Phase, pv.HasFinalizer, pv.HasCompanionFinalizer = volume.PhaseBound, false, false
 	return pv
 }
 
-func TestWhichPVsAPolicyMissed(t *testing.T) {
+func TestMissedByAdmissionPolicy(t *testing.T) {
 	with := func(change func(*volume.PV)) *volume.PV { pv := bindable(); change(&pv); return &pv }
 	same := func(*volume.PV) {}
 	unclaimed := func(pv *volume.PV) { pv.Claim.UID = "" }

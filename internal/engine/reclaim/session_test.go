@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// pvs is a cache that a test fills by hand.
+// pvs is a cache that a test fills.
 type pvs map[string]*volume.PV
 
 func (c pvs) Get(name string) (*volume.PV, bool) { pv, found := c[name]; return pv, found }
@@ -24,9 +24,8 @@ func (c pvs) Each(visit func(*volume.PV)) {
 	}
 }
 
-// TestASessionWithoutTheLeaseReportsNothing: whatever the answer is, another replica may have changed what this one
-// knows.
-func TestASessionWithoutTheLeaseReportsNothing(t *testing.T) {
+// Another replica may have changed the state, so no answer is reported.
+func TestNoReportsWithoutLease(t *testing.T) {
 	for outcome := Unanswered; outcome <= Canceled; outcome++ {
 		for _, leading := range []bool{true, false} {
 			pv := released().PV
@@ -57,7 +56,7 @@ func TestASessionWithoutTheLeaseReportsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatEndsByItselfIsTriedSoonWithoutAnEvent(t *testing.T) {
+func TestTransientOutcomeIsRetriedSoon(t *testing.T) {
 	for _, outcome := range []Outcome{InProgress, Changed} {
 		step := failed(Decision{Action: DeleteVolume, Reason: ReasonReclaim}, ReasonVolumeFailedDelete, outcome)
 		if step.Result != Soon || step.Report.Kind != None {
@@ -69,8 +68,8 @@ func TestWhatEndsByItselfIsTriedSoonWithoutAnEvent(t *testing.T) {
 	}
 }
 
-// TestALogThatClosesKeepsWhatItShowed: a program that stops closes the log, and ends the deletions in progress.
-func TestALogThatClosesKeepsWhatItShowed(t *testing.T) {
+// A program that stops closes the log and ends the deletions in progress.
+func TestClosedLogKeepsLastState(t *testing.T) {
 	pv := released().PV
 	e := New(owner(), NewBreaker(0, 0), pvs{pv.Name: &pv})
 	e.Lead(true)
@@ -94,7 +93,7 @@ func TestALogThatClosesKeepsWhatItShowed(t *testing.T) {
 	}
 }
 
-// beginOn begins a session on what the engine knows of a PV, or of the end of one.
+// beginOn begins a session on the facts about a PV, or about the end of one.
 func beginOn(t *testing.T, e *Engine, item Item) (*Session, Step) {
 	t.Helper()
 	at := Moment{Now: now(), Leading: true}
@@ -105,7 +104,7 @@ func beginOn(t *testing.T, e *Engine, item Item) (*Session, Step) {
 	return e.Begin(f, at)
 }
 
-// answerReads answers the reads of a session, of which each finds that nothing keeps the volume, up to DeleteVolume.
+// answerReads answers the reads of a session up to DeleteVolume, each with a result that permits the deletion.
 func answerReads(t *testing.T, e *Engine, s *Session) Step {
 	t.Helper()
 	for range MaxSteps {
@@ -121,8 +120,8 @@ func answerReads(t *testing.T, e *Engine, s *Session) Step {
 	return Step{}
 }
 
-// What the watches show of a PV, or of the end of one, while a session reads counts for its next decision.
-func TestWhatBecomesKnownDuringASession(t *testing.T) {
+// Events of a PV, or of the end of one, that arrive while a session reads count for its next decision.
+func TestObserveDuringSession(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	existing := func() (*Engine, *Session) {
 		e, _ := engineOf(released().PV)
@@ -161,8 +160,8 @@ func TestWhatBecomesKnownDuringASession(t *testing.T) {
 	}
 }
 
-// Siblings are those of the watch until they are read, and again when the watch shows one that was not read.
-func TestSiblingsDuringASession(t *testing.T) {
+// Siblings come from the watch until they are read, and again when the watch shows one that was not read.
+func TestSiblingsDuringSession(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	e, cache := engineOf(released().PV, sibling())
 	s, _ := beginOn(t, e, Item{Name: "pv"})
@@ -197,8 +196,8 @@ func TestSiblingsDuringASession(t *testing.T) {
 	}
 }
 
-// Of one volume, DeleteVolume is called once at a time; other steps do not wait for that.
-func TestAVolumeIsDeletedOnceAtATime(t *testing.T) {
+// DeleteVolume is called once at a time for one volume, without delay for other steps.
+func TestOneDeleteVolumeAtATime(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	e, cache := engineOf(released().PV, sibling())
 	e.Breaker = NewBreaker(0, 0)
@@ -245,8 +244,8 @@ func TestAVolumeIsDeletedOnceAtATime(t *testing.T) {
 	}
 }
 
-// A dry run reads what it needs, and ends before the step that writes. An end is settled by that.
-func TestADryRunReadsAndDoesNotWrite(t *testing.T) {
+// A dry run makes the reads, and ends before the step that writes. An end is settled by that.
+func TestDryRunReadsOnly(t *testing.T) {
 	e, _ := engineOf(released().PV)
 	e.DryRun = true
 	s, _ := beginOn(t, e, Item{Name: "pv"})
@@ -261,8 +260,8 @@ func TestADryRunReadsAndDoesNotWrite(t *testing.T) {
 	}
 }
 
-// What people are to know besides is reported with the answer that shows it.
-func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
+// Additional reports come with the answer that shows them.
+func TestReportsAfterDeleteVolume(t *testing.T) {
 	at, tooLate := Moment{Now: now(), Leading: true}, Report{Besides, ReasonTooLateToKeep, ""}
 	ok := Reply{Outcome: OK, Found: true}
 	for name, c := range map[string]struct {
@@ -327,8 +326,8 @@ func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
 	}
 }
 
-// An event ends a wait, where one is sure to come; only other waits are timed.
-func TestWhenAWaitingPVIsDecidedOnAgain(t *testing.T) {
+// An event ends a wait if one is sure to come; only other waits are timed.
+func TestResultOfWait(t *testing.T) {
 	held, attached := released().PV, inUse("a")
 	held.Held = true
 	e, _ := engineOf(held, attached)
@@ -341,8 +340,8 @@ func TestWhenAWaitingPVIsDecidedOnAgain(t *testing.T) {
 	}
 }
 
-// The finalizer of a PV that was gone before it was removed is removed.
-func TestAFinalizerThatIsGoneIsRemoved(t *testing.T) {
+// The finalizer counts as removed if the PV was gone before the removal.
+func TestFinalizedByOutcome(t *testing.T) {
 	for outcome := Unanswered; outcome <= Canceled; outcome++ {
 		pv := released().PV
 		pv.Terminating = true
@@ -356,8 +355,8 @@ func TestAFinalizerThatIsGoneIsRemoved(t *testing.T) {
 	}
 }
 
-// The loop of first-time protection reports what fails.
-func TestWhatFollowsFromProtection(t *testing.T) {
+// The loop of first-time protection reports failures.
+func TestAnswerProtect(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	for outcome, want := range map[Outcome]Step{
 		OK:      {Result: Idle},
@@ -379,8 +378,8 @@ func TestWhatFollowsFromProtection(t *testing.T) {
 	}
 }
 
-// A peer has most likely asked for the deletion of what was released before it was terminating.
-func TestWhichDeletionsAPeerHasAskedFor(t *testing.T) {
+// A peer has most likely deleted the volume of a PV that was released before it was terminating.
+func TestRepeated(t *testing.T) {
 	for role, want := range map[volume.Role]bool{volume.RoleOwner: false, volume.RoleCompanion: true} {
 		for _, released := range []bool{false, true} {
 			s := &Session{Facts: as(role, func(s *Facts) { s.History.SeenReleased = released })}
@@ -391,8 +390,8 @@ func TestWhichDeletionsAPeerHasAskedFor(t *testing.T) {
 	}
 }
 
-// TestTheEngineIsPure lists all that it imports, and what package session does, which it imports.
-func TestTheEngineIsPure(t *testing.T) {
+// TestEngineIsPure lists all imports, including those of package session.
+func TestEngineIsPure(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/"
 	allowed := []string{
 		"cmp", "fmt", "slices", "strings", "time", "k8s.io/apimachinery/pkg/types",

@@ -11,17 +11,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
-// The tables of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is
-// carried out in a small world, where people and controllers do one thing at a time. So no row is written by hand.
+// The tables of docs/explanation/concepts.md are explored, so that no row is written by hand. From a PV that was just
+// created, each step of Decide is carried out in a small world, where people and controllers do one thing at a time.
 
-// scene is what the world is like, and what is known of it.
+// scene is the state of the world, and the facts about it.
 type scene struct {
 	s Facts
-	// claim: it is there.
+	// claim: it exists.
 	claim bool
 }
 
-// happening is something that others do; it returns false where it cannot happen.
+// happening is an action of others; it returns false where it cannot happen.
 type happening struct {
 	what string
 	do   func(*scene) bool
@@ -87,7 +87,7 @@ func detach() happening {
 	}}
 }
 
-// carryOut does what was decided, as if every answer were the good one.
+// carryOut carries out a decision with a successful answer.
 func carryOut(w *scene, d Decision) {
 	s := &w.s
 	order := max(s.Claim.Read.Order, s.PVRead.Order, s.PVsListed.Order) + 1
@@ -115,8 +115,8 @@ func carryOut(w *scene, d Decision) {
 	}
 }
 
-// settle has a PV go that nothing holds any more, and the reads of a run be forgotten at its end. A PV that is bound
-// is held by Kubernetes' own finalizer.
+// settle removes a PV that no finalizer holds any more, and forgets the reads of a run at its end. Kubernetes' own
+// finalizer holds a bound PV.
 func (w *scene) settle(d Decision) {
 	s := &w.s
 	if s.PV.Terminating && !s.PV.HasFinalizer && s.PV.Phase != volume.PhaseBound && !s.End.Gone {
@@ -128,13 +128,13 @@ func (w *scene) settle(d Decision) {
 	}
 }
 
-// diagram is what was explored, by reason.
+// diagram is the result of an exploration, by reason.
 type diagram struct {
 	steps map[Reason][]Action
 	edges map[[2]Reason][]string
 }
 
-// made is a PV that a provisioner has just made for a claim.
+// made returns a PV that a provisioner has just created for a claim.
 func made() scene {
 	pv := released().PV
 	pv.HasFinalizer, pv.Phase = false, volume.PhaseAvailable
@@ -142,7 +142,7 @@ func made() scene {
 		claim: true}
 }
 
-// used is a PV that is bound and protected, and whose volume is attached to a node.
+// used returns a PV that is bound and protected, and whose volume is attached to a node.
 func used() scene {
 	w := made()
 	w.s.PV.Phase, w.s.PV.HasFinalizer, w.s.PV.WasAttached, w.s.Attachments,
@@ -150,7 +150,7 @@ func used() scene {
 	return w
 }
 
-// explore visits all that can follow. hasty has others not wait until a step is carried out.
+// explore visits all that can follow. If hasty, others do not wait until a step is carried out.
 func explore(first scene, hasty bool, happenings ...happening) diagram {
 	g := diagram{map[Reason][]Action{}, map[[2]Reason][]string{}}
 	seen := map[string]bool{}
@@ -185,7 +185,7 @@ func explore(first scene, hasty bool, happenings ...happening) diagram {
 	return g
 }
 
-// table returns it as a table: what is done for each reason, and which reason follows after what.
+// table returns the diagram as a table: the steps for each reason, and the reasons that follow, with their causes.
 func (g diagram) table() string {
 	var text strings.Builder
 	text.WriteString("| reason | steps | what happens | next reason |\n|---|---|---|---|\n")
@@ -204,7 +204,7 @@ func (g diagram) table() string {
 	return text.String()
 }
 
-func TestTheTablesAreWhatIsDecided(t *testing.T) {
+func TestTheTablesMatchDecide(t *testing.T) {
 	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(),
 		deletePV()).table())
 	docs.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
@@ -213,8 +213,8 @@ func TestTheTablesAreWhatIsDecided(t *testing.T) {
 		explore(made(), true, bindClaim(), deleteClaim(), deletePV()).table())
 }
 
-// TestTheTablesAreExplored shows that the rows follow the code.
-func TestTheTablesAreExplored(t *testing.T) {
+// TestTheTablesFollowDecide shows that the rows follow the code.
+func TestTheTablesFollowDecide(t *testing.T) {
 	g := explore(made(), false, bindClaim(), deleteClaim(), deletePV())
 	for _, edge := range [][2]Reason{{ReasonBound, ReasonTerminatingBound}, {ReasonBound, ReasonReclaim},
 		{ReasonTerminatingBound, ReasonReclaim}, {ReasonVolumeDeleted, ReasonGone}} {

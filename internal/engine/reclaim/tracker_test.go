@@ -10,8 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// A role removes its own finalizers: to an owner those are both, to a companion its own.
-func TestWhichFinalizersARoleRemoves(t *testing.T) {
+// A role removes its own finalizers: an owner both, a companion its own.
+func TestFinalizersByRole(t *testing.T) {
 	both := released().PV
 	both.HasCompanionFinalizer = true
 	for role, want := range map[volume.Role][]string{
@@ -27,7 +27,7 @@ func TestWhichFinalizersARoleRemoves(t *testing.T) {
 }
 
 // The brake counts the volumes that this process is to delete.
-func TestWhichVolumesAreDue(t *testing.T) {
+func TestDue(t *testing.T) {
 	terminating := func(pv *volume.PV) { pv.Terminating = true }
 	static := func(pv *volume.PV) { pv.ProvisionedBy = "" }
 	same := func(*volume.PV) {}
@@ -55,7 +55,7 @@ func TestWhichVolumesAreDue(t *testing.T) {
 }
 
 // Of two writes that the cache does not show yet, the later one counts.
-func TestTheLaterOfTwoWritesCounts(t *testing.T) {
+func TestLaterOfTwoWritesCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		added, removed string
 		want           Done
@@ -78,8 +78,8 @@ func TestTheLaterOfTwoWritesCounts(t *testing.T) {
 	}
 }
 
-// What was seen of a PV counts as it was seen: released before it was terminating, protected after our removal.
-func TestWhatIsSeenOfAPV(t *testing.T) {
+// An observation counts in its order: released before it was terminating, protected after our removal.
+func TestHistoryOfPV(t *testing.T) {
 	see := func(change func(*volume.PV), removing *Expectation) History {
 		pv := released().PV
 		change(&pv)
@@ -114,7 +114,7 @@ func TestWhatIsSeenOfAPV(t *testing.T) {
 	}
 }
 
-// afterItsEnd is a session on a PV that vanished unprotected, which waits for its first answer.
+// afterItsEnd returns a session on a PV that vanished unprotected, which waits for its first answer.
 func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
 	t.Helper()
 	pv := inUse("a")
@@ -136,9 +136,8 @@ func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
 	return e, cache, s
 }
 
-// Whoever takes the volume of a vanished PV over while its deletion is prepared keeps it, and so does the end of the
-// term.
-func TestAVolumeThatIsTakenOverInASessionIsKept(t *testing.T) {
+// A PV that takes over the volume of a vanished PV during the session keeps it, and so does the end of the term.
+func TestTakenOverVolumeIsKept(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	for name, meanwhile := range map[string]func(*Engine, pvs){
 		"a PV that stays": func(e *Engine, cache pvs) {
@@ -172,8 +171,9 @@ func TestAVolumeThatIsTakenOverInASessionIsKept(t *testing.T) {
 	}
 }
 
-// After the volume is deleted the finalizers are removed by UID alone; while it is kept, only from what was read.
-func TestWhatAFinalizerPatchIsBoundTo(t *testing.T) {
+// The finalizers are removed by UID alone after the volume is deleted, and otherwise only from the version that was
+// read.
+func TestFinalizerPatchPrecondition(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.PV)
 		done   bool
@@ -197,8 +197,8 @@ func TestWhatAFinalizerPatchIsBoundTo(t *testing.T) {
 	}
 }
 
-// A finalizer that somebody else removes from a PV that is to have it is a loss; nothing else is.
-func TestWhichRemovalsAreSomebodyElses(t *testing.T) {
+// Only another program's removal of the finalizer, from a PV that needs it, is a loss.
+func TestRemovalsByOthers(t *testing.T) {
 	long := now().Add(-ContestWithin - 1)
 	for name, c := range map[string]struct {
 		activity Activity
@@ -244,8 +244,8 @@ func TestWhichRemovalsAreSomebodyElses(t *testing.T) {
 	}
 }
 
-// A change that neither adds nor removes the finalizer leaves what is known of additions and removals.
-func TestAnotherChangeIsNoRemoval(t *testing.T) {
+// A change that neither adds nor removes the finalizer leaves the record of additions and removals.
+func TestUnrelatedChangeIsNoRemoval(t *testing.T) {
 	pv := inUse("a")
 	pv.HasFinalizer = false
 	tracker := NewTracker(owner())
@@ -262,7 +262,7 @@ func TestAnotherChangeIsNoRemoval(t *testing.T) {
 }
 
 // The answer to our removal shows whether the PV was protected after it.
-func TestAnEventBeforeTheAnswerShowsWhatCameFirst(t *testing.T) {
+func TestProtectionEventBeforeRemovalAnswer(t *testing.T) {
 	for version, protected := range map[string]bool{"11": false, "13": true} {
 		pv := released().PV
 		tracker := NewTracker(owner())
@@ -278,8 +278,8 @@ func TestAnEventBeforeTheAnswerShowsWhatCameFirst(t *testing.T) {
 	}
 }
 
-// Of several PVs that had one name, each end is settled by itself, and counts once.
-func TestEachEndUnderANameIsItsOwn(t *testing.T) {
+// The ends of several PVs that had one name are settled separately, and each counts once.
+func TestEndsOfOneNameAreSeparate(t *testing.T) {
 	e, _ := engineOf()
 	var gone []volume.PV
 	for _, uid := range []types.UID{"first", "second"} {
