@@ -15,7 +15,7 @@ type Holder interface {
 	Left() time.Duration
 }
 
-// Check returns ErrExpired if the holder must not act. A nil holder may always act.
+// Check returns ErrExpired if the holder must not act; a nil holder always may.
 func Check(holder Holder) error {
 	if holder == nil || holder.Left() > 0 {
 		return nil

@@ -61,8 +61,8 @@ func (r *Controller) noteMissed(before, now *volume.PV) {
 	r.admissions.note(*now, r.cfg.Clock.Now())
 }
 
-// watchAdmission checks, until ctx ends, whether a policy should have protected the PVs that were missed. While no PV
-// is missed, it reads nothing.
+// watchAdmission checks, until ctx ends, whether a policy should have protected the PVs that were missed. It reads no
+// policy while no PV is missed.
 func (r *Controller) watchAdmission(ctx context.Context) {
 	for reported := false; ; {
 		select {

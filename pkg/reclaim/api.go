@@ -10,8 +10,8 @@ type (
 	Mode = reclaim.Mode
 	// Scope selects the PVs that are protected.
 	Scope = reclaim.Scope
-	// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log, a label
-	// of the metrics and a column of the kubectl plugin. Its Sentence explains it.
+	// Reason identifies why a decision was made, and its Sentence explains it. The same word serves as an Event's reason,
+	// a value in the log, a label of the metrics and a column of the kubectl plugin.
 	Reason = reclaim.Reason
 	// Explanation is the next step for a PV and its reason.
 	Explanation = reclaim.Explanation
@@ -37,9 +37,9 @@ const BrakeAnnotation = reclaim.BrakeAnnotation
 // Reasons returns every reason.
 func Reasons() []Reason { return reclaim.Reasons() }
 
-// Explain returns the next step for the PV with this name, from the state that the watches have shown. It makes no
-// calls and changes nothing. found is false for a PV that does not exist or is not this driver's. Explain may be
-// called at any time, from any goroutine.
+// Explain returns the next step for the PV with this name, from the state that the watches have shown, without any
+// call or change. found is false for a PV that does not exist or is not this driver's. Explain may be called at any
+// time, from any goroutine.
 func (r *Controller) Explain(name string) (_ Explanation, found bool) {
 	at := r.moment(name)
 	at.Leading = true // explain the leader's decision on every replica

@@ -15,13 +15,13 @@ import (
 // BrakeConfig holds the settings of the brake, which stops all deletions when many volumes become deletable at once: a
 // namespace that was deleted by mistake need not cost hundreds of disks before a person looks.
 type BrakeConfig struct {
-	// Deletions is the number of volumes that may become deletable within Window. One more stops all deletions until a
-	// person resumes them. 0 disables the brake.
+	// Deletions is the number of volumes that may become deletable within Window, 0 for no brake. One more stops all
+	// deletions until a person resumes them.
 	Deletions int
 	// Window is the period over which volumes are counted. Default 1 minute.
 	Window time.Duration
 	// Lease names the Lease (coordination.k8s.io) whose BrakeAnnotation turns the brake on, so that a restart does not
-	// release it. It is created if absent; the Lease of the leader election serves well. Required with Deletions.
+	// release it. It is required with Deletions and created if absent; the Lease of the leader election serves well.
 	Lease types.NamespacedName
 }
 
@@ -114,8 +114,8 @@ func (r *Controller) brakeState() reclaim.Brake {
 	return r.engine.Breaker.State
 }
 
-// reportBrake reports on the Lease that deletions stop. The Event is a Warning on the Lease, and at most Normal on
-// each PV that waits.
+// reportBrake reports on the Lease that deletions stop, as a Warning; the Event on each PV that waits is at most
+// Normal.
 func (r *Controller) reportBrake(ctx context.Context, message string) {
 	if r.mayAct() != nil {
 		return

@@ -44,8 +44,8 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets m
 	return a
 }
 
-// ask makes the call only if this replica leads at this moment, because the process may have been paused since the
-// decision. It leaves the engine unchanged.
+// ask makes the call without a change to the engine, but only if this replica leads at this moment: the process may
+// have been paused since the decision.
 func (r *Controller) ask(ctx context.Context, ask reclaim.Ask, secrets map[string]string) (a answer) {
 	if a.err = r.mayAct(); a.err == nil {
 		a = r.call(ctx, ask, secrets)

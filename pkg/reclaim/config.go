@@ -25,7 +25,7 @@ type Deleter interface {
 	// when it was gone before. Several workers call it at once, but never twice at once for the same volume, and it is
 	// called again after an error. It returns soon after ctx ends.
 	//
-	// secrets is the content of the Secret that is named for the deletion, nil without one. It must not be logged.
+	// secrets is the content of the Secret that is named for the deletion, nil without one, and must not be logged.
 	//
 	// An error may be marked (package errclass) to determine the next try.
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error
@@ -44,7 +44,7 @@ type Config struct {
 	// By default they are treated like all others (KEP-2644).
 	IgnoreStatic bool
 	// ReclaimUnprotected deletes the volume of a PV that vanished before a finalizer could be added, if the policy was
-	// Delete and the volume is proven to be unneeded. If false, the volume is only reported. Default true, in role
+	// Delete and the volume is proven to be unneeded; otherwise the volume is only reported. Default true, in role
 	// observer false.
 	ReclaimUnprotected *bool
 	// NeverAttached asserts that no VolumeAttachment ever names a PV of the driver, so that they are not watched. It
@@ -60,28 +60,28 @@ type Config struct {
 	// DryRun makes the Controller decide and report, in the log and the metrics, without writing to the API server or
 	// deleting a volume.
 	DryRun bool
-	// InFlight is the in-flight log of the driver's provisioner. A PV keeps its volume and its finalizers while the log
-	// has an entry for its volume. Default nil, no log.
+	// InFlight is the in-flight log of the driver's provisioner, nil for none. A PV keeps its volume and its finalizers
+	// while the log has an entry for its volume.
 	InFlight InFlight
-	// Brake stops all deletions when many become due at once. Default no brake.
+	// Brake stops all deletions when many become due at once; the zero value never does.
 	Brake BrakeConfig
 	// TakeoverPeriod is the time after Run began during which the previous leader's last writes may still appear: the
-	// duration of its lease. Default 15 seconds.
+	// duration of its lease, by default 15 seconds.
 	TakeoverPeriod time.Duration
 
 	// Lease is checked before each deletion, write, Event and report, and its end cuts off the calls in flight. Default
 	// nil: leader election is off, and this process always acts.
 	Lease leadership.Holder
 
-	// Workers is the number of volumes that are deleted at once. It also bounds the load on the API server. Default 100,
-	// as in the stock external-provisioner.
+	// Workers is the number of volumes that are deleted at once, which also bounds the load on the API server. Default
+	// 100, as in the stock external-provisioner.
 	Workers int
 	// ProtectWorkers is the highest number of finalizers that are added to existing PVs at once. Fewer are added while
 	// the API server answers 429, and one at a time while volumes are deleted. These workers are apart from Workers, so
 	// that a backlog never delays a deletion. Default 8.
 	ProtectWorkers int
-	// RetryStart and RetryMax bound the delay after a failed deletion or API call, which doubles each time. Default 1
-	// second and 5 minutes.
+	// RetryStart and RetryMax bound the delay after a failed deletion or API call, which doubles each time, by default
+	// from 1 second to 5 minutes.
 	RetryStart, RetryMax time.Duration
 	// AdmissionPolicy, if set, returns since when the driver has had an unchanged admission policy that adds the
 	// finalizer of Role in the write that binds a PV; found is false without one. PVs that are bound without the
@@ -89,25 +89,25 @@ type Config struct {
 	// every 10 seconds, and only after such a PV was seen. Default nil: policies are not checked.
 	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
 	// AdmissionPolicySettles is how long an admission policy must have stood unchanged before a PV that is bound without
-	// the finalizer counts as missed, because API servers learn of a policy within seconds, and clocks differ. A shorter
-	// time reports PVs that no API server could have protected. Default 1 minute.
+	// the finalizer counts as missed, by default 1 minute: API servers learn of a policy within seconds, and clocks
+	// differ. A shorter time reports PVs that no API server could have protected.
 	AdmissionPolicySettles time.Duration
-	// Deleted, if set, is called for each deleted volume with its class and the topology segments from which it could be
-	// used, none if they are unknown. It must return at once. Default none.
+	// Deleted, if set, is called for each deleted volume with its class and the topology segments that it could be used
+	// in, none if they are unknown. It must return at once.
 	Deleted func(class string, at []map[string]string)
 	// Progress, if set, is called during Release after each PV, with the numbers of PVs released so far, of failures, and
-	// of all PVs to release. Calls are serialized and must return at once. Default none.
+	// of all PVs to release. Calls are serialized and must return at once.
 	Progress func(released, failed, of int)
 	// Events records the causes that keep a PV, and deletions that ended irregularly, as Events of the PV. It should have
-	// a client and a limit of its own. Default none.
+	// a client and a limit of its own. Default nil, which drops all Events.
 	Events record.EventRecorder
-	// Metrics is the registry for the package's metrics. Default nil: they are not registered.
+	// Metrics is the registry for the package's metrics, nil to register none.
 	Metrics prometheus.Registerer
 	// TracerProvider creates a trace of each reclaim, at most 1000 at once, from the moment a volume becomes deletable
-	// until the finalizer is off its PV. A span ends in the worker that did its work, so a provider that sends spans
-	// synchronously delays deletions. A dry run creates none. Default nil, no traces.
+	// until the finalizer is off its PV; nil and dry runs create none. A span ends in the worker that did its work, so a
+	// provider that sends spans synchronously delays deletions.
 	TracerProvider trace.TracerProvider
-	// Clock is replaced in tests. Default the real clock.
+	// Clock is replaced in tests; the default is the real clock.
 	Clock clock.WithTicker
 }
 
@@ -116,7 +116,7 @@ type InFlight interface {
 	// InFlight returns the log's state for the volume of the PV with this name, which is unknown until the log has been
 	// read. For volume.InFlightUnreadable, problem names the unreadable part and the cause.
 	InFlight(pv string) (state volume.InFlight, problem string)
-	// Follow registers settled, which is called with a volume's name when its entry is gone. settled does not block.
+	// Follow registers settled, which is called with a volume's name when its entry is gone and does not block.
 	Follow(settled func(volume string))
 }
 
@@ -168,7 +168,7 @@ func (c Config) Validate() error {
 	return wrong.Err()
 }
 
-// rules returns the settings that decisions depend on. c has its defaults.
+// rules returns the settings that decisions depend on, of a Config with its defaults.
 func (c Config) rules(driver string) reclaim.Rules {
 	return reclaim.Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,

@@ -73,8 +73,8 @@ type pvReader interface {
 }
 
 // New returns a Controller for the PVs of the driver with this name (spec.csi.driver), on the cluster that config
-// describes. It copies config; with a QPS of 0, only the number of workers limits the calls. Run starts the
-// Controller.
+// describes; [Controller.Run] starts it. New copies config; with a QPS of 0, only the number of workers limits the
+// calls.
 func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
 	switch {
 	case config == nil:
@@ -157,8 +157,8 @@ func (r *Controller) makeQueues() (err error) {
 	return nil
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits to lead
-// calls it, so that it can act as soon as it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, returns when it has stopped, and changes nothing in the cluster. A
+// replica that waits to lead calls it, so that it can act as soon as it leads.
 func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 
 // Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
@@ -238,11 +238,11 @@ func (r *Controller) leads() bool {
 	return r.engine.Leading
 }
 
-// WaitSynced waits until the caches hold the state that the API server had when they were started; no decision is made
-// before. It returns an error if ctx ends first.
+// WaitSynced waits until the caches hold the state that the API server had when they were started, or returns an error
+// if ctx ends first. No decision is made before.
 func (r *Controller) WaitSynced(ctx context.Context) error { return r.base.WaitSynced(ctx) }
 
-// Stop begins no more deletions and lets those under way end; Run then returns. It does not wait.
+// Stop begins no more deletions and lets those under way end, after which Run returns. It does not wait.
 func (r *Controller) Stop() { r.base.Stop() }
 
 // Synced reports whether WaitSynced would return at once.

@@ -61,7 +61,7 @@ func secretOf(pv volume.PV) (volume.SecretRef, error) {
 
 // secretOfClass returns the Secret that a StorageClass names for a PV, the zero value for none. The claim is gone, so
 // only its name is known: a template that refers to one of its annotations cannot be resolved. The rules are the same
-// as at creation. A class of the in-tree plugin that the driver took over from is translated first, because its own
+// as at creation, so a class of the in-tree plugin that the driver took over from is translated first: its own
 // parameters (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
 func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.SecretRef, err error) {
 	// Only the parameters name Secrets, so a topology without translation does not keep the volume.

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Attributes of a trace. The names with k8s are from OpenTelemetry's semantic conventions (1.41).
+// Attributes of a trace. The names with k8s come from OpenTelemetry's semantic conventions (1.41).
 const (
 	tracePV        = attribute.Key("k8s.persistentvolume.name")
 	tracePVUID     = attribute.Key("k8s.persistentvolume.uid")
@@ -26,14 +26,14 @@ const (
 	// traceResumed marks a trace that begins with the first work of this process for the PV, because the process did not
 	// see the deletion become due.
 	traceResumed = attribute.Key("csi_reclaimer.resumed")
-	// traceInterrupted marks a trace that ends with the process or its lease. The next leader begins another.
+	// traceInterrupted marks a trace that ends with the process or its lease, while the next leader begins another.
 	traceInterrupted = attribute.Key("csi_reclaimer.interrupted")
 )
 
 const (
 	tracerName = "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
-	// maxTraces bounds the traces that are open at once, a kilobyte or two each: while a driver is away for a day, none
-	// of them ends. Further reclaims go without a trace.
+	// maxTraces bounds the traces that are open at once, a kilobyte or two each, since none ends while a driver is away
+	// for a day. Further reclaims go without a trace.
 	maxTraces = 1000
 	// maxTraced bounds each text in a trace, in bytes.
 	maxTraced = 256
@@ -44,7 +44,7 @@ const (
 // all. Each step that makes a call is a child span; a wait is an event, so that waiting for a day costs one. No
 // decision depends on traces.
 //
-// A nil *traces creates none. It is safe for concurrent use.
+// A nil *traces creates none, and any is safe for concurrent use.
 type traces struct {
 	tracer trace.Tracer
 	driver string
@@ -65,7 +65,7 @@ func newTraces(provider trace.TracerProvider, driver string) *traces {
 	return &traces{tracer: provider.Tracer(tracerName), driver: driver, open: map[string]map[types.UID]trace.Span{}}
 }
 
-// lead begins and ends the term in which traces are created. Its end ends the open traces.
+// lead begins and ends the term in which traces are created, and ends the open traces with it.
 func (t *traces) lead(leading bool) {
 	if t == nil {
 		return

@@ -167,14 +167,15 @@ func (r *Controller) names() []string {
 }
 
 // PVs is a view of a Controller's watch cache for another controller of the same driver in the same program, which
-// then needs no watch of its own. It is up to date while the Controller's Watch or Run is at work. Its methods are
-// safe for concurrent use.
+// then needs no watch of its own. It is up to date while the Controller's Watch or Run is at work, and safe for
+// concurrent use.
 type PVs struct{ of *Controller }
 
 // PVs returns a view of the watch cache.
 func (r *Controller) PVs() PVs { return PVs{r} }
 
-// Get returns the PV with this name. The cache holds only PVs that the driver owns or that name a volume of it.
+// Get returns the PV with this name, if the driver owns it or it names a volume of the driver: the cache holds no
+// others.
 func (p PVs) Get(name string) (pv volume.PV, found bool) {
 	known, found := p.of.engine.PVs.Get(name)
 	if !found {
@@ -191,12 +192,12 @@ func (p PVs) Shared(handle, except string) bool {
 }
 
 // Follow calls changed for every PV that Get returns from now on, with its first state, and for every PV that Get
-// ceases to return, with its last. It calls after Get has changed, for one PV at a time; changed must not block.
-// Earlier changes are left out.
+// ceases to return, with its last. It leaves out earlier changes, and calls after Get has changed, for one PV at a
+// time; changed must not block.
 func (p PVs) Follow(changed func(volume.PV)) { p.of.followers.add(changed) }
 
-// FollowLists calls listed after each list of PVs, once Get reflects the list and its changes were delivered. A PV
-// that came and went during a gap of the watch is never delivered. listed must not block.
+// FollowLists calls listed after each list of PVs, once Get reflects the list and its changes were delivered; listed
+// must not block. A PV that came and went during a gap of the watch is never delivered.
 func (p PVs) FollowLists(listed func()) { p.of.followers.addListed(listed) }
 
 // Reached reports whether Get reflects everything up to this resourceVersion of a PV.
@@ -205,7 +206,7 @@ func (p PVs) Reached(version string) bool { return p.of.pvs.Reached(version) }
 // Synced reports whether Get returns all PVs that existed when the watch began.
 func (p PVs) Synced() bool { return p.of.pvCache.Synced() }
 
-// followers are the callbacks of PVs.Follow and PVs.FollowLists. The zero value has none. It is safe for concurrent
+// followers are the callbacks of PVs.Follow and PVs.FollowLists, none in the zero value. It is safe for concurrent
 // use.
 type followers struct {
 	mu     sync.Mutex

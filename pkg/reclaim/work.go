@@ -116,8 +116,7 @@ func (r *Controller) tracks(uid types.UID) bool {
 // mayAct returns an error while this replica must not begin, write or report anything.
 func (r *Controller) mayAct() error { return leadership.Check(r.cfg.Lease) }
 
-// end reports how a session ended, and returns when the next decision on the PV is due. err is the error of the last
-// answer.
+// end reports how a session ended, with err as its last error, and returns when the next decision on the PV is due.
 func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step, err error) controller.Result {
 	report, about := step.Report, object(f.PV)
 	if report.Detail != "" {

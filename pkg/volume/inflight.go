@@ -1,6 +1,6 @@
 package volume
 
-// InFlight is the state of a volume in the in-flight log of a driver's provisioner. The zero value is unknown.
+// InFlight is the state of a volume in the in-flight log of a driver's provisioner, unknown in its zero value.
 type InFlight uint8
 
 const (

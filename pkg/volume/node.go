@@ -9,10 +9,10 @@ import (
 // Node is the node of a process that handles only the volumes of its own node (--node-deployment of the
 // external-provisioner).
 type Node struct {
-	// Name is the name of the Node object. Required.
+	// Name is the name of the Node object, which is required.
 	Name string
-	// Segments is the node's topology as its driver reports it (CSI spec, "NodeGetInfo", accessible_topology). It has at
-	// least one entry.
+	// Segments is the node's topology as its driver reports it (CSI spec, "NodeGetInfo", accessible_topology), at least
+	// one.
 	Segments map[string]string
 }
 
@@ -54,7 +54,7 @@ func (n Node) Reach(affinity *v1.VolumeNodeAffinity) Reach {
 	return ReachUnclear
 }
 
-// reachOf judges one of several alternative terms. An empty term selects no node.
+// reachOf judges one of several alternative terms; an empty one selects no node.
 func (n Node) reachOf(term v1.NodeSelectorTerm) Reach {
 	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
 		return ReachElsewhere

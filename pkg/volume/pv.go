@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// Finalizer holds a PV until its volume is deleted. sig-storage-lib-external-provisioner adds the same one (KEP-2644,
-	// "PVDeletionProtectionFinalizer").
+	// Finalizer holds a PV until its volume is deleted, and is the same that sig-storage-lib-external-provisioner adds
+	// (KEP-2644, "PVDeletionProtectionFinalizer").
 	Finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 	// CompanionFinalizer serves the same purpose beside an external-provisioner that removes Finalizer. Both count if no
 	// program removes Finalizer.
 	CompanionFinalizer = "csi-reclaimer.io/reclaim"
 
-	// HoldAnnotation keeps the volume of a PV that carries it, with any policy. Its value is the reason, for people.
+	// HoldAnnotation keeps the volume of a PV that carries it, with any policy, for the reason in its value.
 	HoldAnnotation = "csi-reclaimer.io/hold"
 
-	// TwinLabel marks a PV that volume-guard created so that kube-controller-manager deletes another PV's volume. Its
-	// value is the other PV's UID.
+	// TwinLabel marks a PV that volume-guard created so that kube-controller-manager deletes the volume of another PV,
+	// whose UID is the value.
 	TwinLabel = "csi-reclaimer.io/twin-of"
 	// attacherFinalizerPrefix begins the finalizer that external-attacher adds to a PV when it attaches it for the first
 	// time. The driver's name follows, with dashes for dots; a PV never has another driver's.
@@ -54,8 +54,8 @@ const (
 	annStorageClass = v1.BetaStorageClassAnnotation
 )
 
-// Policy is a PV's reclaim policy. The zero value is unknown to this package; under it, no volume is deleted and no
-// protection is removed.
+// Policy is a PV's reclaim policy, or the zero value if this package does not know it: then no volume is deleted and
+// no protection is removed.
 type Policy uint8
 
 // The reclaim policies of core/v1.
@@ -66,7 +66,7 @@ const (
 	PolicyRecycle
 )
 
-// Phase is a PV's phase. The zero value is unknown to this package, and a PV in it is left alone.
+// Phase is a PV's phase, or the zero value if this package does not know it: then the PV is left alone.
 type Phase uint8
 
 // The phases of core/v1.
@@ -86,7 +86,7 @@ type ClaimRef struct {
 	UID types.UID
 }
 
-// SecretRef names the Secret that the driver needs for a deletion. The zero value is none.
+// SecretRef names the Secret that the driver needs for a deletion, or none in its zero value.
 type SecretRef struct {
 	Namespace, Name string
 }
@@ -98,7 +98,7 @@ type PV struct {
 	ResourceVersion string
 
 	// Driver and Handle are spec.csi.driver and spec.csi.volumeHandle. For an in-tree volume with a CSI driver to migrate
-	// to, they are the result of csi-translation-lib. Empty for all others.
+	// to, they are the result of csi-translation-lib, and for all others empty.
 	Driver, Handle string
 	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
@@ -125,7 +125,7 @@ type PV struct {
 	// Reach relates the volume to the deciding node, if each node decides on its own (Config.Node).
 	Reach Reach
 	// SecretKnown: both annotations volume.kubernetes.io/provisioner-deletion-secret-{name,namespace} exist, and
-	// DeletionSecret has their values. Otherwise the StorageClass names the Secret.
+	// DeletionSecret has their values; otherwise the StorageClass names the Secret.
 	SecretKnown bool
 
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
@@ -134,7 +134,7 @@ type PV struct {
 	HeldBecause    string
 	DeletionSecret SecretRef
 
-	// TwinOf is the UID of the PV whose volume this PV names a second time, as volume-guard created it. Empty for all
+	// TwinOf is the UID of the PV whose volume this PV names a second time, as volume-guard created it, empty for all
 	// others.
 	TwinOf types.UID
 }
@@ -305,7 +305,7 @@ func (pv *PV) Intern() {
 }
 
 // Owner returns the name of the driver that is responsible for the PV's volume, or of the in-tree plugin that
-// provisioned it and is not migrated (kubernetes.io/...). Empty if no driver is.
+// provisioned it and is not migrated (kubernetes.io/...), empty for neither.
 func (pv PV) Owner() string {
 	for _, name := range []string{pv.MigratedTo, pv.ProvisionedBy, pv.Driver} {
 		if pv.OwnedBy(name) {

@@ -1,17 +1,16 @@
 package volume
 
-// Role names the other programs that work on the driver's PVs. The zero value is unknown and does nothing.
+// Role names the other programs that work on the driver's PVs, and does nothing in its zero value.
 type Role uint8
 
 const (
-	// RoleUnknown does nothing.
 	RoleUnknown Role = iota
 	// RoleOwner: no other program deletes this driver's volumes or adds finalizers to its PVs.
 	RoleOwner
 	// RoleCompanion: an external-provisioner works beside that does not honor the policy of PVs which are deleted before
-	// their claim (4.x and older, or with the feature gate HonorPVReclaimPolicy off). It deletes the other volumes.
+	// their claim (4.x and older, or with the feature gate HonorPVReclaimPolicy off), and that deletes all other volumes.
 	RoleCompanion
-	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and newer). No PV is written to.
+	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and newer), and no PV is written to.
 	// Volumes that leak nevertheless are reported, and deleted if Config.ReclaimUnprotected permits it.
 	RoleObserver
 )

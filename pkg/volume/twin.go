@@ -8,8 +8,7 @@ import (
 
 const (
 	// maxName is the maximum length of a PV name (a DNS subdomain, RFC 1123).
-	maxName = 253
-	// twinSuffix ends the name of every twin.
+	maxName    = 253
 	twinSuffix = "-reclaim"
 )
 

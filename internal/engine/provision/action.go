@@ -1,19 +1,16 @@
 package provision
 
-// Action is one step. The zero value does nothing.
+// Action is one step; the zero value does nothing.
 type Action uint8
 
 const (
 	// Wait does nothing now.
 	Wait Action = iota
-	// BuildRequest composes the CreateVolume request.
 	BuildRequest
 	// Prepare reads the request's Secret and protects its source, because an entry is opened only for a request that can
 	// be sent.
 	Prepare
-	// ReadPV reads the PersistentVolume from the API server.
 	ReadPV
-	// ReadClaim reads the claim from the API server.
 	ReadClaim
 	// OpenEntry writes the entry to the in-flight log, or adds a request to the open entry.
 	OpenEntry
@@ -21,17 +18,14 @@ const (
 	NoteVersion
 	// CreateVolume sends the open entry's request to the driver.
 	CreateVolume
-	// StorePV creates the PersistentVolume.
 	StorePV
-	// StoreApart creates it with a name other than the volume's: see Facts.Apart.
+	// StoreApart creates the PersistentVolume with a name other than the volume's: see Facts.Apart.
 	StoreApart
 	// MarkDiscarding writes to the open entry that its volume is about to be deleted.
 	MarkDiscarding
 	// DeleteVolume deletes a volume that no process would create a PersistentVolume for.
 	DeleteVolume
-	// CloseEntry removes the entry from the log.
 	CloseEntry
-	// SelectNode selects this node for the claim.
 	SelectNode
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Decide returns the next step for one volume name. It is a pure function: a step adds to the facts, and Decide is
-// called again with them. While a fact is unknown, it keeps the entry, the volume and the PersistentVolume.
+// Decide returns the next step for one volume name, and keeps the entry, the volume and the PersistentVolume while a
+// fact is unknown. It is a pure function: a step adds to the facts, and Decide is called again with them.
 //
 // now is compared with the times of live reads and unanswered calls. quiet is the longest time that an unanswered call
 // can take to arrive.
@@ -25,7 +25,7 @@ func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
 	return begin(f, now)
 }
 
-// begin handles a name without an open entry. The driver is not called before an entry is open.
+// begin handles a name without an open entry, before which the driver is never called.
 func begin(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {
@@ -64,7 +64,7 @@ func open(f Facts, now time.Time) Decision {
 	case !f.Prepared:
 		return step(Prepare, ReasonProvision)
 	case (!f.First || c.Node != NodeAny) && !f.PV.Known:
-		// Another node that was selected before may have stored the PersistentVolume, too. No cache shows it here.
+		// Another node that was selected before may have stored the PersistentVolume, which no cache shows here.
 		return step(ReadPV, ReasonProvision)
 	case !f.First && !c.Fresh(now):
 		return step(ReadClaim, ReasonProvision)
@@ -72,8 +72,8 @@ func open(f Facts, now time.Time) Decision {
 	return step(OpenEntry, ReasonProvision)
 }
 
-// finish handles an open entry. A request that may have been sent is repeated until its outcome is known, even if the
-// claim is gone.
+// finish handles an open entry, whose request, if it may have been sent, is repeated until its outcome is known, even
+// if the claim is gone.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
@@ -105,7 +105,7 @@ func send(f Facts, why Reason) Decision {
 	return step(CreateVolume, why)
 }
 
-// addRequest adds a request for the node that is selected now. If that fails, the open one is repeated.
+// addRequest adds a request for the node that is selected now, or repeats the open one if that fails.
 func addRequest(f Facts) Decision {
 	switch {
 	case !f.Composed:

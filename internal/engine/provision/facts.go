@@ -19,9 +19,9 @@ type Facts struct {
 	// First: no entry of the name was ever closed, because this process has closed none, and the claim was created after
 	// the process took over the log.
 	First bool
-	// Wanted: the claim is to get its volume now. Its class exists, and a node is selected if one is needed.
+	// Wanted: the claim is to get its volume now, since its class exists, and a node is selected if one is needed.
 	Wanted bool
-	// Composed: the CreateVolume request is composed.
+	// Composed: the CreateVolume request for a volume that is Wanted is composed.
 	Composed bool
 	// Prepared: the request's Secret was read, and its source is protected.
 	Prepared bool
@@ -31,7 +31,7 @@ type Facts struct {
 	VersionNoted bool
 	// Log is the in-flight log's state for the name.
 	Log Log
-	// Record is this process's record of the open entry. It counts only while Log is LogOpen.
+	// Record is this process's record of the open entry, which counts only while Log is LogOpen.
 	Record Record
 	// PV is the PersistentVolume with the volume's name.
 	PV PV
@@ -41,7 +41,7 @@ type Facts struct {
 	Shared bool
 }
 
-// Log is the in-flight log's state for a name. The zero value: the log has not been read.
+// Log is the in-flight log's state for a name, which is unknown until the log has been read.
 type Log uint8
 
 const (
@@ -61,17 +61,16 @@ const (
 	LogOthers
 )
 
-// Claim is the knowledge about a claim. The zero value is no claim.
+// Claim is the knowledge about a claim, or no claim in its zero value.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Ours: this driver is to provision the claim.
-	Ours bool
+	Ours            bool
 	// Node relates the claim's selected node to this process, and SelectedNode is the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating: the claim has a deletionTimestamp. Gone: it does not exist. Neither can be undone.
+	// Terminating: the claim has a deletionTimestamp; Gone: it does not exist. Neither can be undone.
 	Terminating, Gone bool
 	// VolumeName is spec.volumeName, which is immutable once it is set.
 	VolumeName string
@@ -98,31 +97,28 @@ func (c Claim) namedAlone() bool {
 	return strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))
 }
 
-// NodeSelection relates the selected node of a claim to this process. The zero value: the node does not matter,
+// NodeSelection relates the selected node of a claim to this process. In the zero value the node does not matter,
 // because the process provisions for all nodes.
 type NodeSelection uint8
 
 const (
 	// NodeAny: volumes are provisioned for all nodes.
 	NodeAny NodeSelection = iota
-	// NodeNone: no node is selected.
 	NodeNone
-	// NodeHere: this node is selected.
 	NodeHere
-	// NodeElsewhere: another node is selected.
 	NodeElsewhere
 )
 
-// PV is the knowledge about the PersistentVolume with a name. The zero value: nothing is known.
+// PV is the knowledge about the PersistentVolume with a name; the zero value knows nothing.
 type PV struct {
-	// Known: the other fields are valid. A watch cache without the PersistentVolume leaves it false.
+	// Known: the other fields are valid. A watch cache that lacks the PersistentVolume leaves Known false.
 	Known bool
 	// Exists: the PersistentVolume exists, as the fields below describe it.
 	Exists bool
-	// OfClaim: its claimRef has the claim's UID. OfDriver: it names a volume of this driver.
+	// OfClaim: its claimRef has the claim's UID; OfDriver: it names a volume of this driver.
 	OfClaim, OfDriver bool
-	Handle      string
-	Terminating bool
+	Handle            string
+	Terminating       bool
 	// Elsewhere: its node affinity excludes the node of this process.
 	Elsewhere bool
 	// Read is the time of a live read or of the answer to its creation, zero for the watch cache.
@@ -155,6 +151,6 @@ func (f Facts) namedLive(now time.Time) bool {
 	return f.PV.Names(h) && f.PV.Fresh(now) || f.Apart.Names(h) && f.Apart.Fresh(now)
 }
 
-// apart reports whether the volume gets a PersistentVolume with a name other than its own: another node has
-// provisioned the claim, which can never bind to this volume. That PersistentVolume is Released at once.
+// apart reports whether the volume gets a PersistentVolume with a name other than its own, which is Released at once:
+// another node has provisioned the claim, which can never bind to this volume.
 func (f Facts) apart() bool { return f.PV.Exists && f.PV.Elsewhere && f.Claim.over() }

@@ -8,19 +8,17 @@ import (
 
 // Reply is the outcome of a step, as far as the next decision depends on it.
 type Reply struct {
-	// Class is the outcome of a call. Done: it succeeded. Uncertain: it was not answered.
+	// Class is the outcome of a call: Done if it succeeded, Uncertain if it was not answered.
 	Class errclass.Class
 	// Handle names the volume that CreateVolume answered, and Unfit reports that the volume differs from the request.
 	Handle string
 	Unfit  bool
-	// PV is the result of ReadPV. StorePV and StoreApart set it, from a live read, if a PersistentVolume with the name
-	// exists.
-	PV PV
-	// Claim is the result of ReadClaim.
+	// PV is the result of ReadPV, or of a live read by StorePV and StoreApart if a PersistentVolume with the name exists.
+	PV    PV
 	Claim Claim
 	// Log is the in-flight log's state for the name if OpenEntry, MarkDiscarding or NoteVersion did not succeed.
 	Log Log
-	// Request is the request that OpenEntry wrote.
+	// Request is the request that OpenEntry wrote to the log.
 	Request Request
 	// Comparable: a refusal judges the request as it was sent before. It had its Secret, and no other version of the
 	// driver has received it.
@@ -95,7 +93,8 @@ func (f *Facts) opened(reply Reply) {
 	}
 }
 
-// storedAs returns the knowledge about a PersistentVolume after its CREATE. An unanswered CREATE may still arrive.
+// storedAs returns the knowledge about a PersistentVolume after its CREATE, which may still arrive if it was not
+// answered.
 func (f *Facts) storedAs(reply Reply, now time.Time) PV {
 	switch reply.Class {
 	case errclass.Done:

@@ -2,8 +2,7 @@ package provision
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 
-// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log and a label
-// of the metrics.
+// Reason identifies why a decision was made, as an Event's reason, a value in the log and a label of the metrics.
 type Reason string
 
 // Reasons for leaving a claim alone.
@@ -53,7 +52,7 @@ const (
 	ReasonPVRefused Reason = "PersistentVolumeRefused"
 	// ReasonDriverChanged: a refusal by another version of the driver settles no doubt.
 	ReasonDriverChanged Reason = "DriverVersionChanged"
-	// ReasonSecretGone: a request is repeated without its Secret.
+	// ReasonSecretGone: a request is repeated without its Secret, which no longer exists.
 	ReasonSecretGone Reason = "ProvisionerSecretGone"
 	// ReasonSourceGone: the driver refused a request in doubt because its source is gone.
 	ReasonSourceGone Reason = "VolumeSourceGone"

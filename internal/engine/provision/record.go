@@ -12,27 +12,25 @@ import (
 // outcome of the first is in doubt and another node is selected.
 const MaxRequests = 2
 
-// Record is one process's knowledge about an open entry. It is plain data, so that it can be copied and compared. It
-// ends with its process, and the next process begins with [Inherited].
+// Record is one process's knowledge about an open entry, as plain data that can be copied and compared. It ends with
+// its process, and the next process begins with [Inherited].
 type Record struct {
-	// Claim is the UID of the entry's claim.
 	Claim types.UID
-	// Requests are the entry's requests, in its order.
+	// Requests are the entry's requests in its order, and Count is their number.
 	Requests [MaxRequests]Request
-	// Count is the number of Requests.
-	Count int
+	Count    int
 	// Next is the index of the request that is sent next.
 	Next int
-	// Unanswered is the end of the last call whose effect may still come: an unanswered call, or a call of an earlier
-	// process. It is zero for none.
+	// Unanswered is the end of the last call whose effect may still come, because it was not answered or an earlier
+	// process sent it. It is zero for none.
 	Unanswered time.Time
 	// By is the index of the request that was answered last.
 	By int
-	// Volume is the state of the volume, and Handle its id. Unfit: it differs from the request.
+	// Volume is the state of the volume, Handle is its id, and Unfit reports that it differs from the request.
 	Volume Volume
 	Handle string
 	Unfit  bool
-	// Discarding: a DeleteVolume may have been sent. It is in the log.
+	// Discarding: a DeleteVolume may have been sent, as the log records.
 	Discarding bool
 	// Failed: the last call was refused or not answered.
 	Failed bool
@@ -40,7 +38,8 @@ type Record struct {
 
 // Request is a process's knowledge about one request of an entry.
 type Request struct {
-	// Node is the node that it was composed for, empty for none. MayReschedule: another node may have room.
+	// Node is the node that it was composed for, empty for none, and MayReschedule reports that another node may have
+	// room.
 	Node          string
 	MayReschedule bool
 	// Sent: a process may have sent it. Settled: it created nothing, and no call of it is under way.
@@ -94,7 +93,7 @@ func (r *Record) Add(request Request) (index int) {
 	return index
 }
 
-// Sending is called before CreateVolume is sent. It reports whether no process has sent the request before.
+// Sending is called before CreateVolume is sent, and reports whether no process has sent the request before.
 func (r *Record) Sending() (first bool) {
 	q := &r.Requests[r.Next]
 	first = !q.Sent

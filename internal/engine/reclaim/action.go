@@ -1,35 +1,28 @@
 package reclaim
 
-// Action is one step. The zero value does nothing.
+// Action is one step; the zero value does nothing.
 type Action uint8
 
 const (
 	// Wait does nothing now.
 	Wait Action = iota
-	// AddFinalizer adds our finalizer to the PV.
 	AddFinalizer
 	// AdoptPV adds the owner's finalizer to a PV and removes the companion's, in one write.
 	AdoptPV
 	// RemoveFinalizer removes our finalizers from the PV, which ends its protection, unless the PV has changed since it
 	// was read.
 	RemoveFinalizer
-	// ListAttachments lists the VolumeAttachments, so that none is overlooked.
+	// ListAttachments lists the VolumeAttachments, because the watch may have missed some.
 	ListAttachments
-	// ReadSecrets reads the Secret for the deletion.
 	ReadSecrets
-	// ReadClaim reads the claim from the API server.
 	ReadClaim
-	// ReadSiblings reads the other PVs of the handle from the API server.
 	ReadSiblings
 	// ListPVs lists the PVs, so that no other PV of the handle is overlooked.
 	ListPVs
-	// ReadPV reads the PV from the API server.
 	ReadPV
 	// ListNodes lists the nodes, to find others with the topology segments of this one.
 	ListNodes
-	// DeleteVolume calls the driver to delete the volume.
 	DeleteVolume
-	// DeletePV deletes the PV at the API server.
 	DeletePV
 	// FinalizePV removes our finalizers from a PV whose volume is deleted, even if the PV has changed.
 	FinalizePV

@@ -25,13 +25,12 @@ type Ask struct {
 func (a Ask) writesFinalizers() bool { return len(a.Add) > 0 || len(a.Remove) > 0 }
 func (a Ask) protects() bool         { return len(a.Add) > 0 }
 
-// Outcome is how a step ended. The zero value means that its effect is unknown.
+// Outcome is how a step ended. The zero value means that the effect of the step is unknown.
 type Outcome uint8
 
 const (
 	// Unanswered: no answer came, or an error did; the step may have had its effect.
 	Unanswered Outcome = iota
-	// OK: the step succeeded.
 	OK
 	// Changed: the API server refused a write, because the object has changed since it was read.
 	Changed
@@ -49,20 +48,19 @@ const (
 	Stale
 	// NotSent: this replica does not hold its Lease.
 	NotSent
-	// Canceled: the program or the term as leader ended.
+	// Canceled: the program or the term as leader ended before the answer came.
 	Canceled
 )
 
 // refused reports whether the API server answered without changing anything.
 func (o Outcome) refused() bool { return o == Changed || o == Gone || o == Restored }
 
-// Reply is the answer to an Ask. Only the fields of its Action are set.
+// Reply is the answer to an Ask, with only the fields of its Action set.
 type Reply struct {
 	Outcome Outcome
 	// PV is the PV that ReadPV read or that a write of finalizers returned, if it was Found.
 	PV    volume.PV
 	Found bool
-	// Claim is the result of ReadClaim.
 	Claim ClaimFacts
 	// PVs is the result of ListPVs or ReadSiblings. Claims has the claims of the siblings that are to be deleted, by the
 	// UID of the PV.
@@ -74,6 +72,5 @@ type Reply struct {
 	OnlyNode bool
 	// Missing names the Secret, or the StorageClass that would name it, if it does not exist.
 	Missing string
-	// Version is the resourceVersion that a write produced.
 	Version string
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Breaker is the brake: it counts the volumes that become deletable, and pauses all deletions if they exceed the
-// limit. Without a limit it is always off.
+// limit. Without a limit, it is always off.
 type Breaker struct {
 	// Limit is the number of volumes that may become deletable within Window, 0 for no limit.
 	Limit  int
@@ -15,7 +15,7 @@ type Breaker struct {
 	// Recent are the PVs that became deletable, with the time.
 	Recent map[types.UID]time.Time
 	State  Brake
-	// Leading: this replica deletes. Others count as well, but pause no deletions.
+	// Leading: this replica deletes. A replica that does not lead counts as well, but pauses no deletions.
 	Leading bool
 	// Written: the Lease has the brake's annotation.
 	Written bool
@@ -68,8 +68,8 @@ func (b *Breaker) Lead(leading bool) {
 	b.State, b.Written = BrakeUnknown, false
 }
 
-// Learn records whether the Lease has the brake's annotation. write reports that the annotation has to be added;
-// changed reports that deletions pause or resume.
+// Learn records whether the Lease has the brake's annotation. It reports in write that the annotation has to be added,
+// and in changed that deletions pause or resume.
 func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 	before := b.State
 	switch {

@@ -20,8 +20,8 @@ func wait(why Reason) Decision           { return Decision{Action: Wait, Reason:
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 func over(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Over: true} }
 
-// Decide returns the next step for one PV. It is a pure function: a step adds to the facts, and Decide is called again
-// with them. It keeps the volume whenever a fact is unknown.
+// Decide returns the next step for one PV, and keeps the volume whenever a fact is unknown. It is a pure function: a
+// step adds to the facts, and Decide is called again with them.
 //
 // now is the time that the age of reads is measured at.
 func Decide(s Facts, now time.Time) Decision {
@@ -218,8 +218,8 @@ func keep(s Facts) Decision {
 	return drop(s, ReasonPolicyKeepsVolume)
 }
 
-// unclaimed handles a PV without a claim. While it is not terminating, it may be claimed at any time, so a finalizer
-// stays.
+// unclaimed handles a PV without a claim, which keeps its finalizer while it may still be claimed: until it
+// terminates.
 func unclaimed(s Facts) Decision {
 	if s.PV.Terminating && s.protected() {
 		return drop(s, ReasonNotClaimed)
@@ -227,10 +227,10 @@ func unclaimed(s Facts) Decision {
 	return wait(ReasonNotClaimed)
 }
 
-// reclaim orders the steps that delete one volume. Facts that need no call come first. The live reads come last and
-// close together, to keep the race window small, and the PV's comes after all others, because administrators rescue a
-// volume by editing its PV. The reads are not sent concurrently: a PV that was read before its claim's end may have
-// been set to Retain before that end.
+// reclaim orders the steps that delete one volume: first the facts that need no call, and last the live reads, close
+// together, to keep the race window small. The PV's read comes after all others, because administrators rescue a
+// volume by editing its PV. The reads are not sent concurrently, because a PV that was read before its claim's end may
+// have been set to Retain before that end.
 func reclaim(s Facts, now time.Time) Decision {
 	if d, ready := prepare(s, now); !ready {
 		return d
@@ -254,7 +254,7 @@ func reclaim(s Facts, now time.Time) Decision {
 	return step(DeleteVolume, ReasonReclaim)
 }
 
-// prepare returns the next step before the live reads of claim, siblings and PV. ready reports that none is left.
+// prepare returns the next step before the live reads of claim, siblings and PV, and ready once none is left.
 func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	pv := s.PV
 	switch {

@@ -22,7 +22,7 @@ type Engine struct {
 	Rules Rules
 	// DryRun: sessions end before the first step that writes.
 	DryRun bool
-	// PVs is the watch cache. It may be ahead of the events that the engine has received, never behind them.
+	// PVs is the watch cache, which may be ahead of the events that the engine has received but never behind them.
 	PVs     PVs
 	Tracker Tracker
 	Handles Handles
@@ -109,7 +109,7 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 	return fx
 }
 
-// PVDeleted handles the event of a PV's end. final: last is its last state.
+// PVDeleted handles the event of a PV's end, whose last state is last if final is set.
 func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effects) {
 	handle := e.handle(last)
 	e.removeHandle(handle, last.Name)

@@ -91,7 +91,7 @@ func EventDetail(s Facts, reason Reason) string {
 	return detail
 }
 
-// bindOrDelete returns the remedies for a claim that names the PV. A PV that is gone cannot be bound.
+// bindOrDelete returns the remedies for a claim that names the PV, without the binding if the PV is gone.
 func bindOrDelete(s Facts) string {
 	const remove = "To have the volume deleted, delete the claim."
 	if s.End.Gone {

@@ -34,9 +34,9 @@ type Facts struct {
 	// Claim is the result of a live read of the PV's claim.
 	Claim ClaimFacts
 	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names. It is zero if the
-	// watch has not, or has since shown a claim that names the PV. It stands for a read at that time and expires like
-	// one, because only a read finds a claim that the watch has not shown yet, such as one restored from a backup. It is
-	// unknown for a PV that is gone.
+	// watch has not, or has since shown a claim that names the PV, and for a PV that is gone. It stands for a read at
+	// that time and expires like one, because only a read finds a claim that the watch has not shown yet, such as one
+	// restored from a backup.
 	ClaimEndedAt time.Time
 
 	// Attachments counts the VolumeAttachments that name this PV or another PV of the same handle.
@@ -49,19 +49,19 @@ type Facts struct {
 	Siblings []volume.PV
 	// SiblingsRead is the oldest of the live reads of Siblings. It is zero if at least one of them is from the cache.
 	SiblingsRead session.Read
-	// SiblingNeeded names a PV of Siblings whose policy and phase permit the deletion of the volume, but whose claim, or
-	// another claim that names the PV, existed when it was read. Empty for none.
+	// SiblingNeeded names a PV of Siblings, or none, whose policy and phase permit the deletion of the volume, but whose
+	// claim, or another claim that names the PV, existed when it was read.
 	SiblingNeeded string
 	// PVsListed is a live list that showed Siblings to be complete. Only a PV that is gone needs it, since nothing
 	// prevents another PV from taking over its volume.
 	PVsListed session.Read
 
 	// NodesListed is a live list of the nodes with the topology segments of this one, and OnlyNode reports that it
-	// returned this node alone. Only Rules.Local needs them.
+	// returned this node alone; both are for Rules.Local.
 	NodesListed session.Read
 	OnlyNode    bool
 
-	// Log is the in-flight log's state for the volume of this PV. It counts only with Rules.Logged.
+	// Log is the in-flight log's state for the volume of this PV, which counts only with Rules.Logged.
 	Log LogState
 	// LogProblem names the Lease, and the part of it that cannot be read, while Log is LogUnreadable.
 	LogProblem string
@@ -93,7 +93,7 @@ type End struct {
 	Shared bool
 }
 
-// History is the history of a PV since a process first observed it. The zero value: nothing was observed.
+// History is the history of a PV since a process first observed it, empty before that.
 type History struct {
 	// SeenAlive: the PV was observed before it was terminating.
 	SeenAlive bool
@@ -106,19 +106,19 @@ type History struct {
 	Stripped bool
 }
 
-// Brake is the state of the brake. The zero value is unknown.
+// Brake is the state of the brake, unknown in the zero value.
 type Brake uint8
 
 const (
 	// BrakeUnknown stops deletions until the state is known.
 	BrakeUnknown Brake = iota
-	// BrakeOff permits deletions.
+	// BrakeOff permits deletions, as far as the brake is concerned.
 	BrakeOff
 	// BrakeOn stops deletions until a person resumes them.
 	BrakeOn
 )
 
-// ClaimFacts is the result of a live read of a claim. The zero value: it was not read.
+// ClaimFacts is the result of a live read of a claim, or the zero value if it was not read.
 type ClaimFacts struct {
 	Read session.Read
 	// Of is the claimRef that the read was made for.
@@ -132,10 +132,9 @@ type ClaimFacts struct {
 // Done is the work that a process has done for one PV, so that a stale cache causes no step twice. It is kept by UID
 // until the PV's end is observed.
 type Done struct {
-	// Protected: our finalizer was added in a write that PV does not reflect yet. Removed: it was removed in such a
-	// write.
+	// Protected and Removed: our finalizer was added, or removed, in a write that PV does not reflect yet.
 	Protected, Removed bool
-	// VolumeDeleted: the storage system answered that the volume is gone. Claim is the claim it belonged to.
+	// VolumeDeleted: the storage system answered that the volume, which belonged to Claim, is gone.
 	VolumeDeleted bool
 	Claim         volume.ClaimRef
 	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
@@ -209,7 +208,7 @@ const (
 	claimGone
 )
 
-// claimState judges the claim. It is gone when no claim of its name exists, when the name belongs to another claim
+// claimState judges the claim, which is gone when no claim of its name exists, when the name belongs to another claim
 // now, or when a provisioned PV's claim is bound to another PV. The last condition does not hold for a static PV,
 // because its claim may be bound elsewhere by a mistake that an administrator corrects.
 //

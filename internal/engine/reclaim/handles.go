@@ -6,12 +6,10 @@ type Handles struct {
 	More  map[string]map[string]struct{}
 }
 
-// NewHandles returns an empty index.
 func NewHandles() Handles {
 	return Handles{First: map[string]string{}, More: map[string]map[string]struct{}{}}
 }
 
-// Add adds a PV under its handle.
 func (h *Handles) Add(handle, pv string) {
 	first, taken := h.First[handle]
 	switch {
@@ -25,7 +23,6 @@ func (h *Handles) Add(handle, pv string) {
 	}
 }
 
-// Remove removes a PV from its handle.
 func (h *Handles) Remove(handle, pv string) {
 	delete(h.More[handle], pv)
 	if h.First[handle] == pv {

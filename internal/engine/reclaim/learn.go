@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// learn adds an answer to the facts. over: the session ends with the step.
+// learn adds an answer to the facts, and reports in over that the session ends with the step.
 func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	switch a.Action {
@@ -71,7 +71,7 @@ func readFailed(outcome Outcome) Reason {
 	}
 }
 
-// failed ends a session with a step that did not succeed. The outcome determines the retry.
+// failed ends a session with a step that did not succeed, and determines the retry by its outcome.
 func failed(d Decision, reason Reason, outcome Outcome) Step {
 	step := Step{Decision: d, Result: Retry, Report: Report{Kind: Failed, Reason: reason}}
 	switch outcome {

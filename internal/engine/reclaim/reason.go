@@ -5,8 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log, a label of
-// the metrics and a column of the kubectl plugin. Its Sentence explains it.
+// Reason identifies why a decision was made, and its Sentence explains it. The same word serves as an Event's reason,
+// a value in the log, a label of the metrics and a column of the kubectl plugin.
 type Reason string
 
 // Reasons for leaving a PV alone.

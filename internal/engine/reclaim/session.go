@@ -69,7 +69,7 @@ const (
 type Report struct {
 	Kind   Kind
 	Reason Reason
-	// Detail completes the reason's sentence. The caller adds the error of a step that failed.
+	// Detail completes the reason's sentence, to which the caller adds the error of a step that failed.
 	Detail string
 }
 
@@ -289,7 +289,7 @@ func (e *Engine) siblingsOf(s *Session) []volume.PV {
 	return siblings
 }
 
-// BeginProtect returns the Ask that protects the PV with this name. needed is false if the decision has changed.
+// BeginProtect returns the Ask that protects the PV with this name, unless it is no longer needed.
 func (e *Engine) BeginProtect(name string, at Moment) (_ Ask, needed bool) {
 	f, _ := e.Facts(Item{Name: name}, at) // without facts, Decide does nothing
 	d := Decide(f, at.Now)

@@ -15,8 +15,8 @@ type Tombstone struct {
 	End End
 }
 
-// bury records that a PV is gone. If left is set, its volume may be left, and the PV is tracked until
-// [Tracker.Forget], unless the volume is known to be deleted.
+// bury records that a PV is gone, and keeps tracking it until [Tracker.Forget] if its volume may be left (left) and is
+// not known to be deleted.
 func (t *Tracker) bury(pv *volume.PV, end End, left bool) (_ History, tracked bool) {
 	r, known := t.Records[pv.UID]
 	if !known {

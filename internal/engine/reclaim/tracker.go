@@ -21,9 +21,9 @@ const (
 	ContestedPVs = 3
 )
 
-// Tracker records facts about PVs that their objects do not show. The event handlers keep it, also on replicas that do
-// not lead. It tracks a PV from its first observation to its end, and longer if its volume may be left (tombstone.go),
-// so that no lag of the cache drops a record too early. It records nothing for an untracked PV.
+// Tracker records facts about tracked PVs that their objects do not show. The event handlers keep it, also on replicas
+// that do not lead. It tracks a PV from its first observation to its end, and longer if its volume may be left
+// (tombstone.go), so that no lag of the cache drops a record too early.
 type Tracker struct {
 	Rules   Rules
 	Records map[types.UID]*Record
@@ -44,8 +44,8 @@ type Record struct {
 type Activity struct {
 	Done Done
 	// Adding and Removing are the last writes of this process that add and remove a finalizer, so that their events are
-	// not attributed to others. Two loops write, so one write of each kind may be under way. Nil: no write, or Adding's
-	// event was observed.
+	// not attributed to others. Two loops write, so one write of each kind may be under way. A write is nil if none was
+	// sent, and Adding also once its event was observed.
 	Adding, Removing *Expectation
 	// Removals are the times when others removed the finalizer. ContestedAt is the time when they became too many, zero
 	// if they did not.
@@ -71,14 +71,13 @@ type Expectation struct {
 type Memory struct {
 	Done    Done
 	History History
-	// Contested: the PV or the driver is contested. DriverContested: the driver is.
+	// Contested: the PV or the driver is contested, in the latter case with DriverContested.
 	Contested, DriverContested bool
 	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names, zero if it has
 	// not.
 	ClaimEndedAt time.Time
 }
 
-// NewTracker returns an empty Tracker.
 func NewTracker(rules Rules) Tracker {
 	return Tracker{Rules: rules, Records: map[types.UID]*Record{}, Tombstones: map[string][]types.UID{}}
 }
@@ -167,7 +166,7 @@ func (t *Tracker) Tracks(uid types.UID) bool {
 	return known
 }
 
-// done changes and returns the record of work done for a PV. The change is lost for an untracked PV.
+// done changes and returns the record of work done for a PV, which is not kept for an untracked PV.
 func (t *Tracker) done(uid types.UID, change func(*Done)) Done {
 	r, known := t.Records[uid]
 	if !known {
@@ -202,8 +201,8 @@ func (t *Tracker) see(pv *volume.PV) *Record {
 	return r
 }
 
-// changed records a PV's change. turned reports that the driver became contested or ceased to be, which concerns all
-// PVs.
+// changed records a PV's change, and reports in turned that the driver became contested or ceased to be, which
+// concerns all PVs.
 func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	r := t.see(pv)
 	was, is := t.Rules.Protects(*before), t.Rules.Protects(*pv)
@@ -216,8 +215,8 @@ func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	return false
 }
 
-// gained records that the finalizer was added. If others added it, the PV's contest ends, or the contest of all PVs if
-// the driver is contested.
+// gained records that the finalizer was added, which ends the PV's contest if others added it, or the contest of all
+// PVs if the driver is contested.
 func (t *Tracker) gained(r *Record) (turned bool) {
 	switch {
 	case r.read().Adding != nil:

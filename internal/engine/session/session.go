@@ -11,7 +11,7 @@ import "time"
 // it. An older read is repeated.
 const LiveFor = 5 * time.Second
 
-// Read is a live read of the API server. The zero value: none was made.
+// Read is a live read of the API server, or none in its zero value.
 type Read struct {
 	// Sent is the time when the request was sent; its result is at least as new.
 	Sent time.Time
@@ -27,7 +27,7 @@ func (r Read) FreshAfter(other Read, now time.Time) bool {
 	return r.Fresh(now) && r.Order > other.Order
 }
 
-// Kind classifies the next step of a session. The zero value is Waits.
+// Kind classifies the next step of a session by its effect.
 type Kind uint8
 
 const (
@@ -35,17 +35,16 @@ const (
 	Waits Kind = iota
 	// Reads: the step changes nothing.
 	Reads
-	// Writes: the step may change something. A dry run ends before it.
+	// Writes: the step may change something, so a dry run ends before it.
 	Writes
 )
 
-// Outcome is how a call ended. The zero value: its effect is unknown.
+// Outcome is how a call ended; the zero value knows nothing of its effect.
 type Outcome uint8
 
 const (
-	// Unanswered: the call was refused or not answered. It may have been carried out.
+	// Unanswered: the call was refused or not answered, and may have been carried out.
 	Unanswered Outcome = iota
-	// Succeeded: the call did its work.
 	Succeeded
 	// Conflict: the call changed nothing, because the object has changed since it was read, or exists already.
 	Conflict
@@ -53,7 +52,7 @@ const (
 	Gone
 )
 
-// End is how a session ended. The zero value: it has not ended.
+// End is how a session ended, if it has.
 type End uint8
 
 const (
@@ -63,7 +62,6 @@ const (
 	Waiting
 	// Skipped: a dry run leaves out the next step.
 	Skipped
-	// Written: the last write succeeded.
 	Written
 	// ObjectGone: the session's object no longer exists.
 	ObjectGone
@@ -77,13 +75,12 @@ const (
 
 // Progress is the progress of a session, which embeds it.
 type Progress struct {
-	// ReadCount counts the live reads, and Steps the steps.
 	ReadCount, Steps int
 	End              End
 }
 
-// Step begins the next step or ends the session. The session ends if it waits, before a write in a dry run, and after
-// more than limit steps. Only reads that grow too old before the next is answered take that many.
+// Step begins the next step, or ends the session if it waits, before a write in a dry run, and after more than limit
+// steps. Only reads that grow too old before the next is answered take that many.
 func (p *Progress) Step(next Kind, dryRun bool, limit int) {
 	p.Steps++
 	switch {
@@ -99,7 +96,7 @@ func (p *Progress) Step(next Kind, dryRun bool, limit int) {
 // Ended returns how the session ended.
 func (p *Progress) Ended() End { return p.End }
 
-// Took applies the outcome of a call, and reports whether it succeeded. If not, the session has ended.
+// Took applies the outcome of a call, and reports whether it succeeded; if not, the session has ended.
 func (p *Progress) Took(o Outcome) bool {
 	switch o {
 	case Succeeded:
@@ -120,7 +117,7 @@ func (p *Progress) Live(sent time.Time) Read {
 	return Read{Sent: sent, Order: p.ReadCount}
 }
 
-// Requeue determines when another session about the object begins. The zero value: at the next event.
+// Requeue determines when another session about the object begins.
 type Requeue uint8
 
 const (
