@@ -116,7 +116,7 @@ type InFlight interface {
 	// InFlight returns the log's state for the volume of the PV with this name, which is unknown until the log has been
 	// read. For volume.InFlightUnreadable, problem names the unreadable part and the cause.
 	InFlight(pv string) (state volume.InFlight, problem string)
-	// Follow registers settled, which is called with a volume's name when its entry is gone and does not block.
+	// Follow registers settled to be called with a volume's name when its entry is gone; settled must not block.
 	Follow(settled func(volume string))
 }
 
@@ -178,7 +178,7 @@ func (c Config) rules(driver string) reclaim.Rules {
 }
 
 // Permissions returns the permissions that a Controller with this Config needs. Permissions to read Secrets are left
-// out, because a deletion alone shows which Secret it needs.
+// out, because only a deletion shows which Secret it needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	permissions := c.pvPermissions()

@@ -25,7 +25,7 @@ func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
 	return begin(f, now)
 }
 
-// begin handles a name without an open entry, before which the driver is never called.
+// begin handles a name without an open entry; the driver is not called before an entry is open.
 func begin(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {
@@ -72,8 +72,8 @@ func open(f Facts, now time.Time) Decision {
 	return step(OpenEntry, ReasonProvision)
 }
 
-// finish handles an open entry, whose request, if it may have been sent, is repeated until its outcome is known, even
-// if the claim is gone.
+// finish handles an open entry. A request that may have been sent is repeated until its outcome is known, even if the
+// claim is gone.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {

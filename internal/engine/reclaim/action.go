@@ -12,7 +12,7 @@ const (
 	// RemoveFinalizer removes our finalizers from the PV, which ends its protection, unless the PV has changed since it
 	// was read.
 	RemoveFinalizer
-	// ListAttachments lists the VolumeAttachments, because the watch may have missed some.
+	// ListAttachments lists the VolumeAttachments, because the watch may be behind.
 	ListAttachments
 	ReadSecrets
 	ReadClaim

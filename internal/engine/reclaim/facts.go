@@ -149,7 +149,7 @@ func (s Facts) pvReadLast(now time.Time) bool {
 		s.PVRead.Order > s.NodesListed.Order
 }
 
-// Underway reports whether the volume is to be deleted, or is deleted while the PV still has our finalizer.
+// Underway reports whether the volume is to be deleted, or is deleted while work on the PV is left.
 func (s Facts) Underway() bool {
 	if s.Done.VolumeDeleted {
 		return !s.End.Gone && finish(s).Action != Wait
