@@ -22,7 +22,7 @@ type Clock struct {
 	lost chan struct{}
 
 	mu sync.Mutex
-	// held: a request of this replica took the Lease and did not give it up since.
+	// held is true if a request of this replica took the Lease and did not give it up since.
 	held bool
 	// renewed is when the last successful renewal was requested, and until when it expires.
 	renewed, until time.Duration

@@ -20,7 +20,7 @@ type Permission struct {
 	Namespace, Name string
 	// Without describes the effect of its absence.
 	Without string
-	// Unsafe: without it no deletion can be proven to be safe, so none is made.
+	// Unsafe is true if no deletion can be proven to be safe without it, so that none is made.
 	Unsafe bool
 }
 

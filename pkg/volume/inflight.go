@@ -4,12 +4,13 @@ package volume
 type InFlight uint8
 
 const (
-	// InFlightUnknown: the log has not been read.
+	// InFlightUnknown means that the log has not been read.
 	InFlightUnknown InFlight = iota
-	// InFlightOpen: the log has an entry.
+	// InFlightOpen means that the log has an entry.
 	InFlightOpen
-	// InFlightSettled: the log has no entry.
+	// InFlightSettled means that the log has no entry.
 	InFlightSettled
-	// InFlightUnreadable: the log may have an entry, because the entry or the volume's part of the log cannot be read.
+	// InFlightUnreadable means that the log may have an entry, because the entry or the volume's part of the log cannot
+	// be read.
 	InFlightUnreadable
 )

@@ -20,11 +20,12 @@ type Node struct {
 type Reach uint8
 
 const (
-	// ReachUnclear: several nodes reach the volume, or the PV describes its location in labels other than the driver's.
+	// ReachUnclear means that several nodes reach the volume, or the PV describes its location in labels other than the
+	// driver's.
 	ReachUnclear Reach = iota
-	// ReachElsewhere: this node does not reach the volume.
+	// ReachElsewhere means that this node does not reach the volume.
 	ReachElsewhere
-	// ReachHere: this node's topology segments reach the volume, and no others do.
+	// ReachHere means that this node's topology segments reach the volume, and no others do.
 	ReachHere
 )
 

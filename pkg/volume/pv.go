@@ -112,20 +112,20 @@ type PV struct {
 
 	Policy Policy
 	Phase  Phase
-	// InTree: the volume is one of an in-tree plugin.
+	// InTree is true if the volume is one of an in-tree plugin.
 	InTree bool
-	// Terminating: the PV has a deletionTimestamp.
+	// Terminating is true if the PV has a deletionTimestamp.
 	Terminating bool
 	// HasFinalizer and HasCompanionFinalizer report which of the two finalizers the PV has.
 	HasFinalizer, HasCompanionFinalizer bool
-	// WasAttached: external-attacher's finalizer of this driver is on the PV.
+	// WasAttached is true if external-attacher's finalizer of this driver is on the PV.
 	WasAttached bool
-	// Held: the annotation csi-reclaimer.io/hold is there.
+	// Held is true if the annotation csi-reclaimer.io/hold exists.
 	Held bool
 	// Reach relates the volume to the deciding node, if each node decides on its own (Config.Node).
 	Reach Reach
-	// SecretKnown: both annotations volume.kubernetes.io/provisioner-deletion-secret-{name,namespace} exist, and
-	// DeletionSecret has their values; otherwise the StorageClass names the Secret.
+	// SecretKnown is true if both annotations volume.kubernetes.io/provisioner-deletion-secret-{name,namespace} exist, so
+	// that DeletionSecret has their values; otherwise the StorageClass names the Secret.
 	SecretKnown bool
 
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.

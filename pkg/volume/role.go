@@ -5,12 +5,12 @@ type Role uint8
 
 const (
 	RoleUnknown Role = iota
-	// RoleOwner: no other program deletes this driver's volumes or adds finalizers to its PVs.
+	// RoleOwner means that no other program deletes this driver's volumes or adds finalizers to its PVs.
 	RoleOwner
-	// RoleCompanion: an external-provisioner works beside that does not honor the policy of PVs which are deleted before
+	// RoleCompanion works beside an external-provisioner that does not honor the policy of PVs which are deleted before
 	// their claim (4.x and older, or with the feature gate HonorPVReclaimPolicy off), and that deletes all other volumes.
 	RoleCompanion
-	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and newer), and no PV is written to.
+	// RoleObserver works beside an external-provisioner that honors the policy (5.0 and newer), and writes to no PV.
 	// Volumes that leak nevertheless are reported, and deleted if Config.ReclaimUnprotected permits it.
 	RoleObserver
 )

@@ -68,9 +68,9 @@ func (a Action) String() string {
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Timed: no event is sure to end this wait, so the clock does.
+	// Timed is true if no event is sure to end this wait, so that the clock ends it.
 	Timed bool
-	// Done: no work is left for this volume.
+	// Done is true if no work is left for this volume.
 	Done bool
 }
 

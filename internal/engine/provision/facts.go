@@ -12,22 +12,22 @@ import (
 // Facts is all knowledge about one volume name at one moment. The zero value of every field means that the fact is not
 // known, or speaks for doing nothing.
 type Facts struct {
-	// MayAct: this process holds its lease, by its own clock.
+	// MayAct is true if this process holds its lease, by its own clock.
 	MayAct bool
 	// Claim is the claim that the name belongs to: the entry's claim while an entry is open.
 	Claim Claim
-	// First: no entry of the name was ever closed, because this process has closed none, and the claim was created after
-	// the process took over the log.
+	// First is true if no entry of the name was ever closed: this process has closed none, and the claim was created
+	// after it took over the log.
 	First bool
-	// Wanted: the claim is to get its volume now, since its class exists, and a node is selected if one is needed.
+	// Wanted is true if the claim is to get its volume now: its class exists, and a node is selected if one is needed.
 	Wanted bool
-	// Composed: the CreateVolume request for a volume that is Wanted is composed.
+	// Composed is true if the CreateVolume request for a volume that is Wanted is composed.
 	Composed bool
-	// Prepared: the request's Secret was read, and its source is protected.
+	// Prepared is true if the request's Secret was read, and its source is protected.
 	Prepared bool
-	// SecondFailed: adding a second request to the open entry failed in this session.
+	// SecondFailed is true if adding a second request to the open entry failed in this session.
 	SecondFailed bool
-	// VersionNoted: the open entry has the version of the driver that would receive its next request.
+	// VersionNoted is true if the open entry has the version of the driver that would receive its next request.
 	VersionNoted bool
 	// Log is the in-flight log's state for the name.
 	Log Log
@@ -37,7 +37,8 @@ type Facts struct {
 	PV PV
 	// Apart is the PersistentVolume that the volume gets if another node's has taken its name.
 	Apart PV
-	// Shared: the watch cache shows a PersistentVolume with another name for the volume that the driver created.
+	// Shared is true if the watch cache shows a PersistentVolume with another name for the volume that the driver
+	// created.
 	Shared bool
 }
 
@@ -45,19 +46,19 @@ type Facts struct {
 type Log uint8
 
 const (
-	// LogUnknown: the log has not been read.
+	// LogUnknown means that the log has not been read.
 	LogUnknown Log = iota
-	// LogAbsent: the log has no entry, so that no process can have called CreateVolume with an unknown outcome.
+	// LogAbsent means that the log has no entry, so that no process can have called CreateVolume with an unknown outcome.
 	LogAbsent
-	// LogOpen: the log has an entry.
+	// LogOpen means that the log has an entry.
 	LogOpen
-	// LogChanging: a write of the entry is not confirmed yet.
+	// LogChanging means that a write of the entry is not confirmed yet.
 	LogChanging
-	// LogUnreadable: the entry cannot be read, or the log cannot be written.
+	// LogUnreadable means that the entry cannot be read, or the log cannot be written.
 	LogUnreadable
-	// LogFull: the log has no entry, and no room for one.
+	// LogFull means that the log has no entry, and no room for one.
 	LogFull
-	// LogOthers: the entry belongs to another claim with the same volume name.
+	// LogOthers means that the entry belongs to another claim with the same volume name.
 	LogOthers
 )
 
@@ -70,7 +71,7 @@ type Claim struct {
 	// Node relates the claim's selected node to this process, and SelectedNode is the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating: the claim has a deletionTimestamp; Gone: it does not exist. Neither can be undone.
+	// Terminating is true if the claim has a deletionTimestamp, and Gone if it does not exist. Neither can be undone.
 	Terminating, Gone bool
 	// VolumeName is spec.volumeName, which is immutable once it is set.
 	VolumeName string
@@ -102,7 +103,7 @@ func (c Claim) namedAlone() bool {
 type NodeSelection uint8
 
 const (
-	// NodeAny: volumes are provisioned for all nodes.
+	// NodeAny means that volumes are provisioned for all nodes.
 	NodeAny NodeSelection = iota
 	NodeNone
 	NodeHere
@@ -111,15 +112,15 @@ const (
 
 // PV is the knowledge about the PersistentVolume with a name; the zero value knows nothing.
 type PV struct {
-	// Known: the other fields are valid. A watch cache that lacks the PersistentVolume leaves Known false.
+	// Known is true if the other fields are valid. A watch cache that lacks the PersistentVolume leaves it false.
 	Known bool
-	// Exists: the PersistentVolume exists, as the fields below describe it.
+	// Exists is true if the PersistentVolume exists, as the fields below describe it.
 	Exists bool
-	// OfClaim: its claimRef has the claim's UID; OfDriver: it names a volume of this driver.
+	// OfClaim is true if its claimRef has the claim's UID, and OfDriver if it names a volume of this driver.
 	OfClaim, OfDriver bool
 	Handle            string
 	Terminating       bool
-	// Elsewhere: its node affinity excludes the node of this process.
+	// Elsewhere is true if its node affinity excludes the node of this process.
 	Elsewhere bool
 	// Read is the time of a live read or of the answer to its creation, zero for the watch cache.
 	Read time.Time

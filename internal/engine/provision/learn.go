@@ -20,8 +20,8 @@ type Reply struct {
 	Log Log
 	// Request is the request that OpenEntry wrote to the log.
 	Request Request
-	// Comparable: a refusal judges the request as it was sent before. It had its Secret, and no other version of the
-	// driver has received it.
+	// Comparable is true if a refusal judges the request as it was sent before: with its Secret, and to no other version
+	// of the driver.
 	Comparable bool
 }
 

@@ -12,7 +12,7 @@ const (
 	ReasonNotWanted  Reason = "NotWanted"
 	ReasonOtherNode  Reason = "OtherNode"
 	ReasonNotLeading Reason = "NotLeading"
-	// ReasonLeftToPopulator: a volume populator provisions the claim (KEP-1495).
+	// ReasonLeftToPopulator means that a volume populator provisions the claim (KEP-1495).
 	ReasonLeftToPopulator Reason = "LeftToPopulator"
 )
 
@@ -44,19 +44,19 @@ const (
 const (
 	// ReasonFailed is the reason of sig-storage-lib-external-provisioner's Event.
 	ReasonFailed Reason = "ProvisioningFailed"
-	// ReasonOutcomeUnknown: a call failed, and the existence of a volume is unknown.
+	// ReasonOutcomeUnknown means that a call failed, and the existence of a volume is unknown.
 	ReasonOutcomeUnknown Reason = "ProvisioningOutcomeUnknown"
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
-	// ReasonPVRefused: the API server refused the PersistentVolume, and will do so again.
+	// ReasonPVRefused means that the API server refused the PersistentVolume, and will do so again.
 	ReasonPVRefused Reason = "PersistentVolumeRefused"
-	// ReasonDriverChanged: a refusal by another version of the driver settles no doubt.
+	// ReasonDriverChanged means that a refusal by another version of the driver settles no doubt.
 	ReasonDriverChanged Reason = "DriverVersionChanged"
-	// ReasonSecretGone: a request is repeated without its Secret, which no longer exists.
+	// ReasonSecretGone means that a request is repeated without its Secret, which no longer exists.
 	ReasonSecretGone Reason = "ProvisionerSecretGone"
-	// ReasonSourceGone: the driver refused a request in doubt because its source is gone.
+	// ReasonSourceGone means that the driver refused a request in doubt because its source is gone.
 	ReasonSourceGone Reason = "VolumeSourceGone"
-	// ReasonSettled: an operator settled the entry of the log.
+	// ReasonSettled means that an operator settled the entry of the log.
 	ReasonSettled Reason = "InFlightEntrySettled"
 )
 

@@ -30,9 +30,9 @@ type Record struct {
 	Volume Volume
 	Handle string
 	Unfit  bool
-	// Discarding: a DeleteVolume may have been sent, as the log records.
+	// Discarding is true if a DeleteVolume may have been sent, as the log records.
 	Discarding bool
-	// Failed: the last call was refused or not answered.
+	// Failed is true if the last call was refused or not answered.
 	Failed bool
 }
 
@@ -42,7 +42,7 @@ type Request struct {
 	// room.
 	Node          string
 	MayReschedule bool
-	// Sent: a process may have sent it. Settled: it created nothing, and no call of it is under way.
+	// Sent is true if a process may have sent it, and Settled if it created nothing and no call of it is under way.
 	Sent, Settled bool
 }
 
@@ -50,9 +50,9 @@ type Request struct {
 type Volume uint8
 
 const (
-	// VolumeUnknown: the volume may exist, or come to exist.
+	// VolumeUnknown means that the volume may exist, or come to exist.
 	VolumeUnknown Volume = iota
-	// VolumeMade: the driver named the volume.
+	// VolumeMade means that the driver named the volume.
 	VolumeMade
 )
 

@@ -29,26 +29,26 @@ func (a Ask) protects() bool         { return len(a.Add) > 0 }
 type Outcome uint8
 
 const (
-	// Unanswered: no answer came, or an error did; the step may have had its effect.
+	// Unanswered means that no answer came, or an error did; the step may have had its effect.
 	Unanswered Outcome = iota
 	OK
-	// Changed: the API server refused a write, because the object has changed since it was read.
+	// Changed means that the API server refused a write, because the object has changed since it was read.
 	Changed
-	// Gone: no object with this UID exists.
+	// Gone means that no object with this UID exists.
 	Gone
-	// Restored: an admission policy added the finalizer again in the write that removes it.
+	// Restored means that an admission policy added the finalizer again in the write that removes it.
 	Restored
-	// Refused: a person has to change something before the step can succeed.
+	// Refused means that a person has to change something before the step can succeed.
 	Refused
-	// Unclear: the Secret for the deletion cannot be determined.
+	// Unclear means that the Secret for the deletion cannot be determined.
 	Unclear
-	// InProgress: the driver is still working on the volume.
+	// InProgress means that the driver is still working on the volume.
 	InProgress
-	// Stale: the list is too long for one page, and the watch has not reached its version.
+	// Stale means that the list is too long for one page, and the watch has not reached its version.
 	Stale
-	// NotSent: this replica does not hold its Lease.
+	// NotSent means that this replica does not hold its Lease.
 	NotSent
-	// Canceled: the program or the term as leader ended before the answer came.
+	// Canceled means that the program or the term as leader ended before the answer came.
 	Canceled
 )
 
@@ -68,7 +68,7 @@ type Reply struct {
 	Claims map[types.UID]ClaimFacts
 	// Attached counts the VolumeAttachments that ListAttachments returned, by the name of the PV.
 	Attached map[string]int
-	// OnlyNode: ListNodes returned this node and no other.
+	// OnlyNode is true if ListNodes returned this node and no other.
 	OnlyNode bool
 	// Missing names the Secret, or the StorageClass that would name it, if it does not exist.
 	Missing string

@@ -15,9 +15,9 @@ type Breaker struct {
 	// Recent are the PVs that became deletable, with the time.
 	Recent map[types.UID]time.Time
 	State  Brake
-	// Leading: this replica deletes. A replica that does not lead counts as well, but pauses no deletions.
+	// Leading is true if this replica deletes. A replica that does not lead counts as well, but pauses no deletions.
 	Leading bool
-	// Written: the Lease has the brake's annotation.
+	// Written is true if the Lease has the brake's annotation.
 	Written bool
 }
 

@@ -10,9 +10,9 @@ import (
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Timed: no event is sure to end this wait, so the clock ends it.
+	// Timed is true if no event is sure to end this wait, so that the clock ends it.
 	Timed bool
-	// Over: the PV is gone, and no work is left for its volume.
+	// Over is true if the PV is gone, and no work is left for its volume.
 	Over bool
 }
 

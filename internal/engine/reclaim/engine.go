@@ -20,7 +20,7 @@ type PVs interface {
 // use: its caller holds a lock, also while PVs is read, so that a PV and its record are read together.
 type Engine struct {
 	Rules Rules
-	// DryRun: sessions end before the first step that writes.
+	// DryRun ends sessions before the first step that writes.
 	DryRun bool
 	// PVs is the watch cache, which may be ahead of the events that the engine has received but never behind them.
 	PVs     PVs
@@ -31,7 +31,7 @@ type Engine struct {
 	// Deleting are the handles whose DeleteVolume is not answered yet: it is never called twice at once for one volume.
 	Deleting map[string]struct{}
 	Breaker  Breaker
-	// Leading: this replica acts, so that the end of a PV concerns it.
+	// Leading is true if this replica acts, so that the end of a PV concerns it.
 	Leading bool
 }
 
@@ -47,11 +47,11 @@ func New(rules Rules, breaker Breaker, pvs PVs) *Engine {
 type Effects struct {
 	// Keys are the names of the PVs to decide on.
 	Keys []string
-	// Due: the event showed the PV's volume become deletable.
+	// Due is true if the event showed the PV's volume become deletable.
 	Due bool
 	// Forgotten is the UID of a PV that is gone and leaves no work, empty for none.
 	Forgotten types.UID
-	// Tripped: the brake turned on, and its Lease needs the annotation.
+	// Tripped is true if the brake turned on, and its Lease needs the annotation.
 	Tripped bool
 }
 
@@ -227,7 +227,7 @@ func (e *Engine) Items(name string) []Item {
 // Moment holds the inputs of a decision that an engine does not know by itself.
 type Moment struct {
 	Now time.Time
-	// Leading: this replica may act now, by its Lease.
+	// Leading is true if this replica may act now, by its Lease.
 	Leading bool
 	// Log is the in-flight log's state for the volume of the PV in question, and LogProblem names the unreadable part.
 	Log        LogState

@@ -14,9 +14,9 @@ type Explanation struct {
 	Decision Decision
 	// Text is for people: the reason's sentence and the facts about this PV.
 	Text string
-	// Protected: a finalizer that counts in this role holds the PV.
+	// Protected is true if a finalizer that counts in this role holds the PV.
 	Protected bool
-	// Waits: the PV is due for deletion but held back, and so counts as waiting.
+	// Waits is true if the PV is due for deletion but held back, and so counts as waiting.
 	Waits bool
 }
 

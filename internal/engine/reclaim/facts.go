@@ -13,8 +13,8 @@ import (
 type Facts struct {
 	Rules Rules
 
-	// Leading: this replica holds its Lease, or leader election is off. Otherwise another replica may act, and the
-	// records of this one do not count.
+	// Leading is true if this replica holds its Lease or leader election is off. Otherwise another replica may act, and
+	// the records of this one do not count.
 	Leading bool
 
 	// PV comes from the watch cache or, if PVRead is set, from a live read. If End says that the PV is gone, it is the
@@ -25,8 +25,8 @@ type Facts struct {
 
 	// History is the history of the PV as this process observed it.
 	History History
-	// Contested: others keep removing our finalizer from this PV or from several PVs of the driver, so that this PV no
-	// longer gets it. DriverContested: they do so from several, so that no PV gets it.
+	// Contested is true if others keep removing our finalizer from this PV, or from several PVs of the driver, so that
+	// this PV no longer gets it. DriverContested is true if they do so from several, so that no PV gets it.
 	Contested, DriverContested bool
 	// Brake reports whether the brake stops all deletions.
 	Brake Brake
@@ -87,22 +87,23 @@ const (
 // End describes a PV that is gone from the API server. The zero value means that the PV exists.
 type End struct {
 	Gone bool
-	// Final: the last state is known. Otherwise the watch was interrupted, and the PV may have changed before it went.
+	// Final is true if the last state is known. Otherwise the watch was interrupted, and the PV may have changed before
+	// it went.
 	Final bool
-	// Shared: another PV named the same volume when the PV went, or has named it since.
+	// Shared is true if another PV named the same volume when the PV went, or has named it since.
 	Shared bool
 }
 
 // History is the history of a PV since a process first observed it, empty before that.
 type History struct {
-	// SeenAlive: the PV was observed before it was terminating.
+	// SeenAlive is true if the PV was observed before it was terminating.
 	SeenAlive bool
-	// SeenReleased: its volume was to be deleted before the PV was terminating, so that a peer which deletes such volumes
-	// had its chance.
+	// SeenReleased is true if its volume was to be deleted before the PV was terminating, so that a peer which deletes
+	// such volumes had its chance.
 	SeenReleased bool
-	// SeenProtected: a finalizer that counts was observed on the PV, and this process has not removed it since.
+	// SeenProtected is true if a finalizer that counts was observed on the PV, and this process has not removed it since.
 	SeenProtected bool
-	// Stripped: another program or a person removed our finalizer while the PV was terminating.
+	// Stripped is true if another program or a person removed our finalizer while the PV was terminating.
 	Stripped bool
 }
 
@@ -123,7 +124,7 @@ type ClaimFacts struct {
 	Read session.Read
 	// Of is the claimRef that the read was made for.
 	Of volume.ClaimRef
-	// Found: a claim of that name exists, with this UID and VolumeName.
+	// Found is true if a claim of that name exists, with this UID and VolumeName.
 	Found      bool
 	UID        types.UID
 	VolumeName string
@@ -132,14 +133,14 @@ type ClaimFacts struct {
 // Done is the work that a process has done for one PV, so that a stale cache causes no step twice. It is kept by UID
 // until the PV's end is observed.
 type Done struct {
-	// Protected and Removed: our finalizer was added, or removed, in a write that PV does not reflect yet.
+	// Protected and Removed are true if our finalizer was added, or removed, in a write that PV does not reflect yet.
 	Protected, Removed bool
-	// VolumeDeleted: the storage system answered that the volume, which belonged to Claim, is gone.
+	// VolumeDeleted is true if the storage system answered that the volume, which belonged to Claim, is gone.
 	VolumeDeleted bool
 	Claim         volume.ClaimRef
-	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
+	// PVDeleted is true if the API server accepted the PV's deletion, or the PV was gone.
 	PVDeleted bool
-	// Finalized: our finalizers are known to be gone after we removed them.
+	// Finalized is true if our finalizers are known to be gone after we removed them.
 	Finalized bool
 }
 
@@ -203,7 +204,7 @@ type claimState uint8
 const (
 	claimUnknown claimState = iota
 	claimExists
-	// claimNamesPV: another claim has the name now, and its spec.volumeName is the PV.
+	// claimNamesPV means that another claim has the name now, and its spec.volumeName is the PV.
 	claimNamesPV
 	claimGone
 )

@@ -37,17 +37,17 @@ type Rules struct {
 	Role   volume.Role
 	Mode   Mode
 	Scope  Scope
-	// IgnoreStatic: PVs that no provisioner created are left alone. They still keep a volume from being deleted under
+	// IgnoreStatic leaves PVs alone that no provisioner created. They still keep a volume from being deleted under
 	// another PV.
 	IgnoreStatic bool
-	// ReclaimUnprotected: the volume of a PV that vanished before it could be protected is deleted if that is safe.
+	// ReclaimUnprotected deletes the volume of a PV that vanished before it could be protected, if that is safe.
 	ReclaimUnprotected bool
-	// NeverAttached: no VolumeAttachment ever names a PV of the driver.
+	// NeverAttached is true if no VolumeAttachment ever names a PV of the driver.
 	NeverAttached bool
-	// Logged: volumes are provisioned through an in-flight log. A PV is left alone while its volume has an entry in the
-	// log.
+	// Logged is true if volumes are provisioned through an in-flight log. A PV is left alone while its volume has an
+	// entry in the log.
 	Logged bool
-	// Local: volumes are local to nodes, and each node decides on the volumes that it alone reaches.
+	// Local is true if volumes are local to nodes, and each node decides on the volumes that it alone reaches.
 	Local bool
 }
 

@@ -35,15 +35,15 @@ type Session struct {
 type Result uint8
 
 const (
-	// Asks: the session has not ended, and Ask is to be carried out.
+	// Asks means that the session has not ended, and Ask is to be carried out.
 	Asks Result = iota
-	// Idle: the next event of the PV triggers it.
+	// Idle waits for the next event of the PV.
 	Idle
-	// Soon: a moment later, for a cause that ends by itself.
+	// Soon decides again a moment later, for a cause that ends by itself.
 	Soon
-	// Retry: after a delay that grows.
+	// Retry decides again after a delay that grows.
 	Retry
-	// Slow: after a longer delay, for a cause that a person has to remove.
+	// Slow decides again after a longer delay, for a cause that a person has to remove.
 	Slow
 )
 
@@ -51,17 +51,17 @@ const (
 type Kind uint8
 
 const (
-	// None: nothing is reported.
+	// None reports nothing.
 	None Kind = iota
-	// Waits: the reason why the PV waits.
+	// Waits reports why the PV waits.
 	Waits
-	// Would: the step that a dry run ends before.
+	// Would reports the step that a dry run ends before.
 	Would
-	// Failed: the step failed. Only a new reason is reported again, because messages differ between tries.
+	// Failed reports a failed step. Only a new reason is reported again, because messages differ between tries.
 	Failed
 	// FailedByCause is Failed with every new error message reported again.
 	FailedByCause
-	// Besides: a fact in addition to why the PV waits.
+	// Besides reports a fact in addition to why the PV waits.
 	Besides
 )
 
@@ -79,9 +79,9 @@ type Step struct {
 	Result   Result
 	// Report is why the session ended, and Besides a report in addition.
 	Report, Besides Report
-	// Protect: the PV is to get its finalizer, which is the work of another loop.
+	// Protect is true if the PV is to get its finalizer, which is the work of another loop.
 	Protect bool
-	// Settled: the PV is gone, no work is left, and its record is dropped.
+	// Settled is true if the PV is gone, no work is left, and its record is dropped.
 	Settled bool
 }
 

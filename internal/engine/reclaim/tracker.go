@@ -29,7 +29,7 @@ type Tracker struct {
 	Records map[types.UID]*Record
 	// Tombstones are the tracked PVs that are gone, by their former names.
 	Tombstones map[string][]types.UID
-	// Contested: the driver is contested, so that none of its PVs gets a finalizer.
+	// Contested is true if the driver is contested, so that none of its PVs gets a finalizer.
 	Contested bool
 }
 
@@ -71,7 +71,7 @@ type Expectation struct {
 type Memory struct {
 	Done    Done
 	History History
-	// Contested: the PV or the driver is contested, in the latter case with DriverContested.
+	// Contested is true if the PV or the driver is contested, and DriverContested if the driver is.
 	Contested, DriverContested bool
 	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names, zero if it has
 	// not.

@@ -31,11 +31,11 @@ func (r Read) FreshAfter(other Read, now time.Time) bool {
 type Kind uint8
 
 const (
-	// Waits: the session does nothing now.
+	// Waits means that the session does nothing now.
 	Waits Kind = iota
-	// Reads: the step changes nothing.
+	// Reads means that the step changes nothing.
 	Reads
-	// Writes: the step may change something, so a dry run ends before it.
+	// Writes means that the step may change something, so a dry run ends before it.
 	Writes
 )
 
@@ -43,12 +43,12 @@ const (
 type Outcome uint8
 
 const (
-	// Unanswered: the call was refused or not answered, and may have been carried out.
+	// Unanswered means that the call was refused or not answered, and may have been carried out.
 	Unanswered Outcome = iota
 	Succeeded
-	// Conflict: the call changed nothing, because the object has changed since it was read, or exists already.
+	// Conflict means that the call changed nothing, because the object has changed since it was read, or exists already.
 	Conflict
-	// Gone: the call changed nothing, because no object with the UID exists.
+	// Gone means that the call changed nothing, because no object with the UID exists.
 	Gone
 )
 
@@ -56,20 +56,20 @@ const (
 type End uint8
 
 const (
-	// NotEnded: the session waits for the answer to its call.
+	// NotEnded means that the session waits for the answer to its call.
 	NotEnded End = iota
-	// Waiting: no work is left for now.
+	// Waiting means that no work is left for now.
 	Waiting
-	// Skipped: a dry run leaves out the next step.
+	// Skipped means that a dry run leaves out the next step.
 	Skipped
 	Written
-	// ObjectGone: the session's object no longer exists.
+	// ObjectGone means that the session's object no longer exists.
 	ObjectGone
-	// Conflicted: the object to write had changed.
+	// Conflicted means that the object to write had changed.
 	Conflicted
-	// CallFailed: the API server refused a call or did not answer it.
+	// CallFailed means that the API server refused a call or did not answer it.
 	CallFailed
-	// TooSlow: each read was too old by the time the next was answered.
+	// TooSlow means that each read was too old by the time the next was answered.
 	TooSlow
 )
 
@@ -121,13 +121,13 @@ func (p *Progress) Live(sent time.Time) Read {
 type Requeue uint8
 
 const (
-	// RequeueNever: only an event begins it.
+	// RequeueNever means that only an event begins it.
 	RequeueNever Requeue = iota
-	// RequeueSoon: a moment later.
+	// RequeueSoon begins it a moment later.
 	RequeueSoon
-	// RequeueRetry: after a delay that grows with each try.
+	// RequeueRetry begins it after a delay that grows with each try.
 	RequeueRetry
-	// RequeueAfter: after the time in the last decision.
+	// RequeueAfter begins it after the time in the last decision.
 	RequeueAfter
 )
 
