@@ -26,7 +26,7 @@ type Clock struct {
 	held bool
 	// renewed is when the last successful renewal was requested, and until when it expires.
 	renewed, until time.Duration
-	// other is the holder that was seen during this replica's term, and seen reports that one was.
+	// other is the holder that was seen during this replica's term, if seen is set.
 	seen  bool
 	other string
 }

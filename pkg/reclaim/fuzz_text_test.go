@@ -64,7 +64,7 @@ func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, 
 	return volume.SecretRef{}, nil
 }
 
-// The Secret is the one that external-provisioner would take, or unclear.
+// The Secret is the same that external-provisioner would take, or unclear.
 func FuzzSecretTemplates(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"${pvc.name}", "${pvc.namespace}"}, {"a-${pv.name}", "ns"}, {"${pvc.annotations['x']}", "ns"},

@@ -53,7 +53,7 @@ func TestLaggingCacheRemovesFinalizerOnce(t *testing.T) {
 	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
 }
 
-// The write that adds the finalizer is answered after the one that removes it was sent.
+// The write that adds the finalizer is answered after the removal was sent.
 func TestProtectAnswerAfterLaterRemoval(t *testing.T) {
 	w, r := newWorld(t)
 	w.end(r)

@@ -46,8 +46,8 @@ func begin(f Facts, now time.Time) Decision {
 }
 
 // open handles a name that is to get an entry. If an earlier entry of the name may have been closed, no cache shows
-// whether its PersistentVolume has come and gone together with the claim, and the volume may be one that an
-// administrator keeps. The claim is read last, because the PersistentVolume is deleted after the claim.
+// whether its PersistentVolume has come and gone together with the claim, and an administrator may keep the volume.
+// The claim is read last, because the PersistentVolume is deleted after the claim.
 func open(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {

@@ -265,8 +265,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	case pv.Driver != s.Rules.Driver || pv.Handle == "":
 		return wait(ReasonHandleUnknown), false
 	case s.Attachments > 0:
-		// The watch shows the end of an attachment that it has shown, but may not show the end of one that only a list
-		// returned.
+		// The watch shows the end of an attachment that it has shown, but maybe not the end of an attachment from a list
+		// alone.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false

@@ -210,7 +210,7 @@ func (e *Engine) Lead(leading bool) {
 // Item is the subject of a decision: the PV that has a name, or the end of a PV that had it.
 type Item struct {
 	Name string
-	// Gone is the UID of the PV that is gone, empty for the one that exists.
+	// Gone is the UID of the PV that is gone, empty for the existing PV.
 	Gone types.UID
 }
 
@@ -292,7 +292,7 @@ func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 }
 
 // count returns the number of VolumeAttachments of the volume, given the VolumeAttachments by PV name. Another PV of
-// the volume may have the name of one that is gone.
+// the volume may have the name of a PV that is gone.
 func (f Facts) count(attached map[string]int) int {
 	n := attached[f.PV.Name]
 	for _, other := range f.Siblings {

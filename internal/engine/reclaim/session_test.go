@@ -160,7 +160,7 @@ func TestObserveDuringSession(t *testing.T) {
 	}
 }
 
-// Siblings come from the watch until they are read, and again when the watch shows one that was not read.
+// Siblings come from the watch until they are read, and again when the watch shows an unread sibling.
 func TestSiblingsDuringSession(t *testing.T) {
 	at := Moment{Now: now(), Leading: true}
 	e, cache := engineOf(released().PV, sibling())
@@ -390,7 +390,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestEngineIsPure lists all imports, including those of package session.
+// TestEngineIsPure lists all imports, including the imports of package session.
 func TestEngineIsPure(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/"
 	allowed := []string{
