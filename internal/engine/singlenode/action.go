@@ -2,29 +2,30 @@ package singlenode
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step of a session, Wait in its zero value.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait leaves everything unchanged until an event or Decision.After.
 	Wait Action = iota
-	// ReadNamespace, ReadClaim, ReadHolder, ReadFence and ReadNode read the namespace of the pod, a claim, the pod that a
-	// lock names, and the fence of a node and its Node from the API server. ListPods lists the pods of the namespace.
+	// ReadNamespace, ReadClaim, ReadHolder, ReadFence and ReadNode send a GET to the API server: for the pod's namespace,
+	// a claim, the pod named in a lock, the fence of a node, and the Node. ListPods lists the pods of the namespace.
 	ReadNamespace
 	ReadClaim
 	ReadHolder
 	ReadFence
 	ReadNode
 	ListPods
-	// TakeLock writes lock and finalizer to a claim, if it still is as it was read.
+	// TakeLock adds lock and finalizer to a claim, provided that the claim has not changed since it was read.
 	TakeLock
-	// FreeLock removes lock and finalizer from a claim, if it still is as it was read.
+	// FreeLock removes lock and finalizer from a claim, provided that the claim has not changed since it was read. With
+	// Rules.Removing, only the UID has to match.
 	FreeLock
-	// RemoveGate removes the gate from the pod, which can be scheduled then.
+	// RemoveGate removes the gate, after which the pod can be scheduled.
 	RemoveGate
 )
 
-// String returns the action as used in logs.
+// String returns the name used in logs.
 func (a Action) String() string {
 	names := [...]string{
 		Wait: "Wait", ReadNamespace: "ReadNamespace", ReadClaim: "ReadClaim", ReadHolder: "ReadHolder",
@@ -37,7 +38,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns what the action does to the objects. One that is not known may write.
+// Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

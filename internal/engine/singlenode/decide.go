@@ -10,49 +10,49 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// Facts is all that is known about one gated pod at one moment. The zero value of every field means that the fact is
-// not known, or speaks for leaving the gate.
+// Facts are the inputs of Decide for one gated pod. The zero value of every field means unknown, or favors keeping the
+// gate.
 type Facts struct {
 	Rules Rules
-	// Mode is that of the pod's namespace, from the watch cache or, when ModeRead is set, from a live read.
+	// Mode is the mode of the pod's namespace, from the watch cache or, if ModeRead is set, from a live read.
 	Mode     Mode
 	ModeRead session.Read
 	Pod      Pod
-	// Claims has a ClaimFacts for each of the pod's claims.
+	// Claims has one entry for each claim of the pod.
 	Claims []ClaimFacts
-	// Users are the other pods that name one of the claims and have no gate, as the live list UsersRead has found them.
+	// Users are the other pods that name one of the claims and have no gate, according to the live list UsersRead.
 	Users     []User
 	UsersRead session.Read
 }
 
-// ClaimFacts is what is known about a claim of a gated pod.
+// ClaimFacts are the facts about one claim of a gated pod.
 type ClaimFacts struct {
-	// Claim is from the watch cache or, when Read is set, from a live read or the reply to a write. That nothing asks for
-	// its lock counts only by a live read after one of the namespace.
+	// Claim comes from the watch cache or, if Read is set, from a live read or the reply to a write. Unasked counts only
+	// after a live read that was sent after the read of the namespace.
 	Claim Claim
 	Read  session.Read
-	// Holder is the pod that the lock names, as the watch shows it. It only explains.
+	// Holder is the pod named in the lock, from the watch cache, and serves explanations instead of decisions.
 	Holder User
 }
 
-// Decision is the next step, and why.
+// Decision is the next step and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// After, if not zero, is how long this wait lasts at most.
+	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
 	After time.Duration
-	// Claim is the name of the claim that the step is about, or that is waited for. Empty for the pod as a whole.
+	// Claim is the name of the claim that the step concerns or waits for, empty for the pod as a whole.
 	Claim string
-	// User is the UID of the pod that uses the claim without a lock, whose node or its fence is read, or that
-	// has the lock.
+	// User is the UID of a pod that uses the claim without a lock, of the pod whose node or fence is read, or of the
+	// lock's holder.
 	User types.UID
 }
 
-// recheckAfter is after how long a wait for what only a live read has shown begins again. A watch can skip a pod that
-// was created and removed between two lists of it, so that no event ends such a wait.
+// recheckAfter bounds waits that rest on a live read alone. A watch can skip a pod that was created and removed between
+// two of its LISTs, so no event would end such a wait.
 const recheckAfter = time.Minute
 
-// again returns a wait that lasts no longer than recheckAfter.
+// again limits the wait to recheckAfter.
 func (d Decision) again() Decision {
 	if d.After == 0 || d.After > recheckAfter {
 		d.After = recheckAfter
@@ -63,19 +63,18 @@ func (d Decision) again() Decision {
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
-// Decide returns what to do next about one gated pod: carrying out a step adds to what is known, and Decide is called
-// again with that. It leaves the gate whenever a fact is unknown.
+// Decide returns the next step for one gated pod. The caller carries it out, adds the result to the facts, and calls
+// Decide again, which keeps the gate as long as any fact is unknown.
 //
-// The order is what makes it safe: the locks come first, by compare-and-swap. The list of the pods comes after them: a
-// pod that uses a claim without its lock, such as one that was created before the namespace asked, is in it. The gate
-// goes last.
+// Safety depends on the order. The locks come first, by compare-and-swap. The list of the pods follows, and shows every
+// pod that uses a claim without its lock, such as one that was created before the namespace asked. The gate goes last.
 //
-// A pod takes no lock while it has other gates: a queue may admit another pod that needs the claim, and never this one.
-// Nor while it sees that another has a lock that it needs. Pods take their locks in the order of the
-// claims' names, so that they cannot wait for each other in a circle. Names and not UIDs, because a claim that is
+// A pod takes no lock while it has other gates, because a queue may admit another pod that needs the claim, and never
+// this one. It takes none either while another pod visibly has a lock that it needs. Pods take their locks in the order
+// of claim names and therefore never wait for each other in a circle. The order is not by UID, because a claim that is
 // deleted and created again has another UID.
 //
-// now is the time by which reads are judged too old, and waits over.
+// now decides whether reads are too old and waits are over.
 func Decide(f Facts, now time.Time) Decision {
 	switch {
 	case !f.Pod.Gated:
@@ -116,7 +115,7 @@ func Decide(f Facts, now time.Time) Decision {
 	return step(RemoveGate, ReasonAcquired)
 }
 
-// missing returns the wait for a claim that cannot be used, no Reason for none.
+// missing returns the wait for an unusable claim, without a Reason if all claims can be used.
 func (f Facts) missing() Decision {
 	for _, name := range f.Pod.Claims {
 		i := slices.IndexFunc(f.Claims, func(c ClaimFacts) bool { return c.Claim.Name == name && c.Claim.UID != "" })
@@ -132,7 +131,7 @@ func (f Facts) missing() Decision {
 	return Decision{}
 }
 
-// asked returns the claims that need a lock, in the order of their names.
+// asked returns the claims that need a lock, sorted by name.
 func (f Facts) asked() (asked []ClaimFacts) {
 	for _, c := range f.Claims {
 		if !c.Claim.Unasked {
@@ -143,7 +142,7 @@ func (f Facts) asked() (asked []ClaimFacts) {
 	return asked
 }
 
-// inUse returns the wait for a claim whose lock another pod has, no Reason for none.
+// inUse returns the wait for a claim locked by another pod, without a Reason if no claim is.
 func (f Facts) inUse(asked []ClaimFacts) Decision {
 	for _, c := range asked {
 		if c.Claim.Locked && !c.Claim.heldBy(f.Pod) {
@@ -153,8 +152,8 @@ func (f Facts) inUse(asked []ClaimFacts) Decision {
 	return Decision{}
 }
 
-// unasked returns the next read to know that nothing asks for the locks of claims, no Reason where that is known. Of a
-// watch that lags it is not: another pod may have the lock.
+// unasked returns the next read that is needed to confirm that claims need no lock, without a Reason once that is
+// confirmed. A lagging watch does not confirm it, as another pod may have the lock.
 func (f Facts) unasked(now time.Time) Decision {
 	for _, c := range f.Claims {
 		switch {
@@ -168,7 +167,8 @@ func (f Facts) unasked(now time.Time) Decision {
 	return Decision{}
 }
 
-// locks returns the next step to the locks of the claims, no Reason if the pod has them all by live reads.
+// locks returns the next step towards the locks of the claims, without a Reason if live reads show that the pod has all
+// of them.
 func (f Facts) locks(asked []ClaimFacts) Decision {
 	for _, c := range asked {
 		switch {
@@ -181,8 +181,8 @@ func (f Facts) locks(asked []ClaimFacts) Decision {
 	return Decision{}
 }
 
-// users returns the wait for a pod that uses one of the claims without its lock, or the next read to find such pods, no
-// Reason for none.
+// users returns the wait for a pod that uses one of the claims without its lock, or the next read to find such pods.
+// Without such a pod, it has no Reason.
 func (f Facts) users(asked []ClaimFacts, now time.Time) Decision {
 	for _, c := range asked {
 		if !f.UsersRead.FreshAfter(c.Read, now) {
@@ -197,7 +197,7 @@ func (f Facts) users(asked []ClaimFacts, now time.Time) Decision {
 			d := u.evidence(c.Claim.Volume, f.Rules, f.UsersRead, now)
 			d.Claim, d.User = c.Claim.Name, u.Pod.UID
 			switch d.Action {
-			case FreeLock: // it uses the claim no longer
+			case FreeLock: // the pod no longer uses the claim
 			case Wait:
 				d.Reason = ReasonUsedWithoutLock
 				return d.again()
@@ -209,7 +209,7 @@ func (f Facts) users(asked []ClaimFacts, now time.Time) Decision {
 	return Decision{}
 }
 
-// blocks reports whether a pod may use a claim of another without its lock.
+// blocks reports whether u is another, ungated pod with the claim, and may use it without its lock.
 func (u User) blocks(p Pod, c Claim) bool {
 	return u.Pod.UID != p.UID && !u.Pod.Gated && slices.Contains(u.Pod.Claims, c.Name)
 }

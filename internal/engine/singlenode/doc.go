@@ -1,10 +1,10 @@
-// Package singlenode decides which pod may use a claim, for volumes that nothing attaches: any number of nodes can
-// mount them at a time, whatever their access mode says.
+// Package singlenode decides which pod may use a claim. It serves volumes that have no attach step, which any number of
+// nodes can mount at a time, whatever their access mode says.
 //
-// A pod with such a claim is created with a scheduling gate. It is not scheduled before each of its claims has a lock
-// that names it: an annotation with the UID of the pod, which is written by compare-and-swap. [Decide] says what to do
-// about one gated pod, [DecideLock] about the lock of one claim. What counts is what the API server holds: two
-// replicas, a restart and a cache that lags change nothing.
+// A pod with such a claim is created with a scheduling gate, and is scheduled only after each of its claims has a lock
+// in its name: an annotation with the UID of the pod, written by compare-and-swap. [Decide] returns the next step for
+// one gated pod, [DecideLock] the next step for the lock of one claim. All decisions rest on objects in the API server,
+// so they hold with two replicas, after a restart, and with a lagging cache.
 //
 // The package is pure: it imports no client, context, logger or clock, and makes no calls.
 package singlenode

@@ -10,30 +10,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Explanation is what happens to a gated pod next, and why.
+// Explanation describes the next step for a gated pod and its reason.
 type Explanation struct {
-	// Decision is the wait that comes next, or the removal of the gate.
+	// Decision is the next wait or the removal of the gate.
 	Decision Decision
-	// Text is for people: the reason's sentence and what is known of this pod.
+	// Text is for people: the sentence of the reason, followed by details of this pod.
 	Text string
-	// Gated: the pod has the gate. Waits: it keeps it until something else happens.
+	// Gated reports whether the pod has the gate, Waits whether the gate stays until something changes.
 	Gated, Waits bool
-	// Claims are the pod's claims.
-	Claims []ClaimExplanation
+	Claims       []ClaimExplanation
 }
 
-// ClaimExplanation is what a gated pod needs of one of its claims.
+// ClaimExplanation describes the lock that a gated pod needs on one claim.
 type ClaimExplanation struct {
 	Name string
-	// Asked: the pod needs its lock.
+	// Asked reports whether the pod needs the lock of the claim.
 	Asked bool
-	// Lock is who has the lock, the zero value for nobody, and Own whether it is the pod.
+	// Lock is the current lock, zero if it is free. Own reports whether it belongs to the pod.
 	Lock Lock
 	Own  bool
 }
 
-// Explain returns what becomes of a pod, and why. It is a pure function: each fact counts as read just now, and a lock
-// that is free counts as given to the pod.
+// Explain returns the outcome for a pod and its reason, with each fact treated as read just now, and each free lock as
+// taken by the pod.
 func Explain(f Facts, now time.Time) Explanation {
 	e := Explanation{Gated: f.Pod.Gated}
 	for _, c := range f.Claims {
@@ -53,7 +52,7 @@ func Explain(f Facts, now time.Time) Explanation {
 	return e
 }
 
-// asRead returns the facts as if each was read just now, in the order in which a session reads them.
+// asRead marks every fact as read just now, in the order in which a session reads them.
 func (f Facts) asRead(now time.Time) Facts {
 	f.ModeRead, f.UsersRead = session.Read{Sent: now, Order: 1}, session.Read{Sent: now, Order: 3}
 	f.Claims, f.Users = slices.Clone(f.Claims), slices.Clone(f.Users)
@@ -66,21 +65,20 @@ func (f Facts) asRead(now time.Time) Facts {
 	return f
 }
 
-// LockExplanation is what happens to the lock of a claim next, and why.
+// LockExplanation describes the next step for the lock of a claim and its reason.
 type LockExplanation struct {
-	// Decision is the wait that comes next, or the end of the lock.
+	// Decision is the next wait or the removal of the lock.
 	Decision Decision
-	// Text is for people: the reason's sentence and what is known of this lock.
+	// Text is for people: the sentence of the reason, followed by details of this lock.
 	Text string
-	// Locked: the claim has a lock. Lock is who has it.
+	// Locked reports whether the claim has a lock. Lock names its holder.
 	Locked bool
 	Lock   Lock
-	// Node is that of the pod that has the lock, empty for none.
+	// Node is the node of the holder, empty without one.
 	Node string
 }
 
-// ExplainLock returns what becomes of the lock of a claim, and why. It is a pure function: each fact counts as read
-// just now.
+// ExplainLock returns the outcome for the lock of a claim and its reason, with each fact treated as read just now.
 func ExplainLock(f LockFacts, now time.Time) LockExplanation {
 	f.HolderRead = session.Read{Sent: now, Order: 1}
 	f.Holder.Fence.Read, f.Holder.Node.Read = session.Read{Sent: now, Order: 2}, session.Read{Sent: now, Order: 3}
@@ -92,7 +90,7 @@ func ExplainLock(f LockFacts, now time.Time) LockExplanation {
 	return e
 }
 
-// text returns the sentence of a decision and what is known of its object. next says what comes without a wait.
+// text joins the sentence of a decision, the details of its object and, for a step that is not a wait, next.
 func text(d Decision, detail, next string) string {
 	s := d.Reason.Sentence()
 	if detail != "" {
@@ -104,8 +102,8 @@ func text(d Decision, detail, next string) string {
 	return s
 }
 
-// Detail returns what is known of this pod beyond the reason's sentence: which claim and which pod it waits for, where
-// that is, what its end lacks, and what to do. Empty for nothing.
+// Detail returns details of this pod that the sentence of the reason lacks, empty for none: the claim, the pod that it
+// waits for and its node, the missing evidence, and advice.
 func (f Facts) Detail(d Decision) string {
 	claim := "Claim " + d.Claim + "."
 	switch d.Reason {
@@ -143,7 +141,6 @@ func (f Facts) Detail(d Decision) string {
 	}
 }
 
-// named returns what is known of a claim of the pod.
 func (f Facts) named(claim string) (c ClaimFacts, found bool) {
 	for _, c := range f.Claims {
 		if c.Claim.Name == claim {
@@ -153,7 +150,7 @@ func (f Facts) named(claim string) (c ClaimFacts, found bool) {
 	return ClaimFacts{}, false
 }
 
-// Detail returns what is known of this lock beyond the reason's sentence, empty for nothing.
+// Detail returns details of this lock that the sentence of the reason lacks, empty if no details apply.
 func (f LockFacts) Detail(d Decision) string {
 	switch {
 	case f.Claim.Lock.Name == "":
@@ -166,7 +163,7 @@ func (f LockFacts) Detail(d Decision) string {
 	return f.Holder.describe("has the lock")
 }
 
-// who returns the name of a pod, and where it is.
+// who returns the name of a pod and its node.
 func (u User) who() string {
 	if u.Pod.Node == "" {
 		return "Pod " + u.Pod.Name + ", without a node"
@@ -174,7 +171,8 @@ func (u User) who() string {
 	return "Pod " + u.Pod.Name + ", on node " + u.Pod.Node
 }
 
-// describe returns who a pod is, where it is, what its end lacks, and what to do.
+// describe names a pod and its node, and adds the missing evidence of its end, and advice. does says how the pod uses
+// the claim.
 func (u User) describe(does string) string {
 	p := u.Pod
 	object := p.Name + " -n " + p.Namespace
@@ -204,7 +202,7 @@ func (u User) describe(does string) string {
 	return text + "It has not ended, and nobody has deleted it."
 }
 
-// advice returns what to do about a pod that waits for one that runs, with a space before it, empty for nothing.
+// advice returns a hint for the owner of a pod that waits for a running pod, with a leading space, or an empty text.
 func (u User) advice(waits Pod) string {
 	switch {
 	case u.uses() != ReasonHolderRuns:

@@ -7,25 +7,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// LockFacts is all that is known about the lock of one claim. The zero value of every field means that the fact is not
-// known, or speaks for keeping the lock.
+// LockFacts are the inputs of DecideLock for one claim. The zero value of every field means unknown, or favors keeping
+// the lock.
 type LockFacts struct {
 	Rules Rules
-	// Claim is from the watch cache: a write is bound to it as it was read.
+	// Claim comes from the watch cache. A write is bound to its UID and, unless Removing, to its resourceVersion.
 	Claim Claim
-	// Holder is the pod that has the name in the lock, from the watch cache or, when HolderRead is set, from a live read.
-	// Its UID is empty where there is no pod of that name.
+	// Holder is the pod with the name in the lock, from the watch cache or, if HolderRead is set, from a live read. If no
+	// such pod exists, its UID is empty.
 	Holder     User
 	HolderRead session.Read
 }
 
-// DecideLock returns what to do next about the lock of one claim: carrying out a step adds to what is known, and
-// DecideLock is called again with that. It keeps the lock whenever a fact is unknown.
+// DecideLock returns the next step for the lock of one claim. The caller carries it out, adds the result to the facts,
+// and calls DecideLock again, which keeps the lock as long as any fact is unknown.
 //
-// A lock is freed once a live read of its holder shows that it cannot write any more. Also that of a claim that is
-// being deleted: a pod that has the lock may be about to lose its gate, and the claim stays until that pod is gone. A
-// lock that names no pod, or one that does not use the claim, is freed, too: the pod that it named before somebody
-// changed it is in the list that comes before the next gate goes, if it runs.
+// A lock is freed once a live read of its holder shows that the holder can no longer write. This also applies to a
+// claim that is being deleted: its holder may be about to lose its gate, and the finalizer keeps the claim until that
+// pod is gone. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too. If the
+// annotation named a running pod before the damage, the list before the next removal of a gate still finds that pod.
 func DecideLock(f LockFacts, now time.Time) Decision {
 	d := decideLock(f, now)
 	d.Claim, d.User = f.Claim.Name, f.Claim.Lock.UID
@@ -55,10 +55,10 @@ func decideLock(f LockFacts, now time.Time) Decision {
 	return d
 }
 
-// holds reports whether the pod that the lock names exists.
+// holds reports whether the pod named in the lock exists.
 func (f LockFacts) holds() bool { return f.Holder.Pod.UID == f.Claim.Lock.UID }
 
-// readThen returns a step that a live read of the holder has to come before.
+// readThen puts a live read of the holder before a step.
 func (f LockFacts) readThen(d Decision, now time.Time) Decision {
 	if !f.HolderRead.Fresh(now) {
 		return step(ReadHolder, d.Reason)

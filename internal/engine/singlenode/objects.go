@@ -26,26 +26,26 @@ const (
 	Gate = objects.VolumeGate
 	// LockAnnotation on a claim names the one pod that may use it: its UID, a space, and its name.
 	LockAnnotation = "csi-reclaimer.io/used-by"
-	// Finalizer keeps a claim that has a lock. The finalizer kubernetes.io/pvc-protection does not where the pod has no
-	// node yet: the claim could be deleted and created again under it, and the new one would have no lock.
+	// Finalizer protects a locked claim from deletion. The finalizer kubernetes.io/pvc-protection does not protect the
+	// claim of a pod without a node: the claim could be deleted and created again under the pod, without the lock.
 	Finalizer = "csi-reclaimer.io/single-node"
 )
 
-// Mode is what a namespace asks for. The zero value is not known.
+// Mode says which claims of a namespace are locked, unknown in its zero value.
 type Mode uint8
 
 const (
-	// ModeUnknown: the namespace was not seen.
+	// ModeUnknown means that the namespace was not seen.
 	ModeUnknown Mode = iota
-	// ModeOff: the namespace does not ask for locks.
+	// ModeOff means that the namespace does not ask for locks.
 	ModeOff
-	// ModeSelected: claims are locked that ask for it themselves, or whose StorageClass or PV does.
+	// ModeSelected locks claims that ask for it themselves, or whose StorageClass or PV does.
 	ModeSelected
-	// ModeAll: all claims are locked.
+	// ModeAll locks all claims, unless their access modes allow more than one node.
 	ModeAll
 )
 
-// ModeOf returns the mode that the labels of a namespace ask for.
+// ModeOf returns the mode in the labels of a namespace. A missing or unknown value is ModeOff.
 func ModeOf(labels map[string]string) Mode {
 	switch labels[Label] {
 	case SelectedValue:
@@ -56,10 +56,10 @@ func ModeOf(labels map[string]string) Mode {
 	return ModeOff
 }
 
-// Pod is what decisions need of a pod that uses claims.
+// Pod is the part of a pod that decisions need.
 type Pod = objects.Pod
 
-// Lock is who may use a claim. The zero value: nobody does.
+// Lock names the pod that may use a claim, or no pod in its zero value.
 type Lock struct {
 	UID  types.UID
 	Name string
@@ -68,8 +68,8 @@ type Lock struct {
 // String returns the value of LockAnnotation.
 func (l Lock) String() string { return string(l.UID) + " " + l.Name }
 
-// ParseLock reads the value of LockAnnotation. One that somebody has damaged, so that its name is none of a pod, is a
-// lock that no pod has: its name is empty, and its UID the whole value.
+// ParseLock parses the value of LockAnnotation. A damaged value, whose name is not a valid pod name, yields a lock that
+// no pod has: its Name is empty, and its UID the whole value.
 func ParseLock(value string) Lock {
 	uid, name, _ := strings.Cut(value, " ")
 	if uid == "" || len(validation.IsDNS1123Subdomain(name)) > 0 {
@@ -78,27 +78,27 @@ func ParseLock(value string) Lock {
 	return Lock{UID: types.UID(uid), Name: name}
 }
 
-// Claim is what decisions need of a claim. The zero value: there is none, as far as is known.
+// Claim is the part of a claim that decisions need. The zero value stands for a claim that is not known to exist.
 type Claim struct {
 	Namespace, Name string
-	// UID is empty where there is no claim.
+	// UID is the UID of the claim, empty if the claim does not exist.
 	UID             types.UID
 	ResourceVersion string
 	Terminating     bool
-	// Lock is who may use it, and Locked whether it has LockAnnotation.
+	// Locked reports whether the claim has LockAnnotation, and Lock is its value.
 	Lock   Lock
 	Locked bool
-	// Kept: it has Finalizer.
+	// Kept reports whether the claim has Finalizer.
 	Kept bool
-	// Owner is the UID of the pod that controls it, as that of a generic ephemeral volume.
+	// Owner is the UID of the pod that controls the claim, as with a generic ephemeral volume.
 	Owner types.UID
-	// Unasked: it is known that nothing asks for a lock. The zero value asks.
+	// Unasked reports that the claim is known to need no lock. The zero value needs one.
 	Unasked bool
-	// Volume is that of its PV, as far as known.
+	// Volume is the volume of its PV, as far as known.
 	Volume objects.Volume
 }
 
-// ClaimOf reads what is needed of a claim itself: not Unasked and Volume.
+// ClaimOf converts a claim. Unasked and Volume depend on other objects and stay unset.
 func ClaimOf(o metav1.Object) Claim {
 	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 		Terminating: o.GetDeletionTimestamp() != nil, Kept: slices.Contains(o.GetFinalizers(), Finalizer)}
@@ -117,24 +117,25 @@ func (c Claim) heldBy(p Pod) bool {
 	return c.Locked && c.Lock == Lock{UID: p.UID, Name: p.Name} && p.UID != ""
 }
 
-// Asking is what is known of who asks for the lock of a claim.
+// Asking collects everything that can ask for the lock of a claim.
 type Asking struct {
 	// Namespace is the mode of the claim's namespace.
 	Namespace Mode
-	// Claim are the claim's own labels, and AccessModes what it requests.
+	// Claim are the claim's own labels, and AccessModes its requested access modes.
 	Claim       map[string]string
 	AccessModes []v1.PersistentVolumeAccessMode
-	// Class are the labels of its StorageClass. ClassSeen: it has none, or that was seen. One that does not exist was not
-	// seen: it may be created again in a moment, as where it is replaced.
+	// Class are the labels of the StorageClass. ClassSeen reports that the claim has no StorageClass, or that the
+	// StorageClass was seen. A missing StorageClass does not count as seen, because it may be created again in a moment,
+	// as during a replacement.
 	Class     map[string]string
 	ClassSeen bool
-	// PV are the labels of its PV. PVSeen: it is bound, and that was seen.
+	// PV are the labels of the PV. PVSeen reports that the claim is bound and its PV was seen.
 	PV     map[string]string
 	PVSeen bool
 }
 
-// Unasked reports whether it is known that nothing asks for the lock of the claim. Of a claim that has no PV yet, it is
-// not known.
+// Unasked reports whether the claim is known to need no lock. For a claim without a PV, it is not known unless the
+// namespace or the access modes rule a lock out.
 func (a Asking) Unasked() bool {
 	asks := func(labels map[string]string) bool { return labels[Label] == SelectValue }
 	switch {
@@ -146,33 +147,34 @@ func (a Asking) Unasked() bool {
 	return a.PVSeen && a.ClassSeen
 }
 
-// manyNodes reports whether an access mode allows more than one node: who requests it shares the volume on purpose.
+// manyNodes reports whether an access mode allows more than one node. Such a claim shares its volume on purpose.
 func manyNodes(m v1.PersistentVolumeAccessMode) bool {
 	return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
 }
 
-// User is a pod that may use a claim, and what is known of its end. The zero value of every field but Pod means that
-// the fact is not known, or speaks for processes that run.
+// User is a pod that may use a claim, with the evidence of its end. The zero value of every field but Pod means
+// unknown, or assumes running processes.
 type User struct {
 	Pod Pod
-	// EndedSince is when this process first saw that the pod has completed.
+	// EndedSince is when this process first saw the pod completed.
 	EndedSince time.Time
-	// NodeSeen is what the watch shows of its node, and FenceSeen whether it shows a fence of it.
+	// NodeSeen is the state of the pod's node in the watch cache. FenceSeen reports whether a fence of the node is in the
+	// watch cache.
 	NodeSeen  podsafety.NodeSeen
 	FenceSeen bool
-	// Storage is what the watch has shown of whether its node reaches its volumes.
+	// Storage says whether the node reaches its volumes, from the watch cache.
 	Storage podsafety.Storage
-	// Fence and Node are what live reads of the fence and of the node found.
+	// Fence and Node come from live reads.
 	Fence podsafety.FenceFacts
 	Node  podsafety.NodeFacts
 }
 
 // Rules are the settings of the locks.
 type Rules struct {
-	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has completed, counted from when this
-	// process first saw that. Default 30 s.
+	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, counted from when this process first
+	// saw the pod completed. Default 30 s.
 	UnmountGrace time.Duration
-	// Removing: gates, locks and finalizers are removed, because volume-guard is uninstalled.
+	// Removing removes gates, locks and finalizers, because volume-guard is uninstalled.
 	Removing bool
 	// DryRun ends a session before its first write.
 	DryRun bool
@@ -185,11 +187,11 @@ func (r Rules) unmountGrace() time.Duration {
 	return r.UnmountGrace
 }
 
-// evidence returns what to do to find out whether processes of a pod can still write to a volume. A decision to
-// FreeLock says that they cannot. read is the live read that has shown the pod.
+// evidence returns the next step to find out whether processes of a pod can still write to a volume. FreeLock means
+// that they cannot. read is the live read that returned the pod.
 //
-// Of a pod that is terminating, the hold decides (package podsafety): its object goes once there is evidence. A volume
-// that a fence keeps from its node can be used elsewhere before that; see fenced.
+// For a terminating pod, the hold decides (package podsafety): its object goes once there is evidence. A fence that
+// keeps the node from the volume allows use elsewhere before that; see fenced.
 func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now time.Time) Decision {
 	switch p := u.Pod; {
 	case p.Completed():
@@ -203,15 +205,15 @@ func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now tim
 	return wait(u.uses())
 }
 
-// fenced returns what to do to find out whether a fence keeps a pod that is held and terminating from a volume for
-// as long as its processes run.
+// fenced returns the next step to find out whether a fence keeps a held, terminating pod from a volume for as long as
+// its processes run.
 //
-// A fence of volumes ends after a reboot, which ends the processes, and a kubelet starts no pod that is terminating.
-// But it does start one that is not yet, and the fence is in force for some time after that. So the fence has to be
-// about the run of the node that the pod is of. It ends once node fencing has seen another boot ID on the Node and has
-// then listed no pod there that is held and terminating (leave in package fencing). A pod that was terminating by that
-// list keeps the fence in force until its object is gone. Of one that became so later, the Node has the other boot ID
-// by now.
+// A fence of volumes ends after a reboot, which ends all processes, and a kubelet starts no terminating pod. But it
+// does start a pod that is not terminating yet, and the fence stays in force for some time after the reboot. So the
+// fence has to concern the run of the node that the pod belongs to. The fence ends once node fencing has seen another
+// boot ID on the Node and has then listed no held, terminating pod there (leave in package fencing). A pod that was
+// terminating in this list keeps the fence in force until its object is gone. If a pod becomes terminating after the
+// list, the Node already has the other boot ID.
 func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decision {
 	switch {
 	case !u.Fence.Read.FreshAfter(read, now):
@@ -225,8 +227,8 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 	return wait(u.uses())
 }
 
-// unmountIn returns how long the wait for the unmount lasts, not positive when it is over. While a fence keeps the node
-// from volumes, it does not begin.
+// unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while a
+// fence keeps the node from volumes.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
 	if u.EndedSince.IsZero() || u.Storage.Fenced {
 		return rules.unmountGrace()
@@ -238,7 +240,7 @@ func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
 	return began.Add(rules.unmountGrace()).Sub(now)
 }
 
-// uses returns how a pod uses a claim.
+// uses returns the reason that describes how a pod uses a claim.
 func (u User) uses() Reason {
 	switch p := u.Pod; {
 	case p.Completed():

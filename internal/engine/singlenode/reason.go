@@ -2,8 +2,8 @@ package singlenode
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
-// metrics. What each means is its Sentence.
+// Reason is the reason of a decision. The same word appears as the reason of an Event, a value in the log, and a label
+// of the metrics. Its Sentence has the meaning.
 type Reason string
 
 // Reasons to remove the gate of a pod.
@@ -12,7 +12,7 @@ const (
 	ReasonNotAsked Reason = "NotAsked"
 )
 
-// Reasons why a pod keeps its gate.
+// Reasons to keep the gate of a pod.
 const (
 	ReasonClaimInUse       Reason = "ClaimInUse"
 	ReasonUsedWithoutLock  Reason = "UsedWithoutLock"
@@ -23,7 +23,7 @@ const (
 	ReasonOtherGates       Reason = "OtherSchedulingGates"
 )
 
-// Reasons for leaving a pod alone.
+// Reasons to leave a pod alone.
 const (
 	ReasonNotGated Reason = "NotGated"
 	ReasonPodEnded Reason = "PodEnded"
@@ -37,7 +37,7 @@ const (
 	ReasonLockDamaged     Reason = "LockDamaged"
 )
 
-// Reasons why a lock stays.
+// Reasons to keep a lock, and Free for a claim without one.
 const (
 	ReasonFree                Reason = "Free"
 	ReasonHolderRuns          Reason = "HolderRuns"
@@ -54,14 +54,14 @@ const (
 	ReasonUninstalled Reason = "Uninstalled"
 )
 
-// Reasons that only carrying out a step finds.
+// Reasons that arise when a step is carried out.
 const (
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonAcquired, Sentence: "The pod has the locks of its claims, and can be scheduled."},
 	{Reason: ReasonNotAsked, Sentence: "Nothing asks for a lock of the claims of the pod. It can be scheduled."},
@@ -119,17 +119,17 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason and possible remedies.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns Normal or Warning, empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // Waits reports whether an object with this reason counts as waiting.
 func (r Reason) Waits() bool { return r.About().Severity.Waits() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the sentence and severity of the reason, the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }

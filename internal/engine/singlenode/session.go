@@ -10,77 +10,76 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// Call is a request to the API server. The zero value is none.
+// Call is a request to the API server, or no request in its zero value.
 type Call uint8
 
 const (
-	// NoCall is no call.
 	NoCall Call = iota
-	// GetNamespace, GetPod, GetFence and GetNode read one object. They do not fail where there is none.
+	// GetNamespace, GetPod, GetFence and GetNode read one object, and succeed if it does not exist.
 	GetNamespace
-	// GetClaim reads a claim and, as far as whether something asks for its lock depends on them, its StorageClass and PV.
-	// It does not fail where there is none.
+	// GetClaim reads a claim and, as far as its lock depends on them, its StorageClass and PV. It succeeds if one of them
+	// does not exist.
 	GetClaim
 	GetPod
 	GetFence
 	GetNode
-	// ListUsers lists the pods of a namespace, at least as new as the request, and returns those without Gate that name
-	// one of some claims.
+	// ListUsers lists the pods of a namespace, at least as new as the request, and returns the ungated pods that name one
+	// of the given claims.
 	ListUsers
-	// PatchClaim writes LockAnnotation and Finalizer to a claim, or removes both.
+	// PatchClaim adds LockAnnotation and Finalizer to a claim, or removes both.
 	PatchClaim
 	// PatchGate removes Gate from a pod.
 	PatchGate
 )
 
-// Ask is a call that a session waits for, and what it is about. The zero value: it waits for none.
+// Ask is the call that a session waits for, or no call in its zero value.
 type Ask struct {
 	Call Call
-	// Action is the step that the call belongs to.
+	// Action is the step that the call carries out.
 	Action Action
-	// Namespace and Name are those of the object: for GetNamespace and ListUsers Name is empty, for GetFence and GetNode
-	// it is the node's.
+	// Namespace and Name identify the object. Name is empty for GetNamespace and ListUsers, and the name of the node for
+	// GetFence and GetNode.
 	Namespace, Name string
-	// UID and ResourceVersion are what a write is bound to; without ResourceVersion it is bound to the UID alone. For
-	// GetFence, UID is that of the pod of which the fence may show something.
+	// UID and ResourceVersion are the preconditions of a write; an empty ResourceVersion leaves only the UID. For
+	// GetFence, UID is the UID of the pod whose evidence the fence may give.
 	UID             types.UID
 	ResourceVersion string
-	// Lock is what PatchClaim writes, the zero Lock where it removes.
+	// Lock is the lock that PatchClaim writes, the zero Lock to remove it.
 	Lock Lock
-	// Mode is that of the namespace, by which GetClaim finds whether something asks for the lock.
+	// Mode is the mode of the namespace, which GetClaim needs to set Claim.Unasked.
 	Mode Mode
-	// Claims are the names that ListUsers is about.
+	// Claims are the claim names for ListUsers.
 	Claims []string
 }
 
-// Reply is the answer to an Ask. Only the fields of its call are set.
+// Reply is the answer to an Ask, with only the fields of its call set.
 type Reply struct {
 	Outcome session.Outcome
-	// Mode is what GetNamespace has found, ModeOff where there is no such namespace.
+	// Mode is the result of GetNamespace, ModeOff if the namespace does not exist.
 	Mode Mode
-	// Claim is what GetClaim has found, with Unasked as the reads show and Volume as far as known, or what PatchClaim has
-	// written, without both. The zero value: there is none.
+	// Claim is the result of GetClaim, with Unasked and, as far as known, Volume, or of PatchClaim, without these two. The
+	// zero value means that the claim does not exist.
 	Claim Claim
-	// Users are what GetPod, none or one, and ListUsers have found, without Fence and Node.
+	// Users are the results of ListUsers, or of GetPod with at most one entry, without Fence and Node.
 	Users []User
-	// Fence and Node are what GetFence and GetNode have found, without a Read.
+	// Fence and Node are the results of GetFence and GetNode, without a Read.
 	Fence podsafety.FenceFacts
 	Node  podsafety.NodeFacts
 }
 
-// maxSteps bounds the steps of a session about a pod with so many claims, or users without a lock: at most a read and a
-// write for each claim, and two reads for each user. Only reads that are too old before the next is answered take more.
+// maxSteps bounds the steps of a session: at most a read and a write for each claim, and two reads for each user
+// without a lock. A session exceeds it only if its reads expire before the next one is answered.
 func maxSteps(claims, users int) int { return 8 + 3*claims + 4*users }
 
-// Session is the work on one gated pod, from its key to the next wait. It returns one Ask after the other.
+// Session is the work on one gated pod, from its key to the next wait. It issues one Ask at a time.
 type Session struct {
 	session.Progress
 	Facts Facts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the current step or, after End, the last one.
 	Decision Decision
 }
 
-// Begin returns a session on these facts, up to its first Ask or its End.
+// Begin starts a session with these facts and advances to its first Ask or its End. The slices of f are cloned.
 func Begin(f Facts, now time.Time) Session {
 	s := Session{Facts: f}
 	s.Facts.Claims, s.Facts.Users = slices.Clone(f.Claims), slices.Clone(f.Users)
@@ -93,19 +92,18 @@ func (s *Session) decide(now time.Time) {
 	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps(len(s.Facts.Claims), len(s.Facts.Users)))
 }
 
-// claim returns the claim that the step is about.
 func (s *Session) claim() *ClaimFacts {
 	i := slices.IndexFunc(s.Facts.Claims, func(c ClaimFacts) bool { return c.Claim.Name == s.Decision.Claim })
 	return &s.Facts.Claims[i]
 }
 
-// user returns the pod whose node or its fence is read.
+// user returns the pod whose node or fence is read.
 func (s *Session) user() *User {
 	i := slices.IndexFunc(s.Facts.Users, func(u User) bool { return u.Pod.UID == s.Decision.User })
 	return &s.Facts.Users[i]
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the pending call, the zero Ask after the End.
 func (s *Session) Ask() Ask {
 	if s.End != session.NotEnded {
 		return Ask{}
@@ -134,8 +132,8 @@ func (s *Session) Ask() Ask {
 	return ask
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End.
+// Answer applies the reply to the pending Ask and advances to the next one or to the End. sent is when the call was
+// made.
 func (s *Session) Answer(r Reply, sent, now time.Time) {
 	if s.Took(r.Outcome) {
 		s.succeeded(r, sent)
@@ -174,30 +172,30 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 	}
 }
 
-// Next returns the step that the session waits for.
+// Next returns the kind, action and reason of the pending step.
 func (s *Session) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Requeue returns when another session begins after this one has ended.
+// Requeue returns when the next session begins after this one has ended.
 func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
 
 // Reason returns the reason to report after the session has ended, empty for none.
 func (s *Session) Reason() Reason { return reasonAfter(s.Progress, s.Decision) }
 
-// LockSession is the work on the lock of one claim, from its key to the next wait. It returns one Ask after the other.
+// LockSession is the work on the lock of one claim, from its key to the next wait. It issues one Ask at a time.
 type LockSession struct {
 	session.Progress
 	Facts LockFacts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the current step or, after End, the last one.
 	Decision Decision
 }
 
-// maxLockSteps bounds the steps of a LockSession: three reads and a write. Only reads that are too old before the next
-// is answered take more.
+// maxLockSteps bounds the steps of a LockSession: three reads and a write. A session exceeds it only if its reads
+// expire before the next one is answered.
 const maxLockSteps = 8
 
-// BeginLock returns a session on these facts, up to its first Ask or its End.
+// BeginLock starts a session with these facts and advances to its first Ask or its End.
 func BeginLock(f LockFacts, now time.Time) LockSession {
 	s := LockSession{Facts: f}
 	s.decide(now)
@@ -209,7 +207,7 @@ func (s *LockSession) decide(now time.Time) {
 	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxLockSteps)
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the pending call, the zero Ask after the End.
 func (s *LockSession) Ask() Ask {
 	if s.End != session.NotEnded {
 		return Ask{}
@@ -233,8 +231,8 @@ func (s *LockSession) Ask() Ask {
 	return ask
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End.
+// Answer applies the reply to the pending Ask and advances to the next one or to the End. sent is when the call was
+// made.
 func (s *LockSession) Answer(r Reply, sent, now time.Time) {
 	if s.Took(r.Outcome) {
 		s.succeeded(r, sent)
@@ -262,18 +260,17 @@ func (s *LockSession) succeeded(r Reply, sent time.Time) {
 	}
 }
 
-// Next returns the step that the session waits for.
+// Next returns the kind, action and reason of the pending step.
 func (s *LockSession) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Requeue returns when another session begins after this one has ended.
+// Requeue returns when the next session begins after this one has ended.
 func (s *LockSession) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
 
 // Reason returns the reason to report after the session has ended, empty for none.
 func (s *LockSession) Reason() Reason { return reasonAfter(s.Progress, s.Decision) }
 
-// reasonAfter returns the reason to report after a session has ended, empty for none.
 func reasonAfter(p session.Progress, d Decision) Reason {
 	switch {
 	case p.End == session.Skipped:
