@@ -2,25 +2,26 @@ package statefulset
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 
-// Action is a step of a session. The zero value is to do nothing.
+// Action is a step of a session, Wait in its zero value.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait leaves everything unchanged until an event or Decision.After.
 	Wait Action = iota
-	// ReadClaim, ReadPod and ReadSet read one object.
+	// ReadClaim, ReadPod and ReadSet send a GET for one object.
 	ReadClaim
 	ReadPod
 	ReadSet
-	// PatchClaim changes the mark and the owner references of the claim, if it is as it was read.
+	// PatchClaim changes the mark and the owner references of the claim, provided that the claim has not changed since it
+	// was read.
 	PatchClaim
-	// DeleteClaim deletes the claim, if it is as it was read.
+	// DeleteClaim deletes the claim, provided that it has not changed since it was read.
 	DeleteClaim
-	// DeletePod deletes the pod with the UID that was read.
+	// DeletePod deletes the pod, provided that it still has the UID that was read.
 	DeletePod
 )
 
-// String returns the action as used in logs.
+// String returns the name used in logs.
 func (a Action) String() string {
 	names := [...]string{
 		Wait: "Wait", ReadClaim: "ReadClaim", ReadPod: "ReadPod", ReadSet: "ReadSet", PatchClaim: "PatchClaim",
@@ -32,7 +33,7 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Kind returns what the action does to the objects. One that is not known may write.
+// Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
 func (a Action) Kind() session.Kind {
 	switch a {
 	case Wait:

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Decision is the next step for one claim, and why.
+// Decision is the next step for one claim and its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// After, if not zero, is how long this wait lasts at most.
+	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
 	After time.Duration
 }
 
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
-// Decide returns what to do next about one claim: carrying out a step adds to what is known, and Decide is called again
-// with that. It keeps the claim whenever a fact is unknown.
+// Decide returns the next step for one claim. The caller carries it out, adds the result to the facts, and calls Decide
+// again, which keeps the claim as long as any fact is unknown.
 //
-// now is the time by which reads are judged too old, and waits over.
+// now decides whether reads are too old and waits are over.
 func Decide(f Facts, now time.Time) Decision {
 	switch {
 	case f.Claim.UID == "":
@@ -47,7 +47,6 @@ func Decide(f Facts, now time.Time) Decision {
 	return wait(f.kept())
 }
 
-// removing handles a claim when volume-guard is uninstalled.
 func removing(f Facts) Decision {
 	if f.Claim.Marked {
 		return step(PatchClaim, ReasonUninstalled)
@@ -55,9 +54,9 @@ func removing(f Facts) Decision {
 	return wait(ReasonUninstalled)
 }
 
-// withoutSet handles a claim that no set has. Garbage collection deletes one that the set owned, or a pod that goes
-// with the set. A pod that was orphaned stays, and so does its claim. One that the set was to own, and did not, is
-// reported and stays: nothing proves that no pod had it.
+// withoutSet handles a claim whose name no set gives. Garbage collection deletes it if its owner was the set, or a pod
+// that goes with the set. An orphaned pod stays, and its claim with it. A claim that its deleted set did not own in
+// time is reported and stays, because nothing proves that no pod had it.
 func withoutSet(f Facts, now time.Time) Decision {
 	owner := f.addedPod()
 	switch {
@@ -79,9 +78,9 @@ func withoutSet(f Facts, now time.Time) Decision {
 	return step(PatchClaim, ReasonSetGone)
 }
 
-// change handles a claim whose mark or owner references are not as they should be. The set is read for each change.
-// Of a replica that is scaled away, the pod is read before anything is added: a claim that has lost its pod under
-// another policy stays, and a reference to a pod that is gone deletes the claim.
+// change handles a claim whose mark or owner references differ from the wanted ones. Each change needs a read of the
+// set. If the replica is scaled away, an addition also needs a read of the pod: a claim that lost its pod under another
+// policy stays, and a reference to a missing pod would delete the claim.
 func change(f Facts, w wanted, now time.Time) Decision {
 	why := ReasonPolicyApplied
 	if w.Mark == (Mark{}) {
@@ -99,7 +98,7 @@ func change(f Facts, w wanted, now time.Time) Decision {
 	return step(PatchClaim, why)
 }
 
-// condemned handles a claim that is as it should be, and that the policy has deleted.
+// condemned handles a claim that the policy deletes, and whose mark and owner references are up to date.
 func condemned(f Facts, now time.Time) Decision {
 	if why := f.keeper(); why != "" {
 		return wait(why)
@@ -113,9 +112,9 @@ func condemned(f Facts, now time.Time) Decision {
 	return lastReads(f, DeleteClaim, ReasonScaledDown, now)
 }
 
-// withPod handles a condemned claim whose pod is not gone. Where Kubernetes does not have the policy, the claim is
-// deleted as soon as its pod is terminating: the finalizer kubernetes.io/pvc-protection keeps it until the pod has
-// ended, and the StatefulSet controller does not use a claim that is terminating for another pod.
+// withPod handles a condemned claim whose pod is not gone. Without the policy in Kubernetes, the claim is deleted as
+// soon as its pod is terminating: the finalizer kubernetes.io/pvc-protection keeps the claim until the pod has ended,
+// and the StatefulSet controller does not use a terminating claim for another pod.
 func withPod(f Facts, now time.Time) Decision {
 	if f.Set.Source != SourceAnnotation || !f.hasPod() || !f.Pod.Terminating || !f.Claim.Protected {
 		return wait(ReasonPodRemains)
@@ -123,8 +122,8 @@ func withPod(f Facts, now time.Time) Decision {
 	return lastReads(f, DeleteClaim, ReasonScaledDown, now)
 }
 
-// lastReads returns a deletion once the claim was read, then its pod, and the set last: what a person may just have
-// changed.
+// lastReads returns the deletion after reads of the claim, its pod and its set. The set comes last, because a person
+// may just have changed it.
 func lastReads(f Facts, deletion Action, why Reason, now time.Time) Decision {
 	switch {
 	case !f.ClaimRead.Fresh(now):
@@ -137,7 +136,7 @@ func lastReads(f Facts, deletion Action, why Reason, now time.Time) Decision {
 	return step(deletion, why)
 }
 
-// keeper returns why a condemned claim is kept until somebody acts, empty for nothing.
+// keeper returns the reason that keeps a condemned claim regardless of time, empty for none.
 func (f Facts) keeper() Reason {
 	switch {
 	case f.Set.Invalid != "":
@@ -154,9 +153,9 @@ func (f Facts) keeper() Reason {
 	return ""
 }
 
-// terminating handles a claim that is being deleted. A pod that the StatefulSet controller has made for it before it
-// noticed runs with data that it is about to lose. Where this project has deleted the claim by an owner reference, the
-// pod is deleted, so that the next one gets a new claim.
+// terminating handles a claim that is being deleted. If the StatefulSet controller created a pod for the claim before
+// it noticed, the pod is about to lose its data. The pod is deleted, so that its replacement gets a new claim, if an
+// owner reference of volume-guard led to the deletion of the claim.
 func terminating(f Facts, now time.Time) Decision {
 	switch {
 	case !f.given(), f.Set.Terminating, f.scaledAway(), f.Set.Policy.Keeps(), !f.usedBySet():
@@ -167,18 +166,18 @@ func terminating(f Facts, now time.Time) Decision {
 	return lastReads(f, DeletePod, ReasonPodUsesOldClaim, now)
 }
 
-// usedBySet reports whether a pod of the set that is not terminating uses the claim.
+// usedBySet reports whether a pod of the set uses the claim and is not terminating.
 func (f Facts) usedBySet() bool {
 	return f.hasPod() && !f.Pod.Terminating && slices.Contains(f.Pod.Claims, f.Claim.Name)
 }
 
-// ofOldPod reports whether this project has made a pod that is gone the owner of the claim.
+// ofOldPod reports whether volume-guard has added a former pod as an owner of the claim.
 func (f Facts) ofOldPod() bool {
 	owner := f.addedPod()
 	return owner != "" && owner != f.Pod.UID
 }
 
-// kept returns why the policy keeps a claim.
+// kept returns the reason why the policy keeps a claim.
 func (f Facts) kept() Reason {
 	switch {
 	case f.stale():

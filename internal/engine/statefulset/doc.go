@@ -1,19 +1,19 @@
-// Package statefulset decides on the claims that a StatefulSet has made from its volumeClaimTemplates: they
-// are kept, or deleted when the set is scaled down or deleted, as its retention policy says (KEP-1847). It is pure: it
+// Package statefulset decides about the claims from the volumeClaimTemplates of a StatefulSet. Its retention policy
+// says whether they are kept or deleted when the set is scaled down or deleted (KEP-1847). The package is pure: it
 // imports no client, context, logger or clock, and makes no calls.
 //
-// A [Facts] holds what is known of one claim, its set and its pod, and [Decide] names the next step. Unknown is never
-// absent: what permits a deletion was read live. A [Session] is the work on one claim: it returns one [Ask] after the
-// other and takes the replies, until there is nothing to do now. [DecideSet] decides whether a set that lacks a pod is
-// woken, and what to report about the set. [Foresee] returns what a change of the set would do to a claim, and
-// [Explain] what a person is shown.
+// [Facts] describe one claim with its set and its pod, and [Decide] returns the next step. Unknown never counts as
+// absent: every precondition of a deletion was read live. A [Session] is the work on one claim: it issues one [Ask] at
+// a time and takes the replies until it has to wait. [DecideSet] decides whether a set that lacks a pod is woken, and
+// returns the reason to report about the set. [Foresee] predicts the effect of a change of the set on a claim, and
+// [Explain] serves the kubectl plugin.
 //
-// Where Kubernetes has the policy (spec.persistentVolumeClaimRetentionPolicy), the StatefulSet controller of
-// kube-controller-manager carries it out, with owner references. What is left there are claims that are condemned and
-// have no pod. Where the API server drops the field, the same policy comes from an annotation, and this package decides
-// on the owner references, too.
+// If Kubernetes has the policy (spec.persistentVolumeClaimRetentionPolicy), the StatefulSet controller of
+// kube-controller-manager carries it out with owner references, and only condemned claims without a pod are left to
+// this package. If the API server drops the field, an annotation holds the same policy, and this package decides on the
+// owner references, too.
 //
-// All state is plain and exported, so that it can be copied, encoded and compared. Nothing in it locks: a caller that
-// shares a Tracker between goroutines holds a lock. The model checker drives the same functions
+// All state is plain and exported, so that it can be copied, encoded and compared. It contains no lock: a caller that
+// shares a Tracker between goroutines has to hold one. The model checker drives the same functions
 // (test/model/statefulset).
 package statefulset

@@ -2,21 +2,21 @@ package statefulset
 
 import "time"
 
-// Explanation is what happens to a claim next, and why.
+// Explanation describes the next step for a claim and its reason.
 type Explanation struct {
 	Decision Decision
-	// Text is for people: the reason's sentence and what is known of this claim.
+	// Text is for people: the sentence of the reason, followed by details of this claim.
 	Text string
-	// Set is the name of the claim's StatefulSet, empty for none, Policy its policy, and Source where that comes from.
+	// Set is the name of the claim's StatefulSet, empty for none, Policy its policy, and Source the policy's origin.
 	Set    string
 	Policy Policy
 	Source Source
-	// Scaled and Deleted are what becomes of the claim when its replica is scaled away, and when its set is deleted.
+	// Scaled and Deleted predict the fate of the claim when its replica is scaled away, and when its set is deleted.
 	Scaled, Deleted Forecast
 }
 
-// Explain returns what [Decide] decides on these facts, and why. It is a pure function; now is the time by which reads
-// are judged too old.
+// Explain returns the outcome of [Decide] on these facts and its reason. now decides whether reads are too old. It is a
+// pure function.
 func Explain(f Facts, now time.Time) Explanation {
 	d := Decide(f, now)
 	e := Explanation{Decision: d, Text: d.Reason.Sentence()}

@@ -9,10 +9,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// Change is what somebody may do to a set. The zero value is to delete it.
+// Change is a possible change of a set, its deletion in the zero value.
 type Change struct {
 	Kind ChangeKind
-	// Replicas is the new number of Scale.
+	// Replicas is the new number of replicas for Scale.
 	Replicas int
 }
 
@@ -28,19 +28,19 @@ const (
 	Scale
 )
 
-// Fate is what becomes of a claim. The zero value: it is not known.
+// Fate is the outcome for a claim.
 type Fate uint8
 
 const (
-	// FateUnknown: the claim was not judged.
+	// FateUnknown is the zero value, for a claim that was not judged.
 	FateUnknown Fate = iota
-	// Kept: the claim stays.
+	// Kept means that the claim stays.
 	Kept
-	// Deleted: the claim is deleted.
+	// Deleted means that the claim is deleted.
 	Deleted
 )
 
-// String returns the fate as shown to people.
+// String returns the text for people.
 func (f Fate) String() string {
 	switch f {
 	case FateUnknown:
@@ -53,19 +53,19 @@ func (f Fate) String() string {
 	return "unknown"
 }
 
-// Forecast is what a Change does to a claim, and why.
+// Forecast is the effect of a Change on a claim and its reason.
 type Forecast struct {
 	Fate   Fate
 	Reason Reason
-	// Text is for people: the reason's sentence and what is known of this claim.
+	// Text is for people: the sentence of the reason, followed by details of this claim.
 	Text string
-	// Grace is how long a claim without a pod is kept before it is deleted.
+	// Grace is the delay before the deletion of a claim without a pod.
 	Grace time.Duration
-	// Unattended is the fate if volume-guard does not run, or not with this controller.
+	// Unattended is the fate without volume-guard, or with this controller disabled.
 	Unattended Fate
 }
 
-// Foresee returns what a change of its set does to a claim, as its facts are now. It is a pure function.
+// Foresee predicts the effect of a change of its set on a claim, from its current facts. It is a pure function.
 func Foresee(f Facts, c Change) Forecast {
 	unchanged := f
 	fate, why := foresee(&f, c)
@@ -105,7 +105,7 @@ func foresee(f *Facts, c Change) (Fate, Reason) {
 	return f.setDeleted()
 }
 
-// scaled returns what becomes of the claim by the number of replicas that the set has in f.
+// scaled returns the fate of the claim for the number of replicas in f.
 func (f Facts) scaled() (Fate, Reason) {
 	switch {
 	case f.Set.Terminating:
@@ -120,20 +120,20 @@ func (f Facts) scaled() (Fate, Reason) {
 	if f.Set.Source == SourceField {
 		f = f.asKubernetes()
 	}
-	f.OtherPod = "" // its pod owns the claim, which is terminating while another one uses it
+	f.OtherPod = "" // the pod owns the claim, which is terminating while another pod uses it
 	if why := f.keeper(); why != "" {
 		return Kept, why
 	}
 	return Deleted, ReasonScaledDown
 }
 
-// asKubernetes returns the facts without those that the StatefulSet controller does not know.
+// asKubernetes drops the facts that the StatefulSet controller does not know.
 func (f Facts) asKubernetes() Facts {
 	f.Claim.Hold, f.Set.Invalid, f.Shared = false, "", false
 	return f
 }
 
-// decided returns what Decide comes to once the grace period has passed, if reads show what the facts say.
+// decided returns the outcome of Decide after the grace period, provided that live reads confirm the facts.
 func (f Facts) decided() (Fate, Reason) {
 	now := time.Time{}.Add(time.Hour)
 	f.Rules, f.Set.GraceGiven = Rules{Grace: time.Nanosecond}, false
@@ -153,7 +153,7 @@ func (f Facts) decided() (Fate, Reason) {
 	return FateUnknown, ReasonNotManaged
 }
 
-// setDeleted returns what becomes of the claim when its set is deleted.
+// setDeleted returns the fate of the claim when its set is deleted.
 func (f Facts) setDeleted() (Fate, Reason) {
 	refs := f.ownersAtDeletion()
 	others := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
@@ -168,8 +168,8 @@ func (f Facts) setDeleted() (Fate, Reason) {
 	return Deleted, ReasonSetDeleted
 }
 
-// ownersAtDeletion returns the owner references that the claim has when its set is deleted. Where Kubernetes has the
-// policy, its controller maintains those of claims that have a pod.
+// ownersAtDeletion returns the owner references of the claim at the deletion of its set. If Kubernetes has the policy,
+// its controller maintains them for claims with a pod.
 func (f Facts) ownersAtDeletion() []metav1.OwnerReference {
 	if f.Set.Source == SourceField && f.hasPod() && !f.stale() {
 		return f.asKubernetes().policyRefs()
@@ -177,7 +177,7 @@ func (f Facts) ownersAtDeletion() []metav1.OwnerReference {
 	return f.wanted().Owners
 }
 
-// notOwned returns why the set does not own the claim.
+// notOwned returns the reason why the set does not own the claim.
 func (f Facts) notOwned() Reason {
 	switch {
 	case f.Set.Policy.WhenDeleted == Retain:
@@ -192,8 +192,8 @@ func (f Facts) notOwned() Reason {
 	return ReasonNotOwned
 }
 
-// setOrphaned returns what becomes of the claim when its set is deleted alone. It goes with a pod that was condemned
-// before, unless this project can still remove the reference.
+// setOrphaned returns the fate of the claim when its set is deleted alone. The claim follows an owning pod that was
+// condemned before, unless volume-guard can still remove its own reference.
 func (f Facts) setOrphaned() (Fate, Reason) {
 	if !f.hasPod() || !f.owns(f.Pod.UID) || f.otherOwner() || f.addedPod() == f.Pod.UID && !f.Pod.Terminating {
 		return Kept, ReasonOrphaned
@@ -201,9 +201,8 @@ func (f Facts) setOrphaned() (Fate, Reason) {
 	return Deleted, ReasonScaledDown
 }
 
-// unattended returns what a change of the set does to the claim if volume-guard does nothing. Kubernetes maintains the
-// owner references of claims that have a pod, where it has the policy. Of all others, it deletes those whose owners are
-// all gone.
+// unattended returns the effect of a change of the set on the claim without volume-guard. If Kubernetes has the policy,
+// it maintains the owner references of claims with a pod. Any other claim goes once all its owners are gone.
 func (f Facts) unattended(c Change, attended Fate) Fate {
 	if f.Claim.Terminating || !f.given() || f.Set.Source == SourceField && f.hasPod() {
 		return attended
@@ -228,7 +227,7 @@ func (f Facts) unattended(c Change, attended Fate) Fate {
 	return Deleted
 }
 
-// podGoes reports whether the pod of the claim is deleted by a change that gives the set the replicas in f.
+// podGoes reports whether the change deletes the pod of the claim, with the replicas of the set in f.
 func (f Facts) podGoes(c Change) bool {
 	return f.Pod.Terminating || c.Kind == DeleteSet || c.Kind == Scale && f.scaledAway()
 }

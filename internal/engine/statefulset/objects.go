@@ -19,51 +19,51 @@ import (
 )
 
 const (
-	// MarkAnnotation on a claim says that it had a pod of a set, and what the policy of the set was then. Its value is
-	// NAME/UID/ORDINAL/WHENSCALED/CLAIM, with the UIDs of the set and of the claim.
+	// MarkAnnotation on a claim records that the claim had a pod of a set, and whenScaled of the set at that time. Its
+	// value is NAME/UID/ORDINAL/WHENSCALED/CLAIM, with the UIDs of the set and of the claim.
 	MarkAnnotation = "csi-reclaimer.io/statefulset"
-	// WokenAnnotation on a set is the time at which the set was woken last.
+	// WokenAnnotation on a set is the time of its last wake.
 	WokenAnnotation = "csi-reclaimer.io/woken"
 	// HoldAnnotation on a claim keeps it.
 	HoldAnnotation = volume.HoldAnnotation
 	// protection keeps a claim while a pod uses it (pvcprotection of Kubernetes).
 	protection = "kubernetes.io/pvc-protection"
-	// controllerManager is the field manager of what kube-controller-manager writes.
+	// controllerManager is the field manager in writes of kube-controller-manager.
 	controllerManager = "kube-controller-manager"
-	// maxInvalid is how long Set.Invalid is at most, in bytes: an annotation may have 256 KiB.
+	// maxInvalid bounds Set.Invalid, in bytes, because an annotation may have 256 KiB.
 	maxInvalid = 300
 )
 
-// Set is what decisions are made from of a StatefulSet. The zero value is not known.
+// Set is the part of a StatefulSet that decisions need. The zero value is unknown.
 type Set struct {
 	Namespace, Name string
 	UID             types.UID
 	Created         time.Time
 	Terminating     bool
-	// Orphans: it is being deleted without its dependents (kubectl delete --cascade=orphan).
+	// Orphans reports that the set is being deleted without its dependents (kubectl delete --cascade=orphan).
 	Orphans bool
 	Policy  Policy
 	Source  Source
-	// Invalid is what is wrong with an annotation, empty for nothing.
+	// Invalid is the error in an annotation, empty for none.
 	Invalid string
-	// Ignored: the set has PolicyAnnotation, which says something else than the field.
+	// Ignored reports that the set has PolicyAnnotation with a value that differs from the field.
 	Ignored bool
-	// Start is the first ordinal, Replicas the number of them.
+	// Start is the first ordinal, and Replicas the number of ordinals. The defaults are 0 and 1.
 	Start, Replicas int
-	// MinReady is how long a pod is Ready before the next one is created (spec.minReadySeconds).
+	// MinReady is the time that a pod has to be Ready before the next one is created (spec.minReadySeconds).
 	MinReady time.Duration
-	// Parallel: podManagementPolicy is Parallel.
+	// Parallel reports that podManagementPolicy is Parallel.
 	Parallel bool
 	// Templates are the names of the volumeClaimTemplates.
 	Templates []string
 	// Grace is the value of GraceAnnotation, if GraceGiven.
 	Grace      time.Duration
 	GraceGiven bool
-	// Woken: the set has WokenAnnotation.
+	// Woken reports that the set has WokenAnnotation.
 	Woken bool
 }
 
-// SetOf reads what is needed of a StatefulSet, without keeping a reference to it.
+// SetOf converts a StatefulSet and keeps no reference to it.
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Created: o.CreationTimestamp.Time, Replicas: 1,
@@ -94,7 +94,7 @@ func SetOf(o *appsv1.StatefulSet) Set {
 	return s
 }
 
-// TakesClaims reports whether the claims of the set go with it when it is deleted.
+// TakesClaims reports whether the deletion of the set deletes its claims.
 func (s Set) TakesClaims() bool {
 	valid := s.Invalid == "" || s.Source == SourceField
 	return s.Policy.WhenDeleted == Delete && valid && !s.Orphans
@@ -116,12 +116,12 @@ func (s Set) Gives(claim string, ordinal int) bool {
 	return slices.ContainsFunc(s.Templates, func(template string) bool { return s.ClaimName(template, ordinal) == claim })
 }
 
-// ClaimBase returns what the names of all claims of a template begin with. Sets whose templates give the same base
+// ClaimBase returns the common prefix of the names of all claims of a template. Sets whose templates give the same base
 // share claims: "a-b" with template "c", and "b" with template "c-a".
 func (s Set) ClaimBase(template string) string { return template + "-" + s.Name }
 
-// SplitClaimName returns the base and the ordinal of a claim's name. ok is false for a name that no set gives: ordinals
-// have 32 bits, and no leading zeros.
+// SplitClaimName splits a claim's name into base and ordinal. ok is false for a name that no set gives: ordinals have
+// 32 bits, and no leading zeros.
 func SplitClaimName(name string) (base string, ordinal int, ok bool) {
 	i := strings.LastIndexByte(name, '-')
 	if i < 1 {
@@ -134,14 +134,14 @@ func SplitClaimName(name string) (base string, ordinal int, ok bool) {
 	return name[:i], int(n), true
 }
 
-// Mark is the value of MarkAnnotation. The zero value: the claim has none.
+// Mark is the value of MarkAnnotation, or its absence in the zero value.
 type Mark struct {
-	// Set and UID name the set of the pod.
+	// Set and UID identify the set of the pod.
 	Set string
 	UID types.UID
-	// Ordinal is that of the pod.
+	// Ordinal is the ordinal of the pod.
 	Ordinal int
-	// WhenScaled is what the policy of the set said of replicas that are scaled away, while the claim had a pod.
+	// WhenScaled is whenScaled in the policy of the set while the claim had a pod.
 	WhenScaled Retention
 	// Claim is the UID of the claim that had the pod. Backups and manifests copy annotations to other claims.
 	Claim types.UID
@@ -158,7 +158,7 @@ func (m Mark) String() string {
 // pod returns the name of the pod.
 func (m Mark) pod() string { return Set{Name: m.Set}.PodName(m.Ordinal) }
 
-// ParseMark reads the value of the annotation. What is not a mark is none: such a claim is kept.
+// ParseMark parses the value of the annotation. An invalid value yields no mark, so that the claim is kept.
 func ParseMark(value string) Mark {
 	part := strings.Split(value, "/")
 	if len(part) != 5 || part[0] == "" || part[1] == "" || part[4] == "" {
@@ -173,30 +173,31 @@ func ParseMark(value string) Mark {
 	return m
 }
 
-// Claim is what decisions are made from of a PersistentVolumeClaim. The zero value: there is none, or it is not known.
+// Claim is the part of a PersistentVolumeClaim that decisions need. The zero value stands for a claim that does not
+// exist or is unknown.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
 	Terminating     bool
-	// Protected: the claim has the finalizer kubernetes.io/pvc-protection.
+	// Protected reports that the claim has the finalizer kubernetes.io/pvc-protection.
 	Protected bool
-	// Hold: it has HoldAnnotation.
+	// Hold reports that the claim has HoldAnnotation.
 	Hold bool
-	// Mark is the value of MarkAnnotation, which may be a copy of another claim's; Marked: the claim has the annotation,
-	// with whatever value.
+	// Mark is the value of MarkAnnotation, which may be a copy of another claim's mark. Marked reports that the claim has
+	// the annotation, even with an invalid value.
 	Mark   Mark
 	Marked bool
 	Owners []metav1.OwnerReference
-	// ByController is when kube-controller-manager created it, which does so for StatefulSets and for ephemeral volumes
-	// of pods, which own theirs. It is zero for a claim that others have created, or for which nothing shows who did.
+	// ByController is the time at which kube-controller-manager created the claim, for a StatefulSet or for an ephemeral
+	// volume, which its pod owns. It is zero if managedFields do not show kube-controller-manager as the creator.
 	ByController time.Time
-	// Volume is the name of the PV that it is bound to, and Bound whether it is.
+	// Volume is the name of the PV that the claim is bound to, or asks for, and Bound reports whether it is set.
 	Volume string
 	Bound  bool
 }
 
-// ClaimOf reads what is needed of a claim, without keeping a reference to it.
+// ClaimOf converts a claim and keeps no reference to it.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
@@ -218,7 +219,7 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	return c
 }
 
-// Wrote reports whether a field manager has written the field.
+// Wrote reports whether a field manager has written the field. path has the keys of fieldsV1, such as "f:spec".
 func Wrote(entry metav1.ManagedFieldsEntry, path ...string) bool {
 	var fields map[string]json.RawMessage
 	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
@@ -233,24 +234,24 @@ func Wrote(entry metav1.ManagedFieldsEntry, path ...string) bool {
 	return true
 }
 
-// OwnMark reports whether the mark is of this very claim.
+// OwnMark reports whether the mark belongs to this very claim.
 func (c Claim) OwnMark() bool { return c.Mark.Claim != "" && c.Mark.Claim == c.UID }
 
-// Pod is what decisions are made from of a pod. The zero value: there is none, or it is not known.
+// Pod is the part of a pod that decisions need. The zero value stands for a pod that does not exist or is unknown.
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
 	// Controller is the UID of the object that controls the pod.
 	Controller  types.UID
 	Terminating bool
-	// Bound: the pod is bound to a node. Pending: its kubelet has not started it. Ready: it is Running, and has the
-	// condition Ready.
+	// Bound reports that the pod is bound to a node, Pending that its kubelet has not started it, and Ready that it is
+	// Running with the condition Ready.
 	Bound, Pending, Ready bool
-	// Claims are the names of the claims that it uses.
+	// Claims are the names of the claims in its spec.
 	Claims []string
 }
 
-// PodOf reads what is needed of a pod, without keeping a reference to it.
+// PodOf converts a pod and keeps no reference to it.
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Terminating: o.DeletionTimestamp != nil,

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owner references of a claim, as upstream's isClaimOwnerUpToDate and updateClaimOwnerRefForSetAndPod have them
-// (pkg/controller/statefulset/stateful_set_utils.go), with one difference: those that this package adds have no
-// controller=true. Other controllers, and a kube-controller-manager that has the policy, can so tell them apart.
+// Owner references of a claim follow upstream's isClaimOwnerUpToDate and updateClaimOwnerRefForSetAndPod
+// (pkg/controller/statefulset/stateful_set_utils.go), with one difference: references from this package have no
+// controller=true. This lets other controllers, and a kube-controller-manager with the policy, tell them apart.
 
-// ofSet and ofPod report whether a reference names the set, or the pod of the claim, of whatever UID.
+// ofSet and ofPod report whether a reference names the set, or the pod of the claim, with any UID.
 func (f Facts) ofSet(ref metav1.OwnerReference) bool {
 	return ref.APIVersion == appsv1.SchemeGroupVersion.String() && ref.Kind == "StatefulSet" && ref.Name == f.Set.Name
 }
@@ -28,27 +28,27 @@ func names(ref metav1.OwnerReference, pod string) bool {
 
 func isController(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller }
 
-// gone reports whether a reference names a pod of the claim, or a set of the name, that does not exist.
+// gone reports whether a reference names a former set of this name, or a former pod of the claim.
 func (f Facts) gone(ref metav1.OwnerReference) bool {
 	return f.ofSet(ref) && ref.UID != f.Set.UID ||
 		f.ofPod(ref) && (f.PodSeen == Absent || f.PodSeen == Found && ref.UID != f.Pod.UID)
 }
 
-// stale reports whether an owner of the claim is gone: garbage collection is about to delete the claim, or to remove
-// the reference where another owner lives.
+// stale reports whether an owner of the claim is gone. Garbage collection is about to delete the claim or, if another
+// owner lives, to remove the reference.
 func (f Facts) stale() bool { return slices.ContainsFunc(f.Claim.Owners, f.gone) }
 
 // doomed reports whether all owners of the claim are gone, so that garbage collection deletes it.
 func (f Facts) doomed() bool { return f.stale() && len(f.without(f.gone)) == 0 }
 
-// otherController reports whether something else controls the claim.
+// otherController reports whether an object other than the set and its pod controls the claim.
 func (f Facts) otherController() bool {
 	return slices.ContainsFunc(f.Claim.Owners, func(ref metav1.OwnerReference) bool {
 		return isController(ref) && !f.ofSet(ref) && !f.ofPod(ref)
 	})
 }
 
-// otherOwner reports whether something else owns the claim.
+// otherOwner reports whether an object other than the set and its pod owns the claim.
 func (f Facts) otherOwner() bool {
 	return slices.ContainsFunc(f.Claim.Owners, func(ref metav1.OwnerReference) bool {
 		return !f.ofSet(ref) && !f.ofPod(ref)
@@ -60,14 +60,14 @@ func (f Facts) owns(uid types.UID) bool {
 	return slices.ContainsFunc(f.Claim.Owners, func(ref metav1.OwnerReference) bool { return ref.UID == uid })
 }
 
-// added reports whether this project has added the reference, to this claim or to the one of which it is a copy: the
-// claim has a mark, and kube-controller-manager adds references with controller=true.
+// added reports whether volume-guard has added the reference, to this claim or to the one it was copied from. Such a
+// reference names the set or the pod of the mark, while references of kube-controller-manager have controller=true.
 func (f Facts) added(ref metav1.OwnerReference) bool {
 	m := f.Claim.Mark
 	return !isController(ref) && (ref.UID == m.UID || names(ref, m.pod()))
 }
 
-// addedPod returns the UID of the pod that this project has made an owner of the claim, empty for none.
+// addedPod returns the UID of the pod that volume-guard has added as an owner of the claim, empty for none.
 func (f Facts) addedPod() types.UID {
 	for _, ref := range f.Claim.Owners {
 		if f.added(ref) && ref.Kind == "Pod" {
@@ -82,12 +82,12 @@ func (f Facts) orphaned(pod types.UID) bool {
 	return f.PodSeen == Found && f.Pod.UID == pod && !f.Pod.Terminating && f.Pod.Controller != f.Claim.Mark.UID
 }
 
-// without returns the references that are not to be dropped.
+// without returns the references that drop does not match.
 func (f Facts) without(drop func(metav1.OwnerReference) bool) []metav1.OwnerReference {
 	return slices.DeleteFunc(slices.Clone(f.Claim.Owners), drop)
 }
 
-// policyOwners returns which of set and pod are to own the claim by the policy.
+// policyOwners returns which of set and pod should own the claim according to the policy.
 //
 //	Retain when deleted, Retain when scaled: none
 //	Delete when deleted, Retain when scaled: the set
@@ -101,7 +101,7 @@ func (f Facts) policyOwners() (set, pod bool) {
 	return f.Set.Policy.WhenDeleted == Delete && !pod, pod
 }
 
-// owners returns the references that the claim is to have. Those that neither name the set nor its pod stay.
+// owners returns the wanted references of the claim. References to neither the set nor its pod stay.
 func (f Facts) owners() []metav1.OwnerReference {
 	switch {
 	case f.Shared, f.Set.Source == SourceNone:
@@ -112,7 +112,7 @@ func (f Facts) owners() []metav1.OwnerReference {
 	return f.policyRefs()
 }
 
-// policyRefs returns the references that the claim is to have by the policy alone.
+// policyRefs returns the wanted references of the claim according to the policy alone.
 func (f Facts) policyRefs() []metav1.OwnerReference {
 	set, pod := f.policyOwners()
 	refs := f.without(func(ref metav1.OwnerReference) bool {
@@ -129,15 +129,15 @@ func (f Facts) policyRefs() []metav1.OwnerReference {
 	return refs
 }
 
-// leftOver reports whether the reference is left over from a time at which the API server did not have the field, and
-// would delete a claim that the field keeps. kube-controller-manager removes those of claims that have a pod if it has
-// the field, too; of a pod that is scaled away only once the others are Ready.
+// leftOver reports whether the reference stems from a time when the API server lacked the field, and would delete a
+// claim that the field keeps. A kube-controller-manager with the field removes it, too, if the claim has a pod. If that
+// pod is scaled away, it does so only once the others are Ready.
 func (f Facts) leftOver(ref metav1.OwnerReference) bool {
 	set, pod := f.policyOwners()
 	return f.added(ref) && (f.ofSet(ref) && !set || f.ofPod(ref) && !pod)
 }
 
-// mark returns the mark that the claim is to have beside these owners.
+// mark returns the wanted mark of the claim next to these owners.
 func (f Facts) mark(owners []metav1.OwnerReference) Mark {
 	p, now := f.Set.Policy, Mark{}
 	if f.marked() {
@@ -151,19 +151,19 @@ func (f Facts) mark(owners []metav1.OwnerReference) Mark {
 	case f.hasPod():
 		return Mark{Set: f.Set.Name, UID: f.Set.UID, Ordinal: f.Ordinal, WhenScaled: p.WhenScaled, Claim: f.Claim.UID}
 	case p.WhenScaled == Retain:
-		now.WhenScaled = Retain // it is kept, whatever the policy says later, until it has a pod again
+		now.WhenScaled = Retain // the claim is kept, whatever the policy says later, until it has a pod again
 	}
 	return now
 }
 
-// wanted is what a claim is to have.
+// wanted is the wanted state of a claim.
 type wanted struct {
 	Mark Mark
-	// Owners are all owner references, those that others have added among them.
+	// Owners are all owner references, including references that others have added.
 	Owners []metav1.OwnerReference
 }
 
-// wanted returns what the claim is to have. One that has lost an owner is garbage collection's, and stays as it is.
+// wanted returns the wanted state of the claim. A claim that has lost an owner is left unchanged to garbage collection.
 func (f Facts) wanted() wanted {
 	switch {
 	case f.Rules.Removing, !f.given():
@@ -175,14 +175,14 @@ func (f Facts) wanted() wanted {
 	return wanted{f.mark(owners), owners}
 }
 
-// adds reports whether the claim lacks some of it.
+// adds reports whether the claim lacks a part of w.
 func (w wanted) adds(c Claim) bool {
 	return w.Mark != c.Mark && w.Mark != Mark{} || slices.ContainsFunc(w.Owners, func(ref metav1.OwnerReference) bool {
 		return !slices.ContainsFunc(c.Owners, func(has metav1.OwnerReference) bool { return has.UID == ref.UID })
 	})
 }
 
-// differs reports whether the claim lacks some of it, or has more.
+// differs reports whether the claim lacks a part of w, or has more.
 func (w wanted) differs(c Claim) bool {
 	return w.adds(c) || len(w.Owners) != len(c.Owners) || c.Marked && w.Mark == Mark{}
 }
@@ -193,7 +193,7 @@ func (c Claim) with(w wanted) Claim {
 	return c
 }
 
-// String returns a text that is the same for the same mark and owners.
+// String identifies mark and owners for comparison.
 func (w wanted) String() string {
 	text := []string{w.Mark.String()}
 	for _, ref := range w.Owners {

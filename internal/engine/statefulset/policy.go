@@ -12,19 +12,19 @@ import (
 const (
 	// PolicyAnnotation on a StatefulSet is its retention policy where the API server drops the field
 	// spec.persistentVolumeClaimRetentionPolicy. The value is the field's, as JSON:
-	// {"whenDeleted":"Delete","whenScaled":"Retain"}. What is left out is Retain.
+	// {"whenDeleted":"Delete","whenScaled":"Retain"}. An omitted key defaults to Retain.
 	PolicyAnnotation = "csi-reclaimer.io/claim-retention"
-	// GraceAnnotation on a StatefulSet is its Rules.Grace, as a duration: "10m".
+	// GraceAnnotation on a StatefulSet replaces Rules.Grace, with a duration such as "10m".
 	GraceAnnotation = "csi-reclaimer.io/scale-down-grace"
 )
 
-// Retention is what becomes of a claim. The zero value keeps it.
+// Retention says whether a claim is kept or deleted.
 type Retention uint8
 
 const (
-	// Retain keeps the claim.
+	// Retain is the zero value and keeps the claim.
 	Retain Retention = iota
-	// Delete deletes it.
+	// Delete deletes the claim.
 	Delete
 )
 
@@ -38,7 +38,7 @@ func (r Retention) String() string {
 
 // Policy is a retention policy. The zero value keeps all claims.
 type Policy struct {
-	// WhenDeleted is for all claims of a set that is deleted, WhenScaled for those of replicas that are scaled away.
+	// WhenDeleted applies to all claims of a deleted set, WhenScaled to the claims of replicas that are scaled away.
 	WhenDeleted, WhenScaled Retention
 }
 
@@ -50,20 +50,21 @@ func (p Policy) String() string {
 	return fmt.Sprintf(`{"whenDeleted":%q,"whenScaled":%q}`, p.WhenDeleted, p.WhenScaled)
 }
 
-// Source is where the policy of a set comes from. The zero value: it has none, and keeps all claims.
+// Source is the origin of a set's policy.
 type Source uint8
 
 const (
-	// SourceNone: the API server does not have the field, and the set does not have the annotation.
+	// SourceNone is the zero value, for an API server without the field and a set without the annotation. It keeps all
+	// claims.
 	SourceNone Source = iota
-	// SourceField: spec.persistentVolumeClaimRetentionPolicy. An API server that has the field fills it in on each read,
-	// so every set has it there.
+	// SourceField is spec.persistentVolumeClaimRetentionPolicy. An API server with the field fills it in on each read, so
+	// that every set has it.
 	SourceField
-	// SourceAnnotation: PolicyAnnotation, where the API server does not have the field.
+	// SourceAnnotation is PolicyAnnotation, for an API server without the field.
 	SourceAnnotation
 )
 
-// String returns where a policy comes from, as shown to people.
+// String returns the text for people.
 func (s Source) String() string {
 	switch s {
 	case SourceField:
@@ -75,8 +76,7 @@ func (s Source) String() string {
 	return "none"
 }
 
-// policyOf returns the policy of a set, where it comes from, and what is wrong with it. A word that is not known keeps
-// the claims.
+// policyOf returns the policy of a set, its origin, and the error in its value. An unknown word keeps the claims.
 func policyOf(o *appsv1.StatefulSet) (p Policy, from Source, invalid error) {
 	if field := o.Spec.PersistentVolumeClaimRetentionPolicy; field != nil {
 		p.WhenDeleted, _ = retentionOf(field.WhenDeleted)
@@ -93,8 +93,8 @@ func policyOf(o *appsv1.StatefulSet) (p Policy, from Source, invalid error) {
 	return p, SourceAnnotation, nil
 }
 
-// ParsePolicy reads the value of PolicyAnnotation, as strictly as the API server does with fieldValidation=Strict. An
-// error keeps the claims: the policy is then the zero value.
+// ParsePolicy parses the value of PolicyAnnotation, as strictly as the API server does with fieldValidation=Strict.
+// With an error, the policy is the zero value, which keeps the claims.
 func ParsePolicy(value string) (Policy, error) {
 	fields := appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 		WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
@@ -122,7 +122,7 @@ func retentionOf(word appsv1.PersistentVolumeClaimRetentionPolicyType) (Retentio
 	return Retain, fmt.Errorf("%q is neither Retain nor Delete", word)
 }
 
-// graceOf returns the value of GraceAnnotation, given false for a set without it or with one that is not valid.
+// graceOf returns the value of GraceAnnotation. given is false if the annotation is missing or invalid.
 func graceOf(o *appsv1.StatefulSet) (grace time.Duration, given bool, invalid error) {
 	value, set := o.Annotations[GraceAnnotation]
 	if !set {

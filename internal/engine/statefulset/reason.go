@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
-// metrics. What each means is its Sentence.
+// Reason is the reason of a decision. The same word appears as the reason of an Event, a value in the log, and a label
+// of the metrics. Its Sentence has the meaning.
 type Reason string
 
 // Reasons to delete.
@@ -24,7 +24,7 @@ const (
 	ReasonUninstalled   Reason = "Uninstalled"
 )
 
-// Reasons why a claim that is condemned is not deleted yet.
+// Reasons to delay the deletion of a condemned claim.
 const (
 	ReasonScaleDownGrace        Reason = "ScaleDownGrace"
 	ReasonPodRemains            Reason = "PodRemains"
@@ -67,14 +67,14 @@ const (
 	ReasonWoken                Reason = "Woken"
 )
 
-// Reasons that only carrying out a step finds.
+// Reasons that arise when a step is carried out.
 const (
 	ReasonAPIReadFailed  Reason = "APIReadFailed"
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonScaledDown, Severity: reasons.Normal, OnSet: true,
 		Sentence: "The StatefulSet was scaled down, and its policy deletes the claims of replicas that are scaled away."},
@@ -162,22 +162,22 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
-// Reasons returns every reason there is, in the order of their declaration.
+// Reasons returns every reason, in the order of their declaration.
 func Reasons() []Reason { return table.Reasons() }
 
-// Sentence returns what the reason means and what a person can do about it.
+// Sentence returns the meaning of the reason and possible remedies.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+// EventType returns Normal or Warning, empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // Waits reports whether an object with this reason counts as waiting.
 func (r Reason) Waits() bool { return r.About().Severity.Waits() }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the sentence and severity of the reason, the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }
 
-// Detail returns what is known of this claim beyond the reason's sentence, empty for nothing.
+// Detail returns details of this claim that the sentence of the reason lacks, empty if no details apply.
 func (f Facts) Detail(r Reason) string {
 	switch r {
 	case ReasonScaledDown, ReasonScaleDownGrace, ReasonPodRemains, ReasonRetained, ReasonNeverUsed, ReasonClaimHeld:
@@ -206,7 +206,7 @@ func (s Set) ordinals() string {
 	return fmt.Sprintf("the ordinals %d to %d", s.Start, s.Start+s.Replicas-1)
 }
 
-// otherOwners names the owners that are neither the set nor its pod.
+// otherOwners names the first owner that is neither the set nor its pod.
 func (f Facts) otherOwners() string {
 	for _, ref := range f.Claim.Owners {
 		if !f.ofSet(ref) && !f.ofPod(ref) {

@@ -9,24 +9,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// Ask is a call to the API server that a Session waits for. The zero value: it waits for none.
+// Ask is the call that a Session waits for, or no call in its zero value.
 type Ask struct {
 	// Action is the call.
 	Action Action
-	// Namespace and Name are those of the object that it is about.
+	// Namespace and Name identify the object.
 	Namespace, Name string
-	// UID and ResourceVersion are what a write is bound to; without ResourceVersion it is bound to the UID alone.
+	// UID and ResourceVersion are the preconditions of a write; an empty ResourceVersion leaves only the UID.
 	UID             types.UID
 	ResourceVersion string
-	// Mark and Owners are what PatchClaim sets; no mark removes the annotation.
+	// Mark and Owners are the values that PatchClaim sets. Without a mark, the annotation is removed.
 	Mark   Mark
 	Owners []metav1.OwnerReference
 }
 
-// Reply is the answer to an Ask. Only the fields of its call are set.
+// Reply is the answer to an Ask, with only the fields of its call set.
 type Reply struct {
 	Outcome session.Outcome
-	// Found: a read found an object of the name, which is in Claim, Pod or Set.
+	// Found reports that a read found an object of the name, which is in Claim, Pod or Set.
 	Found bool
 	Claim Claim
 	Pod   Pod
@@ -36,16 +36,16 @@ type Reply struct {
 // maxSteps bounds the steps of one session: at most four reads and a write.
 const maxSteps = 12
 
-// Session is the work on one claim, from its key to the next wait. It returns one Ask after the other.
+// Session is the work on one claim, from its key to the next wait. It issues one Ask at a time.
 type Session struct {
 	session.Progress
 	Facts Facts
-	// Decision is the step that is carried out, or after End the last one.
+	// Decision is the current step or, after End, the last one.
 	Decision Decision
 }
 
-// Begin returns a session on these facts, up to its first Ask or its End. What the facts show of the claim is recorded
-// in t.
+// Begin starts a session with these facts, records the state of the claim in t, and advances to the first Ask or the
+// End.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.saw(f, now)
 	s := Session{Facts: f}
@@ -53,13 +53,12 @@ func Begin(t *Tracker, f Facts, now time.Time) Session {
 	return s
 }
 
-// decide begins the next step.
 func (s *Session) decide(now time.Time) {
 	s.Decision = Decide(s.Facts, now)
 	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
 }
 
-// Ask returns the call that the session waits for, the zero Ask after its End.
+// Ask returns the pending call, the zero Ask after the End.
 func (s *Session) Ask() Ask {
 	if s.End != session.NotEnded {
 		return Ask{}
@@ -84,8 +83,8 @@ func (s *Session) Ask() Ask {
 	return ask
 }
 
-// Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End. What it shows of the claim is recorded in t.
+// Answer applies the reply to the pending Ask, records the state of the claim in t, and advances to the next Ask or to
+// the End. sent is when the call was made.
 func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	if s.Took(r.Outcome) {
 		s.succeeded(t, r, sent)
@@ -124,16 +123,16 @@ func seen(found bool) Seen {
 	return Absent
 }
 
-// Next returns the step that the session waits for.
+// Next returns the kind, action and reason of the pending step.
 func (s *Session) Next() (kind session.Kind, action, reason string) {
 	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
-// Requeue returns when another session begins after this one has ended.
+// Requeue returns when the next session begins after this one has ended.
 func (s *Session) Requeue() session.Requeue {
 	r := s.Progress.Requeue(s.Decision.After)
 	if r == session.RequeueNever && s.End == session.Waiting && s.ReadCount > 0 {
-		return session.RequeueRetry // the watch does not show yet what was read, and may skip it
+		return session.RequeueRetry // the watch lags behind the read, and may skip its result
 	}
 	return r
 }

@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Tracker is since when one process has seen what of claims and sets. A process that starts without it waits again,
-// and no shorter than another. It is not safe for concurrent use.
+// Tracker has the times at which one process saw states of claims and sets begin, by UID. A process that starts without
+// it waits again, and never for less time. It is not safe for concurrent use.
 type Tracker struct {
 	Claims map[types.UID]Sight
 	Sets   map[types.UID]SetSight
 }
 
-// NewTracker returns a Tracker without records.
+// NewTracker returns an empty Tracker.
 func NewTracker() *Tracker {
 	return &Tracker{Claims: map[types.UID]Sight{}, Sets: map[types.UID]SetSight{}}
 }
 
-// saw records what the facts show of a claim and returns its Sight: the times in which it has been condemned and
-// without a pod, or left behind, end with each sign of the contrary.
+// saw records the state of a claim and returns its Sight. A claim that is no longer condemned, or no longer without a
+// pod, or no longer left behind, starts again.
 func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	s := t.Claims[f.Claim.UID]
 	switch {
@@ -37,7 +37,7 @@ func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	return t.keep(f.Claim.UID, s)
 }
 
-// patched records that a claim was given a mark and owners: the same as the last time, or others.
+// patched records a write of mark and owners to a claim, and counts equal writes in a row.
 func (t *Tracker) patched(claim types.UID, what string) {
 	s := t.Claims[claim]
 	if s.Added != what {
@@ -56,6 +56,6 @@ func (t *Tracker) keep(claim types.UID, s Sight) Sight {
 	return s
 }
 
-// ForgetClaim and ForgetSet end what is known of an object that is gone.
+// ForgetClaim and ForgetSet remove the records of an object that is gone.
 func (t *Tracker) ForgetClaim(claim types.UID) { delete(t.Claims, claim) }
 func (t *Tracker) ForgetSet(set types.UID)     { delete(t.Sets, set) }

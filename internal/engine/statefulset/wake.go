@@ -2,53 +2,57 @@ package statefulset
 
 import "time"
 
-// SetFacts is all that is known of one set at one moment.
+// SetFacts are the inputs of DecideSet for one set.
 type SetFacts struct {
 	Rules Rules
 	Set   Set
-	// Gap is what the watch shows of the pods and claims of the set.
+	// Gap is the gap among the pods and claims of the set, from the watch cache.
 	Gap Gap
-	// Shared: a template of another set gives a claim of this set its name.
+	// Shared reports that a template of another set gives a claim of this set its name.
 	Shared bool
-	// Sight is since when this process has seen what of the set.
+	// Sight is the record of this process about the set.
 	Sight SetSight
 }
 
-// SetSight is since when one process has seen what of a set, by its own clock. The zero value: nothing.
+// SetSight is the record of one process about a set, by its own clock. The zero value stands for a set that was not
+// seen.
 type SetSight struct {
-	// QuietSince is when the set, one of its pods or one of its claims changed last.
+	// QuietSince is the time of the first look at the set, its last wake, or the last change of the set, its pods or
+	// claims.
 	QuietSince time.Time
-	// Wakes counts how often the set was woken since it was complete.
+	// Wakes counts the wakes since the set last changed without an open gap.
 	Wakes int
 }
 
-// Gap is what a set lacks. The zero value: nothing, as far as is known.
+// Gap is a missing pod, claim or volume of a set.
 type Gap uint8
 
 const (
-	// GapNone: the set has all its pods, or waits for one that exists.
+	// GapNone is the zero value: the set has all its pods, or waits for an existing pod.
 	GapNone Gap = iota
-	// GapOldClaim: the set lacks a pod, which waits until the claim of its predecessor is gone.
+	// GapOldClaim means that a pod is missing or not scheduled until the claim of its predecessor is gone.
 	GapOldClaim
-	// GapNoVolume: a pod is bound to a node, which waits until its claim has a volume.
+	// GapNoVolume means that a pod is bound to a node and waits until its claim has a volume.
 	GapNoVolume
-	// GapOpen: the set lacks a pod, or a claim of one that was not started, and nothing is seen that it waits for.
+	// GapOpen means that the set lacks a pod, or a claim of a pod that was not started, without a visible cause to wait
+	// for.
 	GapOpen
 )
 
-// Replica is one ordinal of a set: its pod, if there is one, and what is known of its claims.
+// Replica is one ordinal of a set, with its pod, if it exists, and the state of its claims.
 type Replica struct {
 	Pod Pod
-	// Claims: it has a claim of each template. Leaving: one of its claims is terminating, or owned by a pod that is
-	// gone. NoVolume: one of its claims is bound to no PV.
+	// Claims reports that the replica has a claim of each template, Leaving that a claim is terminating or owned by a pod
+	// that is gone, and NoVolume that a claim is bound to no PV.
 	Claims, Leaving, NoVolume bool
 }
 
-// gap returns what the ordinal lacks.
+// gap returns the gap of the ordinal.
 //
-// The scheduler binds a pod whose claims have volumes. But it decides from a cache: a claim that is removed at that
-// moment is protected by no pod yet, and may be that of a predecessor. The kubelet waits for a claim of that name. The
-// StatefulSet controller creates it when it works on the set, which the end of a claim does not make it do.
+// The scheduler binds a pod once its claims have volumes, but it decides from a cache. A claim that is removed at that
+// moment, such as the claim of a predecessor, is not protected by the pod yet. The kubelet then waits for a claim of
+// that name, and the StatefulSet controller creates it only in its next sync of the set, which the end of a claim does
+// not trigger.
 func (r Replica) gap() Gap {
 	waits := r.Pod.Bound && r.Pod.Pending && !r.Pod.Terminating && !r.Leaving // its kubelet waits for its claims
 	switch {
@@ -64,8 +68,8 @@ func (r Replica) gap() Gap {
 	return GapOldClaim
 }
 
-// ReplicaOf returns what is known of an ordinal of a set: pod is the pod with the name of its pod, and claim returns
-// the claim of a name. Of what there is none, they are the zero value.
+// ReplicaOf returns the state of an ordinal of a set. pod is the pod with the name of the ordinal's pod, and claim
+// looks up a claim by its name. Both are the zero value for a missing object.
 func ReplicaOf(s Set, ordinal int, pod Pod, claim func(name string) Claim) Replica {
 	r := Replica{Pod: pod, Claims: true}
 	f := Facts{Set: s, Ordinal: ordinal, Pod: pod, PodSeen: Found} // without UID, it is the owner of no claim
@@ -78,8 +82,8 @@ func ReplicaOf(s Set, ordinal int, pod Pod, claim func(name string) Claim) Repli
 	return r
 }
 
-// FindGap returns what a set lacks; replica returns what the watch shows of an ordinal in range. With OrderedReady the
-// StatefulSet controller waits for each pod to be ready before it creates the next.
+// FindGap returns the gap of a set, and looks up each ordinal in range with replica. With OrderedReady the StatefulSet
+// controller waits for each pod to be ready before it creates the next.
 func FindGap(s Set, replica func(ordinal int) Replica) Gap {
 	gap := GapNone
 	for n := s.Start; n < s.Start+s.Replicas; n++ {
@@ -94,11 +98,11 @@ func FindGap(s Set, replica func(ordinal int) Replica) Gap {
 	return gap
 }
 
-// SetAction is a step for a set. The zero value is to do nothing.
+// SetAction is a step for a set, SetWait in its zero value.
 type SetAction uint8
 
 const (
-	// SetWait: nothing is to be done now.
+	// SetWait leaves the set unchanged.
 	SetWait SetAction = iota
 	// Wake sets WokenAnnotation, so that the StatefulSet controller works on the set.
 	Wake
@@ -106,7 +110,7 @@ const (
 	EndWake
 )
 
-// String returns the action as used in logs.
+// String returns the name used in logs.
 func (a SetAction) String() string {
 	names := [...]string{SetWait: "Wait", Wake: "Wake", EndWake: "EndWake"}
 	if int(a) < len(names) {
@@ -115,23 +119,23 @@ func (a SetAction) String() string {
 	return "Unknown"
 }
 
-// SetDecision is the next step for one set, and why.
+// SetDecision is the next step for one set and its reason.
 type SetDecision struct {
 	Action SetAction
 	Reason Reason
-	// After, if not zero, is how long this wait lasts at most.
+	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
 	After time.Duration
 }
 
 const (
-	// Quiet is for how long nothing has happened to a set that is woken. The StatefulSet controller needs less than a
-	// second for each step.
+	// Quiet is the time without changes before a set is woken. The StatefulSet controller needs less than a second for
+	// each step.
 	Quiet = 10 * time.Second
-	// maxQuiet is for how long, if waking the set does not help.
+	// maxQuiet bounds the time without changes, which doubles after each wake that does not help.
 	maxQuiet = 5 * time.Minute
 )
 
-// DecideSet returns what to do about one set, and what to report about it.
+// DecideSet returns the next step for one set, or the reason to report about it.
 func DecideSet(f SetFacts, now time.Time) SetDecision {
 	s := f.Set
 	switch {
@@ -151,12 +155,13 @@ func DecideSet(f SetFacts, now time.Time) SetDecision {
 	return SetDecision{Reason: f.report()}
 }
 
-// lacks reports whether the set is woken unless something happens: where no claims are deleted, no pod waits for that.
+// lacks reports whether a replica is missing that the StatefulSet controller will not create by itself. That only
+// happens where whenScaled is Delete.
 func (f SetFacts) lacks() bool {
 	return f.Gap == GapOpen && f.Set.Policy.WhenScaled == Delete && len(f.Set.Templates) > 0 && !f.Shared
 }
 
-// quietLeft returns how long it takes until the set has been quiet for long enough.
+// quietLeft returns the remaining time without changes before the set is woken.
 func (f SetFacts) quietLeft(now time.Time) time.Duration {
 	quiet := Quiet
 	for range f.Sight.Wakes {
@@ -169,7 +174,7 @@ func (f SetFacts) quietLeft(now time.Time) time.Duration {
 	return quiet - now.Sub(f.Sight.QuietSince)
 }
 
-// report returns what a person is to know about the set.
+// report returns the reason to report about a set that needs no step.
 func (f SetFacts) report() Reason {
 	s := f.Set
 	switch {
@@ -189,7 +194,7 @@ func (f SetFacts) report() Reason {
 	return ReasonSetComplete
 }
 
-// Detail returns what is known of this set beyond the reason's sentence, empty for nothing.
+// Detail returns details of this set that the sentence of the reason lacks, empty if no details apply.
 func (f SetFacts) Detail(r Reason) string {
 	switch r {
 	case ReasonInvalidPolicy:
@@ -201,7 +206,7 @@ func (f SetFacts) Detail(r Reason) string {
 	}
 }
 
-// SetChanged records that the set, one of its pods or one of its claims has changed.
+// SetChanged records a change of the set, one of its pods or one of its claims.
 func (t *Tracker) SetChanged(f SetFacts, now time.Time) SetSight {
 	s := t.Sets[f.Set.UID]
 	s.QuietSince = now
@@ -211,7 +216,7 @@ func (t *Tracker) SetChanged(f SetFacts, now time.Time) SetSight {
 	return t.keepSet(f, s)
 }
 
-// SetSeen returns what is known of a set, and begins the quiet of one that was not seen before.
+// SetSeen returns the record of a set, and starts the time without changes for a set that was not seen before.
 func (t *Tracker) SetSeen(f SetFacts, now time.Time) SetSight {
 	s, known := t.Sets[f.Set.UID]
 	if !known {
@@ -227,7 +232,7 @@ func (t *Tracker) Woke(f SetFacts, now time.Time) SetSight {
 	return t.keepSet(f, s)
 }
 
-// keepSet keeps nothing of sets that lack nothing.
+// keepSet drops the record of a set without a gap.
 func (t *Tracker) keepSet(f SetFacts, s SetSight) SetSight {
 	if f.Gap == GapNone {
 		delete(t.Sets, f.Set.UID)
