@@ -7,14 +7,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 )
 
-// wakeWaiting has the gated pods worked on that name a claim.
+// wakeWaiting enqueues the gated pods that name a claim.
 func (o *observer) wakeWaiting(claim string) {
 	for _, key := range o.waiting(claim) {
 		o.wake.pod(key)
 	}
 }
 
-// podChanges takes the events of the watch of pods.
+// podChanges handles the events of the watch of pods.
 type podChanges struct{ *observer }
 
 func (o podChanges) Added(now *pod) {
@@ -54,7 +54,8 @@ func (o podChanges) LeftOutDeleted(last *pod) {
 	}
 }
 
-// concern wakes what the state of a pod concerns: itself, the locks of its claims, and the pods that wait for them.
+// concern enqueues everything that the state of a pod affects: the pod, the locks of its claims, and the pods that wait
+// for them.
 func (o *observer) concern(p *pod) {
 	if !o.wake.working() {
 		return
@@ -65,8 +66,8 @@ func (o *observer) concern(p *pod) {
 	o.concernUsed(p, false)
 }
 
-// concernUsed wakes the locks of the claims of a pod, and the pods that wait for it. Nothing waits for a gated pod but
-// by its lock. Once a pod has ended, the pods that wait for its lock wait for that to be freed.
+// concernUsed enqueues the locks of the claims of a pod, and the pods that wait for it. Pods wait for a gated pod only
+// if it has a lock. Once a pod has ended, the pods that wait for its lock are enqueued by the freed claim.
 func (o *observer) concernUsed(p *pod, ended bool) {
 	for _, name := range p.claims {
 		key := keyOf(p.namespace, name)
@@ -84,7 +85,7 @@ func (o *observer) concernUsed(p *pod, ended bool) {
 	}
 }
 
-// ended ends what is known of a pod that is gone.
+// ended drops the records of a pod that is gone.
 func (o *observer) ended(p *pod) {
 	o.mu.Lock()
 	o.tracker.Forget(p.uid)
@@ -95,7 +96,7 @@ func (o *observer) ended(p *pod) {
 	}
 }
 
-// claimChanges takes the events of the watch of claims.
+// claimChanges handles the events of the watch of claims.
 type claimChanges struct{ *observer }
 
 func (o claimChanges) Added(now *claim) { o.concernClaim(now) }
@@ -124,7 +125,7 @@ func (o *observer) concernClaim(c *claim) {
 	o.wakeWaiting(c.key())
 }
 
-// namespaceChanges takes the events of the watch of namespaces.
+// namespaceChanges handles the events of the watch of namespaces.
 type namespaceChanges struct{ *observer }
 
 func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now.name) }
@@ -137,12 +138,12 @@ func (o namespaceChanges) Updated(before, now namespace) {
 
 func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last.name) }
 
-// wakeNamespace has the gated pods of a namespace worked on. Locks stay until their holders end.
+// wakeNamespace enqueues the gated pods of a namespace, but not its locks, which stay until their holders end.
 func (o *observer) wakeNamespace(name string) {
 	o.wakeGated(func(key string) bool { return strings.HasPrefix(key, keyOf(name, "")) })
 }
 
-// wakeGated has the gated pods worked on whose keys are among some.
+// wakeGated enqueues the gated pods whose keys match among.
 func (o *observer) wakeGated(among func(key string) bool) {
 	if !o.wake.working() {
 		return
@@ -154,7 +155,7 @@ func (o *observer) wakeGated(among func(key string) bool) {
 	}
 }
 
-// classChanges takes the events of the watch of StorageClasses.
+// classChanges handles the events of the watch of StorageClasses.
 type classChanges struct{ *observer }
 
 func (o classChanges) Added(class) { o.wakeGated(anyPod) }
@@ -169,7 +170,7 @@ func (o classChanges) Deleted(class, bool) { o.wakeGated(anyPod) }
 
 func anyPod(string) bool { return true }
 
-// volumeChanges takes the events of the watch of PVs.
+// volumeChanges handles the events of the watch of PVs.
 type volumeChanges struct{ *observer }
 
 func (o volumeChanges) Added(now volume) { o.concernVolume(now) }
@@ -182,8 +183,8 @@ func (o volumeChanges) Updated(before, now volume) {
 
 func (o volumeChanges) Deleted(volume, bool) {}
 
-// concernVolume has the gated pods worked on that name the claim of a PV, and the lock of the claim: which volume it
-// is decides whether a fence covers it.
+// concernVolume enqueues the claim of a PV, if it has a lock, and the gated pods that name the claim, since a fence
+// covers volumes by their attributes.
 func (o *observer) concernVolume(pv volume) {
 	if !o.wake.working() {
 		return
@@ -195,7 +196,7 @@ func (o *observer) concernVolume(pv volume) {
 	o.wakeWaiting(key)
 }
 
-// nodeChanges takes the events of the watch of nodes.
+// nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
 func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
@@ -208,7 +209,8 @@ func (o nodeChanges) Updated(before, now node) {
 
 func (o nodeChanges) Deleted(last node, _ bool) { o.wakeNode(last.name) }
 
-// wakeNode wakes what the pods on a node concern: why pods and locks wait, and whether a fence frees a lock.
+// wakeNode enqueues everything that the pods on a node affect: the reasons of waiting pods and locks depend on the
+// node, and a fence may free a lock.
 func (o *observer) wakeNode(name string) {
 	if !o.wake.working() {
 		return
@@ -220,7 +222,7 @@ func (o *observer) wakeNode(name string) {
 	})
 }
 
-// sawFence records what a fence shows, and wakes what it concerns.
+// sawFence records the state of a fence and enqueues everything that it affects.
 func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()
 	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())

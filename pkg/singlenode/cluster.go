@@ -18,10 +18,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
-// was sent. Reads do not fail where there is no such object.
+// cluster is the API server as the controller uses it. Every read is live: it is answered by the API server, and is as
+// new as the request. For a missing object, a read succeeds without a result.
 type cluster interface {
-	// readMode returns what a namespace asks for, ModeOff where there is none.
+	// readMode returns the mode of a namespace, ModeOff if it does not exist.
 	readMode(ctx context.Context, namespace string) (singlenode.Mode, error)
 	readClaim(ctx context.Context, namespace, name string) (c *claim, found bool, err error)
 	readClass(ctx context.Context, name string) (c class, found bool, err error)
@@ -29,11 +29,11 @@ type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
 	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
 	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
-	// patchClaim carries out the PatchClaim of an Ask, and returns the claim as it is afterwards.
+	// patchClaim carries out the PatchClaim of an Ask and returns the changed claim.
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
 	// patchGate carries out the PatchGate of an Ask.
 	patchGate(ctx context.Context, ask singlenode.Ask) error
-	// eachPod and eachClaim read those of a namespace, "" for all, page by page.
+	// eachPod and eachClaim visit the objects of a namespace page by page, "" for all namespaces.
 	eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error
 	eachClaim(ctx context.Context, namespace string, visit func(*claim)) error
 }
@@ -41,16 +41,16 @@ type cluster interface {
 const (
 	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
 	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage is how many objects one list request returns at most: pods are large.
+	// listPage bounds the objects on a page of a list, because pods are large.
 	listPage = 500
 )
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
-	// fences reads NodeFences.
+	// fences reads NodeFences, nil if Config.Fences is off.
 	fences *client.Client
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	// timeout bounds each call, so that an unresponsive server does not hold a worker.
 	timeout time.Duration
 }
 
@@ -135,8 +135,8 @@ func (a apiServer) readNode(ctx context.Context, name string) (podsafety.NodeFac
 	return nodefence.ReadNode(ctx, a.clients.Core, name)
 }
 
-// patchClaim relies on what the answer shows: an admission policy that changes the claim back makes the write a success
-// that changed nothing.
+// patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
+// effect.
 func (a apiServer) patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -13,27 +13,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. The zero value is usable.
+// Config holds the settings of a Controller, and is usable in its zero value.
 type Config struct {
-	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has completed, such as that of a Job.
-	// Default 30 seconds; 0 is the default.
+	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, such as the pod of a Job, and defaults
+	// to 30 seconds if 0.
 	UnmountGrace time.Duration
-	// Fences has locks freed where a NodeFence keeps the node of a terminating pod from the volume. It needs the kind
-	// NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence is read.
+	// Fences frees locks if a NodeFence keeps the node of a terminating pod from the volume. It needs the kind NodeFence
+	// (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence is read.
 	Fences bool
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool
-	// Workers is how many calls to the API server are made at once. Default 10.
+	// Workers bounds the concurrent calls to the API server, and defaults to 10.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a call that failed. Default 1 second and 5
-	// minutes.
+	// RetryStart and RetryMax bound the exponential backoff after a failed call, and default to 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what a pod waits for, on the pod, and on the claim where a person has to act. It should have a client
-	// and a rate limit of its own. Default none.
+	// Events records on each pod the reason of its wait, and on the claim if a person has to act. The recorder should have
+	// a client and a rate limit of its own. Default none.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is the registry of the package's metrics, none by default.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is the real clock by default, and replaced in tests.
 	Clock clock.WithTicker
 }
 
@@ -54,7 +53,7 @@ func (c Config) retries() controller.Backoff {
 	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error for every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)

@@ -16,19 +16,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// Controller gives out the locks of the claims of a cluster, and frees them. Its methods are safe for concurrent use.
+// Controller assigns and frees the locks of the claims of a cluster. Its methods are safe for concurrent use.
 type Controller struct {
 	cfg     Config
 	cluster cluster
 	users   *users
-	// ungating are pods that may lose their gate without a lock.
+	// ungating are the pods that may lose their gate without a lock.
 	ungating *ungating
-	// slots bounds how many calls to the API server are made at once.
+	// slots bounds the concurrent calls to the API server.
 	slots chan struct{}
-	// authorization checks what this program may do.
+	// authorization checks the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
-	// podReports and claimReports are apart, so that each kind has its count of what waits.
+	// podReports and claimReports are separate, so that the metric of waiting pods counts no claims.
 	podReports, claimReports *events.Recorder[Reason]
 	metrics                  metrics
 
@@ -36,12 +36,12 @@ type Controller struct {
 	pods, locks *controller.Queue[string]
 }
 
-// sessionsPerSlot is how many gated pods are worked on at once for each call that may be made at once: most wait for a
-// list that they share.
+// sessionsPerSlot is the number of gated pods in work for each concurrent call. Most of them wait for a list that they
+// share.
 const sessionsPerSlot = 20
 
-// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
-// means that nothing but Config.Workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the cluster of config, which is copied. With a QPS of 0, only Config.Workers limits the
+// calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a controller for locks of claims: no cluster is given")
@@ -67,7 +67,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	return c, c.run(c.observer.follow(clients, fences)...)
 }
 
-// newController returns a Controller without caches.
+// newController returns a Controller without caches and queues.
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
@@ -78,7 +78,7 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 	return c, c.register(cfg.Metrics)
 }
 
-// run makes what works from the caches.
+// run adds the caches and the queues.
 func (c *Controller) run(caches ...controller.Cache) error {
 	c.control = controller.NewController("single-node", caches...)
 	var err error
@@ -91,7 +91,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 	return err
 }
 
-// woken has the queues work on what the watches show.
+// woken enqueues the objects that a change in the watches affects.
 type woken struct{ c *Controller }
 
 func (w woken) working() bool             { return w.c.control.Working() }
@@ -100,19 +100,19 @@ func (w woken) claim(key string)          { w.c.locks.Enqueue(key) }
 func (w woken) forgetPod(uid types.UID)   { w.c.podReports.Forget(uid) }
 func (w woken) forgetClaim(uid types.UID) { w.c.claimReports.Forget(uid) }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes nothing in the cluster,
+// and lets a replica that waits for leadership act at once when it leads.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
-// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
-// has to end with the lease.
+// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
+// everything it started has ended. Only the leading replica calls it, and only once: with leader election, ctx has to
+// end with the lease.
 //
 // Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled; nothing is decided from less.
+// before the caches were filled, and that nothing was decided.
 func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin) }
 
-// begin has everything worked on that the caches show at the start.
+// begin enqueues all gated pods and locks in the caches.
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Giving out the locks of claims", "workers", c.cfg.Workers, "dryRun", c.cfg.DryRun,
 		"unmountGrace", c.cfg.UnmountGrace, "fences", c.cfg.Fences)
@@ -121,11 +121,11 @@ func (c *Controller) begin(ctx context.Context) {
 	c.pods.AddAll(ctx, pods)
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced, and returns an error if ctx ends before.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the state that the API server had when they were started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets current work end and begins no more, after which Run returns. It does not wait.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -1,9 +1,9 @@
-// Package singlenode keeps volumes that nothing attaches on one node at a time, in the namespaces that ask for it.
+// Package singlenode keeps volumes without an attach step on one node at a time, in the namespaces that ask for it.
 //
-// Pods with claims are created with a scheduling gate there. The controller writes a lock for a pod to each of its
-// claims by compare-and-swap, lists the pods of the namespace, and removes the gate. It frees the lock once a live read
-// shows that the pod cannot write any more. The decisions are in internal/engine/singlenode; this package watches,
-// makes the calls that they ask for, and reports.
+// In these namespaces, pods with claims are created with a scheduling gate. The controller writes a lock for a pod to
+// each of its claims by compare-and-swap, lists the pods of the namespace, and removes the gate. It frees the lock once
+// a live read shows that the pod can no longer write. The decisions are in internal/engine/singlenode; this package
+// watches, makes the calls, and reports.
 package singlenode
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
@@ -19,13 +19,13 @@ const (
 	Gate = singlenode.Gate
 	// LockAnnotation on a claim names the pod that has the lock.
 	LockAnnotation = singlenode.LockAnnotation
-	// Finalizer keeps a claim that has a lock.
+	// Finalizer protects a locked claim from deletion.
 	Finalizer = singlenode.Finalizer
 )
 
-// Reason says why something is done about a pod or a lock, or nothing. The same word is an Event's reason, a value in
-// the log and a label of the metrics.
+// Reason is the reason of an action on a pod or a lock, or of a wait. The same word appears as the reason of an Event,
+// a value in the log, and a label of the metrics.
 type Reason = singlenode.Reason
 
-// Reasons returns every reason there is.
+// Reasons returns every reason.
 func Reasons() []Reason { return singlenode.Reasons() }

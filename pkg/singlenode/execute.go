@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// settlingFor is how old a pod is at least before a claim is reported that it cannot use: the claim of an ephemeral
-// volume is created after the pod, and that of an earlier pod of the name goes then.
+// settlingFor is the minimal age of a pod before a claim that it cannot use is reported. The claim of an ephemeral
+// volume is created after the pod, and the claim of an earlier pod with the same name is deleted only then.
 const settlingFor = 5 * time.Second
 
 // settles reports whether a wait may end by itself while a pod is young.
@@ -29,11 +29,11 @@ func settles(r Reason) bool {
 // answered is the reply to a call.
 type answered struct {
 	singlenode.Reply
-	// began, if not zero, is when the call that the reply is from began: a shared list begins later than it is asked for.
+	// began, if not zero, is when the call behind the reply began: a shared list begins later than its request.
 	began time.Time
 }
 
-// sent returns when what the reply shows was asked for.
+// sent returns the time at which the request behind the reply was sent.
 func (a answered) sent(asked time.Time) time.Time {
 	if a.began.IsZero() {
 		return asked
@@ -54,7 +54,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	}
 	p, found := c.observer.pods.Get(key)
 	if !found || p.uid != facts.Pod.UID || !p.gated() {
-		defer c.podReports.Forget(facts.Pod.UID) // it went meanwhile
+		defer c.podReports.Forget(facts.Pod.UID) // the pod or its gate is gone
 	} else if settles(s.Reason()) {
 		if left := settlingFor - c.age(p); left > 0 {
 			return controller.After(left)
@@ -64,13 +64,12 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
-// age returns how long ago a pod was created.
 func (c *Controller) age(p *pod) time.Duration { return c.cfg.Clock.Now().Sub(time.Unix(p.created, 0)) }
 
-// carryOut has a session about a gated pod carried out. A claim that the watch does not show may exist: it is read
-// before the session ends because it is missing.
+// carryOut carries out a session about a gated pod. A claim that is missing in the watch cache may exist, so it is read
+// before the session ends for this reason.
 func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s singlenode.Session, err error) {
-	asks, unanswered := false, false // whether anything asks for locks; the end of the gate
+	asks, unanswered := false, false // the namespace is read; the request for the gate is unanswered
 	defer func() {
 		if asks {
 			c.ungating.end(facts.Pod.UID, unanswered, c.cfg.Clock.Now())
@@ -130,12 +129,11 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 	}
 	c.reportLock(ctx, &s, err)
 	if now, found := c.observer.claims.Get(key); !found || now.UID != facts.Claim.UID || !now.marked() {
-		c.claimReports.Forget(facts.Claim.UID) // it went meanwhile
+		c.claimReports.Forget(facts.Claim.UID) // the claim or its lock is gone
 	}
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
-// carryOutLock has a session about a lock carried out.
 func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {
 	err := controller.Calls[*singlenode.LockSession, singlenode.Ask, answered]{
 		Clock: c.cfg.Clock, Call: c.call, Wrote: c.wroteLock,
@@ -148,7 +146,7 @@ func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession
 	return err
 }
 
-// slot waits until one more call may be made, and returns what ends the call.
+// slot waits for permission to make one more call, and returns the function that ends the call.
 func (c *Controller) slot(ctx context.Context) (end func(), err error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -158,7 +156,7 @@ func (c *Controller) slot(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// call makes a call. The error is why its outcome is not Succeeded.
+// call makes a call, and returns an error for any outcome but Succeeded.
 func (c *Controller) call(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
 	if ask.Call == singlenode.ListUsers {
 		reply, err = c.usersOf(ctx, ask)
@@ -169,7 +167,7 @@ func (c *Controller) call(ctx context.Context, ask singlenode.Ask) (reply answer
 	return reply, err
 }
 
-// callOne makes a call that is about one object.
+// callOne makes a call about one object.
 func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply singlenode.Reply, err error) {
 	end, err := c.slot(ctx)
 	if err != nil {
@@ -199,12 +197,12 @@ func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply sin
 		if err = c.cluster.patchGate(ctx, ask); err == nil {
 			c.observer.removedGate(keyOf(ask.Namespace, ask.Name), ask.UID)
 		}
-	case singlenode.NoCall, singlenode.ListUsers: // a session that waits has ended
+	case singlenode.NoCall, singlenode.ListUsers: // never pending here
 	}
 	return reply, err
 }
 
-// readClaim reads a claim. That nothing asks for its lock is found by live reads, too.
+// readClaim reads a claim, and confirms by live reads of its StorageClass and PV that it needs no lock.
 func (c *Controller) readClaim(ctx context.Context, ask singlenode.Ask) (singlenode.Claim, error) {
 	o, found, err := c.cluster.readClaim(ctx, ask.Namespace, ask.Name)
 	if !found {
@@ -259,30 +257,30 @@ func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []si
 	return pods, err
 }
 
-// wrote logs and counts a write for a pod.
+// wrote logs a write for a pod, and observes the metric if it removed the gate.
 func (c *Controller) wrote(ctx context.Context, s *singlenode.Session, ask singlenode.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "object",
 		klog.KRef(ask.Namespace, ask.Name))
-	// A lock is taken of a claim, whose UID no pod has.
+	// TakeLock has the UID of a claim, which equals no pod's UID.
 	if p, found := c.observer.pods.Get(keyOf(ask.Namespace, ask.Name)); found && p.uid == ask.UID {
 		c.metrics.gated.Observe(max(0, c.age(p).Seconds()))
 	}
 }
 
-// wroteLock logs and counts that a lock was freed.
+// wroteLock logs and counts a freed lock.
 func (c *Controller) wroteLock(ctx context.Context, s *singlenode.LockSession, ask singlenode.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "holder",
 		s.Facts.Claim.Lock.Name)
 	c.metrics.freed.WithLabelValues(why).Inc()
 }
 
-// report reports why a session about a pod has ended.
+// report reports the end of a session about a pod.
 func (c *Controller) report(ctx context.Context, s *singlenode.Session, err error) {
 	c.reportEnd(ctx, c.podReports, podObject(s.Facts.Pod), s.Progress, s.Decision, s.Reason(),
 		s.Facts.Detail(s.Decision), err)
 }
 
-// reportLock reports why a session about a lock has ended.
+// reportLock reports the end of a session about a lock.
 func (c *Controller) reportLock(ctx context.Context, s *singlenode.LockSession, err error) {
 	claim := s.Facts.Claim
 	about := events.Object{ObjectReference: events.Claim(claim.Namespace, claim.Name, claim.UID)}
@@ -293,7 +291,7 @@ func (c *Controller) reportEnd(ctx context.Context, reports *events.Recorder[Rea
 	p session.Progress, d singlenode.Decision, reason Reason, detail string, err error) {
 	switch {
 	case p.End == session.Written:
-		// It does not wait for this reason.
+		// A written object no longer waits, so it gets an Event and is forgotten.
 		reports.Event(ctx, about, reason, detail)
 		reports.Forget(about.UID)
 	case p.End == session.ObjectGone:
@@ -308,7 +306,7 @@ func (c *Controller) reportEnd(ctx context.Context, reports *events.Recorder[Rea
 	}
 }
 
-// podObject returns what a report on a pod is about.
+// podObject returns the object of a report on a pod.
 func podObject(p singlenode.Pod) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}

@@ -8,7 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// metrics count what was done.
 type metrics struct {
 	gated          prometheus.Histogram
 	lists          prometheus.Counter
@@ -45,7 +44,6 @@ func newMetrics() metrics {
 	return m
 }
 
-// register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.podReports.WaitingMetric("csi_reclaimer_gated_pods",
 		"Pods that wait for the locks of their claims, by reason.", nil)
@@ -53,7 +51,7 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		newInventory(c))
 }
 
-// inventory counts when it is scraped.
+// inventory counts the locks at each scrape.
 type inventory struct {
 	observer *observer
 	clock    clock.PassiveClock
@@ -65,10 +63,10 @@ func newInventory(c *Controller) inventory {
 		"Claims that have a lock, by its state: why it stays, or is about to be freed.", []string{"state"}, nil)}
 }
 
-// Describe names the figures.
+// Describe implements prometheus.Collector.
 func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.locks }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	now, states := i.clock.Now(), map[Reason]int{}
 	i.observer.claims.Each(func(c *claim) {

@@ -18,25 +18,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// lister is what is read of a watch cache.
+// lister reads a watch cache.
 type lister[R any] interface {
 	Get(name string) (R, bool)
 	Each(visit func(R))
 }
 
-// wake has objects worked on; its methods do not block. Keys are "namespace/name".
+// wake enqueues objects. Its methods do not block, and keys are "namespace/name".
 type wake interface {
-	// pod has a gated pod worked on, and claim a claim that has a lock.
+	// pod enqueues a gated pod, and claim a claim that has a lock.
 	pod(key string)
 	claim(key string)
-	// forgetPod and forgetClaim are called when one is gone, or is not worked on any more.
+	// forgetPod and forgetClaim are called for an object that is gone, or needs no more work.
 	forgetPod(uid types.UID)
 	forgetClaim(uid types.UID)
-	// working reports whether anybody works on what is woken.
+	// working reports whether enqueued objects are worked on, which starts with Run.
 	working() bool
 }
 
-// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+// observer keeps the state of the watches and enqueues the objects that a change affects. It is safe for concurrent
+// use.
 type observer struct {
 	rules singlenode.Rules
 	clock interface{ Now() time.Time }
@@ -53,7 +54,7 @@ type observer struct {
 	mu sync.Mutex
 	// tracker, gated and gatedAll are guarded by mu.
 	tracker *singlenode.Tracker
-	// gated are the keys of the gated pods by the key of each claim that they name, and gatedAll all of them.
+	// gated has the keys of the gated pods by the key of each claim that they name, gatedAll the keys of all gated pods.
 	gated    map[string][]string
 	gatedAll map[string]bool
 }
@@ -63,7 +64,7 @@ func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wak
 		gated: map[string][]string{}, gatedAll: map[string]bool{}}
 }
 
-// follow makes the caches, which do not run yet. Without a client no NodeFence is read.
+// follow creates the caches without starting them. Without a client for NodeFences, none are watched.
 func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
@@ -85,7 +86,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	return caches
 }
 
-// after is a cache that begins once another is filled: what the first list of pods and claims leaves out depends on the
+// after is a cache that starts once first is filled, because the first lists of pods and claims depend on the
 // namespaces.
 type after struct {
 	controller.Cache
@@ -101,7 +102,7 @@ func (a after) Run(ctx context.Context) {
 	}
 }
 
-// modeOf returns what a namespace asks for, as the watch shows it: one that asks for nothing is not in the cache.
+// modeOf returns the mode of a namespace from the watch cache, which holds only namespaces with Label.
 func (o *observer) modeOf(name string) singlenode.Mode {
 	if ns, found := o.namespaces.Get(name); found {
 		return ns.mode
@@ -109,7 +110,7 @@ func (o *observer) modeOf(name string) singlenode.Mode {
 	return singlenode.ModeOff
 }
 
-// nodeSeen returns what the watch shows of a node.
+// nodeSeen returns the state of a node in the watch cache.
 func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	n, found := o.nodes.Get(name)
 	switch {
@@ -121,7 +122,7 @@ func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
 	return n.seen
 }
 
-// user returns what is known of a pod that may use a claim.
+// user adds the records about a pod and its node from the watches.
 func (o *observer) user(p singlenode.Pod) singlenode.User {
 	fence, _ := o.fences.Get(p.Node)
 	u := singlenode.User{Pod: p, NodeSeen: o.nodeSeen(p.Node), FenceSeen: fence.InForce}
@@ -131,8 +132,9 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	return u
 }
 
-// current returns the pod that the watch shows under a key, and its record after the writes of this process. The lock
-// covers both reads: in between, the watch could show a write and end its record, while the pod that was read is older.
+// current returns the pod under a key in the watch cache, and the same pod after the writes of this process. The lock
+// covers both reads: in between, the watch could show a write and end its record, while the pod from the first read is
+// older.
 func (o *observer) current(key string) (p *pod, written singlenode.Pod, found bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,8 +144,8 @@ func (o *observer) current(key string) (p *pod, written singlenode.Pod, found bo
 	return p, o.tracker.Expected(p.facts()), true
 }
 
-// removedGate records that this process has removed the gate of a pod, unless the watch shows that already: the lock
-// orders it before what the watch shows next.
+// removedGate records that this process has removed the gate of a pod, unless the watch already shows it. The lock
+// orders the record before the next event of the watch.
 func (o *observer) removedGate(key string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,7 +161,7 @@ func (o *observer) showedNoGate(uid types.UID) {
 	o.tracker.ShowedNoGate(uid)
 }
 
-// holder returns what the watch shows of the pod that has the name in a lock.
+// holder returns the pod with the name in a lock, from the watch cache.
 func (o *observer) holder(c *claim) singlenode.User {
 	p, found := o.pods.Get(keyOf(c.Namespace, c.Lock.Name))
 	if !found {
@@ -168,10 +170,10 @@ func (o *observer) holder(c *claim) singlenode.User {
 	return o.user(p.facts())
 }
 
-// complete returns a claim with what the watches show about it: whether something asks for its lock, and its volume.
+// complete adds to a claim, from the watch caches, whether it needs no lock, and its volume.
 //
-// Where the watch shows that the namespace asks for nothing, that does not count: a live read that shows something else
-// comes before the claim matters.
+// ModeOff in the cache does not count as such, because a live read of the namespace with another result precedes any
+// use of the claim.
 func (o *observer) complete(c *claim) singlenode.Claim {
 	mode := o.modeOf(c.Namespace)
 	if mode == singlenode.ModeOff {
@@ -184,7 +186,7 @@ func (o *observer) complete(c *claim) singlenode.Claim {
 	return out
 }
 
-// asking returns what the watches show of who asks for the lock of a claim, in a namespace of this mode.
+// asking collects everything in the watch caches that asks for the lock of a claim, in a namespace of this mode.
 func (o *observer) asking(c *claim, mode singlenode.Mode) singlenode.Asking {
 	a := singlenode.Asking{Namespace: mode, Claim: askingLabels(c.asks), ClassSeen: c.class == ""}
 	if c.shared {
@@ -199,7 +201,7 @@ func (o *observer) asking(c *claim, mode singlenode.Mode) singlenode.Asking {
 	return a
 }
 
-// askingLabels are the labels of an object as far as they matter.
+// askingLabels returns the labels of an object as far as they matter.
 func askingLabels(asks bool) map[string]string {
 	if !asks {
 		return nil
@@ -207,7 +209,7 @@ func askingLabels(asks bool) map[string]string {
 	return map[string]string{singlenode.Label: singlenode.SelectValue}
 }
 
-// observe returns what is known about a pod without a live read.
+// observe returns the facts about a pod without a live read.
 func (o *observer) observe(key string) (singlenode.Facts, bool) {
 	p, written, found := o.current(key)
 	if !found {
@@ -222,7 +224,7 @@ func (o *observer) observe(key string) (singlenode.Facts, bool) {
 	return f, true
 }
 
-// observeLock returns what is known about the lock of a claim without a live read.
+// observeLock returns the facts about the lock of a claim without a live read.
 func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
 	c, found := o.claims.Get(key)
 	if !found {
@@ -250,7 +252,6 @@ func (o *observer) waiting(claim string) []string {
 	return slices.Clone(o.gated[claim])
 }
 
-// allGated returns the keys of the gated pods.
 func (o *observer) allGated() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -261,7 +262,7 @@ func (o *observer) allGated() []string {
 	return keys
 }
 
-// index replaces what is known of which gated pod names which claims; nil is none.
+// index replaces the entries of a pod in gated and gatedAll, with nil for a pod without entries.
 func (o *observer) index(before, now *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -286,7 +287,7 @@ func (o *observer) index(before, now *pod) {
 	}
 }
 
-// first returns what there may be to do at the start: gated pods, and claims with a lock.
+// first returns the keys of the gated pods and of the claims with a lock, for the start of the work.
 func (o *observer) first() (pods, claims []string) {
 	o.claims.Each(func(c *claim) {
 		if c.marked() {

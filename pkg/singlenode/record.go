@@ -21,7 +21,7 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// namespace is what is kept of a namespace with Label.
+// namespace is the cached part of a namespace with Label.
 type namespace struct {
 	name string
 	mode singlenode.Mode
@@ -35,19 +35,20 @@ func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
 	return namespace{o.Name, singlenode.ModeOf(o.Labels)}, true, nil
 }
 
-// pod is what is kept of a pod with claims: most run, and of those it is little.
+// pod is the cached part of a pod with claims. Most pods run and take little memory.
 type pod struct {
 	namespace, name string
 	uid             types.UID
 	node            string
 	claims          []string
-	// created is when it was created, in seconds since 1970.
+	// created is the creation time in seconds since 1970.
 	created int64
-	// all is what is decided from, nil for a pod that has no gate, is not terminating, has not ended, and fits a node.
+	// all has every field that decisions need. It is nil for a pod that has no gate, is not terminating or final, and fits
+	// a node.
 	all *singlenode.Pod
 }
 
-// podOf reads what is needed of a Pod, without keeping a reference to it.
+// podOf converts a Pod and keeps no reference to it.
 func podOf(o *v1.Pod) *pod {
 	all := objects.PodOf(o)
 	p := &pod{namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID,
@@ -62,7 +63,7 @@ func (p *pod) key() string { return keyOf(p.namespace, p.name) }
 
 func (p *pod) gated() bool { return p.all != nil && p.all.Gated }
 
-// facts returns what is decided from.
+// facts returns the pod for decisions.
 func (p *pod) facts() singlenode.Pod {
 	if p.all != nil {
 		return *p.all
@@ -70,7 +71,7 @@ func (p *pod) facts() singlenode.Pod {
 	return objects.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Claims: p.claims}
 }
 
-// same reports whether nothing that decisions depend on differs.
+// same reports whether two states are equal in everything that decisions depend on.
 func (p *pod) same(other *pod) bool {
 	if p.all == nil || other.all == nil {
 		return reflect.DeepEqual(p, other)
@@ -80,8 +81,8 @@ func (p *pod) same(other *pod) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// recordPod keeps pods that have the gate, and those with claims in a namespace that asks for locks. Others with claims
-// are left out; they have a record where something waits for one of their claims, and nil otherwise.
+// recordPod keeps pods with the gate, and pods with claims in a namespace that asks for locks. Other pods are left out,
+// with a record if one of their claims has a lock or a waiting pod, and nil otherwise.
 func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
 	return func(object runtime.Object, known bool) (*pod, bool, error) {
 		p, ok := object.(*v1.Pod)
@@ -98,16 +99,16 @@ func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
 	}
 }
 
-// claim is what is kept of a claim. Its Unasked and Volume are not set.
+// claim is the cached part of a claim, without Unasked and Volume.
 type claim struct {
 	singlenode.Claim
 	// class and volume are the names of its StorageClass and PV, empty for none.
 	class, volume string
-	// asks: it has Label with SelectValue. shared: it requests an access mode of many nodes.
+	// asks reports that it has Label with SelectValue, shared that it requests an access mode for many nodes.
 	asks, shared bool
 }
 
-// claimOf reads what is needed of a claim, without keeping a reference to it.
+// claimOf converts a claim and keeps no reference to it.
 func claimOf(o *v1.PersistentVolumeClaim) *claim {
 	c := &claim{Claim: singlenode.ClaimOf(o), volume: o.Spec.VolumeName, asks: asks(o.Labels),
 		shared: slices.ContainsFunc(o.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
@@ -127,14 +128,14 @@ func (c *claim) key() string { return keyOf(c.Namespace, c.Name) }
 // marked reports whether the claim has a lock, or a part of one.
 func (c *claim) marked() bool { return c.Locked || c.Kept }
 
-// same reports whether nothing that decisions depend on differs.
+// same reports whether two states are equal in everything that decisions depend on.
 func (c *claim) same(other *claim) bool {
 	a, b := *c, *other
 	a.ResourceVersion, b.ResourceVersion = "", ""
 	return reflect.DeepEqual(a, b)
 }
 
-// recordClaim keeps claims in namespaces that ask for locks, and those that have one.
+// recordClaim keeps claims in namespaces that ask for locks, and claims that have one.
 func recordClaim(modeOf func(namespace string) singlenode.Mode) func(runtime.Object, bool) (*claim, bool, error) {
 	return func(object runtime.Object, _ bool) (*claim, bool, error) {
 		o, ok := object.(*v1.PersistentVolumeClaim)
@@ -146,7 +147,7 @@ func recordClaim(modeOf func(namespace string) singlenode.Mode) func(runtime.Obj
 	}
 }
 
-// class is what is kept of a StorageClass: whether it has Label with SelectValue.
+// class is the cached part of a StorageClass: whether it has Label with SelectValue.
 type class struct{ asks bool }
 
 func recordClass(object runtime.Object, _ bool) (class, bool, error) {
@@ -159,15 +160,15 @@ func recordClass(object runtime.Object, _ bool) (class, bool, error) {
 
 func classOf(o *storagev1.StorageClass) class { return class{asks(o.Labels)} }
 
-// volume is what is kept of a PV: what a fence may cover, whether it has Label with SelectValue, and the claim that it
-// is for.
+// volume is the cached part of a PV: the volume that a fence may cover, its claim, and whether it has Label with
+// SelectValue.
 type volume struct {
 	objects.Volume
 	claimNamespace, claimName string
 	asks                      bool
 }
 
-// recordVolume returns the recorder of PVs. Without fences, nothing is kept that only they need.
+// recordVolume returns the recorder of PVs, and drops the fields that only fences need if fences is false.
 func recordVolume(fences bool) kube.Recorder[volume] {
 	return func(object runtime.Object, _ bool) (volume, bool, error) {
 		o, ok := object.(*v1.PersistentVolume)
@@ -191,7 +192,7 @@ func volumeOf(o *v1.PersistentVolume) volume {
 	return pv
 }
 
-// node is what is kept of a Node.
+// node is the cached part of a Node.
 type node struct {
 	name string
 	seen podsafety.NodeSeen

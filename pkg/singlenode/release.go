@@ -16,27 +16,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Pods is how many lost the gate, and Claims how many lost a lock.
+	// Pods counts the pods that lost the gate, and Claims the claims that lost a lock.
 	Pods, Claims int
-	// Unproven says which of the Pods waited for another that has not ended, as "namespace/name, which waited for pod NAME
-	// on node NODE", without a node where the other has none: both may write to one volume.
+	// Unproven lists the Pods that waited for another pod that has not ended, as "namespace/name, which waited for pod
+	// NAME on node NODE", without a node if the other pod has none. Both pods may write to one volume.
 	Unproven []string
-	// Left are pods and claims that have the gate or a lock, as "pod namespace/name".
+	// Left are pods and claims that still have the gate or a lock, as "pod namespace/name".
 	Left []string
 }
 
-// ErrRestored: pods have the gate again.
+// ErrRestored means that pods got the gate again.
 var ErrRestored = errors.New("another program or an admission policy adds the scheduling gate: remove it, and run " +
 	"the command again")
 
 // Release removes the gate from all pods, whether others use their claims or not, and the locks of all claims. It is
-// the first step of uninstalling volume-guard, after the admission that adds the gate was removed: no Controller may
-// run meanwhile, and it is called instead of Run.
+// the first step of uninstalling volume-guard, after the removal of the admission that adds the gate. It is called
+// instead of Run, and no Controller may run at the same time.
 //
-// It lists the pods until none of them got the gate for some seconds. All pods and claims are tried, and the error
-// names those that were not released.
+// It lists the pods until none of them has got the gate for some seconds. It tries all pods and claims, and its error
+// names every failure.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
 	if err = controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass); err == nil || ctx.Err() == nil {
@@ -50,7 +50,6 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	return out, nil
 }
 
-// releaser is one release.
 type releaser struct {
 	*Controller
 	mu       sync.Mutex
@@ -58,7 +57,7 @@ type releaser struct {
 	progress controller.Progress
 }
 
-// pass lists all pods once and removes their gates. It reports whether one had it.
+// pass lists all pods once, removes their gates, and reports whether a pod had one.
 func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	seen := seen{running: map[string][]singlenode.Pod{}, locks: map[string]singlenode.Lock{}}
 	if err := r.cluster.eachPod(ctx, metav1.NamespaceAll, func(o *v1.Pod) { seen.pod(objects.PodOf(o)) }); err != nil {
@@ -79,12 +78,12 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	})
 }
 
-// seen is what one pass has listed.
+// seen has the objects of one pass.
 type seen struct {
-	// gated are the pods that have the gate, and running those that may write to a claim, by its key.
+	// gated are the pods with the gate, and running the pods that may write to a claim, by the key of the claim.
 	gated   []singlenode.Pod
 	running map[string][]singlenode.Pod
-	// locks are those of the claims, by their keys.
+	// locks are the locks of the claims, by the key of the claim.
 	locks map[string]singlenode.Lock
 }
 
@@ -100,9 +99,9 @@ func (s *seen) pod(p singlenode.Pod) {
 	}
 }
 
-// unproven returns the pods that a gated pod waits for, and beside which it runs without its gate: those that use a
-// claim without its lock, and the one that has the lock. A pod that waits for the first has the locks of its claims, so
-// only claims with a lock matter.
+// unproven returns the pods that a gated pod waits for and will run beside without its gate: pods that use a claim
+// without its lock, and the holder of the lock. A pod that waits for users without a lock has the locks of its claims,
+// so only claims with a lock matter.
 func (s *seen) unproven(p singlenode.Pod) (of []string) {
 	if p.Terminating || p.Final {
 		return nil
@@ -130,7 +129,7 @@ func (s *seen) unproven(p singlenode.Pod) (of []string) {
 	return of
 }
 
-// each does something for each of so many, some at once.
+// each calls do for every index below count, on as many workers as Config has.
 func (r *releaser) each(count int, do func(i int) error) error {
 	workers := controller.NewWorkers(r.cfg.Workers)
 	for i := range count {
@@ -139,7 +138,6 @@ func (r *releaser) each(count int, do func(i int) error) error {
 	return workers.Wait()
 }
 
-// pod releases one pod.
 func (r *releaser) pod(ctx context.Context, p singlenode.Pod, unproven []string) error {
 	s, err := r.carryOut(ctx, singlenode.Facts{Rules: r.removing(), Pod: p})
 	r.count(ctx, s.End, "pod "+keyOf(p.Namespace, p.Name), func(out *Released) {
@@ -149,7 +147,6 @@ func (r *releaser) pod(ctx context.Context, p singlenode.Pod, unproven []string)
 	return err
 }
 
-// claims frees all locks.
 func (r *releaser) claims(ctx context.Context) error {
 	var locked []*claim
 	if err := r.cluster.eachClaim(ctx, metav1.NamespaceAll, func(c *claim) {
@@ -173,7 +170,7 @@ func (r *releaser) removing() singlenode.Rules {
 	return rules
 }
 
-// count changes the result by how the release of one object has ended, and logs now and then how far the release is.
+// count adds the outcome for one object to the result, and logs the progress now and then.
 func (r *releaser) count(ctx context.Context, end session.End, name string, written func(*Released)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

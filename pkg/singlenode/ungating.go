@@ -7,17 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// lateFor is how long a request may be carried out after this process gave up waiting for its answer: the API server
-// ends requests after a minute (--request-timeout).
+// lateFor bounds how long a request may still take effect after this process gave up waiting for its answer. The API
+// server ends requests after a minute (--request-timeout).
 const lateFor = time.Minute
 
-// ungating are the pods that may lose their gate without a lock: a read has shown that nothing asks for one, or is
-// under way. To a pod that takes a lock meanwhile, because something asks by now, they are users of the claim. Without
-// this, the list of users could come before the end of the gate, and both pods would run. It is safe for concurrent
-// use.
+// ungating are the pods that may lose their gate without a lock, because a live read that no lock is needed has begun
+// or succeeded. For another pod that takes a lock at that time, they count as users of the claim. Otherwise the list of
+// users could come before the removal of the gate, and both pods would run. It is safe for concurrent use.
 type ungating struct {
 	mu sync.Mutex
-	// pods are those pods, with how many sessions are at work on each, and until when an unanswered request may land.
+	// pods has, by UID, the number of sessions at work and the time until which an unanswered request may take effect.
 	pods map[types.UID]mayLand
 }
 
@@ -28,7 +27,7 @@ type mayLand struct {
 
 func newUngating() *ungating { return &ungating{pods: map[types.UID]mayLand{}} }
 
-// begin notes that a session about a pod reads whether anything asks. It has to come before that read.
+// begin records a session about a pod that reads whether a lock is needed. It has to come before that read.
 func (u *ungating) begin(pod types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +36,7 @@ func (u *ungating) begin(pod types.UID) {
 	u.pods[pod] = p
 }
 
-// end notes that the session has ended. unanswered: it has sent a request of which the outcome is not known.
+// end records that the session has ended. unanswered reports that the outcome of one of its requests is unknown.
 func (u *ungating) end(pod types.UID, unanswered bool, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

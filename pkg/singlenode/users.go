@@ -9,36 +9,36 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// users shares the lists of the pods of namespaces: all that ask for one get the next list of the namespace that begins
-// after that. There is one list of a namespace at a time, so a thousand pods that need one at once cause a few lists,
-// not a thousand. It is safe for concurrent use.
+// users shares the lists of the pods of namespaces. Each call gets the next list of its namespace that begins after the
+// call. A namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It
+// is safe for concurrent use.
 type users struct {
 	// list returns the pods of a namespace that have claims and no gate.
 	list func(ctx context.Context, namespace string) ([]singlenode.Pod, error)
 	now  func() time.Time
 
 	mu sync.Mutex
-	// namespaces are those that somebody waits for.
+	// namespaces has an entry for each namespace with a waiting call.
 	namespaces map[string]*listing
 }
 
-// listing is the lists of one namespace.
+// listing manages the lists of one namespace.
 type listing struct {
-	// waiting is how many calls wait, and next the list that has not begun. They are guarded by the mutex of users.
+	// waiting counts the waiting calls, and next is the list that has not begun. The mutex of users guards both.
 	waiting int
 	next    *list
-	// turn has room for the one that lists.
+	// turn has room for the one call that lists.
 	turn chan struct{}
 }
 
-// list is one list, for all that wait for it.
+// list is one list, shared by all calls that wait for it.
 type list struct {
 	// done is closed when the other fields are set.
 	done  chan struct{}
 	began time.Time
 	pods  []singlenode.Pod
 	err   error
-	// cutOff: the call that made the list has ended before the list, and so the list with it.
+	// cutOff reports that the context of the listing call ended before the list was complete.
 	cutOff bool
 }
 
@@ -46,8 +46,8 @@ func newUsers(of func(ctx context.Context, namespace string) ([]singlenode.Pod, 
 	return &users{list: of, now: now, namespaces: map[string]*listing{}}
 }
 
-// of returns the pods of a namespace that have claims and no gate, as shown by a list that begins after the call, and
-// when that was. The caller must not change them. It returns early when ctx ends.
+// of returns the pods of a namespace that have claims and no gate, from a list that begins after the call, and the time
+// at which it began. The caller must not change the pods. It returns early when ctx ends.
 func (u *users) of(ctx context.Context, namespace string) ([]singlenode.Pod, time.Time, error) {
 	n := u.enter(namespace)
 	defer u.leave(namespace, n)
@@ -88,7 +88,7 @@ func (u *users) leave(namespace string, n *listing) {
 	}
 }
 
-// join returns the list that has not begun.
+// join returns the list that has not begun, and creates it if necessary.
 func (u *users) join(n *listing) *list {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -98,7 +98,7 @@ func (u *users) join(n *listing) *list {
 	return n.next
 }
 
-// begin reports whether a list has not begun, and begins it: from now on, others join the next.
+// begin starts a list, so that later calls join the next one, and reports false if the list has begun before.
 func (u *users) begin(n *listing, l *list) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,7 +109,7 @@ func (u *users) begin(n *listing, l *list) bool {
 	return true
 }
 
-// make makes a list, unless another has made it before, and ends the turn.
+// make makes a list, unless another call has made it before, and ends the turn.
 func (u *users) make(ctx context.Context, namespace string, n *listing, l *list) {
 	defer func() { <-n.turn }()
 	if !u.begin(n, l) {
