@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// wakeClaim has a claim worked on, if there may be something to do.
+// wakeClaim enqueues a claim, if it may need work.
 func (o *observer) wakeClaim(namespace, name string) {
 	key := keyOf(namespace, name)
 	if c, found := o.claims.Get(key); found && o.concerned(c) {
@@ -14,7 +14,7 @@ func (o *observer) wakeClaim(namespace, name string) {
 	}
 }
 
-// changed records that a set, or what belongs to it, has changed, and has the set worked on.
+// changed records a change of a set, its pods or its claims, and enqueues the set.
 func (o *observer) changed(s *statefulset.Set) {
 	key := keyOf(s.Namespace, s.Name)
 	o.mu.Lock()
@@ -23,7 +23,7 @@ func (o *observer) changed(s *statefulset.Set) {
 	o.wake.set(key)
 }
 
-// claimChanges takes the events of the watch of claims.
+// claimChanges handles the events of the watch of claims.
 type claimChanges struct{ *observer }
 
 func (o claimChanges) Added(now *claim) {
@@ -46,7 +46,7 @@ func (o claimChanges) Deleted(last *claim, _ bool) {
 	o.concern(last)
 }
 
-// concern wakes what the state of a claim concerns.
+// concern enqueues everything that the state of a claim affects.
 func (o *observer) concern(c *claim) {
 	if !o.wake.working() {
 		return
@@ -60,7 +60,7 @@ func (o *observer) concern(c *claim) {
 	}
 }
 
-// podChanges takes the events of the watch of pods.
+// podChanges handles the events of the watch of pods.
 type podChanges struct{ *observer }
 
 func (o podChanges) Added(now *statefulset.Pod) {
@@ -70,7 +70,7 @@ func (o podChanges) Added(now *statefulset.Pod) {
 
 func (o podChanges) Updated(before, now *statefulset.Pod) {
 	if reflect.DeepEqual(before, now) {
-		return // most changes of a pod are of its status
+		return // only the status changed, as in most updates of a pod
 	}
 	o.index.pod(before, now)
 	o.concernPod(before)
@@ -82,7 +82,7 @@ func (o podChanges) Deleted(last *statefulset.Pod, _ bool) {
 	o.concernPod(last)
 }
 
-// concernPod wakes what the state of a pod concerns: its claims, those of its ordinal, and its set.
+// concernPod enqueues everything that the state of a pod affects: its claims, the claims of its ordinal, and its set.
 func (o *observer) concernPod(p *statefulset.Pod) {
 	if !o.wake.working() {
 		return
@@ -102,7 +102,7 @@ func (o *observer) concernPod(p *statefulset.Pod) {
 	}
 }
 
-// setChanges takes the events of the watch of StatefulSets.
+// setChanges handles the events of the watch of StatefulSets.
 type setChanges struct{ *observer }
 
 func (o setChanges) Added(now *statefulset.Set) {
@@ -128,8 +128,8 @@ func (o setChanges) Deleted(last *statefulset.Set, final bool) {
 	o.concernSet(last, nil)
 }
 
-// concernSet wakes what a change of a set concerns: itself, and if it is more than its status, its claims and the sets
-// that share them. Either state may be nil.
+// concernSet enqueues everything that a change of a set affects: the set and, if more than its status changed, its
+// claims and the sets that share them. Either state may be nil.
 func (o *observer) concernSet(before, now *statefulset.Set) {
 	if !o.wake.working() {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// cluster is what is asked of the API server. Every read is live: it goes to the server, and is as new as the moment it
-// was sent. Reads do not fail where there is no such object.
+// cluster is the API server as the controller uses it. Every read is live: it is answered by the API server, and is as
+// new as the request. For a missing object, a read succeeds without a result.
 type cluster interface {
 	readClaim(ctx context.Context, namespace, name string) (c statefulset.Claim, found bool, err error)
 	readPod(ctx context.Context, namespace, name string) (p statefulset.Pod, found bool, err error)
@@ -25,9 +25,9 @@ type cluster interface {
 	patchClaim(ctx context.Context, ask statefulset.Ask) error
 	deleteClaim(ctx context.Context, ask statefulset.Ask) error
 	deletePod(ctx context.Context, ask statefulset.Ask) error
-	// patchWoken sets WokenAnnotation of a set; nil removes it.
+	// patchWoken sets WokenAnnotation of a set, or removes it if value is nil.
 	patchWoken(ctx context.Context, s statefulset.Set, value *string) error
-	// eachClaim and eachSet read all there are, page by page.
+	// eachClaim and eachSet visit all objects of the cluster, page by page.
 	eachClaim(ctx context.Context, visit func(statefulset.Claim)) error
 	eachSet(ctx context.Context, visit func(statefulset.Set)) error
 }
@@ -35,14 +35,14 @@ type cluster interface {
 const (
 	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
 	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage is how many objects one list request returns at most.
+	// listPage bounds the objects on a page of a list.
 	listPage = 500
 )
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	// timeout bounds each call, so that an unresponsive server does not hold a worker.
 	timeout time.Duration
 }
 
@@ -89,8 +89,8 @@ func (a apiServer) readSet(ctx context.Context, namespace, name string) (statefu
 	return statefulset.SetOf(o), true, nil
 }
 
-// patchClaim relies on what the answer shows: an admission policy that changes the object back makes the write a
-// success that changed nothing.
+// patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
+// effect.
 func (a apiServer) patchClaim(ctx context.Context, ask statefulset.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -13,24 +13,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. The zero value is usable.
+// Config holds the settings of a Controller, and is usable in its zero value.
 type Config struct {
-	// Grace is how long a claim stays after its replica was scaled away and its pod is gone, unless its StatefulSet has
-	// GraceAnnotation. Default 1 minute; 0 is the default.
+	// Grace is the delay between the deletion of a replica's pod and of its claim, unless its StatefulSet has
+	// GraceAnnotation. It defaults to 1 minute if 0.
 	Grace time.Duration
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool
-	// Workers is how many claims are worked on at once, which also bounds the load on the API server. Default 10.
+	// Workers is the number of claims in work at once, which also bounds the load on the API server. It defaults to 10.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a call that failed. Default 1 second and 5
-	// minutes.
+	// RetryStart and RetryMax bound the exponential backoff after a failed call, and default to 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what is done, and what keeps a claim, on the claim and its set. It should have a client and a rate
-	// limit of its own. Default none.
+	// Events records on the claim and its set each action, and each reason that keeps a claim. The recorder should have a
+	// client and a rate limit of its own, and is none by default.
 	Events record.EventRecorder
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics is the registry of the package's metrics, none by default.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is the real clock by default, and replaced in tests.
 	Clock clock.WithTicker
 }
 
@@ -50,7 +49,7 @@ func (c Config) retries() controller.Backoff {
 	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error for every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Grace < 0, "grace period: %v is negative", c.Grace)

@@ -19,10 +19,10 @@ import (
 type Controller struct {
 	cfg     Config
 	cluster cluster
-	// authorization checks what this program may do.
+	// authorization checks the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	observer      *observer
-	// claimReports and setReports are apart, so that each kind has its count of what waits.
+	// claimReports and setReports are separate, so that each kind has a metric of waiting objects.
 	claimReports, setReports *events.Recorder[Reason]
 	metrics                  metrics
 
@@ -30,11 +30,11 @@ type Controller struct {
 	claims, sets *controller.Queue[string]
 }
 
-// setWorkers is how many sets are worked on at once.
+// setWorkers is the number of sets in work at once.
 const setWorkers = 2
 
-// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
-// means that nothing but the number of workers limits the calls. Nothing is started: see Run.
+// New returns a Controller for the cluster of config, which is copied. With a QPS of 0, only the number of workers
+// limits the calls. New starts nothing, which is left to Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a controller for claims of StatefulSets: no cluster is given")
@@ -54,7 +54,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	return c, c.run(c.observer.follow(clients)...)
 }
 
-// newController returns a Controller without caches.
+// newController returns a Controller without caches and queues.
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics()}
@@ -64,7 +64,7 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 	return c, c.register(cfg.Metrics)
 }
 
-// run makes what works from the caches.
+// run adds the caches and the queues.
 func (c *Controller) run(caches ...controller.Cache) error {
 	c.control = controller.NewController("statefulset-claims", caches...)
 	var err error
@@ -77,7 +77,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 	return err
 }
 
-// woken has the queues work on what the watches show.
+// woken enqueues the objects that a change in the watches affects.
 type woken struct{ c *Controller }
 
 func (w woken) working() bool                { return w.c.control.Working() }
@@ -86,19 +86,19 @@ func (w woken) set(key string)               { w.c.sets.Enqueue(key) }
 func (w woken) forgetClaim(c *claim)         { w.c.claimReports.Forget(c.uid) }
 func (w woken) forgetSet(s *statefulset.Set) { w.c.setReports.Forget(s.UID) }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes nothing in the cluster,
+// and lets a replica that waits for leadership act at once when it leads.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
-// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
-// has to end with the lease.
+// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
+// everything it started has ended. Only the leading replica calls it, and only once: with leader election, ctx has to
+// end with the lease.
 //
 // Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled; nothing is decided from less.
+// before the caches were filled, and that nothing was decided.
 func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin) }
 
-// begin has everything worked on that the caches show at the start.
+// begin enqueues all claims and sets in the caches that may need work.
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Carrying out the retention policies of StatefulSets", "workers", c.cfg.Workers, "dryRun",
 		c.cfg.DryRun, "scaleDownGrace", c.cfg.Grace)
@@ -107,11 +107,11 @@ func (c *Controller) begin(ctx context.Context) {
 	c.claims.AddAll(ctx, claims)
 }
 
-// WaitSynced waits until Synced. An error means that ctx ended before.
+// WaitSynced waits until Synced, and returns an error if ctx ends before.
 func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the state that the API server had when they were started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop lets current work end and begins no more, after which Run returns. It does not wait.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// rememberFor is how long a set that was deleted is remembered, and rememberMax of how many templates of such sets.
+	// rememberFor is the lifetime of the record of a deleted set, and rememberMax bounds the templates of such sets.
 	rememberFor = 24 * time.Hour
 	rememberMax = 1000
 )
 
-// deletedSets remembers sets that were to take their claims along and that the watch has shown to be deleted. It is
-// safe for concurrent use.
+// deletedSets remembers deleted sets whose deletion was to delete their claims, if the watch has delivered the end of
+// the set. It is safe for concurrent use.
 type deletedSets struct {
 	mu sync.Mutex
 	// last are the sets, by the namespace and the base of the names of their claims (statefulset.Set.ClaimBase).
 	last map[types.NamespacedName]deletedSet
-	// orphan are those that live and are being deleted without their dependents: another finalizer may keep such a set
-	// for longer than the one that says so.
+	// orphan are existing sets that are being deleted without their dependents. If another finalizer keeps such a set for
+	// longer, its last state lacks the finalizer orphan.
 	orphan map[types.UID]bool
 }
 
@@ -35,7 +35,7 @@ func newDeletedSets() *deletedSets {
 	return &deletedSets{last: map[types.NamespacedName]deletedSet{}, orphan: map[types.UID]bool{}}
 }
 
-// lives records a set that there is: claims with the names that it gives are its own.
+// lives records an existing set, to which all claims with the names that it gives belong.
 func (d *deletedSets) lives(s *statefulset.Set) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,8 @@ func (d *deletedSets) lives(s *statefulset.Set) {
 	}
 }
 
-// add records the end of a set. One whose end was not seen may have been deleted without its dependents.
+// add records the end of a set. A set whose end was not seen is not remembered, because it may have been deleted
+// without its dependents.
 func (d *deletedSets) add(s statefulset.Set, final bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,14 +62,14 @@ func (d *deletedSets) add(s statefulset.Set, final bool, now time.Time) {
 	}
 }
 
-// forget ends what is known of sets whose claims had the names that this one gives.
+// forget drops the sets whose claims had the names that this one gives.
 func (d *deletedSets) forget(s *statefulset.Set) {
 	for _, template := range s.Templates {
 		delete(d.last, in(s.Namespace, s.ClaimBase(template)))
 	}
 }
 
-// makeRoom drops what is too old, and the oldest if there are too many.
+// makeRoom drops expired sets and, at the limit, the oldest one.
 func (d *deletedSets) makeRoom(now time.Time) {
 	var oldest types.NamespacedName
 	first := now
@@ -85,7 +86,7 @@ func (d *deletedSets) makeRoom(now time.Time) {
 	}
 }
 
-// of returns the set that was deleted last among those that gave claims a base.
+// of returns the last deleted set that gave claims a base.
 func (d *deletedSets) of(namespace, base string, now time.Time) (s statefulset.Set, found bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package statefulset carries out the retention policy of StatefulSets for the claims that they have made from their
-// volumeClaimTemplates (KEP-1847), where Kubernetes leaves a gap or does not have the policy.
+// Package statefulset carries out the retention policy of StatefulSets for the claims from their volumeClaimTemplates
+// (KEP-1847), where Kubernetes leaves a gap or lacks the policy.
 //
-// What becomes of a claim, and whether a set is woken, is decided by internal/engine/statefulset. This package
-// watches StatefulSets, pods and claims, reads and writes for it, and reports.
+// internal/engine/statefulset decides about each claim, and whether a set is woken. This package watches StatefulSets,
+// pods and claims, makes the calls, and reports.
 package statefulset

@@ -31,10 +31,10 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
-// answerer has a session take a reply.
+// answerer applies a reply to a session.
 type answerer = func(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time)
 
-// carryOut makes the calls that a session asks for until it has ended: see controller.Calls.
+// carryOut makes the calls of a session until it has ended; see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answer answerer) error {
 	err := controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
 		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
@@ -45,7 +45,7 @@ func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answe
 	return err
 }
 
-// call makes a call. The error is why its outcome is not Succeeded.
+// call makes a call, and returns an error for any outcome but Succeeded.
 func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply statefulset.Reply, err error) {
 	switch ask.Action {
 	case statefulset.ReadClaim:
@@ -60,24 +60,23 @@ func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply state
 		err = c.cluster.deleteClaim(ctx, ask)
 	case statefulset.DeletePod:
 		err = c.cluster.deletePod(ctx, ask)
-	case statefulset.Wait: // a session that waits has ended
+	case statefulset.Wait: // never pending here
 	}
 	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err
 }
 
-// wrote logs and counts a write.
 func (c *Controller) wrote(ctx context.Context, _ *statefulset.Session, ask statefulset.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	c.metrics.wrote(ask.Action)
 }
 
-// report reports why a session has ended.
+// report reports the end of a session.
 func (c *Controller) report(ctx context.Context, s *statefulset.Session, err error) {
 	about, reason := object(s.Facts), s.Reason()
 	switch {
 	case s.End == session.Written:
-		// It does not wait for this reason.
+		// A written claim no longer waits, so it gets an Event and is forgotten.
 		c.claimReports.Event(ctx, about, reason, s.Facts.Detail(reason))
 		c.claimReports.Forget(about.UID)
 	case s.End == session.ObjectGone:
@@ -92,12 +91,12 @@ func (c *Controller) report(ctx context.Context, s *statefulset.Session, err err
 	}
 }
 
-// would returns what a dry run leaves out.
+// would describes the step that a dry run omits.
 func would(action fmt.Stringer, why Reason) string {
 	return "Would do " + action.String() + ": " + why.Sentence()
 }
 
-// object returns what a report on a claim is about.
+// object returns the object of a report on a claim.
 func object(f statefulset.Facts) events.Object {
 	return events.Object{ObjectReference: events.Claim(f.Claim.Namespace, f.Claim.Name, f.Claim.UID),
 		Set: setReference(f.Set)}

@@ -10,14 +10,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// index finds by name what belongs together. It is safe for concurrent use.
+// index finds related objects by their names. It is safe for concurrent use.
 type index struct {
 	mu sync.RWMutex
-	// sets are the names of the sets that have a base, and claims the ordinals of the claims, by the namespace and the
-	// base of their names (statefulset.Set.ClaimBase).
+	// sets are the names of the sets with a base, and claims the ordinals of the claims, by the namespace and the base of
+	// their names (statefulset.Set.ClaimBase).
 	sets   map[types.NamespacedName][]string
 	claims map[types.NamespacedName][]int
-	// users are pods with a claim that does not have their name: with the others it would be as large as the caches.
+	// users are pods with a claim that is not named after them, since an index of all pods would be as large as the
+	// caches.
 	users map[types.NamespacedName][]string
 }
 
@@ -26,14 +27,13 @@ func newIndex() *index {
 		users: map[types.NamespacedName][]string{}}
 }
 
-// put adds a value to the list of a key, once: a set may have two templates of one name.
+// put adds a value to the list of a key only once, because a set may have two templates of one name.
 func put[V comparable](to map[types.NamespacedName][]V, key types.NamespacedName, v V) {
 	if !slices.Contains(to[key], v) {
 		to[key] = append(to[key], v)
 	}
 }
 
-// drop removes a value from the list of a key.
 func drop[V comparable](from map[types.NamespacedName][]V, key types.NamespacedName, v V) {
 	left := slices.DeleteFunc(from[key], func(other V) bool { return other == v })
 	if len(left) == 0 {
@@ -47,7 +47,7 @@ func in(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// set replaces what is known of a set; nil is none.
+// set replaces the entries of a set, with nil for a set without entries.
 func (x *index) set(before, now *statefulset.Set) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -78,10 +78,10 @@ func (x *index) claim(c *claim, exists bool) {
 	}
 }
 
-// named reports whether a claim has the name of a pod: "data-db-0" that of "db-0".
+// named reports whether a claim is named after a pod, as "data-db-0" after "db-0".
 func named(claim, pod string) bool { return strings.HasSuffix(claim, "-"+pod) }
 
-// pod replaces what is known of a pod; nil is none.
+// pod replaces the entries of a pod, with nil for a pod without entries.
 func (x *index) pod(before, now *statefulset.Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -99,14 +99,14 @@ func (x *index) pod(before, now *statefulset.Pod) {
 	each(now, put[string])
 }
 
-// setsOf returns the names of the sets that have a base.
+// setsOf returns the names of the sets with a base.
 func (x *index) setsOf(namespace, base string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clone(x.sets[in(namespace, base)])
 }
 
-// claimsOf returns the names of all claims that a set gives a name.
+// claimsOf returns the names of all existing claims that match a template of the set.
 func (x *index) claimsOf(s *statefulset.Set) (names []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -118,7 +118,7 @@ func (x *index) claimsOf(s *statefulset.Set) (names []string) {
 	return names
 }
 
-// userOf returns a pod with a claim that does not have its name, empty for none.
+// userOf returns a pod with a claim that is not named after it, empty for none.
 func (x *index) userOf(namespace, claim string) string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

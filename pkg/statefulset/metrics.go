@@ -7,7 +7,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// metrics count what was done.
 type metrics struct {
 	claimsDeleted, podsDeleted, woken prometheus.Counter
 	reports                           *prometheus.CounterVec
@@ -35,7 +34,6 @@ func newMetrics() metrics {
 	}
 }
 
-// wrote counts a write.
 func (m metrics) wrote(action statefulset.Action) {
 	switch action {
 	case statefulset.DeleteClaim:
@@ -46,7 +44,6 @@ func (m metrics) wrote(action statefulset.Action) {
 	}
 }
 
-// register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
 	return events.Register(to, c.metrics.claimsDeleted, c.metrics.podsDeleted, c.metrics.woken, c.metrics.reports,
 		c.claimReports.WaitingMetric("csi_reclaimer_statefulset_waiting_claims",

@@ -6,11 +6,11 @@ const (
 	// PolicyAnnotation on a StatefulSet is its retention policy where the API server drops the field
 	// spec.persistentVolumeClaimRetentionPolicy.
 	PolicyAnnotation = statefulset.PolicyAnnotation
-	// GraceAnnotation on a StatefulSet is its Config.Grace.
+	// GraceAnnotation on a StatefulSet replaces Config.Grace.
 	GraceAnnotation = statefulset.GraceAnnotation
-	// MarkAnnotation on a claim says that it had a pod of a set, and what the policy of the set was then.
+	// MarkAnnotation on a claim records that the claim had a pod of a set, and whenScaled of the set at that time.
 	MarkAnnotation = statefulset.MarkAnnotation
-	// WokenAnnotation on a set is the time at which the set was woken last.
+	// WokenAnnotation on a set is the time of its last wake.
 	WokenAnnotation = statefulset.WokenAnnotation
 	// HoldAnnotation on a claim keeps it.
 	HoldAnnotation = statefulset.HoldAnnotation
@@ -19,9 +19,9 @@ const (
 	DefaultGrace = statefulset.DefaultGrace
 )
 
-// Reason says why something is done about a claim or a set, or nothing. The same word is an Event's reason, a value in
-// the log and a label of the metrics.
+// Reason is the reason of an action on a claim or a set, or of a wait. The same word appears as the reason of an Event,
+// a value in the log, and a label of the metrics.
 type Reason = statefulset.Reason
 
-// Reasons returns every reason there is.
+// Reasons returns every reason.
 func Reasons() []Reason { return statefulset.Reasons() }

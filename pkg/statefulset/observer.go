@@ -15,24 +15,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// lister is what is read of a watch cache, by "namespace/name".
+// lister reads a watch cache, by "namespace/name".
 type lister[R any] interface {
 	Get(key string) (R, bool)
 	Each(visit func(R))
 }
 
-// wake has objects worked on; its methods do not block.
+// wake enqueues objects without blocking.
 type wake interface {
 	claim(key string)
 	set(key string)
 	// forgetClaim and forgetSet are called when an object is gone.
 	forgetClaim(c *claim)
 	forgetSet(s *statefulset.Set)
-	// working reports whether anybody works on what is woken.
+	// working reports whether enqueued objects are worked on, which starts with Run.
 	working() bool
 }
 
-// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+// observer keeps the state of the watches and enqueues the objects that a change affects. It is safe for concurrent
+// use.
 type observer struct {
 	rules statefulset.Rules
 	clock interface{ Now() time.Time }
@@ -42,12 +43,12 @@ type observer struct {
 	pods   lister[*statefulset.Pod]
 	claims lister[*claim]
 	index  *index
-	// deleted are sets of which claims may be left.
+	// deleted are deleted sets that may have left claims behind.
 	deleted *deletedSets
 
 	mu sync.Mutex
-	// tracker and changes are guarded by mu. changes has when a set, or what belongs to it, has changed last, until the
-	// set is worked on: what it lacks takes a look at each of its replicas, and a watch is not to wait for that.
+	// tracker and changes are guarded by mu. changes has the time of the last change of a set, its pods or its claims,
+	// until the set is worked on: the search for gaps looks at each replica, and must not delay a watch.
 	tracker *statefulset.Tracker
 	changes map[string]time.Time
 }
@@ -57,7 +58,7 @@ func newObserver(rules statefulset.Rules, clock interface{ Now() time.Time }, wa
 		tracker: statefulset.NewTracker(), changes: map[string]time.Time{}}
 }
 
-// follow makes the caches, which do not run yet.
+// follow creates the caches without starting them.
 func (o *observer) follow(clients kube.Clients) []controller.Cache {
 	core, apps := clients.Core.RESTClient(), clients.Apps.RESTClient()
 	sets := kube.NewCache(apps, "statefulsets", &appsv1.StatefulSet{}, recordSet, setChanges{o})
@@ -67,7 +68,7 @@ func (o *observer) follow(clients kube.Clients) []controller.Cache {
 	return []controller.Cache{sets, pods, claims}
 }
 
-// observe returns what is known about a claim without a live read.
+// observe returns the facts about a claim without a live read.
 func (o *observer) observe(key string) (statefulset.Facts, bool) {
 	c, found := o.claims.Get(key)
 	if !found {
@@ -94,7 +95,7 @@ func (o *observer) observe(key string) (statefulset.Facts, bool) {
 	return f, true
 }
 
-// seen is what a watch cache shows. Absent there permits nothing without a live read.
+// seen converts the result of a cache lookup, in which Absent permits nothing without a live read.
 func seen(found bool) statefulset.Seen {
 	if found {
 		return statefulset.Found
@@ -102,8 +103,8 @@ func seen(found bool) statefulset.Seen {
 	return statefulset.Absent
 }
 
-// setOf returns the name of the set of a claim, empty for none: one that gives it its name, preferably the one of its
-// mark, and else the one of its mark. shared: more than one set gives it its name.
+// setOf returns the name of a claim's set, empty for none. A set whose template gives the claim its name comes first,
+// preferably the set in its mark, and then the set in its mark alone. shared reports that several sets give the name.
 func (o *observer) setOf(c statefulset.Claim, base string) (name string, shared bool) {
 	sets := o.index.setsOf(c.Namespace, base)
 	if len(sets) == 0 || slices.Contains(sets, c.Mark.Set) {
@@ -123,7 +124,7 @@ func (o *observer) otherPod(c *claim, own string) string {
 	return o.index.userOf(c.namespace, c.name)
 }
 
-// observeSet returns what is known about a set.
+// observeSet returns the facts about a set without its Sight.
 func (o *observer) observeSet(key string) (statefulset.SetFacts, bool) {
 	s, found := o.sets.Get(key)
 	if !found {
@@ -143,7 +144,7 @@ func (o *observer) setFacts(s *statefulset.Set) statefulset.SetFacts {
 	return f
 }
 
-// replica returns what the watches show of an ordinal of a set.
+// replica returns the state of an ordinal of a set in the watch caches.
 func (o *observer) replica(s *statefulset.Set, ordinal int) statefulset.Replica {
 	var pod statefulset.Pod
 	if p, found := o.pods.Get(keyOf(s.Namespace, s.PodName(ordinal))); found {
@@ -157,21 +158,21 @@ func (o *observer) replica(s *statefulset.Set, ordinal int) statefulset.Replica 
 	})
 }
 
-// begin returns a session on these facts.
+// begin starts a session with these facts.
 func (o *observer) begin(f statefulset.Facts, now time.Time) statefulset.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return statefulset.Begin(o.tracker, f, now)
 }
 
-// answer has a session take a reply.
+// answer applies a reply to a session.
 func (o *observer) answer(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.Answer(o.tracker, reply, sent, now)
 }
 
-// sight returns a set's facts with what this process has seen of it.
+// sight adds the record of this process to a set's facts.
 func (o *observer) sight(f statefulset.SetFacts, now time.Time) statefulset.SetFacts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +192,7 @@ func (o *observer) woke(f statefulset.SetFacts, now time.Time) {
 	o.tracker.Woke(f, now)
 }
 
-// settleClaim and settleSet forget what a session has recorded of an object that has gone meanwhile.
+// settleClaim and settleSet drop the records of a session about an object that is gone by now.
 func (o *observer) settleClaim(key string, c statefulset.Claim) {
 	if now, found := o.claims.Get(key); !found || now.uid != c.UID {
 		o.forgetClaim(&claim{uid: c.UID})
@@ -219,7 +220,7 @@ func (o *observer) forgetSet(s *statefulset.Set) {
 	o.wake.forgetSet(s)
 }
 
-// first returns what there may be to do at the start.
+// first returns the keys of all claims and sets that may need work, for the start.
 func (o *observer) first() (claims, sets []string) {
 	o.claims.Each(func(c *claim) {
 		if o.concerned(c) {
@@ -234,13 +235,13 @@ func (o *observer) first() (claims, sets []string) {
 	return claims, sets
 }
 
-// matters reports whether there may be something to do about a set, or to report.
+// matters reports whether a set may need work or a report.
 func matters(s *statefulset.Set) bool {
 	return !s.Policy.Keeps() || s.Woken || s.Ignored || s.Invalid != ""
 }
 
-// concerned reports whether there may be something to do about a claim: it is marked, or a set with a policy gives it
-// its name, or gave it that until it was deleted. Most claims are none of these.
+// concerned reports whether a claim may need work: it is marked, or its name comes from a set with a policy, or from a
+// remembered deleted set. Most claims are none of these.
 func (o *observer) concerned(c *claim) bool {
 	base, _, _ := statefulset.SplitClaimName(c.name)
 	if _, left := o.deleted.of(c.namespace, base, o.clock.Now()); left || c.marked() {
@@ -249,7 +250,7 @@ func (o *observer) concerned(c *claim) bool {
 	return slices.ContainsFunc(o.setsWith(c.namespace, base), func(s *statefulset.Set) bool { return !s.Policy.Keeps() })
 }
 
-// setsWith returns the sets that have a base, which no set has empty.
+// setsWith returns the sets with a base. No set has an empty base, which stands for a name that no set gives.
 func (o *observer) setsWith(namespace, base string) (sets []*statefulset.Set) {
 	for _, name := range o.index.setsOf(namespace, base) {
 		if s, found := o.sets.Get(keyOf(namespace, name)); found {
@@ -259,7 +260,7 @@ func (o *observer) setsWith(namespace, base string) (sets []*statefulset.Set) {
 	return sets
 }
 
-// podOrdinal returns the set that has a pod of this name, and the ordinal.
+// podOrdinal returns the set and the ordinal in the name of a pod.
 func (o *observer) podOrdinal(p *statefulset.Pod) (s *statefulset.Set, ordinal int, found bool) {
 	name, ordinal, _ := statefulset.SplitClaimName(p.Name) // the names of pods are made in the same way
 	s, found = o.sets.Get(keyOf(p.Namespace, name))

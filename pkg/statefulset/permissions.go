@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with this Config needs.
+// Permissions returns the permissions that a Controller with this Config needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
 	var permissions []permission.Permission

@@ -20,7 +20,7 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// recordSet keeps every StatefulSet: one without a policy may give a claim the name that another gives it.
+// recordSet keeps every StatefulSet, because a set without a policy may give a claim the same name as another set.
 func recordSet(object runtime.Object, _ bool) (*statefulset.Set, bool, error) {
 	o, ok := object.(*appsv1.StatefulSet)
 	if !ok {
@@ -31,7 +31,7 @@ func recordSet(object runtime.Object, _ bool) (*statefulset.Set, bool, error) {
 	return &s, true, nil
 }
 
-// claim is what is kept of a claim: of most it is little, and there may be very many.
+// claim is the cached part of a claim, small for most of the very many claims that a cluster may have.
 type claim struct {
 	namespace, name, version string
 	uid                      types.UID
@@ -39,9 +39,9 @@ type claim struct {
 	protected                bool
 	hold                     bool
 	bound                    bool
-	// created is the Unix time at which kube-controller-manager created it, 0 for a claim that others have created.
+	// created is the Unix time at which kube-controller-manager created the claim, 0 for a claim of another creator.
 	created uint32
-	// more is the rest, nil for a claim that has neither a mark nor owners.
+	// more has the mark and owners, and is nil for a claim that has neither.
 	more *claimMore
 }
 
@@ -51,7 +51,7 @@ type claimMore struct {
 	owners []metav1.OwnerReference
 }
 
-// recordClaim keeps claims with a name that a set may give, and those that are marked. The set may appear later.
+// recordClaim keeps marked claims, and claims with a name that a set may give, even if the set appears only later.
 func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
 	o, ok := object.(*v1.PersistentVolumeClaim)
 	if !ok {
@@ -76,7 +76,7 @@ func (c *claim) key() string { return keyOf(c.namespace, c.name) }
 
 func (c *claim) marked() bool { return c.more != nil && c.more.marked }
 
-// facts returns what is decided from. Decisions do not depend on which volume the claim has.
+// facts returns the claim for decisions, without its volume, which decisions do not depend on.
 func (c *claim) facts() statefulset.Claim {
 	f := statefulset.Claim{Namespace: c.namespace, Name: c.name, UID: c.uid, ResourceVersion: c.version,
 		Terminating: c.terminating, Protected: c.protected, Hold: c.hold, Bound: c.bound}
@@ -89,15 +89,15 @@ func (c *claim) facts() statefulset.Claim {
 	return f
 }
 
-// same reports whether nothing that decisions depend on differs.
+// same reports whether two states are equal in everything that decisions depend on.
 func (c *claim) same(other *claim) bool {
 	a, b := *c, *other
 	a.version, b.version = "", ""
 	return reflect.DeepEqual(a, b)
 }
 
-// recordPod keeps pods with a name that a set may give, and those with a claim that one may have made. Of the claims it
-// keeps no others.
+// recordPod keeps pods with a name that a set may give, and pods with a claim that a set may have made, without the
+// names of all other claims.
 func recordPod(object runtime.Object, _ bool) (*statefulset.Pod, bool, error) {
 	o, ok := object.(*v1.Pod)
 	if !ok {

@@ -14,24 +14,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// Released is what Release did.
+// Released is the result of Release.
 type Released struct {
-	// Claims is from how many claims the mark and the owner references of this project were removed, Sets from how many
-	// StatefulSets WokenAnnotation was.
+	// Claims counts the claims that lost the mark and the owner references of volume-guard, and Sets the StatefulSets that
+	// lost WokenAnnotation.
 	Claims, Sets int
-	// Condemned are those of the Claims that a Controller would have deleted, as "namespace/name". They stay.
+	// Condemned are the claims among Claims that a Controller would have deleted, as "namespace/name". They stay.
 	Condemned []string
 	// Left are claims and sets that were not released, as "claim namespace/name" or "StatefulSet namespace/name".
 	Left []string
 }
 
-// releaseTries is how often a release lists the claims and sets of which some changed meanwhile.
+// releaseTries bounds the passes of a release when objects change during a pass.
 const releaseTries = 5
 
-// Release removes what this project has added to claims and StatefulSets, and deletes nothing. It is the first step of
-// uninstalling volume-guard: no Controller may run meanwhile, and it is called instead of Run.
+// Release removes everything that volume-guard has added to claims and StatefulSets, and deletes nothing. It is the
+// first step of uninstalling volume-guard, called instead of Run, and no Controller may run at the same time.
 //
-// All objects are tried, and the error names those that were not released.
+// It tries all objects, and its error names every failure.
 func (c *Controller) Release(ctx context.Context) (Released, error) {
 	r := &releaser{Controller: c, progress: controller.Progress{Clock: c.cfg.Clock}}
 	for try := 1; ; try++ {
@@ -48,7 +48,6 @@ func (c *Controller) Release(ctx context.Context) (Released, error) {
 	}
 }
 
-// releaser is one release.
 type releaser struct {
 	*Controller
 	mu       sync.Mutex
@@ -56,7 +55,7 @@ type releaser struct {
 	progress controller.Progress
 }
 
-// pass lists all claims and sets once, and releases those that are marked.
+// pass lists all claims and sets once, and releases woken sets and marked claims.
 func (r *releaser) pass(ctx context.Context) error {
 	workers := controller.NewWorkers(r.cfg.Workers)
 	sets := map[string]statefulset.Set{}
@@ -75,7 +74,7 @@ func (r *releaser) pass(ctx context.Context) error {
 	return errors.Join(workers.Wait(), err)
 }
 
-// claim releases one claim; s is the set that its mark names.
+// claim releases one claim, with the set s that its mark names.
 func (r *releaser) claim(ctx context.Context, c statefulset.Claim, s statefulset.Set, known statefulset.Seen) error {
 	f := statefulset.Facts{Rules: r.cfg.rules(), Claim: c, SetName: c.Mark.Set, SetSeen: known, Set: s,
 		Ordinal: c.Mark.Ordinal}
@@ -102,7 +101,6 @@ func (r *releaser) claim(ctx context.Context, c statefulset.Claim, s statefulset
 	return err
 }
 
-// set releases one set.
 func (r *releaser) set(ctx context.Context, s statefulset.Set) error {
 	f := statefulset.SetFacts{Rules: r.cfg.rules(), Set: s}
 	f.Rules.Removing = true
@@ -121,7 +119,7 @@ func (r *releaser) set(ctx context.Context, s statefulset.Set) error {
 	return err
 }
 
-// count changes the result, and logs now and then how far the release is.
+// count changes the result, and logs the progress now and then.
 func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
