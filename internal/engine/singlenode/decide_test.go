@@ -24,7 +24,7 @@ func ago(d time.Duration) time.Time { return now().Add(-d) }
 // read is a live read that was made just now.
 func read(order int) session.Read { return session.Read{Sent: now(), Order: order} }
 
-// old is a live read that does not count any more.
+// old is a live read that has expired.
 func old(order int) session.Read {
 	return session.Read{Sent: ago(session.LiveFor + time.Second), Order: order}
 }
@@ -57,7 +57,7 @@ func ofCluster(driver string, cluster v1alpha1.AttributeValue) []v1alpha1.Covere
 		VolumeAttributes: map[string]v1alpha1.AttributeValue{"clusterID": cluster}}}
 }
 
-// claim is a claim that something asks to lock, and that nobody has locked.
+// claim is a claim that needs a lock and has none.
 func claim(name string) Claim {
 	return Claim{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "5", Volume: volume()}
 }
@@ -68,7 +68,7 @@ func lockedBy(c Claim, l Lock) Claim {
 	return c
 }
 
-// facts are those of gatedPod as the watch shows it.
+// facts are the facts about gatedPod from the watch caches.
 func facts(alter ...func(*Facts)) Facts {
 	f := Facts{Mode: ModeAll, Pod: gatedPod(), Claims: []ClaimFacts{{Claim: claim("data")}}}
 	for _, a := range alter {
@@ -87,15 +87,15 @@ func unasked(c *Claim)                        { c.Unasked = true }
 func terminating(c *Claim)                    { c.Terminating = true }
 func ephemeral(p *Pod)                        { p.Ephemeral = []string{"data"} }
 
-// lock is that of the claim, and the read that shows it.
+// lock gives the claim a lock, seen by the read.
 func lock(l Lock, r session.Read) func(*Facts) {
 	return func(f *Facts) { f.Claims[0] = ClaimFacts{Claim: lockedBy(f.Claims[0].Claim, l), Read: r} }
 }
 
-// locked gives the pod the lock of its claim, as a live read shows.
+// locked gives the pod the lock of its claim, seen by a live read.
 func locked(f *Facts) { lock(own(), read(1))(f) }
 
-// second gives the pod a second claim, whose name comes first, and what is known of it.
+// second gives the pod a second claim with these facts.
 func second(c ClaimFacts) func(*Facts) {
 	return func(f *Facts) {
 		f.Pod.Claims = append(f.Pod.Claims, c.Claim.Name)
@@ -103,7 +103,7 @@ func second(c ClaimFacts) func(*Facts) {
 	}
 }
 
-// users are what a list has found that was sent after the claims were read.
+// users are the result of a list that was sent after the reads of the claims.
 func users(u ...User) func(*Facts) {
 	return func(f *Facts) { f.Users, f.UsersRead = u, read(5) }
 }
@@ -128,10 +128,10 @@ func unbound(p *Pod)   { p.Node, p.Running, p.Reported = "", false, false }
 
 func storage(s podsafety.Storage) func(*User) { return func(u *User) { u.Storage = s } }
 
-// endedFor is when this process has seen that the pod has completed.
+// endedFor sets how long ago this process first saw the pod completed.
 func endedFor(d time.Duration) func(*User) { return func(u *User) { u.EndedSince = ago(d) } }
 
-// fenced is a fence of volumes of the node in its run boot-1, and the read that shows it.
+// fenced adds a fence of volumes for the run boot-1 of the node, seen by the read.
 func fenced(of string, r session.Read) func(*User) {
 	return func(u *User) {
 		u.FenceSeen = true
@@ -140,18 +140,18 @@ func fenced(of string, r session.Read) func(*User) {
 	}
 }
 
-// nodeIs is what a read of the node has found: its boot ID.
+// nodeIs sets the boot ID of the Node, seen by the read.
 func nodeIs(boot string, r session.Read) func(*User) {
 	return func(u *User) { u.Node = podsafety.NodeFacts{Read: r, Found: true, BootID: boot} }
 }
 
-// inForce is a fence of volumes of the node that the pod is on, by reads after the fourth.
+// inForce adds a fence of volumes for the current run of the node, seen by reads after the fourth.
 func inForce(u *User) {
 	fenced(driver, read(6))(u)
 	nodeIs("boot-1", read(7))(u)
 }
 
-// since has the pod be terminating before the fence began.
+// since lets the pod be terminating before the fence began.
 func since(u *User) { u.Fence.SinceTerminating = true }
 
 func fenceSeen(u *User) { u.FenceSeen = true }
@@ -246,15 +246,15 @@ func ownedBy(pod string) func(*Claim) { return func(c *Claim) { c.Owner = types.
 
 func listed(r session.Read) func(*Facts) { return func(f *Facts) { f.UsersRead = r } }
 
-// ungated is gatedPod after its gate was removed.
+// ungated is gatedPod after the removal of its gate.
 func ungated() Pod {
 	p := gatedPod()
 	p.Gated = false
 	return p
 }
 
-// A watch that lags does not show that a claim asks, nor that another pod has its lock.
-func TestThatNothingAsksIsReadLive(t *testing.T) {
+// A lagging watch does not prove that a claim needs no lock, or that no other pod has its lock.
+func TestUnaskedNeedsLiveReads(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts  Facts
 		action Action
@@ -297,9 +297,9 @@ func unaskedLogs() Claim {
 	return c
 }
 
-// Pods with several claims must not wait for each other in a circle: the order is that of the names, whatever the UIDs
-// are and in whatever order the volumes are declared, and a pod that waits takes nothing.
-func TestTheOrderOfSeveralLocks(t *testing.T) {
+// Pods with several claims must not wait for each other in a circle. The order is by name, regardless of UIDs and of
+// the order in the pod, and a pod that waits takes no lock.
+func TestLocksAreTakenInOrderOfClaimNames(t *testing.T) {
 	free := func(name, uid string) ClaimFacts {
 		c := claim(name)
 		c.UID = types.UID(uid)
@@ -330,8 +330,7 @@ func TestTheOrderOfSeveralLocks(t *testing.T) {
 	}
 }
 
-// Each lock has to be there before the list is sent.
-func TestTheListComesAfterEachLock(t *testing.T) {
+func TestListComesAfterEachLock(t *testing.T) {
 	logs := ClaimFacts{Claim: lockedBy(claim("logs"), own())}
 	for order, want := range map[int]Action{4: RemoveGate, 5: ListPods, 6: ListPods} {
 		logs.Read = read(order)
@@ -341,7 +340,7 @@ func TestTheListComesAfterEachLock(t *testing.T) {
 	}
 }
 
-func TestWhatADecisionIsAbout(t *testing.T) {
+func TestDecisionNamesClaimUserAndDelay(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  Decision

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// watched is another pod that has the lock of the claim, as the watch shows it.
+// watched gives the lock to another pod, seen by the watch.
 func watched(alter ...func(*User)) func(*Facts) {
 	return func(f *Facts) {
 		lock(other(), session.Read{})(f)
@@ -98,9 +98,8 @@ func TestExplainLock(t *testing.T) {
 	}
 }
 
-// What the Event on a pod that waits says: the claim, the pod that has it, where that is, what is missing, and what to
-// do.
-func TestWhatTheEventOnAPodThatWaitsSays(t *testing.T) {
+// The details name the claim, the pod that has it and its node, the missing evidence, and the remedy.
+func TestDetailOfWaitingPod(t *testing.T) {
 	away := nodeSeen(podsafety.NodeNotReady)
 	for name, c := range map[string]struct {
 		facts Facts
@@ -156,7 +155,7 @@ func TestWhatTheEventOnAPodThatWaitsSays(t *testing.T) {
 	}
 }
 
-func TestEveryReasonSaysWhatItMeans(t *testing.T) {
+func TestSentencesOfReasons(t *testing.T) {
 	for _, r := range Reasons() {
 		s := r.Sentence()
 		if s == "" || !strings.HasSuffix(s, ".") || strings.Contains(s, "  ") {
@@ -174,7 +173,7 @@ func TestEveryReasonSaysWhatItMeans(t *testing.T) {
 	}
 }
 
-func TestWhatActionsAreCalled(t *testing.T) {
+func TestActions(t *testing.T) {
 	seen := map[string]bool{}
 	for a := Wait; a <= RemoveGate; a++ {
 		if a.String() == "" || a.String() == "Unknown" || seen[a.String()] {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// lockFacts are those of a claim that runningPod has locked, as the watch shows them.
+// lockFacts are the facts about a claim locked by runningPod, from the watch caches.
 func lockFacts(alter ...func(*LockFacts)) LockFacts {
 	f := LockFacts{Claim: lockedBy(claim("data"), other()), Holder: user()}
 	for _, a := range alter {

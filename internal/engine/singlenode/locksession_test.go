@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-func TestALockOfAPodThatIsGoneIsFreed(t *testing.T) {
+func TestLockOfDeletedPodIsFreed(t *testing.T) {
 	s, asked := playLock(t, lockFacts(noHolder), answer{GetPod, done(), 0}, answer{PatchClaim, done(), 0})
 	for i, want := range []Ask{
 		{Call: GetPod, Action: ReadHolder, Namespace: "ns", Name: "web-0"},
@@ -23,8 +23,8 @@ func TestALockOfAPodThatIsGoneIsFreed(t *testing.T) {
 	}
 }
 
-// Other versions of volume-guard may have changed the claim since: none of ours stays.
-func TestALockIsRemovedByUIDForGood(t *testing.T) {
+// Another version of volume-guard may have changed the claim, so the removal must not depend on its resourceVersion.
+func TestUninstallRemovesLockByUIDAlone(t *testing.T) {
 	_, asked := playLock(t, lockFacts(lockRemoving), answer{PatchClaim, done(), 0})
 	if want := (Ask{Call: PatchClaim, Action: FreeLock, Namespace: "ns", Name: "data",
 		UID: "uid-of-data"}); !same(asked[0], want) {
@@ -32,7 +32,7 @@ func TestALockIsRemovedByUIDForGood(t *testing.T) {
 	}
 }
 
-func TestTheHolderIsReadLive(t *testing.T) {
+func TestHolderIsReadLive(t *testing.T) {
 	for name, c := range map[string]struct {
 		found  Reply
 		reason Reason
@@ -52,7 +52,7 @@ func TestTheHolderIsReadLive(t *testing.T) {
 	}
 }
 
-// fenceIs is a fence of volumes of a node in its run boot-1, and nodeBooted a Node in a run.
+// fenceIs is a fence of volumes for the run boot-1 of a node, and nodeBooted a Node in a run.
 func fenceIs() Reply {
 	u := user(fenced(driver, session.Read{}))
 	return Reply{Outcome: session.Succeeded, Fence: u.Fence}
@@ -62,7 +62,7 @@ func nodeBooted(boot string) Reply {
 	return Reply{Outcome: session.Succeeded, Node: podsafety.NodeFacts{Found: true, BootID: boot}}
 }
 
-func TestTheFenceOfTheHolderIsReadLive(t *testing.T) {
+func TestFenceOfHolderIsReadLive(t *testing.T) {
 	f := lockFacts(holder(ofUser(deleted), fenceSeen))
 	s, asked := playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, fenceIs(), 0},
 		answer{GetNode, nodeBooted("boot-1"), 0}, answer{PatchClaim, done(), 0})
@@ -88,7 +88,7 @@ func TestTheFenceOfTheHolderIsReadLive(t *testing.T) {
 	}
 }
 
-func TestHowALocksSessionEnds(t *testing.T) {
+func TestLockSessionEnds(t *testing.T) {
 	gone := answer{GetPod, done(), 0}
 	for name, c := range map[string]struct {
 		answers []answer
@@ -116,7 +116,7 @@ func TestHowALocksSessionEnds(t *testing.T) {
 	}
 }
 
-func TestALocksSessionHasAnEnd(t *testing.T) {
+func TestLockSessionStepsAreBounded(t *testing.T) {
 	var answers []answer
 	for range maxLockSteps {
 		answers = append(answers, answer{GetPod, done(), session.LiveFor + time.Second})

@@ -94,8 +94,8 @@ func TestParseLock(t *testing.T) {
 	}
 }
 
-// FuzzParseLock: whatever somebody writes into the annotation, it is the lock of a pod whose name can be in a request,
-// or that of nobody; and what is written for a pod is read as its lock.
+// FuzzParseLock checks that every annotation value parses to a lock with a valid pod name or to a lock without a name,
+// and that each written lock parses back.
 func FuzzParseLock(f *testing.F) {
 	for _, seed := range []string{"uid-1 web-1", "", " ", "a b c", "\x00 \xff", strings.Repeat("a", 300) + " b",
 		"a ../b"} {
@@ -190,7 +190,7 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-func TestWhoseTheLockIs(t *testing.T) {
+func TestHeldBy(t *testing.T) {
 	for name, c := range map[string]struct {
 		claim Claim
 		pod   Pod
@@ -210,7 +210,7 @@ func TestWhoseTheLockIs(t *testing.T) {
 	}
 }
 
-func TestWhatTheUnmountGraceIs(t *testing.T) {
+func TestUnmountGrace(t *testing.T) {
 	if got := (Rules{}).unmountGrace(); got != podsafety.DefaultUnmountGrace {
 		t.Errorf("not set: %s", got)
 	}
@@ -219,7 +219,7 @@ func TestWhatTheUnmountGraceIs(t *testing.T) {
 	}
 }
 
-func TestSinceWhenPodsHaveCompleted(t *testing.T) {
+func TestTrackerRecordsCompletion(t *testing.T) {
 	tracker := NewTracker()
 	done, runs := runningPod(), runningPod()
 	succeeded(&done)
@@ -246,7 +246,7 @@ func TestSinceWhenPodsHaveCompleted(t *testing.T) {
 	}
 }
 
-func TestWhatIsExpectedOfAPod(t *testing.T) {
+func TestTrackerExpectsRemovedGate(t *testing.T) {
 	tracker, pod := NewTracker(), gatedPod()
 	if got := tracker.Expected(pod); !got.Gated {
 		t.Error("a pod whose gate nobody has removed has none")

@@ -17,17 +17,17 @@ const (
 	nodeB
 )
 
-// told is a claim and two pods that want it, of which a picture is drawn while Decide and DecideLock are obeyed.
+// told is a claim with two pods that want it. It obeys Decide and DecideLock, and draws each step.
 type told struct {
 	drawn *picture.Sequence
 	order int
 	claim Claim
-	// first runs, or will; second comes later.
+	// first runs, or will run, and second comes later.
 	first, second User
 	last          Reason
 }
 
-// gate decides on the gate of a pod until it waits, and tells it.
+// gate decides about the gate of a pod until it waits, and draws each step.
 func (s *told) gate(pod, other *User) {
 	f := Facts{Mode: ModeAll, Pod: pod.Pod}
 	f.Claims = []ClaimFacts{{Claim: s.claim}}
@@ -57,7 +57,7 @@ func (s *told) gate(pod, other *User) {
 	})
 }
 
-// lock decides on the lock until that waits, and tells it.
+// lock decides about the lock until it waits, and draws each step.
 func (s *told) lock(holder *User) {
 	f := LockFacts{Claim: s.claim, Holder: *holder}
 	s.drawn.Tell(guard, func() picture.Step {
@@ -100,7 +100,7 @@ func (s *told) ends(t *testing.T, with Reason) {
 	}
 }
 
-// singleNodeLocks draws two pods that want one claim, on two nodes.
+// singleNodeLocks draws two pods on two nodes that want one claim.
 func singleNodeLocks(t *testing.T) *picture.Sequence {
 	t.Helper()
 	drawn := &picture.Sequence{
@@ -161,6 +161,6 @@ func singleNodeLocks(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureIsWhatIsDecided(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "single-node-locks", singleNodeLocks(t))
 }

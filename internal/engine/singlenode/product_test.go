@@ -11,14 +11,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// The facts are visited in every combination of the values that matter, and each decision is judged by rules that are
-// written apart from the code that keeps them.
+// These tests visit every combination of the relevant values. Rules that are independent of the code judge each
+// decision.
 
 func fresh(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 
 func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Order }
 
-// ended reports whether a pod that a live read has shown cannot write to a volume any more.
+// ended reports whether a pod from a live read can no longer write to a volume.
 func ended(u User, shown session.Read, of objects.Volume) bool {
 	p := u.Pod
 	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
@@ -31,15 +31,15 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 	return byItself || cutOff && sameRun
 }
 
-// named reports whether a fence is about a volume, and not only about others of its driver.
+// named reports whether a fence covers this volume, and not only others of its driver.
 func named(f podsafety.FenceFacts, of objects.Volume) bool {
 	return of.Driver != "" && slices.ContainsFunc(f.Volumes, func(v v1alpha1.CoveredVolumes) bool {
 		return v.Driver == of.Driver && string(v.VolumeAttributes["clusterID"]) == of.Attributes["clusterID"]
 	})
 }
 
-// everyUser visits what can be known of the end of a pod that uses a claim: of each that there can be with a fence of
-// its node and without, and of some with each that can be known of the fence.
+// everyUser visits the facts about the end of a pod that uses a claim: every state of the pod with and without a fence
+// of its node, and some states with every state of the fence.
 func everyUser(visit func(User)) {
 	everyPod(func(u User) {
 		visit(u)
@@ -55,7 +55,7 @@ func everyUser(visit func(User)) {
 	}
 }
 
-// everyUsers are how many everyUser visits.
+// everyUsers is the number of visits of everyUser.
 const everyUsers = 256*3*4 + 5*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
@@ -74,7 +74,7 @@ func everyPod(visit func(User)) {
 	}
 }
 
-// everyFence visits what can be known of the fence of a pod's node.
+// everyFence visits each state of the fence of a pod's node.
 func everyFence(u User, visit func(User)) {
 	for bits := range 1 << 3 {
 		u.FenceSeen, u.Fence.InForce = bits&1 != 0, bits&2 != 0
@@ -91,7 +91,7 @@ func everyFence(u User, visit func(User)) {
 	}
 }
 
-// everyNode visits what can be known of the run of a pod's node that its fence is about.
+// everyNode visits each state of the node's run, relative to its fence.
 func everyNode(u User, visit func(User)) {
 	for _, u.Fence.SinceTerminating = range []bool{false, true} {
 		for _, u.Fence.BootID = range []string{"", "boot-1"} {
@@ -137,7 +137,7 @@ func judgeLock(t *testing.T, f LockFacts) {
 	}
 }
 
-func TestNoCombinationFreesALockThatIsNeeded(t *testing.T) {
+func TestNoCombinationFreesNeededLock(t *testing.T) {
 	t.Parallel()
 	locks := []func(*Claim){func(*Claim) {}, unlocked, unkept, func(c *Claim) { unlocked(c); unkept(c) },
 		func(c *Claim) { c.Lock = Lock{UID: "uid-0"} }, func(c *Claim) { c.Lock.UID = "uid-9" },
@@ -159,7 +159,7 @@ func TestNoCombinationFreesALockThatIsNeeded(t *testing.T) {
 	}
 }
 
-// blocked reports whether something that the pod has no influence on keeps it from its claims.
+// blocked reports whether a state outside the pod's control keeps it from its claims.
 func blocked(f Facts) bool {
 	for i, c := range f.Claims {
 		switch claim := c.Claim; {
@@ -174,7 +174,7 @@ func blocked(f Facts) bool {
 	return false
 }
 
-// usedByOther reports whether the last list shows a pod that may write to a claim that has to be locked.
+// usedByOther reports whether the last list shows a pod that may write to a claim that needs a lock.
 func usedByOther(f Facts) bool {
 	return slices.ContainsFunc(f.Users, func(u User) bool {
 		return u.Pod.UID != f.Pod.UID && !u.Pod.Gated && slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool {
@@ -208,14 +208,14 @@ func mayRun(f Facts) bool {
 	return !blocked(f) && !queuedElsewhere(f) && !usedByOther(f)
 }
 
-// queuedElsewhere: another program keeps the pod from being scheduled, perhaps for ever. Then it keeps no claim from
-// others.
+// queuedElsewhere reports whether another program keeps the pod from being scheduled, perhaps forever. Such a pod must
+// not keep a claim from others.
 func queuedElsewhere(f Facts) bool {
 	return len(f.Pod.OtherGates) > 0 &&
 		slices.ContainsFunc(f.Claims, func(c ClaimFacts) bool { return !c.Claim.Unasked })
 }
 
-// wrongWrite returns what a write breaks, empty for nothing.
+// wrongWrite returns the rule that a write breaks, empty for none.
 func wrongWrite(f Facts, d Decision) string {
 	if d.Action != TakeLock {
 		return ""
@@ -253,7 +253,7 @@ func judgePod(t *testing.T, f Facts) {
 	}
 }
 
-// everyClaim visits what can be known of a claim.
+// everyClaim visits each state of a claim.
 func everyClaim(name string, visit func(ClaimFacts)) {
 	for _, alter := range []func(*Claim){
 		func(*Claim) {}, unasked, terminating, func(c *Claim) { c.UID = "" }, ownedBy("uid-1"), noDriver,
@@ -270,7 +270,7 @@ func everyClaim(name string, visit func(ClaimFacts)) {
 	}
 }
 
-// someClaims visits what matters most of a claim beside another.
+// someClaims visits the most important states of a second claim.
 func someClaims(name string, visit func(ClaimFacts)) {
 	free := claim(name)
 	for _, c := range []Claim{

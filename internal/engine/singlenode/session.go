@@ -68,7 +68,8 @@ type Reply struct {
 }
 
 // maxSteps bounds the steps of a session: at most a read and a write for each claim, and two reads for each user
-// without a lock. A session exceeds it only if its reads expire before the next one is answered.
+// without a lock. A session exceeds it only if its reads expire before the next one is answered, or if its writes do
+// not last.
 func maxSteps(claims, users int) int { return 8 + 3*claims + 4*users }
 
 // Session is the work on one gated pod, from its key to the next wait. It issues one Ask at a time.

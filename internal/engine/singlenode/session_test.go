@@ -11,14 +11,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// answer is one reply of a server, and how long it takes.
+// answer is one reply of a server, with its duration.
 type answer struct {
 	call  Call
 	reply Reply
 	takes time.Duration
 }
 
-// worker is a session of either kind.
+// worker is a session about a pod or a lock.
 type worker interface {
 	Ask() Ask
 	Answer(r Reply, sent, now time.Time)
@@ -26,7 +26,7 @@ type worker interface {
 	Next() (session.Kind, string, string)
 }
 
-// play answers a session, checks what it asks, and returns that.
+// play answers a session, checks each Ask, and returns all of them.
 func play(t *testing.T, s worker, answers ...answer) (asked []Ask) {
 	t.Helper()
 	at := now()
@@ -73,7 +73,7 @@ func done() Reply { return Reply{Outcome: session.Succeeded} }
 
 func claimIs(c Claim) Reply { return Reply{Outcome: session.Succeeded, Claim: c} }
 
-// wrote is the claim as it is after the lock was taken.
+// wrote is the reply to TakeLock.
 func wrote(name string) Reply {
 	c := lockedBy(claim(name), own())
 	c.ResourceVersion, c.Volume = "6", objects.Volume{}
@@ -91,7 +91,7 @@ func same(a, b Ask) bool {
 		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && a.Lock == b.Lock && a.Mode == b.Mode
 }
 
-func TestAPodGetsTheLocksAndLosesItsGate(t *testing.T) {
+func TestPodGetsLocksAndLosesGate(t *testing.T) {
 	f := facts(second(ClaimFacts{Claim: claim("assets")}))
 	s, asked := playPod(t, f, answer{PatchClaim, wrote("assets"), 0}, answer{PatchClaim, wrote("data"), 0},
 		answer{ListUsers, usersAre(), 0}, answer{PatchGate, done(), 0})
@@ -118,7 +118,7 @@ func TestAPodGetsTheLocksAndLosesItsGate(t *testing.T) {
 	}
 }
 
-func TestALockOfAnEarlierSessionIsRead(t *testing.T) {
+func TestLockOfEarlierSessionIsReadLive(t *testing.T) {
 	lockedData := lockedBy(claim("data"), own())
 	s, asked := playPod(t, facts(lock(own(), session.Read{})), answer{GetClaim, claimIs(lockedData), 0},
 		answer{ListUsers, usersAre(), 0}, answer{PatchGate, done(), 0})
@@ -131,8 +131,8 @@ func TestALockOfAnEarlierSessionIsRead(t *testing.T) {
 	}
 }
 
-// That the watch shows the lock does not show that it is there.
-func TestALockThatIsGoneIsNotUsed(t *testing.T) {
+// A lock in the watch cache may be gone.
+func TestStaleLockIsNotUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []answer
 		reason  Reason
@@ -155,8 +155,8 @@ func with(c Claim, alter func(*Claim)) Claim {
 	return c
 }
 
-// The watch lags: the namespace asks for all locks by now, and another pod has that of the claim.
-func TestAStaleCacheLetsNoPodRun(t *testing.T) {
+// The watch lags: the namespace asks for all locks by now, and another pod has the lock of the claim.
+func TestStaleCacheLetsNoPodRun(t *testing.T) {
 	f := facts(mode(ModeOff), ofClaim(unasked))
 	s, asked := playPod(t, f, answer{GetNamespace, modeIs(ModeAll), 0},
 		answer{GetClaim, claimIs(lockedBy(claim("data"), other())), 0})
@@ -168,7 +168,7 @@ func TestAStaleCacheLetsNoPodRun(t *testing.T) {
 	}
 }
 
-func TestAPodThatNothingAsksLosesItsGate(t *testing.T) {
+func TestGateGoesWithoutNeededLocks(t *testing.T) {
 	s, asked := playPod(t, facts(mode(ModeSelected), ofClaim(unasked)), answer{GetNamespace, modeIs(ModeSelected), 0},
 		answer{GetClaim, claimIs(with(claim("data"), unasked)), 0}, answer{PatchGate, done(), 0})
 	if asked[1].Mode != ModeSelected || s.Reason() != ReasonNotAsked || s.End != session.Written {
@@ -180,8 +180,8 @@ func TestAPodThatNothingAsksLosesItsGate(t *testing.T) {
 	}
 }
 
-// Pods of one name can be in one list: a list in several parts is of several moments.
-func TestTheFenceOfEachUserIsRead(t *testing.T) {
+// One list can contain two pods of one name, because its pages stem from several moments.
+func TestFenceOfEachUserIsRead(t *testing.T) {
 	first := user(ofUser(deleted), fenceSeen)
 	again := user(ofUser(deleted), fenceSeen, ofUser(func(p *Pod) { p.UID, p.Node = "uid-9", "b" }))
 	locks := answer{PatchClaim, wrote("data"), 0}
@@ -207,7 +207,7 @@ func TestTheFenceOfEachUserIsRead(t *testing.T) {
 	}
 }
 
-func TestHowAPodsSessionEnds(t *testing.T) {
+func TestSessionEnds(t *testing.T) {
 	lost := session.Unanswered
 	locks := answer{PatchClaim, wrote("data"), 0}
 	lists := answer{ListUsers, usersAre(), 0}
@@ -241,8 +241,8 @@ func TestHowAPodsSessionEnds(t *testing.T) {
 	}
 }
 
-// What is written to a claim may lack the finalizer, as where an admission webhook removes it.
-func TestASessionHasAnEnd(t *testing.T) {
+// An admission webhook may remove the finalizer from each write.
+func TestSessionStepsAreBounded(t *testing.T) {
 	stripped := claimIs(with(lockedBy(claim("data"), own()), unkept))
 	var answers []answer
 	for range maxSteps(1, 0) {
@@ -254,7 +254,7 @@ func TestASessionHasAnEnd(t *testing.T) {
 	}
 }
 
-func TestAListThatTookTooLongIsRepeated(t *testing.T) {
+func TestExpiredListIsRepeated(t *testing.T) {
 	s, _ := playPod(t, facts(), answer{PatchClaim, wrote("data"), 0},
 		answer{ListUsers, usersAre(), session.LiveFor + time.Second}, answer{ListUsers, usersAre(), 0},
 		answer{PatchGate, done(), 0})
@@ -263,7 +263,7 @@ func TestAListThatTookTooLongIsRepeated(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	dry := func(f *Facts) { f.Rules.DryRun = true }
 	s, asked := playPod(t, facts(dry))
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || len(asked) != 0 {
@@ -275,8 +275,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// A session with many claims and users has steps for all of them.
-func TestASessionHasStepsEnough(t *testing.T) {
+func TestSessionHasEnoughSteps(t *testing.T) {
 	f := facts(mode(ModeUnknown), lock(own(), session.Read{}))
 	answers := []answer{{GetNamespace, modeIs(ModeAll), 0}, {GetClaim, claimIs(claim("data")), 0},
 		{PatchClaim, wrote("data"), 0}}
