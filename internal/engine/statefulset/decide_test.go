@@ -26,7 +26,7 @@ func checkDecisions(t *testing.T, cases map[string]decision) {
 	}
 }
 
-func TestDecideOnAClaimThatIsKept(t *testing.T) {
+func TestDecideOnKeptClaim(t *testing.T) {
 	checkDecisions(t, map[string]decision{
 		"nothing is known":                       {Facts{}, Wait, ReasonNoClaim, 0},
 		"the set is not known":                   {facts(setUnknown), Wait, ReasonNotManaged, 0},
@@ -69,7 +69,7 @@ func TestDecideOnAClaimThatIsKept(t *testing.T) {
 	})
 }
 
-func TestDecideOnACondemnedClaim(t *testing.T) {
+func TestDecideOnCondemnedClaim(t *testing.T) {
 	gone := both(scaledDown, podAbsent)
 	ready := both(gone, abandonedLongAgo)
 	checkDecisions(t, map[string]decision{
@@ -125,8 +125,8 @@ func TestDecideOnACondemnedClaim(t *testing.T) {
 	})
 }
 
-// Where Kubernetes does not have the policy, a claim goes with its condemned pod.
-func TestDecideOnAClaimOfACondemnedPod(t *testing.T) {
+// Without the policy in Kubernetes, a claim goes with its condemned pod.
+func TestDecideOnClaimOfCondemnedPod(t *testing.T) {
 	goes := both(annotated, scaledDown, podTerminating, owned(podRef("pod")))
 	checkDecisions(t, map[string]decision{
 		"the pod runs yet": {
@@ -148,7 +148,7 @@ func TestDecideOnAClaimOfACondemnedPod(t *testing.T) {
 	})
 }
 
-func TestDecideOnAClaimThatIsTerminating(t *testing.T) {
+func TestDecideOnTerminatingClaim(t *testing.T) {
 	reused := both(annotated, terminatingClaim, owned(podRef("pod0")))
 	warned := func(alter ...func(*Facts)) decision {
 		return decision{facts(append([]func(*Facts){reused, allRead}, alter...)...), Wait, ReasonPodUsesTerminatingClaim, 0}
@@ -195,7 +195,7 @@ func TestDecideOnAClaimThatIsTerminating(t *testing.T) {
 	})
 }
 
-func TestDecideOnAClaimWithoutItsSet(t *testing.T) {
+func TestDecideOnClaimWithoutSet(t *testing.T) {
 	read := func(f *Facts) { f.PodRead, f.SetRead = read(1), read(2) }
 	alone := func(f *Facts) { f.Pod.Controller = "" }
 	checkDecisions(t, map[string]decision{
@@ -233,9 +233,9 @@ func TestDecideOnAClaimWithoutItsSet(t *testing.T) {
 	})
 }
 
-// Kubernetes creates claims, and makes the set their owner in a later sync. A set that is deleted between the two
+// Kubernetes creates claims, and makes the set their owner in a later sync. A deletion of the set between the two
 // leaves them behind.
-func TestDecideOnAClaimThatIsLeftBehind(t *testing.T) {
+func TestDecideOnClaimLeftBehind(t *testing.T) {
 	since := func(d time.Duration) func(*Facts) { return func(f *Facts) { f.Sight.LeftSince = ago(d) } }
 	checkDecisions(t, map[string]decision{
 		"it has just been seen":         {facts(left), Wait, ReasonNotManaged, Settling},
@@ -263,7 +263,7 @@ func again(f *Facts) {
 	f.Set.UID = "set2"
 }
 
-func TestDecideOnAChange(t *testing.T) {
+func TestDecideOnChange(t *testing.T) {
 	condemnedPod := both(annotated, scaledDown)
 	checkDecisions(t, map[string]decision{
 		"a claim gets its mark": {facts(unmarked), ReadSet, ReasonPolicyApplied, 0},

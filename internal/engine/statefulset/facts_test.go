@@ -16,13 +16,13 @@ func ago(d time.Duration) time.Time { return now().Add(-d) }
 // read is a live read that was made just now.
 func read(order int) session.Read { return session.Read{Sent: now(), Order: order} }
 
-// old is a live read that does not count any more.
+// old is a live read that has expired.
 func old(order int) session.Read {
 	return session.Read{Sent: ago(session.LiveFor + time.Second), Order: order}
 }
 
-// facts are those of the claim of ordinal 1 of a set with two replicas, whose policy by the field deletes the claims of
-// replicas that are scaled away: the pod runs, and the claim has the mark that says so.
+// facts are the facts about the claim of ordinal 1 of a set with two replicas. The field of the set deletes the claims
+// of replicas that are scaled away, the pod runs, and the claim has the matching mark.
 func facts(alter ...func(*Facts)) Facts {
 	f := Facts{
 		Claim: Claim{
@@ -45,7 +45,7 @@ func facts(alter ...func(*Facts)) Facts {
 	return f
 }
 
-// both makes one alteration of several.
+// both combines alterations.
 func both(alter ...func(*Facts)) func(*Facts) {
 	return func(f *Facts) {
 		for _, a := range alter {
@@ -88,7 +88,7 @@ func setRead(f *Facts)          { f.SetRead = read(3) }
 func allRead(f *Facts)          { both(claimRead, podRead, setRead)(f) }
 func abandonedLongAgo(f *Facts) { f.Sight.CondemnedSince = ago(DefaultGrace) }
 
-// left has the set be deleted, which the watch has shown, and the claim be as Kubernetes created it.
+// left deletes the set, as seen by the watch, and leaves the claim as Kubernetes created it.
 func left(f *Facts) {
 	f.Last = f.Set
 	f.Last.Policy, f.Last.Created = Policy{WhenDeleted: Delete}, ago(time.Hour)
@@ -118,7 +118,7 @@ func foreignRef() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "app", UID: "foreign"}
 }
 
-// controlling is the reference as a controller has it that manages the claim.
+// controlling sets controller=true on a reference.
 func controlling(ref metav1.OwnerReference) metav1.OwnerReference {
 	yes := true
 	ref.Controller = &yes

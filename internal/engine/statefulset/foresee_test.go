@@ -9,8 +9,7 @@ import (
 
 func scaleTo(n int) Change { return Change{Kind: Scale, Replicas: n} }
 
-// ofPolicy are the facts of the claim of a replica in range under a policy: it has the mark and the owner that it is to
-// have.
+// ofPolicy are the facts about the claim of a replica in range under a policy, with the wanted mark and owner.
 func ofPolicy(p Policy, source Source, alter ...func(*Facts)) Facts {
 	f := facts(func(f *Facts) { f.Set.Policy, f.Set.Source = p, source })
 	f.Claim.Mark.WhenScaled = p.WhenScaled
@@ -28,8 +27,8 @@ func ofPolicy(p Policy, source Source, alter ...func(*Facts)) Facts {
 	return f
 }
 
-// The four cases of the policy have the same outcome from field and annotation, with a pod and without.
-func TestForeseeThePolicies(t *testing.T) {
+// The four cases of the policy have the same outcome from field and annotation, with and without a pod.
+func TestForeseePolicies(t *testing.T) {
 	for policy, want := range map[Policy]struct{ scaled, deleted Fate }{
 		{}:                    {Kept, Kept},
 		{WhenDeleted: Delete}: {Kept, Deleted},
@@ -68,7 +67,7 @@ func TestForeseeThePolicies(t *testing.T) {
 	}
 }
 
-// Another owner keeps the claim, in every way of deleting it.
+// Another owner keeps the claim, regardless of the kind of deletion.
 func TestForeseeAnotherOwner(t *testing.T) {
 	for _, policy := range []Policy{{}, {WhenDeleted: Delete}, {WhenScaled: Delete}, {Delete, Delete}} {
 		for _, source := range []Source{SourceField, SourceAnnotation} {
@@ -177,7 +176,7 @@ func TestForesee(t *testing.T) {
 	}
 }
 
-func TestForeseeInWords(t *testing.T) {
+func TestForeseeText(t *testing.T) {
 	got := Foresee(facts(podAbsent, grace(time.Hour)), scaleTo(1))
 	want := ReasonScaledDown.Sentence() + " It is ordinal 1 of StatefulSet db, which has the ordinal 0."
 	if got.Fate != Deleted || got.Grace != time.Hour || got.Text != want {

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestForeseeUnattended has the fates of a claim of ordinal 1 with and without volume-guard.
+// TestForeseeUnattended compares the fates of a claim of ordinal 1 with and without volume-guard.
 func TestForeseeUnattended(t *testing.T) {
 	set := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set"}
 	pod := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "db-1", UID: "pod"}
@@ -91,7 +91,7 @@ func TestForeseeUnattended(t *testing.T) {
 	}
 }
 
-// TestForeseeOtherPod: a claim that its pod owns is deleted, also while another pod uses it.
+// TestForeseeOtherPod checks that a claim owned by its pod is deleted even while another pod uses it.
 func TestForeseeOtherPod(t *testing.T) {
 	f := Facts{
 		Claim:   Claim{Name: "data-db-1", UID: "claim"},

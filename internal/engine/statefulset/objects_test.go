@@ -71,8 +71,8 @@ func TestClaimOf(t *testing.T) {
 	}
 }
 
-// Of a claim that others have created, for example a backup tool, nothing says that a set has it.
-func TestWhoCreatedAClaim(t *testing.T) {
+// A claim from another creator, for example a backup tool, does not belong to a set by its name alone.
+func TestCreatorOfClaim(t *testing.T) {
 	created := `{"f:metadata":{"f:labels":{}},"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{}}}}`
 	bound := `{"f:spec":{"f:volumeName":{}}}`
 	for name, c := range map[string]struct {
@@ -131,7 +131,7 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
-func TestNamesOfClaims(t *testing.T) {
+func TestSplitClaimName(t *testing.T) {
 	for name, want := range map[string]struct {
 		base    string
 		ordinal int
@@ -154,7 +154,7 @@ func TestNamesOfClaims(t *testing.T) {
 	}
 }
 
-func TestWhichNamesASetGives(t *testing.T) {
+func TestGives(t *testing.T) {
 	s := Set{Name: "db", Templates: []string{"data", "logs"}}
 	for name, ordinal := range map[string]int{"data-db-0": 0, "logs-db-7": 7} {
 		if !s.Gives(name, ordinal) || s.Gives(name, ordinal+1) {
@@ -175,7 +175,7 @@ func TestWhichNamesASetGives(t *testing.T) {
 }
 
 // The templates of two sets can give a claim the same name, with the same ordinal.
-func TestNamesThatCollide(t *testing.T) {
+func TestCollidingNames(t *testing.T) {
 	a, b := Set{Name: "a-b", Templates: []string{"c"}}, Set{Name: "b", Templates: []string{"c-a"}}
 	if a.ClaimBase("c") != b.ClaimBase("c-a") || a.ClaimName("c", 1) != b.ClaimName("c-a", 1) {
 		t.Errorf("%s, %s", a.ClaimBase("c"), b.ClaimBase("c-a"))
@@ -185,7 +185,7 @@ func TestNamesThatCollide(t *testing.T) {
 	}
 }
 
-func TestWhichOrdinalsAreInRange(t *testing.T) {
+func TestInRange(t *testing.T) {
 	for name, c := range map[string]struct {
 		start, replicas int
 		from, to        int // in range: from included, to not
@@ -202,7 +202,7 @@ func TestWhichOrdinalsAreInRange(t *testing.T) {
 	}
 }
 
-func TestMarks(t *testing.T) {
+func TestParseMark(t *testing.T) {
 	for _, m := range []Mark{
 		{Set: "db", UID: "1-2", Ordinal: 0, WhenScaled: Delete, Claim: "3-4"},
 		{Set: "db", UID: "1-2", Ordinal: 12, Claim: "3-4"},

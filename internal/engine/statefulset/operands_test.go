@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Each operand of a condition counts by itself.
+// Each operand of a condition has an effect of its own.
 
-// operand is a condition that holds for the facts, and what it does not hold without.
+// operand is a condition that holds for the facts, and the alterations that make it fail.
 type operand struct {
 	holds   func(Facts) bool
 	facts   Facts

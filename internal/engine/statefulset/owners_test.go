@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Cases that upstream does not have: where the policy comes from, marks, and what keeps a claim.
-func TestWhatAClaimIsToHave(t *testing.T) {
+// These cases go beyond upstream: the source of the policy, marks, and reasons to keep a claim.
+func TestWanted(t *testing.T) {
 	ours := []metav1.OwnerReference{setRef("set"), podRef("pod"), foreignRef()}
 	theirs := []metav1.OwnerReference{controlling(setRef("set")), controlling(podRef("pod")), foreignRef()}
 	has := func(refs []metav1.OwnerReference) func(*Facts) { return owned(refs...) }
@@ -79,7 +79,7 @@ func TestWhatAClaimIsToHave(t *testing.T) {
 	}
 }
 
-func TestWhichReferencesAreOfTheSetAndItsPod(t *testing.T) {
+func TestReferencesToSetAndPod(t *testing.T) {
 	f := facts()
 	if !f.ofSet(setRef("any")) || !f.ofPod(podRef("any")) || f.ofSet(podRef("set")) || f.ofPod(setRef("pod")) {
 		t.Error("set and pod")
@@ -98,7 +98,7 @@ func TestWhichReferencesAreOfTheSetAndItsPod(t *testing.T) {
 	}
 }
 
-func TestWhatAPatchLeaves(t *testing.T) {
+func TestClaimAfterPatch(t *testing.T) {
 	w := wanted{Mark: facts().Claim.Mark, Owners: []metav1.OwnerReference{foreignRef()}}
 	c := Claim{Name: "data-db-1"}.with(w)
 	if c.Name != "data-db-1" || !c.Marked || c.Mark != w.Mark || len(c.Owners) != 1 {

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These are the cases of the tests of pkg/controller/statefulset of Kubernetes 1.36 (those of 1.30 are the same), for
-// what this package writes where Kubernetes does not have the policy. Each test names its source.
+// These are the cases of the tests of pkg/controller/statefulset of Kubernetes 1.36 (the same as in 1.30), for the
+// writes of this package where Kubernetes lacks the policy. Each test names its source.
 //
-// There is one difference: kube-controller-manager adds references with controller=true, and changes those to the set
-// and its pods that lack it. This package adds them without, and takes either for what is to be there.
+// One thing differs: kube-controller-manager adds references with controller=true, and changes references to the set
+// and its pods that lack it. This package adds references without it, and accepts either form.
 
-// policyCase is a policy, whether the replica is in range, and who is to own its claim.
+// policyCase is a policy, the range of the replica, and the expected owners of its claim.
 type policyCase struct {
 	policy       Policy
 	scaledAway   bool
@@ -54,7 +54,7 @@ func (c policyCase) facts() Facts {
 	return f
 }
 
-// sameOwners reports whether the claim has the references that it is to have.
+// sameOwners reports whether the claim has the wanted references.
 func sameOwners(f Facts) bool {
 	w := f.wanted()
 	return !wanted{f.Claim.Mark, w.Owners}.differs(f.Claim)
@@ -93,7 +93,7 @@ func everyOwner(visit func(name string, byPod, bySet bool, refs []metav1.OwnerRe
 }
 
 // Source: TestIsClaimOwnerUpToDate.
-func TestWhenOwnersAreUpToDate(t *testing.T) {
+func TestUpToDateOwners(t *testing.T) {
 	for policy, c := range policyCases() {
 		if c.conflict {
 			continue // is a case of TestUpdateClaimOwnerRefForSetAndPod
@@ -109,7 +109,7 @@ func TestWhenOwnersAreUpToDate(t *testing.T) {
 }
 
 // Source: TestUpdateClaimOwnerRefForSetAndPod.
-func TestWhoOwnsAClaimAfterAChange(t *testing.T) {
+func TestOwnersAfterChange(t *testing.T) {
 	for policy, c := range policyCases() {
 		everyOwner(func(name string, _, _ bool, refs []metav1.OwnerReference) {
 			f := c.facts()
@@ -142,7 +142,7 @@ func TestWhoOwnsAClaimAfterAChange(t *testing.T) {
 }
 
 // Source: TestClaimOwnerUpToDateEdgeCases.
-func TestWhenUnusualOwnersAreUpToDate(t *testing.T) {
+func TestUpToDateUnusualOwners(t *testing.T) {
 	away, bySet := policyCases()["with both, scaled away"], policyCases()["with the set"]
 	other := func(ref metav1.OwnerReference) metav1.OwnerReference {
 		ref.Name, ref.UID = "other", "other"
@@ -176,7 +176,7 @@ func TestWhenUnusualOwnersAreUpToDate(t *testing.T) {
 }
 
 // Source: TestUpdateClaimControllerRef.
-func TestWhichReferencesAreChanged(t *testing.T) {
+func TestChangedReferences(t *testing.T) {
 	set := setRef("set")
 	someone := metav1.OwnerReference{APIVersion: "someone", Kind: "Else", Name: "foo"}
 	namesake := metav1.OwnerReference{APIVersion: "someone", Kind: "else", Name: "db", UID: "pod"}
@@ -187,8 +187,8 @@ func TestWhichReferencesAreChanged(t *testing.T) {
 		"another kind of the name": {
 			[]metav1.OwnerReference{namesake}, []metav1.OwnerReference{namesake, set}},
 		"none": {nil, []metav1.OwnerReference{set}},
-		// Upstream's update would remove these. It is never called for them: isClaimOwnerUpToDate takes them for those of a
-		// set that is gone, which is left to garbage collection. So do we.
+		// Upstream's update would remove these, but is never called for them: isClaimOwnerUpToDate takes them for references
+		// to a former set, and leaves them to garbage collection. This package does the same.
 		"controlling, without UID": {
 			[]metav1.OwnerReference{controlling(setRef(""))}, []metav1.OwnerReference{controlling(setRef(""))}},
 		"without UID": {[]metav1.OwnerReference{setRef("")}, []metav1.OwnerReference{setRef("")}},
@@ -205,9 +205,10 @@ func TestWhichReferencesAreChanged(t *testing.T) {
 	}
 }
 
-// Source: TestHasUnexpectedController. A claim with an unexpected controller gets no owner of ours. Under a policy that
-// retains all, kube-controller-manager calls none unexpected, and nothing is added either way.
-func TestWhichControllersAreUnexpected(t *testing.T) {
+// Source: TestHasUnexpectedController. A claim with an unexpected controller gets no owner from this package. If a
+// policy retains all claims, kube-controller-manager considers no controller unexpected, and neither side adds an
+// owner.
+func TestUnexpectedControllers(t *testing.T) {
 	yes, no := true, false
 	custom := func(controller *bool) metav1.OwnerReference {
 		return metav1.OwnerReference{
@@ -251,7 +252,7 @@ func TestWhichControllersAreUnexpected(t *testing.T) {
 }
 
 // Source: TestHasStaleOwnerRef.
-func TestWhichReferencesAreStale(t *testing.T) {
+func TestStaleReferences(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  types.UID
 		name string
@@ -272,8 +273,8 @@ func TestWhichReferencesAreStale(t *testing.T) {
 	}
 }
 
-// Source: TestPodClaimIsStale: whether a pod waits for its old claims to go.
-func TestWhichClaimsAPodWaitsFor(t *testing.T) {
+// Source: TestPodClaimIsStale. A pod waits until its old claims are gone.
+func TestPodWaitsForOldClaims(t *testing.T) {
 	const missing, exists, stale, withRef = "missing", "exists", "stale", "with a reference"
 	for name, c := range map[string]struct {
 		claims []string
@@ -346,8 +347,8 @@ func TestOwnersOfClaimsOfOrphanedPods(t *testing.T) {
 	}
 }
 
-// Source: TestStaleOwnerRefOnScaleup. The set waits until the old claim is gone, which nobody prevents.
-func TestAScaleUpWaitsForTheOldClaim(t *testing.T) {
+// Source: TestStaleOwnerRefOnScaleup. The set waits until the old claim is gone, which no rule prevents.
+func TestScaleUpWaitsForOldClaim(t *testing.T) {
 	for policy, c := range policyCases() {
 		if c.policy.WhenScaled != Delete || c.scaledAway {
 			continue

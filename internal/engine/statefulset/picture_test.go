@@ -7,7 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 )
 
-// scalingDownAndUp draws what Kubernetes does, which test/e2e/statefulset shows, and what DecideSet does then.
+// scalingDownAndUp draws the behavior of Kubernetes, which test/e2e/statefulset verifies, and the decisions of
+// DecideSet.
 func scalingDownAndUp(t *testing.T) *picture.Sequence {
 	t.Helper()
 	const people, controller, collector, guard = 0, 1, 2, 3
@@ -61,6 +62,6 @@ func scalingDownAndUp(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureIsWhatIsDecided(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "scaling-down-and-up", scalingDownAndUp(t))
 }

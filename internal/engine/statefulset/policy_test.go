@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-func TestPoliciesOfTheAnnotation(t *testing.T) {
+func TestPolicyFromAnnotation(t *testing.T) {
 	for name, c := range map[string]struct {
 		value string
 		want  Policy
@@ -33,7 +33,7 @@ func TestPoliciesOfTheAnnotation(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatIsNotValidKeepsTheClaims(t *testing.T) {
+func TestInvalidPolicyKeepsClaims(t *testing.T) {
 	for name, value := range map[string]string{
 		"empty":               "",
 		"no JSON":             "Delete",
@@ -80,7 +80,7 @@ func FuzzParsePolicy(f *testing.F) {
 	})
 }
 
-// policySet is a StatefulSet with a field, if it is not nil, and annotations in pairs of name and value.
+// policySet is a StatefulSet with this field, unless nil, and annotations in pairs of name and value.
 func policySet(f *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, annotations ...string) *appsv1.StatefulSet {
 	o := &appsv1.StatefulSet{}
 	o.Spec.PersistentVolumeClaimRetentionPolicy = f
@@ -100,13 +100,13 @@ func field(whenDeleted, whenScaled string) *appsv1.StatefulSetPersistentVolumeCl
 	}
 }
 
-func TestWhereThePolicyOfASetComesFrom(t *testing.T) {
+func TestSourceOfPolicy(t *testing.T) {
 	const both = `{"whenDeleted":"Delete","whenScaled":"Delete"}`
 	for name, c := range map[string]struct {
 		set    *appsv1.StatefulSet
 		policy Policy
 		source Source
-		// invalid is a part of what is wrong, empty for nothing.
+		// invalid is a part of the error, empty for none.
 		invalid string
 		ignored bool
 	}{
@@ -145,7 +145,7 @@ func TestWhereThePolicyOfASetComesFrom(t *testing.T) {
 	}
 }
 
-func TestTheGraceOfASet(t *testing.T) {
+func TestGraceAnnotation(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"10m": 10 * time.Minute, "0": 0, "0s": 0, "1h30m": 90 * time.Minute, "100000h": 100_000 * time.Hour,
 	} {
@@ -163,7 +163,7 @@ func TestTheGraceOfASet(t *testing.T) {
 	}
 }
 
-func TestTheGraceThatCounts(t *testing.T) {
+func TestGracePrecedence(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
 		want  time.Duration
@@ -181,7 +181,7 @@ func TestTheGraceThatCounts(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestStrings(t *testing.T) {
 	for got, want := range map[string]string{
 		Retain.String(): "Retain", Delete.String(): "Delete", Retention(9).String(): "Retain",
 		SourceNone.String(): "none", SourceAnnotation.String(): "annotation csi-reclaimer.io/claim-retention",

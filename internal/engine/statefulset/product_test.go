@@ -10,11 +10,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// The facts of a decision are what the claim is, what its set says, what its pod does, and what was read. The first
-// three are visited in every combination after all was read, and the fourth beside fewer states of the claim.
+// The facts of a decision are the claim, its set, its pod, and the reads. The tests visit every combination of the
+// first three after all reads, and the relevant reads with fewer states of the claim.
 
-// everyMark returns every mark that matters: none, one that cannot be read, the usual ones, a copy of another claim's,
-// and those of others.
+// everyMark returns every relevant mark: none, an invalid mark, the usual marks, a copy from another claim, and the
+// marks of other sets.
 func everyMark() []Mark {
 	return []Mark{
 		{}, {}, {Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"},
@@ -42,7 +42,7 @@ func everyOwners() [][]metav1.OwnerReference {
 	return owners
 }
 
-// everyClaim visits every state of a claim that matters, with these marks and owners.
+// everyClaim visits every relevant state of a claim with these marks and owners.
 func everyClaim(marks []Mark, owners [][]metav1.OwnerReference, visit func(Claim)) {
 	for bits := range 1 << 3 {
 		for i, mark := range marks {
@@ -57,7 +57,7 @@ func everyClaim(marks []Mark, owners [][]metav1.OwnerReference, visit func(Claim
 	}
 }
 
-// everySet visits every state of a set that matters, and what is known of it.
+// everySet visits every relevant state of a set.
 func everySet(visit func(Seen, Set)) {
 	policies := []Policy{{}, {WhenDeleted: Delete}, {WhenScaled: Delete}, {Delete, Delete}}
 	visit(Unknown, Set{})
@@ -82,7 +82,7 @@ func everySet(visit func(Seen, Set)) {
 	}
 }
 
-// everyPod visits every state of a pod that matters, and what is known of it.
+// everyPod visits every relevant state of a pod.
 func everyPod(visit func(Seen, Pod)) {
 	visit(Unknown, Pod{})
 	visit(Absent, Pod{})
@@ -99,7 +99,7 @@ func everyPod(visit func(Seen, Pod)) {
 	}
 }
 
-// fresh is whether a read counts, written apart from the code that keeps the promise.
+// fresh reports whether a read counts, independently of the code.
 func fresh(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 
 // readInOrder reports whether claim, pod and set were read live in this order.
@@ -121,7 +121,7 @@ func markedBySet(f Facts) bool {
 
 func podOfSet(f Facts) bool { return f.PodSeen == Found && f.Pod.Controller == f.Set.UID }
 
-// mayDelete returns why the claim may not be deleted, empty for nothing.
+// mayDelete returns an objection to the deletion of the claim, empty for none.
 func mayDelete(f Facts) string {
 	foreign := func(ref metav1.OwnerReference) bool { return ref.UID == "foreign" }
 	switch {
@@ -161,7 +161,7 @@ func mayDelete(f Facts) string {
 	return ""
 }
 
-// mayDeletePod returns why the pod may not be deleted, empty for nothing.
+// mayDeletePod returns an objection to the deletion of the pod, empty for none.
 func mayDeletePod(f Facts) string {
 	ofOld := func(ref metav1.OwnerReference) bool { return ref.UID == "pod0" && ref.Controller == nil }
 	switch {
@@ -185,7 +185,7 @@ func mayDeletePod(f Facts) string {
 	return ""
 }
 
-// mayPatch returns why the claim may not be given what it is, empty for nothing.
+// mayPatch returns an objection to the change of the claim, empty for none.
 func mayPatch(f Facts) string {
 	w := f.wanted()
 	newRef := func(ref metav1.OwnerReference) bool {
@@ -232,7 +232,7 @@ func mayPatch(f Facts) string {
 	return ""
 }
 
-// mayReport returns why it may not be said that the claim was left behind by a set that was deleted, empty for nothing.
+// mayReport returns an objection to the report that a deleted set left the claim behind, empty for none.
 func mayReport(f Facts) string {
 	last := f.Last
 	switch {
@@ -258,7 +258,7 @@ func mayReport(f Facts) string {
 	return ""
 }
 
-// broken returns what a decision breaks, empty for nothing.
+// broken returns the promise that a decision breaks, empty for none.
 func broken(f Facts, d Decision) string {
 	switch d.Action {
 	case DeleteClaim:
@@ -282,7 +282,7 @@ func broken(f Facts, d Decision) string {
 	return ""
 }
 
-// judge checks what is decided on the facts, and returns it.
+// judge checks the decision on the facts and returns its action.
 func judge(t *testing.T, f Facts) Action {
 	t.Helper()
 	d := Decide(f, now())
@@ -295,7 +295,7 @@ func judge(t *testing.T, f Facts) Action {
 	return d.Action
 }
 
-// reads are what was read in which order, and how long ago.
+// reads returns the relevant orders and ages of the three reads.
 func reads() [][3]session.Read {
 	return [][3]session.Read{
 		{read(1), read(2), read(3)}, {}, {read(2), read(1), read(3)}, {read(1), read(3), read(2)}, {{}, read(1), read(2)},
@@ -374,8 +374,8 @@ func TestNoCombinationOfReadsBreaksAPromise(t *testing.T) {
 	}
 }
 
-// Of a claim about which one thing is not known, nothing is deleted, and nothing is added to it.
-func TestWhatIsNotKnownKeepsTheClaim(t *testing.T) {
+// One unknown fact about a claim is enough to prevent its deletion, and any addition to it.
+func TestUnknownFactKeepsClaim(t *testing.T) {
 	for name, forget := range map[string]func(*Facts){
 		"the set":            setUnknown,
 		"the pod":            podUnknown,

@@ -10,14 +10,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// answer is one reply of a server, and how long it takes.
+// answer is one reply of a server, with its duration.
 type answer struct {
 	action Action
 	reply  Reply
 	takes  time.Duration
 }
 
-// play answers a session, checks what it asks, and returns the session and what it asked.
+// play answers a session, checks each Ask, and returns the session and all Asks.
 func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask) {
 	t.Helper()
 	at := now()
@@ -76,7 +76,7 @@ func away(s *Set)         { s.Replicas = 1 }
 func byAnnotation(s *Set) { s.Source = SourceAnnotation }
 func newer(c *Claim)      { c.ResourceVersion = "11" }
 
-// abandoned is a claim whose grace period has passed, with the tracker that has seen that.
+// abandoned is a claim whose grace period has passed, with the tracker that has recorded it.
 func abandoned(alter ...func(*Facts)) (*Tracker, Facts) {
 	f := facts(append([]func(*Facts){scaledDown, podAbsent}, alter...)...)
 	tracker := NewTracker()
@@ -84,7 +84,7 @@ func abandoned(alter ...func(*Facts)) (*Tracker, Facts) {
 	return tracker, f
 }
 
-func TestACondemnedClaimIsDeletedAfterItsGrace(t *testing.T) {
+func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 	tracker := NewTracker()
 	f := facts(scaledDown, podAbsent)
 	s, _ := play(t, tracker, f)
@@ -111,8 +111,8 @@ func TestACondemnedClaimIsDeletedAfterItsGrace(t *testing.T) {
 	}
 }
 
-// A watch that is broken off may skip what a live read has shown, so that no event brings the claim back.
-func TestWhatTheWatchHasNotShownIsWorkedOnAgain(t *testing.T) {
+// A broken watch may skip the result of a live read, and then no event enqueues the claim again.
+func TestRetryWhileWatchLagsBehindRead(t *testing.T) {
 	tracker, f := abandoned()
 	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
 		answer{ReadSet, setIs(), 0})
@@ -124,8 +124,8 @@ func TestWhatTheWatchHasNotShownIsWorkedOnAgain(t *testing.T) {
 	}
 }
 
-// What a person changes while the claim is about to be deleted keeps it.
-func TestWhatIsReadLiveKeepsTheClaim(t *testing.T) {
+// A change by a person just before the deletion keeps the claim.
+func TestLiveReadsKeepClaim(t *testing.T) {
 	gone, scaled := answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
 	same := answer{ReadClaim, claimIs(), 0}
 	for name, c := range map[string]struct {
@@ -172,7 +172,7 @@ func TestWhatIsReadLiveKeepsTheClaim(t *testing.T) {
 	}
 }
 
-func TestHowASessionEnds(t *testing.T) {
+func TestSessionEnds(t *testing.T) {
 	same, gone, scaled := answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
 	for name, c := range map[string]struct {
 		answers []answer
@@ -209,7 +209,7 @@ func TestHowASessionEnds(t *testing.T) {
 	}
 }
 
-func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
+func TestRepeatsOfExpiredReadsAreBounded(t *testing.T) {
 	tracker, f := abandoned()
 	var answers []answer
 	for range maxSteps {
@@ -221,7 +221,7 @@ func TestReadsThatAreTooOldAreRepeatedAtMostSoOften(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker, f := abandoned(func(f *Facts) { f.Rules.DryRun = true })
 	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
 		answer{ReadSet, setIs(away), 0})
@@ -231,7 +231,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAClaimGetsItsMark(t *testing.T) {
+func TestClaimGetsMark(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, done(), 0})
 	want := Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"}
 	if a := asked[1]; a.Mark != want || a.UID != "claim" || a.ResourceVersion != "10" || len(a.Owners) != 0 ||
@@ -243,16 +243,16 @@ func TestAClaimGetsItsMark(t *testing.T) {
 	}
 }
 
-// A pod that the watch shows too late does not mark a claim that an earlier policy has retained.
-func TestAClaimThatWasRetainedGetsNoMarkFromAPodThatIsGone(t *testing.T) {
+// If the watch still shows a deleted pod, the pod must not mark a claim that an earlier policy has retained.
+func TestRetainedClaimGetsNoMarkFromDeletedPod(t *testing.T) {
 	s, _ := play(t, NewTracker(), facts(unmarked, scaledDown), answer{ReadPod, absent(), 0})
 	if s.End != session.Waiting || s.Reason() != ReasonNeverUsed {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
 }
 
-// The references that a change is for are those after the set was read.
-func TestOwnersAreThoseOfThePolicyThatWasRead(t *testing.T) {
+// A change uses the references that result from the live read of the set.
+func TestOwnersFollowLiveReadOfPolicy(t *testing.T) {
 	uids := func(refs []metav1.OwnerReference) (uids []string) {
 		for _, ref := range refs {
 			uids = append(uids, string(ref.UID))
@@ -295,7 +295,7 @@ func TestOwnersAreThoseOfThePolicyThatWasRead(t *testing.T) {
 	}
 }
 
-func TestAPodThatUsesTheOldClaimIsDeleted(t *testing.T) {
+func TestPodOnOldClaimIsDeleted(t *testing.T) {
 	f := facts(annotated, terminatingClaim, owned(podRef("pod0")))
 	going := claimIs(func(c *Claim) { c.Terminating, c.Owners = true, []metav1.OwnerReference{podRef("pod0")} })
 	s, asked := play(t, NewTracker(), f, answer{ReadClaim, going, 0},
@@ -309,9 +309,9 @@ func TestAPodThatUsesTheOldClaimIsDeleted(t *testing.T) {
 	}
 }
 
-// What others remove each time is added three times. Calls that did nothing do not count, and nor does what this
-// process has removed meanwhile.
-func TestHowOftenSomethingIsAdded(t *testing.T) {
+// A mark that others remove each time is added three times. Failed calls do not count, and neither do marks that this
+// process has removed in between.
+func TestRepeatedAdditionsAreBounded(t *testing.T) {
 	tracker := NewTracker()
 	add := func(outcome session.Outcome) {
 		t.Helper()
@@ -345,7 +345,7 @@ func TestHowOftenSomethingIsAdded(t *testing.T) {
 	}
 }
 
-func TestSinceWhenAClaimIsCondemned(t *testing.T) {
+func TestTrackerRecordsCondemnedSince(t *testing.T) {
 	for name, sign := range map[string]func(*Facts){
 		"scaled up":          func(f *Facts) { f.Set.Replicas = 2 },
 		"the policy turned":  retain,
@@ -385,7 +385,7 @@ func TestSinceWhenAClaimIsCondemned(t *testing.T) {
 	}
 }
 
-func TestSinceWhenAClaimIsLeftBehind(t *testing.T) {
+func TestTrackerRecordsLeftSince(t *testing.T) {
 	tracker := NewTracker()
 	s := Begin(tracker, facts(left), ago(Settling))
 	if s.Requeue() != session.RequeueAfter || s.Decision.After != Settling {
@@ -403,8 +403,8 @@ func TestSinceWhenAClaimIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A session that shows something else than the watch ends the grace that was counted.
-func TestALiveReadEndsTheGrace(t *testing.T) {
+// A session with a result that differs from the watch ends the grace period.
+func TestLiveReadEndsGrace(t *testing.T) {
 	tracker, f := abandoned()
 	play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, podIs(), 0})
 	if len(tracker.Claims) != 0 {

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWhatASetLacks(t *testing.T) {
+func TestFindGap(t *testing.T) {
 	runs := Replica{Pod: Pod{UID: "pod", Bound: true, Ready: true}, Claims: true}
 	starts := Replica{Pod: Pod{UID: "pod", Bound: true}, Claims: true}
 	stops := Replica{Pod: Pod{UID: "pod", Bound: true, Ready: true, Terminating: true}, Claims: true}
@@ -64,7 +64,7 @@ func TestWhatASetLacks(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfAReplica(t *testing.T) {
+func TestReplicaOf(t *testing.T) {
 	s := Set{Name: "db", UID: "set", Templates: []string{"data", "logs"}}
 	claims := func(alter ...func(*Claim)) func(string) Claim {
 		return func(name string) Claim {
@@ -103,7 +103,7 @@ func TestWhatIsKnownOfAReplica(t *testing.T) {
 	}
 }
 
-// setFacts are those of a set whose policy deletes claims, which lacks a pod and was quiet for long enough.
+// setFacts are the facts about a quiet set with a policy that deletes claims, which lacks a pod.
 func setFacts(alter ...func(*SetFacts)) SetFacts {
 	f := SetFacts{Set: facts().Set, Gap: GapOpen, Sight: SetSight{QuietSince: ago(Quiet)}}
 	for _, a := range alter {
@@ -112,7 +112,7 @@ func setFacts(alter ...func(*SetFacts)) SetFacts {
 	return f
 }
 
-func TestDecideOnASet(t *testing.T) {
+func TestDecideSet(t *testing.T) {
 	policy := func(p Policy, from Source) func(*SetFacts) {
 		return func(f *SetFacts) { f.Set.Policy, f.Set.Source = p, from }
 	}
@@ -199,7 +199,7 @@ func TestDecideOnASet(t *testing.T) {
 	}
 }
 
-func TestDetailsOfASet(t *testing.T) {
+func TestDetailOfSet(t *testing.T) {
 	f := setFacts(func(f *SetFacts) { f.Set.Invalid = "wrong" })
 	for r, want := range map[Reason]string{
 		ReasonInvalidPolicy: "wrong", ReasonSetComplete: "",
@@ -211,7 +211,7 @@ func TestDetailsOfASet(t *testing.T) {
 	}
 }
 
-func TestWhatIsSeenOfASet(t *testing.T) {
+func TestTrackerRecordsSets(t *testing.T) {
 	tracker, open := NewTracker(), setFacts()
 	first, second, third := ago(time.Minute), ago(time.Second), now()
 	check := func(name string, got, want SetSight) {
