@@ -33,12 +33,12 @@ import (
 
 var admin *rest.Config
 
-// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+// TestMain starts an API server without a controller manager, whose part the tests play.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
-			// Nobody creates the service accounts that pods need.
+			// No controller creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 		})
 		if err != nil {
@@ -87,7 +87,6 @@ func (b *bench) must(err error) {
 	}
 }
 
-// until waits for a condition.
 func (b *bench) until(what string, is func() bool) {
 	b.Helper()
 	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -113,7 +112,7 @@ func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim))
 	return claimOf(o)
 }
 
-// makePod creates a pod that uses a claim, as admission would: with the gate and the hold.
+// makePod creates a pod that uses a claim, with the gate and the hold from admission.
 func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
 	b.Helper()
 	o := &v1.Pod{
@@ -133,7 +132,7 @@ func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
 	return o
 }
 
-// endPod removes a pod, as if it was released.
+// endPod removes a pod as after its release.
 func (b *bench) endPod(name string) {
 	b.Helper()
 	pods := b.client.CoreV1().Pods(b.namespace)
@@ -161,13 +160,13 @@ func (b *bench) data() *v1.PersistentVolumeClaim {
 	return o
 }
 
-// start runs a controller until the test ends, or the function that it returns is called.
+// start runs a controller until the test ends or stop is called.
 func (b *bench) start(cfg Config) (c *Controller, stop func()) {
 	b.Helper()
 	return b.startWith(admin, cfg)
 }
 
-// startWith does so with another configuration of its clients.
+// startWith does so with another client configuration.
 func (b *bench) startWith(config *rest.Config, cfg Config) (c *Controller, stop func()) {
 	b.Helper()
 	c, err := New(config, cfg)
@@ -198,8 +197,8 @@ func eventsOf(r *record.FakeRecorder) (all []string) {
 	}
 }
 
-// TestTheControllerAgainstAnAPIServer plays two pods that want one claim, and what is left by a release.
-func TestTheControllerAgainstAnAPIServer(t *testing.T) {
+// Two pods want one claim, and a release removes everything that is left.
+func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
 	c, stop := b.start(Config{Events: recorder})
@@ -243,9 +242,8 @@ func TestTheControllerAgainstAnAPIServer(t *testing.T) {
 	}
 }
 
-// TestTheLockIsWrittenByCompareAndSwap: of two that have read the same claim, one gets the lock. The finalizers and
-// annotations of others stay.
-func TestTheLockIsWrittenByCompareAndSwap(t *testing.T) {
+// Of two pods that have read the same claim, one gets the lock. Foreign finalizers and annotations stay.
+func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 	b := newBench(t)
 	c := b.makeClaim("data", func(o *v1.PersistentVolumeClaim) {
 		o.Finalizers, o.Annotations = []string{"example.com/theirs"}, map[string]string{"theirs": "stays"}
@@ -305,8 +303,8 @@ func TestTheLockIsWrittenByCompareAndSwap(t *testing.T) {
 	}
 }
 
-// TestTheGateIsRemovedAlone: gates of others stay, a second removal changes nothing, and one of another UID is refused.
-func TestTheGateIsRemovedAlone(t *testing.T) {
+// Other gates stay, a second removal changes nothing, and a removal with another UID is refused.
+func TestOnlyOwnGateIsRemoved(t *testing.T) {
 	b := newBench(t)
 	o := b.makePod("pod", "data", func(o *v1.Pod) {
 		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/first"}, {Name: Gate}, {Name: "example.com/last"}}
@@ -331,8 +329,8 @@ func TestTheGateIsRemovedAlone(t *testing.T) {
 	}
 }
 
-// TestManyPodsOfOneNamespace: each gets the locks of its claim, and they share their lists.
-func TestManyPodsOfOneNamespace(t *testing.T) {
+// Each pod gets the lock of its claim, and the pods share their lists.
+func TestManyPodsShareLists(t *testing.T) {
 	const count = 200
 	b := newBench(t)
 	for i := range count {
@@ -357,9 +355,8 @@ func TestManyPodsOfOneNamespace(t *testing.T) {
 	}
 }
 
-// TestWritesOfAPod: one takes the lock, one removes the gate, one frees the lock. None is repeated because the watch
-// has not shown it yet.
-func TestWritesOfAPod(t *testing.T) {
+// One write takes the lock, one removes the gate, and one frees the lock. A lagging watch causes no repetition.
+func TestWritesPerPod(t *testing.T) {
 	const count = 100
 	b := newBench(t)
 	for i := range count {
@@ -421,7 +418,7 @@ func TestWritesOfAPod(t *testing.T) {
 	}
 }
 
-// writes counts the writes of a client that are answered, by resource and name. One without an answer is repeated.
+// writes counts the answered writes of a client by resource and name, since an unanswered write is repeated.
 type writes struct {
 	mu sync.Mutex
 	of map[string]int

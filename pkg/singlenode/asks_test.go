@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWhatAsks: by namespace, claim, class, PV and access mode. That nothing asks is read live.
-func TestWhatAsks(t *testing.T) {
+// The namespace, claim, class, PV and access mode decide. A result without a lock is confirmed live.
+func TestNeedOfLock(t *testing.T) {
 	yes := map[string]string{Label: SelectValue}
 	className := func(o *v1.PersistentVolumeClaim) { name := "fast"; o.Spec.StorageClassName = &name }
 	many := func(o *v1.PersistentVolumeClaim) { o.Spec.AccessModes[0] = v1.ReadWriteMany }
@@ -28,7 +28,7 @@ func TestWhatAsks(t *testing.T) {
 		mode      string
 		class, pv map[string]string
 		claim     []func(*v1.PersistentVolumeClaim)
-		// live changes what the watches have not shown.
+		// live changes objects after the last event of the watches.
 		live  func(w *world)
 		calls []string
 	}{

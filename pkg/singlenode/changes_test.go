@@ -14,9 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// TestWhatAChangeOfWhatIsThereWakes, where pod one has the lock of claim data, pod two waits for it, and the claim has
-// a class, a PV and, for its node, a fence. What concerns nothing wakes nothing.
-func TestWhatAChangeOfWhatIsThereWakes(t *testing.T) {
+// Pod one has the lock of claim data, pod two waits for it, and the claim has a class, a PV and, for its node, a fence.
+// Irrelevant changes wake no object.
+func TestWakingChanges(t *testing.T) {
 	both, waiting := []string{"claim ns/data", "pod ns/two"}, []string{"pod ns/two"}
 	touched := func(w *world, o metav1.Object) { o.SetResourceVersion(w.version()) }
 	for sentence, c := range map[string]struct {
@@ -78,8 +78,8 @@ func TestWhatAChangeOfWhatIsThereWakes(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnownAsks: a PV or a StorageClass that a live read does not find.
-func TestWhatIsNotKnownAsks(t *testing.T) {
+// A PV or a StorageClass may be missing in a live read.
+func TestMissingObjectsNeedLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone func(w *world)
 		want bool
@@ -102,7 +102,7 @@ func TestWhatIsNotKnownAsks(t *testing.T) {
 	}
 }
 
-func TestNoTimeShowsAnUnmountWhileAFenceMayKeepVolumes(t *testing.T) {
+func TestUnmountGraceStartsAfterFence(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}
 	storage := func() podsafety.Storage { return w.observer.user(singlenode.Pod{UID: "uid", Node: "a"}).Storage }

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// answeredBy is an API server that answers all calls so.
+// answeredBy returns a client whose server answers all calls with answer.
 func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -37,8 +37,8 @@ func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	return apiServer{clients, fences, apiTimeout}
 }
 
-// TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
-func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
+// The 404 of a proxy that cannot find the API server is no evidence.
+func TestNotFoundOnlyFromAPIServer(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
 	status := func(w http.ResponseWriter, r *http.Request) {
 		path := strings.Split(r.URL.Path, "/")
@@ -99,8 +99,8 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 	}
 }
 
-// TestAWriteThatIsUndoneFails: an admission policy may change an object back in the write itself.
-func TestAWriteThatIsUndoneFails(t *testing.T) {
+// An admission policy may revert a change in the same write.
+func TestRevertedWriteFails(t *testing.T) {
 	lock := singlenode.Ask{Namespace: "ns", Name: "data", UID: "u", ResourceVersion: "7",
 		Lock: singlenode.Lock{UID: "p", Name: "db-0"}}
 	free := lock
@@ -153,7 +153,7 @@ func TestAWriteThatIsUndoneFails(t *testing.T) {
 	}
 }
 
-func TestWhatIsAskedOfRBAC(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	reads := []string{"get namespaces", "get persistentvolumeclaims", "get persistentvolumes", "get pods",
 		"get storageclasses"}
 	for _, kind := range []string{"namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods",
@@ -187,7 +187,7 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	for _, cfg := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: -1}, {RetryStart: time.Hour},
 		{RetryMax: time.Millisecond}} {
 		if _, err := New(&rest.Config{Host: "localhost"}, cfg); err == nil {
@@ -199,8 +199,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestNodeFencesAreReadIfAsked: their kind may not be there.
-func TestNodeFencesAreReadIfAsked(t *testing.T) {
+// The kind NodeFence may not be installed.
+func TestNodeFencesAreOptional(t *testing.T) {
 	for _, fences := range []bool{true, false} {
 		c, err := New(&rest.Config{Host: "localhost"}, Config{Fences: fences})
 		if err != nil {

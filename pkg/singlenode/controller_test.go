@@ -19,7 +19,7 @@ import (
 
 var errNoAnswer = errors.New("no answer")
 
-func TestALockBeforeTheGate(t *testing.T) {
+func TestLockPrecedesRemovalOfGate(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -60,8 +60,8 @@ func TestALockBeforeTheGate(t *testing.T) {
 	}
 }
 
-// TestAGateIsRemovedOnce: the watch shows the lock before it shows that the gate is gone.
-func TestAGateIsRemovedOnce(t *testing.T) {
+// The watch shows the lock before the removal of the gate.
+func TestGateIsRemovedOnce(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -95,8 +95,8 @@ func TestAGateIsRemovedOnce(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAGateIsForgotten: what the watch shows already, and what is gone, is not remembered.
-func TestTheEndOfAGateIsForgotten(t *testing.T) {
+// The tracker keeps no record of removals that the watch already shows, or of deleted pods.
+func TestRecordOfRemovedGateEnds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -116,8 +116,8 @@ func TestTheEndOfAGateIsForgotten(t *testing.T) {
 	}
 }
 
-// TestSeveralPodsThatWant: of many, one after the other gets the lock, and each has it once.
-func TestSeveralPodsThatWant(t *testing.T) {
+// One pod after the other gets the lock, and each gets it once.
+func TestPodsGetLockInTurn(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	names := []string{"a", "b", "c", "d"}
@@ -143,11 +143,11 @@ func TestSeveralPodsThatWant(t *testing.T) {
 	}
 }
 
-// TestTheGateStays while a live read shows something else than the watch.
-func TestTheGateStays(t *testing.T) {
+// The gate stays while a live read differs from the watch.
+func TestLiveReadKeepsGate(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		live func(w *world)
-		// reason is what is reported, "" for nothing.
+		// reason is the reported reason, "" for none.
 		reason string
 	}{
 		"another pod runs without the lock": {func(w *world) { w.pod("old", onNode) }, "Warning UsedWithoutLock"},
@@ -183,8 +183,8 @@ func TestTheGateStays(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatDoesNotAskIsReadFirst: the watch may lag.
-func TestANamespaceThatDoesNotAskIsReadFirst(t *testing.T) {
+// The watch may lag.
+func TestNamespaceIsReadBeforeGateGoes(t *testing.T) {
 	begin := func() *world {
 		w := newWorld(t, Config{})
 		w.label("")
@@ -215,8 +215,8 @@ func TestANamespaceThatDoesNotAskIsReadFirst(t *testing.T) {
 	}
 }
 
-// TestAClaimThatTheWatchDoesNotShow may exist: it was there before its namespace asked for locks.
-func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
+// A claim from before its namespace asked for locks may exist without being in the cache.
+func TestClaimMissingInCache(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.label("")
 	w.claim("data")
@@ -230,7 +230,7 @@ func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
 	w.settle()
 	w.expectCalls("get claim data", "lock data for one", "list pods", "ungate one")
 
-	// One that is missing is looked for once, and nothing else is done until it is there.
+	// A missing claim is read once, and nothing else is done until it exists.
 	w.pod("two", uses("other"))
 	w.clock.Step(settlingFor)
 	w.settle()
@@ -253,9 +253,9 @@ func TestAClaimThatTheWatchDoesNotShow(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsAboutToBeCreated is not reported: that of an ephemeral volume is created after its pod, once that of
-// an earlier pod of the name is gone.
-func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
+// The claim of an ephemeral volume is created after its pod, once the claim of an earlier pod with the same name is
+// gone, and is not reported until then.
+func TestClaimAboutToBeCreated(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.pod("one", func(o *v1.Pod) {
 		o.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
@@ -296,8 +296,8 @@ func TestAClaimThatIsAboutToBeCreated(t *testing.T) {
 	}
 }
 
-// TestADryRunWritesNothing, and says what it would do.
-func TestADryRunWritesNothing(t *testing.T) {
+// The dry run reports each write that it omits.
+func TestDryRunMakesNoWrites(t *testing.T) {
 	w := newWorld(t, Config{DryRun: true})
 	w.claim("data")
 	w.claim("left", locked("gone"))
@@ -312,8 +312,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// TestALockOfAPodThatTheWatchDoesNotShow is asked for again: the watch may miss the end of the pod.
-func TestALockOfAPodThatTheWatchDoesNotShow(t *testing.T) {
+// The watch may miss the end of such a pod, so the wait is bounded.
+func TestRecheckOfPodMissingInCache(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.label("")
 	w.pod("one", onNode)
@@ -338,8 +338,8 @@ func TestALockOfAPodThatTheWatchDoesNotShow(t *testing.T) {
 	w.expectCalls("lock other for two", "list pods")
 }
 
-// TestASlowListCountsFromItsBegin: a list that others wait for begins later than it is asked for.
-func TestASlowListCountsFromItsBegin(t *testing.T) {
+// A list that others wait for begins later than its request.
+func TestSlowListCountsFromItsBegin(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -363,7 +363,7 @@ func TestASlowListCountsFromItsBegin(t *testing.T) {
 	}
 }
 
-func TestTimeWithAGateIsCounted(t *testing.T) {
+func TestMetricsOfGatesAndLocks(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -382,8 +382,8 @@ func TestTimeWithAGateIsCounted(t *testing.T) {
 	}
 }
 
-// TestWorkOnWhatIsGone does nothing, and what goes meanwhile is forgotten.
-func TestWorkOnWhatIsGone(t *testing.T) {
+// Objects that go during the work are forgotten.
+func TestWorkOnDeletedObjects(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.reconcile(t.Context(), "ns/none")
 	w.reconcileLock(t.Context(), "ns/none")

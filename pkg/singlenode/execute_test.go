@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// TestWorkThatIsCutOffReportsNothing: the replica ends, or leads no longer.
-func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
+// The replica ends, or loses leadership.
+func TestCanceledWorkMakesNoReport(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.claim("other")
@@ -32,8 +32,8 @@ func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
 	w.expectWaiting(0, 0)
 }
 
-// TestWorkThatEndsWhileOthersCall waits for their end, and calls nothing.
-func TestWorkThatEndsWhileOthersCall(t *testing.T) {
+// The call waits for a slot, and is not made once its context ends.
+func TestCanceledWorkMakesNoCall(t *testing.T) {
 	w := newWorld(t, Config{Workers: 1})
 	w.claim("data", locked("one"))
 	w.sync()
@@ -48,8 +48,8 @@ func TestWorkThatEndsWhileOthersCall(t *testing.T) {
 	<-w.slots
 }
 
-// TestCallsEndTheirTurn: one that may call once at a time can call again, also after a failure.
-func TestCallsEndTheirTurn(t *testing.T) {
+// The only slot is free again after each call, even after a failed one.
+func TestCallsReleaseTheirSlot(t *testing.T) {
 	w := newWorld(t, Config{Workers: 1})
 	w.claim("data")
 	w.pod("one")
@@ -63,8 +63,8 @@ func TestCallsEndTheirTurn(t *testing.T) {
 	}
 }
 
-// TestWhichPodsAListReturns: those that may write to one of the claims.
-func TestWhichPodsAListReturns(t *testing.T) {
+// A list returns the pods that may write to one of the claims.
+func TestListReturnsUsersOfClaims(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.pod("waits")
 	w.pod("runs", onNode)
@@ -92,8 +92,8 @@ func TestWhichPodsAListReturns(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsMissingIsReadOnce: what a session has read is as new as can be.
-func TestAClaimThatIsMissingIsReadOnce(t *testing.T) {
+// The session itself has read the claim just now.
+func TestMissingClaimIsReadOnce(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.pod("one")
@@ -103,8 +103,8 @@ func TestAClaimThatIsMissingIsReadOnce(t *testing.T) {
 	w.expectCalls("get claim data")
 }
 
-// TestOneOfTwoClaimsThatTheWatchDoesNotShow is read, and both are locked in the order of their names.
-func TestOneOfTwoClaimsThatTheWatchDoesNotShow(t *testing.T) {
+// The missing claim is read, and both are locked in the order of their names.
+func TestOneOfTwoClaimsMissingInCache(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.label("")
 	w.claim("other")
@@ -116,8 +116,8 @@ func TestOneOfTwoClaimsThatTheWatchDoesNotShow(t *testing.T) {
 	w.expectCalls("get claim other", "lock data for one", "lock other for one", "list pods", "ungate one")
 }
 
-// TestANamespaceThatAsksSinceAMomentAgo: what the watch shows of its claims counts, and is not read again.
-func TestANamespaceThatAsksSinceAMomentAgo(t *testing.T) {
+// The cached state of its claims counts, and is not read again.
+func TestNamespaceBeginsToAsk(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.sync()
@@ -129,9 +129,9 @@ func TestANamespaceThatAsksSinceAMomentAgo(t *testing.T) {
 	w.expectCalls("get namespace", "lock data for one", "list pods", "ungate one")
 }
 
-// TestWhoseTimeWithAGateIsCounted: that of the pod that lost it, and of no other with its name. The watch may show the
-// end of the pod before the write is answered.
-func TestWhoseTimeWithAGateIsCounted(t *testing.T) {
+// Only the pod that lost the gate counts, and no other pod with its name. The watch may show the end of the pod before
+// the answer to the write.
+func TestGateMetricCountsOnlyUngatedPod(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		want   uint64
@@ -156,8 +156,8 @@ func TestWhoseTimeWithAGateIsCounted(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsNotHeldWaits, and nothing is asked for it.
-func TestAPodThatIsNotHeldWaits(t *testing.T) {
+// Such a pod causes no calls.
+func TestUnheldPodWaits(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one", func(o *v1.Pod) { o.Finalizers = nil })
@@ -168,8 +168,8 @@ func TestAPodThatIsNotHeldWaits(t *testing.T) {
 	}
 }
 
-// TestAPodWithoutAGateIsLeftAlone: it may have lost it since it was woken.
-func TestAPodWithoutAGateIsLeftAlone(t *testing.T) {
+// The pod may have lost its gate since it was enqueued.
+func TestUngatedPodIsLeftAlone(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one", ungated, func(o *v1.Pod) { o.Spec.NodeName = "a" })

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// find returns an object of a world, if the call does not fail.
+// find returns an object of a world, unless the call is set to fail.
 func find[O any](w *world, from func() map[string]O, key, call string, args ...any) (o O, found bool, err error) {
 	if err := w.call(call, args...); err != nil {
 		return o, false, err

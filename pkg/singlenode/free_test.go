@@ -13,10 +13,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// TestALockIsFreedByALiveRead of the pod that has it.
-func TestALockIsFreedByALiveRead(t *testing.T) {
+func TestLiveReadFreesLock(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		// watch is what the watch shows, live what is true.
+		// watch is the state in the watch cache, live the true state.
 		watch, live func(w *world)
 		calls       []string
 		freed       bool
@@ -54,7 +53,7 @@ func TestALockIsFreedByALiveRead(t *testing.T) {
 	}
 }
 
-func TestALockOfAPodThatHasCompleted(t *testing.T) {
+func TestLockOfCompletedPod(t *testing.T) {
 	w := newWorld(t, Config{UnmountGrace: time.Minute})
 	w.claim("data", locked("one"))
 	w.pod("one", onNode, completed)
@@ -72,7 +71,7 @@ func TestALockOfAPodThatHasCompleted(t *testing.T) {
 	w.expectCalls("lock data for two", "list pods", "ungate two")
 }
 
-// fence has a fence keep node a, in its run boot-1, from the volumes. The pods were terminating before it began.
+// fence adds a fence that keeps node a, in its run boot-1, from the volumes. The pods were terminating before it began.
 func (w *world) fence(pods ...types.UID) {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version()}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: pods}}
@@ -83,7 +82,7 @@ func (w *world) fence(pods ...types.UID) {
 	w.fences["a"] = o
 }
 
-func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
+func TestFenceOfVolumeFreesLock(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.volume("data", nil)
 	w.claim("data", locked("one"), bound)
@@ -113,7 +112,7 @@ func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
 }
 
 // One driver may serve several storage systems.
-func TestAFenceOfAnotherStorageSystemFreesNoLock(t *testing.T) {
+func TestFenceOfOtherStorageSystemKeepsLock(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.volume("data", nil)
 	w.claim("data", locked("one"), bound)
@@ -132,8 +131,8 @@ func TestAFenceOfAnotherStorageSystemFreesNoLock(t *testing.T) {
 	w.expectCalls("get pod one", "get fence", "get node", "free data")
 }
 
-// The fence is about to end: the kubelet has started again a pod that was not terminating.
-func TestAFenceOfAnEarlierRunFreesNoLock(t *testing.T) {
+// The fence is about to end: the kubelet has restarted a pod that was not terminating.
+func TestFenceOfEarlierRunKeepsLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		terminating []types.UID
 		calls       []string

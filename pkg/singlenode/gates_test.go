@@ -10,9 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// TestLockIsOfPodThatQueueAdmits: two pods of a queue wait for one claim. The queue admits one of them, and keeps the
-// other for as long as that one runs.
-func TestLockIsOfPodThatQueueAdmits(t *testing.T) {
+// Two pods of a queue wait for one claim. The queue admits one of them, and keeps the other until the first has ended.
+func TestLockGoesToAdmittedPod(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("first", queued)
@@ -30,8 +29,8 @@ func TestLockIsOfPodThatQueueAdmits(t *testing.T) {
 	}
 }
 
-// TestLockOfPodThatFitsNoNode is reported: other pods wait for it.
-func TestLockOfPodThatFitsNoNode(t *testing.T) {
+// The pod is reported, because other pods wait for it.
+func TestLockOfUnschedulablePod(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -51,14 +50,14 @@ func TestLockOfPodThatFitsNoNode(t *testing.T) {
 	}
 }
 
-// TestLabelTakenOffAndSetAgain: the gate of one pod goes because nothing asks for locks. Another takes the lock as soon
-// as something does, and waits until it is known whether the first one has its gate.
-func TestLabelTakenOffAndSetAgain(t *testing.T) {
+// The gate of one pod goes because no lock is needed. Another pod takes the lock as soon as one is needed, and waits
+// until it is known whether the first pod still has its gate.
+func TestLabelRemovedAndSetAgain(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		// during and after are what becomes of the request that removes the gate, while the other pod takes the lock.
+		// landed and fails describe the request that removes the gate, while the other pod takes the lock.
 		landed bool
 		fails  error
-		// waits: the other pod waits for the pod whose gate may go.
+		// waits reports that the other pod waits for the pod whose gate may go.
 		waits bool
 	}{
 		"the request lands later":            {false, errNoAnswer, true},
@@ -111,8 +110,8 @@ func TestLabelTakenOffAndSetAgain(t *testing.T) {
 	}
 }
 
-// TestPodTakingALockIsNoUser of a claim to others: it loses its gate with the lock alone.
-func TestPodTakingALockIsNoUser(t *testing.T) {
+// Such a pod is not listed as a user, because it loses its gate with the lock alone.
+func TestPodWithLockIsNoUser(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	w.pod("one")
@@ -126,8 +125,8 @@ func TestPodTakingALockIsNoUser(t *testing.T) {
 	w.expectCalls("lock data for one", "list pods", "ungate one")
 }
 
-// TestAPodIsAUserAsLongAsItsGateMayGo, and others wait no longer for it.
-func TestAPodIsAUserAsLongAsItsGateMayGo(t *testing.T) {
+// The record ends with the session, so that others wait no longer than needed.
+func TestPodIsUserOnlyWhileItsGateMayGo(t *testing.T) {
 	for sentence, prepare := range map[string]func(w *world){
 		"the namespace was read twice": func(w *world) {
 			w.hook = func(string) {

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// laggingPods shows a pod with its gate. As soon as the pod was read, the watch shows the write that removed the gate,
-// unless the observer is locked.
+// laggingPods returns a pod with its gate. As soon as the pod was read, the watch shows the write that removed the
+// gate, unless the observer is locked.
 type laggingPods struct {
 	o   *observer
 	pod *pod
@@ -28,7 +28,7 @@ func (l laggingPods) Get(string) (*pod, bool) {
 	return l.pod, true
 }
 
-// TestRemovedGateIsNotRemovedAgain: the observer reads a pod and the writes of this process as of the same moment.
+// The observer reads a pod and the writes of this process at the same moment.
 func TestRemovedGateIsNotRemovedAgain(t *testing.T) {
 	o := newObserver(singlenode.Rules{}, testclock.NewFakeClock(time.Now()), nil)
 	const uid = types.UID("web-uid")

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// TestWhichPodsAreKept in memory: those that a decision may need. Of others there is no record.
-func TestWhichPodsAreKept(t *testing.T) {
+// The cache keeps the pods that a decision may need. Of other pods it has no record.
+func TestRecordPod(t *testing.T) {
 	ephemeral := func(o *v1.Pod) {
 		o.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
 	}
@@ -49,8 +49,8 @@ func TestWhichPodsAreKept(t *testing.T) {
 	}
 }
 
-// TestOfAPodThatRunsLittleIsKept: most do.
-func TestOfAPodThatRunsLittleIsKept(t *testing.T) {
+// Most pods run, so their records are small.
+func TestRecordOfRunningPodIsSmall(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		alter []func(*v1.Pod)
 		all   bool
@@ -68,8 +68,7 @@ func TestOfAPodThatRunsLittleIsKept(t *testing.T) {
 	}
 }
 
-// TestWhichClaimsAreKept in memory.
-func TestWhichClaimsAreKept(t *testing.T) {
+func TestRecordClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		mode  string
 		alter func(*v1.PersistentVolumeClaim)
@@ -93,8 +92,7 @@ func TestWhichClaimsAreKept(t *testing.T) {
 	}
 }
 
-// TestRecordOfAVolume also of one that is of no CSI driver, or of no claim.
-func TestRecordOfAVolume(t *testing.T) {
+func TestRecordVolume(t *testing.T) {
 	csi := v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "driver.test",
 		VolumeAttributes: map[string]string{"clusterID": "one"}}}
 	of := objects.Volume{Driver: "driver.test", Attributes: map[string]string{"clusterID": "one"}}

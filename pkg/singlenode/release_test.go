@@ -16,13 +16,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 )
 
-// release runs a release, whose clock moves by the time of each wait.
+// release runs a release with a clock that advances by each wait.
 func (w *world) release(ctx context.Context) (Released, error) {
 	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 	return w.Release(ctx)
 }
 
-func TestAReleaseLeavesNothing(t *testing.T) {
+func TestReleaseRemovesGatesAndLocks(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.claim("own", locked("three"))
@@ -70,12 +70,12 @@ func TestAReleaseLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatFails(t *testing.T) {
+func TestReleaseFails(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		alter func(w *world)
 		err   error
 		left  []string
-		// pods and claims is how many are released.
+		// pods and claims are the numbers of released objects.
 		pods, claims int
 	}{
 		"the pods cannot be listed":   {func(w *world) { w.fail["list pods"] = errNoAnswer }, errNoAnswer, nil, 0, 1},
@@ -108,7 +108,7 @@ func TestAReleaseThatFails(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatEnds(t *testing.T) {
+func TestReleaseStopsWithContext(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,8 +121,8 @@ func TestAReleaseThatEnds(t *testing.T) {
 	}
 }
 
-// TestAReleaseWaitsUntilNoPodGetsTheGate: each that has got it begins the wait again, however many there are.
-func TestAReleaseWaitsUntilNoPodGetsTheGate(t *testing.T) {
+// Each pod that got the gate restarts the wait, regardless of their number.
+func TestReleaseWaitsUntilNoPodGetsGate(t *testing.T) {
 	w := newWorld(t, Config{})
 	const quiet, tries, late = 5, 30, 8
 	began, lists := w.clock.Now(), 0
@@ -146,8 +146,8 @@ func TestAReleaseWaitsUntilNoPodGetsTheGate(t *testing.T) {
 	}
 }
 
-// TestAReleaseThatIsCutOffSaysSo: what is left is not taken for released.
-func TestAReleaseThatIsCutOffSaysSo(t *testing.T) {
+// A canceled release does not count the remaining objects as released.
+func TestCanceledReleaseReturnsError(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,8 +162,8 @@ func TestAReleaseThatIsCutOffSaysSo(t *testing.T) {
 	}
 }
 
-// TestOfAPodThatHasEndedNothingIsSaid: it does not run without its gate.
-func TestOfAPodThatHasEndedNothingIsSaid(t *testing.T) {
+// Such a pod does not run without its gate.
+func TestReleaseOmitsEndedPodsFromUnproven(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.pod("one", onNode)

@@ -16,7 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// newWaitingWorld has pod two wait for pod one, whose node is not Ready: both the pod and the claim are reported.
+// newWaitingWorld returns a world in which pod two waits for pod one, whose node is not Ready. Both the pod and the
+// claim are reported.
 func newWaitingWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, Config{})
@@ -34,7 +35,7 @@ func newWaitingWorld(t *testing.T) *world {
 	return w
 }
 
-// expectWaiting checks how many pods and claims the metrics show as waiting.
+// expectWaiting checks the metrics of waiting pods and claims.
 func (w *world) expectWaiting(pods, claims int) {
 	w.Helper()
 	sum := func(waiting map[Reason]int) (all int) {
@@ -48,8 +49,8 @@ func (w *world) expectWaiting(pods, claims int) {
 	}
 }
 
-// TestWhatStaysAsItIsIsReportedOnce, also when others change the pod or the claim.
-func TestWhatStaysAsItIsIsReportedOnce(t *testing.T) {
+// The report is not repeated when others change the pod or the claim.
+func TestUnchangedStateIsReportedOnce(t *testing.T) {
 	w := newWaitingWorld(t)
 	w.pod("two")
 	w.claim("data")
@@ -62,8 +63,8 @@ func TestWhatStaysAsItIsIsReportedOnce(t *testing.T) {
 	w.expectWaiting(1, 1)
 }
 
-// TestWhatEndsByAnothersHandDoesNotWait: the watch alone shows it.
-func TestWhatEndsByAnothersHandDoesNotWait(t *testing.T) {
+// Only the watch shows these changes.
+func TestWaitingMetricAfterExternalChange(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change       func(w *world)
 		pods, claims int
@@ -88,8 +89,8 @@ func TestWhatEndsByAnothersHandDoesNotWait(t *testing.T) {
 
 func createdAgain(o *v1.PersistentVolumeClaim) { o.UID = "2" }
 
-// TestWhatEndsDuringTheWorkDoesNotWait: the watch shows it before the work is reported.
-func TestWhatEndsDuringTheWorkDoesNotWait(t *testing.T) {
+// The watch shows the change before the work is reported.
+func TestWaitingMetricAfterChangeDuringWork(t *testing.T) {
 	for sentence, change := range map[string]func(w *world){
 		"the pod lost its gate":       func(w *world) { w.pod("two", ungated) },
 		"the pod is gone":             func(w *world) { w.endPod("two") },
@@ -122,8 +123,8 @@ func TestWhatEndsDuringTheWorkDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsGoneDoesNotWait: the write of its gate shows it before the watch does.
-func TestAPodThatIsGoneDoesNotWait(t *testing.T) {
+// The write of the gate shows the end of the pod before the watch does.
+func TestWaitingMetricAfterEndOfPod(t *testing.T) {
 	w := newWaitingWorld(t)
 	w.claim("data", free)
 	w.endPod("one")
@@ -136,8 +137,8 @@ func TestAPodThatIsGoneDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestAConflictEndsNoReport: the work begins again at once, and the pod waits for the same.
-func TestAConflictEndsNoReport(t *testing.T) {
+// The work begins again at once, and the pod waits for the same reason.
+func TestWaitingMetricAfterConflict(t *testing.T) {
 	w := newWaitingWorld(t)
 	w.claim("data", free)
 	w.sync()
@@ -146,8 +147,8 @@ func TestAConflictEndsNoReport(t *testing.T) {
 	w.expectWaiting(1, 0)
 }
 
-// TestAHolderWhoseNodeIsGoneIsReported: only a person may know what runs on a machine without a Node.
-func TestAHolderWhoseNodeIsGoneIsReported(t *testing.T) {
+// Only a person may know about the processes on a machine without a Node.
+func TestHolderWithoutNodeIsReported(t *testing.T) {
 	w := newWorld(t, Config{})
 	delete(w.nodes, "a")
 	w.claim("data", locked("one"))
@@ -158,8 +159,8 @@ func TestAHolderWhoseNodeIsGoneIsReported(t *testing.T) {
 	}
 }
 
-// TestALockThatIsFreedDoesNotWait for its reason, which people read.
-func TestALockThatIsFreedDoesNotWait(t *testing.T) {
+// People read the metric of the reason.
+func TestWaitingMetricAfterFreedLock(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", func(o *v1.PersistentVolumeClaim) {
 		locked("one")(o)
@@ -174,8 +175,7 @@ func TestALockThatIsFreedDoesNotWait(t *testing.T) {
 	w.expectWaiting(0, 0)
 }
 
-// TestADryRunSaysWhatItWouldDo in the log.
-func TestADryRunSaysWhatItWouldDo(t *testing.T) {
+func TestDryRunLogsOmittedWrites(t *testing.T) {
 	w := newWorld(t, Config{DryRun: true})
 	w.claim("data")
 	w.claim("left", locked("gone"))
@@ -192,7 +192,7 @@ func TestADryRunSaysWhatItWouldDo(t *testing.T) {
 	}
 }
 
-// TestSlowReadsAreReported with what they were for.
+// The report names the purpose of the reads.
 func TestSlowReadsAreReported(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
@@ -209,7 +209,7 @@ func TestSlowReadsAreReported(t *testing.T) {
 	}
 }
 
-// references are the objects that Events are about.
+// references records the objects of Events.
 type references struct {
 	record.EventRecorder
 	all []v1.ObjectReference
@@ -219,8 +219,8 @@ func (r *references) Event(object runtime.Object, _, _, _ string) {
 	r.all = append(r.all, *object.(*v1.ObjectReference))
 }
 
-// TestWhatAnEventIsAbout: kubectl describe finds it by the UID.
-func TestWhatAnEventIsAbout(t *testing.T) {
+// kubectl describe finds Events by the UID.
+func TestObjectsOfEvents(t *testing.T) {
 	w := newWorld(t, Config{})
 	var got references
 	cfg := w.cfg

@@ -14,9 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// TestWritesAreBoundToWhatWasRead: the API server refuses them where anything else has the name. Both parts of a lock
-// are in one write.
-func TestWritesAreBoundToWhatWasRead(t *testing.T) {
+// The API server refuses the write if another object has the name. Both parts of a lock are in one write.
+func TestWritePreconditions(t *testing.T) {
 	const lockedNow = `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"data",` +
 		`"annotations":{"csi-reclaimer.io/used-by":"p db-0"},"finalizers":["csi-reclaimer.io/single-node"]}}`
 	const freeNow = `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"data"}}`
@@ -55,8 +54,8 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestAListIsWhole, or fails: a pod on a page that is not read would write beside another.
-func TestAListIsWhole(t *testing.T) {
+// A pod on an unread page would write beside another, so a list is complete or fails.
+func TestListsAreComplete(t *testing.T) {
 	pods := func(a apiServer) (names []string, err error) {
 		err = a.eachPod(t.Context(), "ns", func(o *v1.Pod) { names = append(names, o.Name) })
 		return names, err
@@ -68,7 +67,7 @@ func TestAListIsWhole(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		list func(apiServer) ([]string, error)
 		kind string
-		// last answers for the second page.
+		// last is the status of the second page.
 		last int
 		want []string
 	}{

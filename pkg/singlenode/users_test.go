@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// TestManyShareFewLists has a thousand calls come at once and over time. No call gets a list that began before it.
-func TestManyShareFewLists(t *testing.T) {
+// A thousand calls come at once and over time. No call gets a list that began before it.
+func TestManyCallsShareFewLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, takes = 1000, time.Second
 		var lists, running atomic.Int64
@@ -50,8 +50,7 @@ func TestManyShareFewLists(t *testing.T) {
 	})
 }
 
-// TestListsOfTwoNamespacesRunAtOnce: a namespace does not wait for another.
-func TestListsOfTwoNamespacesRunAtOnce(t *testing.T) {
+func TestListsOfNamespacesRunConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUsers(func(_ context.Context, namespace string) ([]singlenode.Pod, error) {
 			time.Sleep(time.Second)
@@ -74,8 +73,8 @@ func TestListsOfTwoNamespacesRunAtOnce(t *testing.T) {
 	})
 }
 
-// TestACallThatEndsDoesNotEndTheListOfOthers: neither one that waits, nor the one that makes the list.
-func TestACallThatEndsDoesNotEndTheListOfOthers(t *testing.T) {
+// Neither a waiting call nor the listing call ends the list for others.
+func TestCanceledCallDoesNotEndListOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
 		u := newUsers(func(ctx context.Context, _ string) ([]singlenode.Pod, error) {
@@ -120,8 +119,8 @@ func TestACallThatEndsDoesNotEndTheListOfOthers(t *testing.T) {
 	})
 }
 
-// TestAListThatFails fails for all that have waited for it, and for nobody who comes later.
-func TestAListThatFails(t *testing.T) {
+// The list fails for all calls that have waited for it, and for no later call.
+func TestListFailsForWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errNoAnswer := errors.New("no answer")
 		var lists atomic.Int64
@@ -150,8 +149,8 @@ func TestAListThatFails(t *testing.T) {
 	})
 }
 
-// TestAListWhoseCallEndsIsMadeAgain by another call that has waited for it.
-func TestAListWhoseCallEndsIsMadeAgain(t *testing.T) {
+// Another waiting call makes it again.
+func TestListOfCanceledCallIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUsers(func(ctx context.Context, _ string) ([]singlenode.Pod, error) {
 			select {
@@ -179,8 +178,8 @@ func TestAListWhoseCallEndsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// TestAListIsMadeOnce: a call that gets the turn after its list was made leaves it as it is.
-func TestAListIsMadeOnce(t *testing.T) {
+// A call that gets the turn after its list was made leaves it unchanged.
+func TestListIsMadeOnce(t *testing.T) {
 	lists := 0
 	u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) { lists++; return nil, nil }, time.Now)
 	n := u.enter("ns")
@@ -194,8 +193,8 @@ func TestAListIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestAListThatPanics is made again by another that waits.
-func TestAListThatPanics(t *testing.T) {
+// Another waiting call makes it again.
+func TestListAfterPanicIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
 		u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) {

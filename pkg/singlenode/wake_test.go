@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// TestWhatAChangeWakes, in a namespace in which pod one has the lock of claim data, and pods two and three wait for it.
-func TestWhatAChangeWakes(t *testing.T) {
+// In the namespace, pod one has the lock of claim data, and pods two and three wait for it.
+func TestWakingChangesOfPodsAndClaims(t *testing.T) {
 	all := []string{"claim ns/data", "pod ns/three", "pod ns/two"}
 	waiting := []string{"pod ns/three", "pod ns/two"}
 	for sentence, c := range map[string]struct {
@@ -120,8 +120,8 @@ func TestWhatAChangeWakes(t *testing.T) {
 	}
 }
 
-// TestAHolderThatHasItsGate wakes its lock, and those that wait for that: it may be deleted before its gate goes.
-func TestAHolderThatHasItsGate(t *testing.T) {
+// A holder wakes its lock, and the pods that wait for it, since it may be deleted before its gate goes.
+func TestGatedHolderWakesItsLock(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		want   []string
@@ -152,8 +152,8 @@ func condemned(o *v1.PersistentVolumeClaim) {
 
 func asking(o *v1.PersistentVolumeClaim) { o.Labels = askingLabels(true) }
 
-// TestAPodThatIsLeftOutWakesWhatWaitsForIt: one that has run since before its namespace asked for locks.
-func TestAPodThatIsLeftOutWakesWhatWaitsForIt(t *testing.T) {
+// The pod has run since before its namespace asked for locks.
+func TestUncachedPodWakesItsLock(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.label("")
 	w.sync()
@@ -191,8 +191,8 @@ func TestAPodThatIsLeftOutWakesWhatWaitsForIt(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsLeftOutWakesWhatWaitsForItsClaim, also where nobody has the lock: the watch of namespaces may lag.
-func TestAPodThatIsLeftOutWakesWhatWaitsForItsClaim(t *testing.T) {
+// The watch of namespaces may lag, so the pod has an effect even without a lock.
+func TestUncachedPodWakesWaitingPods(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.label("")
 	w.pod("two")
@@ -208,8 +208,8 @@ func TestAPodThatIsLeftOutWakesWhatWaitsForItsClaim(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereAtTheStart is worked on by the replica that begins to lead.
-func TestWhatIsThereAtTheStart(t *testing.T) {
+// The replica that begins to lead works on these objects.
+func TestInitialWork(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.woken.idle = true
 	w.claim("data", locked("one"))
@@ -226,8 +226,8 @@ func TestWhatIsThereAtTheStart(t *testing.T) {
 	}
 }
 
-// TestOfWhatIsGoneNothingIsKept: the memory of a cluster's life is not to grow.
-func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
+// Memory must not grow with the number of deleted objects.
+func TestDeletedObjectsAreForgotten(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data")
 	for i := range 5 {
@@ -252,8 +252,8 @@ func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
 	}
 }
 
-// TestOfAPodThatIsReplacedNothingIsKept: another has its name before the watch shows that it is gone.
-func TestOfAPodThatIsReplacedNothingIsKept(t *testing.T) {
+// Another pod has its name before the watch shows the end of the first.
+func TestReplacedPodIsForgotten(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.pod("one", onNode)
@@ -273,8 +273,7 @@ func TestOfAPodThatIsReplacedNothingIsKept(t *testing.T) {
 	}
 }
 
-// TestAnotherKindOfObjectIsAnError.
-func TestAnotherKindOfObjectIsAnError(t *testing.T) {
+func TestUnexpectedKindIsAnError(t *testing.T) {
 	w := newWorld(t, Config{})
 	other := runtime.Object(&v1.Secret{})
 	for what, record := range map[string]func() error{
@@ -304,8 +303,8 @@ func (s slowly) Name() string { return "slowly" }
 
 func (s slowly) Done() <-chan struct{} { return s.filled }
 
-// TestPodsAreReadOnceNamespacesAre: which pods are kept depends on the namespaces.
-func TestPodsAreReadOnceNamespacesAre(t *testing.T) {
+// The namespaces decide which pods are kept.
+func TestPodsAreListedAfterNamespaces(t *testing.T) {
 	namespaces := slowly{make(chan struct{}), make(chan struct{})}
 	pods := slowly{make(chan struct{}), make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())

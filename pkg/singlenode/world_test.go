@@ -28,7 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
+// world is a cluster in memory. Live reads and writes see its objects, and the watches see them after sync.
 type world struct {
 	*testing.T
 	*Controller
@@ -44,7 +44,7 @@ type world struct {
 	nodes      map[string]*v1.Node
 	fences     map[string]*v1alpha1.NodeFence
 	calls      []string
-	// fail are the errors of calls, by their first words.
+	// fail has the errors of calls, by their first words.
 	fail map[string]error
 	last int
 	// hook, if set, is called with each call, before it is carried out.
@@ -60,7 +60,7 @@ type world struct {
 	woken          *recording
 }
 
-// recording records what is woken.
+// recording records the enqueued objects.
 type recording struct {
 	wake
 	mu           sync.Mutex
@@ -82,7 +82,7 @@ func (r *recording) add(to *[]string, key string) {
 	}
 }
 
-// take returns what was woken since the last call, as "pod ns/name" and "claim ns/name".
+// take returns the objects enqueued since the last call, as "pod ns/name" and "claim ns/name".
 func (r *recording) take() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (r *recording) take() (all []string) {
 	return all
 }
 
-// newWorld is a cluster with a namespace ns that asks for all locks, and a node a that is Ready.
+// newWorld returns a cluster with a namespace ns that asks for all locks, and a node a that is Ready.
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)), events: record.NewFakeRecorder(1000),
@@ -125,7 +125,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	return w
 }
 
-// sync has the watches show what there is.
+// sync delivers the current state to the watches.
 func (w *world) sync() {
 	w.Helper()
 	w.mu.Lock()
@@ -143,7 +143,7 @@ func (w *world) sync() {
 	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](podChanges{o}))
 }
 
-// settle works on all that is woken, until nothing is.
+// settle works on all enqueued objects until none are left.
 func (w *world) settle() {
 	w.Helper()
 	for range 100 {
@@ -214,7 +214,7 @@ func (w *world) recorded() (all []string) {
 	return all
 }
 
-// counted returns how often something was counted.
+// counted returns the value of a counter.
 func counted(c prometheus.Counter) float64 {
 	var m dto.Metric
 	if c.Write(&m) != nil {
@@ -223,20 +223,20 @@ func counted(c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// label sets what namespace ns asks for, "" for nothing.
+// label sets the label of namespace ns, "" to remove it.
 func (w *world) label(mode string) {
 	w.namespaces["ns"] = &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: w.version(),
 		Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue, Label: mode}}}
 }
 
-// node sets whether node a is Ready. It is in its run boot-1.
+// node sets the Ready condition of node a, which is in its run boot-1.
 func (w *world) node(ready v1.ConditionStatus) {
 	w.nodes["a"] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: w.version()},
 		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}}}
 	w.nodes["a"].Status.NodeInfo.BootID = "boot-1"
 }
 
-// pod creates or changes a pod of namespace ns that uses claim data. A new one is held and has the gate.
+// pod creates or changes a pod of namespace ns that uses claim data. A new pod is held and has the gate.
 func (w *world) pod(name string, alter ...func(*v1.Pod)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,7 +263,7 @@ func (w *world) endPod(name string) {
 	delete(w.pods, "ns/"+name)
 }
 
-// uses has a pod use claims, and no others.
+// uses sets the claims of a pod.
 func uses(claims ...string) func(*v1.Pod) {
 	return func(o *v1.Pod) {
 		o.Spec.Volumes = nil
@@ -282,7 +282,7 @@ func onNode(o *v1.Pod) {
 
 func terminating(o *v1.Pod) { o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_800_000_000, 0)} }
 
-// completed is a pod whose kubelet says that it has succeeded.
+// completed marks a pod as succeeded, as reported by its kubelet.
 func completed(o *v1.Pod) {
 	o.Status.Phase = v1.PodSucceeded
 	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c",
@@ -307,14 +307,14 @@ func (w *world) claim(name string, alter ...func(*v1.PersistentVolumeClaim)) {
 	w.claims["ns/"+name] = o
 }
 
-// lock returns who has the lock of claim data, by name; "" for nobody.
+// lock returns the name of the pod that has the lock of claim data, "" for none.
 func (w *world) lock() string {
 	return singlenode.ParseLock(w.claims["ns/data"].Annotations[LockAnnotation]).Name
 }
 
 func (w *world) gated(pod string) bool { return objects.HasVolumeGate(w.pods["ns/"+pod]) }
 
-// locked has a claim have the lock of a pod.
+// locked gives a claim the lock of a pod.
 func locked(pod string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) {
 		lock := singlenode.Lock{UID: types.UID("uid-" + pod), Name: pod}
@@ -323,7 +323,7 @@ func locked(pod string) func(*v1.PersistentVolumeClaim) {
 	}
 }
 
-// bound has a claim be bound to a PV with its name.
+// bound binds a claim to a PV named after it.
 func bound(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "pv-" + o.Name }
 
 // volume creates the PV of a claim.
@@ -336,7 +336,7 @@ func (w *world) volume(claim string, labels map[string]string) {
 				VolumeAttributes: map[string]string{"clusterID": "one", "image": claim}}}}}
 }
 
-// collected returns what a collector shows.
+// collected returns the metrics of a collector.
 func collected(t *testing.T, from prometheus.Collector) (all []*dto.Metric) {
 	t.Helper()
 	to := make(chan prometheus.Metric, 100)
