@@ -31,12 +31,12 @@ import (
 
 var admin *rest.Config
 
-// TestMain starts an API server without a controller manager: the tests do what its controllers would.
+// TestMain starts an API server without a controller manager, whose part the tests play.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
 			NoControllerManager: true, Progress: os.Stderr,
-			// Nobody creates the service accounts that pods need.
+			// No controller creates the service accounts that pods need.
 			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 		})
 		if err != nil {
@@ -83,7 +83,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// makeClaim creates a claim that nobody protects.
+// makeClaim creates a claim without finalizers.
 func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) statefulset.Claim {
 	b.Helper()
 	o := &v1.PersistentVolumeClaim{
@@ -127,7 +127,7 @@ func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
 	return o
 }
 
-// makePod creates a pod of a set, which runs nowhere.
+// makePod creates a pod of a set without a node.
 func (b *bench) makePod(set *appsv1.StatefulSet, ordinal int) *v1.Pod {
 	b.Helper()
 	name := fmt.Sprintf("%s-%d", set.Name, ordinal)
@@ -144,7 +144,6 @@ func (b *bench) makePod(set *appsv1.StatefulSet, ordinal int) *v1.Pod {
 	return o
 }
 
-// until waits for a condition.
 func (b *bench) until(what string, is func() bool) {
 	b.Helper()
 	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -160,8 +159,8 @@ func (b *bench) claim(name string) (statefulset.Claim, bool) {
 	return c, found
 }
 
-// TestTheControllerAgainstAnAPIServer plays a set that is scaled down while a pod of it is gone.
-func TestTheControllerAgainstAnAPIServer(t *testing.T) {
+// A set is scaled down after its pods were deleted.
+func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
 	c, err := New(admin, Config{Events: recorder})
@@ -223,9 +222,8 @@ func TestTheControllerAgainstAnAPIServer(t *testing.T) {
 	}
 }
 
-// TestWritesAreBoundToWhatWasRead carries out each write on an object that has changed, one that was created again, and
-// one that is gone.
-func TestWritesAreBoundToWhatWasRead(t *testing.T) {
+// Each write meets an object that has changed, one that was created again, and one that is gone.
+func TestWritePreconditions(t *testing.T) {
 	b := newBench(t)
 	set := b.makeSet("db", 1)
 	makers := map[string]func(name string, n int) (types.UID, string){
@@ -273,8 +271,8 @@ func TestWritesAreBoundToWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestAPatchLeavesTheRest: annotations and owner references of others stay.
-func TestAPatchLeavesTheRest(t *testing.T) {
+// Foreign annotations and owner references stay.
+func TestPatchLeavesForeignFields(t *testing.T) {
 	b := newBench(t)
 	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1",
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
@@ -311,7 +309,7 @@ func TestAPatchLeavesTheRest(t *testing.T) {
 	}
 }
 
-func TestTheAnnotationOfASet(t *testing.T) {
+func TestWokenAnnotation(t *testing.T) {
 	b := newBench(t)
 	o := b.makeSet("db", 1)
 	s := statefulset.SetOf(o)

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// answeredBy is a cluster whose API server answers so.
+// answeredBy returns a client whose server answers all calls with answer.
 func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -30,8 +30,8 @@ func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	return apiServer{clients, apiTimeout}
 }
 
-// TestOnlyTheAPIServerSaysThatAnObjectIsGone: the 404 of a proxy that cannot find the API server is no evidence.
-func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
+// The 404 of a proxy that cannot find the API server is no evidence.
+func TestNotFoundOnlyFromAPIServer(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
 	status := func(w http.ResponseWriter, r *http.Request) {
 		path := strings.Split(r.URL.Path, "/")
@@ -73,8 +73,8 @@ func TestOnlyTheAPIServerSaysThatAnObjectIsGone(t *testing.T) {
 	}
 }
 
-// TestAWriteThatIsUndoneFails: an admission policy may change an object back in the write itself.
-func TestAWriteThatIsUndoneFails(t *testing.T) {
+// An admission policy may revert a change in the same write.
+func TestRevertedWriteFails(t *testing.T) {
 	ask := statefulset.Ask{Namespace: "ns", Name: "data-db-0", UID: "u", ResourceVersion: "7",
 		Mark:   statefulset.Mark{Set: "db", UID: "s", WhenScaled: statefulset.Delete, Claim: "u"},
 		Owners: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "s"}}}

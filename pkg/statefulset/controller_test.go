@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// value returns how often something was counted.
+// value returns the value of a counter.
 func value(c prometheus.Counter) float64 {
 	var m dto.Metric
 	if c.Write(&m) != nil {
@@ -30,7 +30,7 @@ func value(c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-func TestAClaimWithAPodIsMarked(t *testing.T) {
+func TestClaimWithPodIsMarked(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("db", replicas(2))
 	w.pod("db", 0)
@@ -46,7 +46,7 @@ func TestAClaimWithAPodIsMarked(t *testing.T) {
 	}
 }
 
-func TestACondemnedClaimIsDeletedAfterItsGracePeriod(t *testing.T) {
+func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 	w := condemned(t, Config{})
 	w.clock.Step(-time.Second)
 	if got := w.reconcileClaim(); got != controller.After(time.Second) {
@@ -72,8 +72,8 @@ func TestACondemnedClaimIsDeletedAfterItsGracePeriod(t *testing.T) {
 	}
 }
 
-// TestWhatKeepsACondemnedClaim has something change in the cluster after the watches were last seen.
-func TestWhatKeepsACondemnedClaim(t *testing.T) {
+// Each change happens after the last event of the watches, or together with it.
+func TestCondemnedClaimIsKept(t *testing.T) {
 	refused := errors.New("refused")
 	for sentence, change := range map[string]func(w *world){
 		"the set is scaled up again": func(w *world) { w.set("db", replicas(2)) },
@@ -144,9 +144,9 @@ func TestWhatKeepsACondemnedClaim(t *testing.T) {
 	}
 }
 
-// A claim that was restored from a backup, or applied from what kubectl get has shown, is another claim with the same
+// A claim restored from a backup, or applied from the output of kubectl get, is another claim with the same
 // annotations. It is kept as long as it has had no pod, and has the rights of any other claim once it has one.
-func TestARestoredClaimIsKeptUntilItHasHadAPod(t *testing.T) {
+func TestRestoredClaimIsKeptUntilItHasPod(t *testing.T) {
 	w := condemned(t, Config{})
 	w.reconcileClaim()
 	w.expectCalls("get claim", "get pod", "get set", "delete claim data-db-1")
@@ -170,7 +170,7 @@ func TestARestoredClaimIsKeptUntilItHasHadAPod(t *testing.T) {
 
 func unmarked(o *v1.PersistentVolumeClaim) { o.Annotations = nil }
 
-// marked gives a claim a mark of its own, copied one of another claim.
+// marked gives a claim a mark of its own, copied a mark of another claim.
 func marked(value string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) { copied(value + "/" + string(o.UID))(o) }
 }
@@ -191,8 +191,8 @@ func template(names ...string) func(*appsv1.StatefulSet) {
 	}
 }
 
-// TestNamesThatCollideDeleteNothing: template "data" of "a-db", and template "data-a" of "db".
-func TestNamesThatCollideDeleteNothing(t *testing.T) {
+// Template "data" of "a-db" and template "data-a" of "db" give the same name.
+func TestCollidingNamesDeleteNoClaim(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("a-db", replicas(2))
 	w.pod("a-db", 1)
@@ -230,7 +230,7 @@ func TestNamesThatCollideDeleteNothing(t *testing.T) {
 	}
 }
 
-func TestAScaleUpWithinTheGracePeriodKeepsTheClaim(t *testing.T) {
+func TestScaleUpWithinGraceKeepsClaim(t *testing.T) {
 	w := condemned(t, Config{})
 	w.set("db", replicas(2))
 	w.settle()
@@ -245,7 +245,7 @@ func TestAScaleUpWithinTheGracePeriodKeepsTheClaim(t *testing.T) {
 	}
 }
 
-func TestTheGracePeriodOfTheSetAndOfTheProgram(t *testing.T) {
+func TestGraceOfSetOverridesConfig(t *testing.T) {
 	w := condemned(t, Config{Grace: time.Hour})
 	if got := w.reconcileClaim(); got != controller.After(time.Hour-DefaultGrace) {
 		t.Errorf("due again %+v", got)
@@ -257,7 +257,7 @@ func TestTheGracePeriodOfTheSetAndOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatTurnsLaterDeletesNothing(t *testing.T) {
+func TestLaterPolicyDeletesNoRetainedClaim(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("db", replicas(2), retains)
 	w.pod("db", 1)
@@ -280,8 +280,8 @@ func TestAPolicyThatTurnsLaterDeletesNothing(t *testing.T) {
 
 const bothDelete = `{"whenDeleted":"Delete","whenScaled":"Delete"}`
 
-// TestWhereKubernetesDoesNotHaveThePolicy follows a replica by its owner references.
-func TestWhereKubernetesDoesNotHaveThePolicy(t *testing.T) {
+// The test follows a replica by its owner references.
+func TestPolicyFromAnnotation(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("db", replicas(2), annotated(bothDelete))
 	w.pod("db", 1)
@@ -315,7 +315,7 @@ func TestWhereKubernetesDoesNotHaveThePolicy(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAPodWithATerminatingClaim(t *testing.T) {
+func TestPodWithTerminatingClaimIsKept(t *testing.T) {
 	old := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "db-1", UID: "old"}
 	own := old
 	own.UID = "pod-db-1"
@@ -362,14 +362,14 @@ func TestWhatKeepsAPodWithATerminatingClaim(t *testing.T) {
 	}
 }
 
-// byField has an API server with the field.
+// byField gives a set the field, as from an API server that has it.
 func byField(o *appsv1.StatefulSet) {
 	o.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 		WhenDeleted: appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
 		WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType}
 }
 
-func TestADryRunWritesNothing(t *testing.T) {
+func TestDryRunMakesNoWrites(t *testing.T) {
 	w := lacking(t, Config{DryRun: true})
 	w.pod("db", 2)
 	w.claim("data-db-2", marked("db/set-db/2/Delete"))
@@ -394,7 +394,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
+func TestFailedCallIsRetried(t *testing.T) {
 	for call, reason := range map[string]Reason{
 		"get set": statefulset.ReasonAPIReadFailed, "delete claim": statefulset.ReasonAPIWriteFailed,
 	} {
@@ -417,7 +417,7 @@ func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatOthersUndoIsNotAddedForEver(t *testing.T) {
+func TestContestedMarkIsNotAddedForever(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("db", replicas(1))
 	w.pod("db", 0)
@@ -432,8 +432,8 @@ func TestWhatOthersUndoIsNotAddedForEver(t *testing.T) {
 	}
 }
 
-// TestWorkersOnOneSet has several workers work on claims of one set while the watches show changes; -race looks on.
-func TestWorkersOnOneSet(t *testing.T) {
+// Several workers process the claims of one set while the watches deliver changes, for the race detector.
+func TestConcurrentWorkersOnOneSet(t *testing.T) {
 	w := newWorld(t, Config{})
 	const claims = 20
 	w.set("db", replicas(claims))

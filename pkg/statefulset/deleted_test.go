@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// takesClaims has the claims of a set go with it.
+// takesClaims sets whenDeleted: Delete.
 func takesClaims(o *appsv1.StatefulSet) {
 	o.CreationTimestamp = metav1.Unix(1_700_000_000, 0)
 	o.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
@@ -24,7 +24,7 @@ func takesClaims(o *appsv1.StatefulSet) {
 		WhenScaled:  appsv1.RetainPersistentVolumeClaimRetentionPolicyType}
 }
 
-// finalizers has a set be deleted, and these finalizers keep it.
+// finalizers marks a set as terminating, kept by these finalizers.
 func finalizers(names ...string) func(*appsv1.StatefulSet) {
 	return func(o *appsv1.StatefulSet) {
 		terminatingSet(o)
@@ -32,7 +32,7 @@ func finalizers(names ...string) func(*appsv1.StatefulSet) {
 	}
 }
 
-// createdBy has a field manager create a claim, one minute after the set.
+// createdBy sets the field manager that created a claim, one minute after the set.
 func createdBy(manager string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) {
 		o.CreationTimestamp = metav1.Unix(1_700_000_060, 0)
@@ -43,13 +43,13 @@ func createdBy(manager string) func(*v1.PersistentVolumeClaim) {
 
 var byKubernetes = createdBy("kube-controller-manager")
 
-// deleteSet has the watch show the end of set db.
+// deleteSet deletes set db and delivers the event.
 func (w *world) deleteSet() {
 	delete(w.sets, "ns/db")
 	w.settle()
 }
 
-// leaving is a world in which set db is there, and Kubernetes has created claim data-db-0, without an owner.
+// leaving returns a world with set db and claim data-db-0, which Kubernetes has created without an owner.
 func leaving(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, Config{})
@@ -59,7 +59,7 @@ func leaving(t *testing.T) *world {
 	return w
 }
 
-// reports returns the reasons of what waits once a claim was left alone for long enough.
+// reports returns the reasons of waiting claims after the settling time.
 func (w *world) reports() (reasons []string) {
 	w.Helper()
 	w.reconcile(w.Context(), "ns/data-db-0")
@@ -71,7 +71,7 @@ func (w *world) reports() (reasons []string) {
 	return reasons
 }
 
-func TestAClaimThatASetLeavesBehindIsReported(t *testing.T) {
+func TestClaimLeftBehindIsReported(t *testing.T) {
 	w := leaving(t)
 	w.deleteSet()
 	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.After(statefulset.Settling) {
@@ -219,8 +219,8 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 	}
 }
 
-// A replica that begins to lead has seen the ends of sets as the one before has.
-func TestClaimsThatWereLeftBehindAreWorkedOnAtTheStart(t *testing.T) {
+// A replica that begins to lead has seen the ends of sets just as its predecessor.
+func TestInitialWorkOnClaimsLeftBehind(t *testing.T) {
 	w := leaving(t)
 	w.woken.idle = true
 	w.claim("data-web-0", byKubernetes)
@@ -230,7 +230,7 @@ func TestClaimsThatWereLeftBehindAreWorkedOnAtTheStart(t *testing.T) {
 	}
 }
 
-func TestOnlySomeDeletedSetsAreRemembered(t *testing.T) {
+func TestMemoryOfDeletedSetsIsBounded(t *testing.T) {
 	w := newWorld(t, Config{})
 	d, start := w.observer.deleted, w.clock.Now()
 	end := func(n int, after time.Duration) {
@@ -259,8 +259,8 @@ func TestOnlySomeDeletedSetsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestTheEndOfASetThatWasNotSeen leaves nothing of it.
-func TestTheEndOfASetThatWasNotSeen(t *testing.T) {
+// The record of a set ends, even if the watch missed the end of the set.
+func TestMissedEndOfSet(t *testing.T) {
 	w := leaving(t)
 	w.set("db", finalizers("orphan"))
 	w.settle()

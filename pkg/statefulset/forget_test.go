@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// TestOfWhatIsGoneNothingIsKept: names are used again, and the memory of a cluster's life is not to grow.
-func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
+// Names are reused, and memory must not grow with the number of deleted objects.
+func TestDeletedObjectsAreForgotten(t *testing.T) {
 	w := condemned(t, Config{})
 	w.set("db", replicas(3), func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
 	w.claim("data-db-5", marked("db/set-db/5/Delete"))
@@ -34,8 +34,8 @@ func TestOfWhatIsGoneNothingIsKept(t *testing.T) {
 	}
 }
 
-// TestWorkOnWhatIsGone does nothing, and forgets what it has learned meanwhile.
-func TestWorkOnWhatIsGone(t *testing.T) {
+// Work on deleted objects has no effect, and leaves no record of an object that goes during the work.
+func TestWorkOnDeletedObjects(t *testing.T) {
 	w := condemned(t, Config{})
 	w.reconcile(t.Context(), "ns/none")
 	w.reconcileSet(t.Context(), "ns/none")
@@ -69,8 +69,8 @@ func TestWorkOnWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestAnotherOfTheName: what was seen of an object says nothing of the next one with its name.
-func TestAnotherOfTheName(t *testing.T) {
+// The record of an object does not apply to the next one with its name.
+func TestReplacedObjectsAreForgotten(t *testing.T) {
 	w := condemned(t, Config{})
 	w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.UID = "next" }, marked("db/set-db/1/Delete"))
 	w.sync()
@@ -106,7 +106,7 @@ func TestAnotherOfTheName(t *testing.T) {
 	}
 }
 
-func TestWhatWasWaitedForEnds(t *testing.T) {
+func TestWaitingMetricAfterChange(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		want   string
@@ -136,7 +136,7 @@ func TestWhatWasWaitedForEnds(t *testing.T) {
 	}
 }
 
-func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
+func TestCanceledWorkMakesNoReport(t *testing.T) {
 	w := condemned(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	w.fail["get claim"] = context.Canceled
@@ -146,7 +146,7 @@ func TestWorkThatIsCutOffReportsNothing(t *testing.T) {
 	}
 }
 
-func TestOfWhatEndsMeanwhileNothingIsKept(t *testing.T) {
+func TestObjectsDeletedDuringWorkAreForgotten(t *testing.T) {
 	w := condemned(t, Config{})
 	facts, _ := w.observer.observe("ns/data-db-1")
 	delete(w.live, "ns/data-db-1")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// BenchmarkMemory measures what is kept of a claim and of its pod, without the caches' own tables.
+// BenchmarkMemory measures the record of a claim and of its pod, without the tables of the caches.
 func BenchmarkMemory(b *testing.B) {
 	const sets, replicas = 1000, 3
 	for range b.N {

@@ -40,12 +40,12 @@ func replicas(n int32) func(*appsv1.StatefulSet) {
 	return func(o *appsv1.StatefulSet) { o.Spec.Replicas = &n }
 }
 
-// retains has a set keep its claims.
+// retains sets a policy that keeps all claims.
 func retains(o *appsv1.StatefulSet) {
 	o.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 }
 
-// annotated has an API server without the field, and the set this policy.
+// annotated gives a set this policy by annotation, as with an API server without the field.
 func annotated(policy string) func(*appsv1.StatefulSet) {
 	return func(o *appsv1.StatefulSet) {
 		o.Spec.PersistentVolumeClaimRetentionPolicy = nil
@@ -78,7 +78,7 @@ func (w *world) pod(set string, ordinal int, change ...func(*v1.Pod)) {
 	w.pods["ns/"+name] = o
 }
 
-// use creates a pod of nobody with these claims.
+// use creates a pod without an owner that uses these claims.
 func (w *world) use(name string, claims ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// TestWhatAChangeWakes begins with a set db of two replicas and a policy, and a set web of two replicas without.
-func TestWhatAChangeWakes(t *testing.T) {
+// The world has a set db of two replicas with a policy, and a set web of two replicas without one.
+func TestWakingChanges(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change       func(w *world)
 		claims, sets []string
@@ -111,7 +111,7 @@ func TestWhatAChangeWakes(t *testing.T) {
 			want("claims", w.woken.claims, c.claims)
 			want("sets", w.woken.sets, c.sets)
 
-			// A replica that does not lead is woken by nothing, and finds all of it when it does.
+			// No event wakes a replica that does not lead, and it finds all work when it begins to lead.
 			w.woken.claims, w.woken.sets, w.woken.idle = nil, nil, true
 			w.set("db", replicas(5), byField)
 			w.pod("db", 4)
@@ -128,7 +128,7 @@ func TestWhatAChangeWakes(t *testing.T) {
 	}
 }
 
-func TestWhatThereIsToDoAtTheStart(t *testing.T) {
+func TestInitialWork(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.set("db")
 	w.set("web", retains)
@@ -150,8 +150,8 @@ func TestWhatThereIsToDoAtTheStart(t *testing.T) {
 	}
 }
 
-// TestTheSetOfAClaim: facts are of the set that gives the name, and of its mark only where there is none.
-func TestTheSetOfAClaim(t *testing.T) {
+// The set that gives the name comes first, and the set in the mark only if no set gives it.
+func TestSetOfClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		claim, mark string
 		set         string
@@ -191,7 +191,7 @@ func TestTheSetOfAClaim(t *testing.T) {
 	}
 }
 
-func TestThePodsOfAClaim(t *testing.T) {
+func TestPodsOfClaim(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		seen   statefulset.Seen
@@ -234,7 +234,7 @@ func TestThePodsOfAClaim(t *testing.T) {
 
 func notStarted(o *v1.Pod) { o.Status.Phase = v1.PodPending }
 
-func TestWhatASetLacks(t *testing.T) {
+func TestGapOfSet(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		want   statefulset.Gap
@@ -270,7 +270,7 @@ func TestWhatASetLacks(t *testing.T) {
 	}
 }
 
-func TestWhatIsKept(t *testing.T) {
+func TestRecorders(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		object runtime.Object
 		keep   bool
@@ -320,8 +320,8 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestARecordHasAllThatIsDecidedFrom: what a claim's record leaves out, a decision must not read.
-func TestARecordHasAllThatIsDecidedFrom(t *testing.T) {
+// A decision must not read a field that the record of a claim leaves out.
+func TestClaimRecordIsComplete(t *testing.T) {
 	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data-db-0", UID: "u",
 		ResourceVersion: "7", Finalizers: []string{"kubernetes.io/pvc-protection"}, DeletionTimestamp: ptr.To(metav1.Now()),
 		Annotations:     map[string]string{MarkAnnotation: "db/s/0/Delete/u", HoldAnnotation: ""},

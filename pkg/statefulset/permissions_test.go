@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-func TestWhatIsAskedOfRBAC(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	reads := []string{"get persistentvolumeclaims", "get pods", "get statefulsets", "list persistentvolumeclaims",
 		"list pods", "list statefulsets", "watch persistentvolumeclaims", "watch pods", "watch statefulsets"}
 	writes := []string{"delete persistentvolumeclaims", "delete pods", "patch persistentvolumeclaims",

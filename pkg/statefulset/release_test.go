@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// released is a world with something to release of each kind.
+// released returns a world with objects of each kind to release.
 func released(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, Config{Workers: 2})
@@ -36,7 +36,7 @@ func released(t *testing.T) *world {
 	return w
 }
 
-func TestReleaseRemovesAllAndDeletesNothing(t *testing.T) {
+func TestReleaseRemovesAnnotationsAndKeepsClaims(t *testing.T) {
 	w := released(t)
 	out, err := w.Release(t.Context())
 	if err != nil || out.Claims != 5 || out.Sets != 1 || len(out.Left) != 0 ||
@@ -67,13 +67,13 @@ func TestReleaseRemovesAllAndDeletesNothing(t *testing.T) {
 	w.expectCalls("list sets", "list claims")
 }
 
-func TestAReleaseNamesWhatIsLeft(t *testing.T) {
+func TestReleaseNamesRemainingObjects(t *testing.T) {
 	refused := errors.New("refused")
 	for sentence, c := range map[string]struct {
 		call string
 		err  error
 		want []string
-		// lists is how often the claims are listed.
+		// lists is the expected number of lists of claims.
 		lists int
 	}{
 		"a claim is refused":  {"patch claim data-db-0", refused, []string{"claim ns/data-db-0"}, 1},

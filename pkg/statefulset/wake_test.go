@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// lacking is a world with a set that lacks the pod and the claim of ordinal 1.
+// lacking returns a world with a set that lacks the pod and the claim of ordinal 1.
 func lacking(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := newWorld(t, cfg)
@@ -30,7 +30,7 @@ func lacking(t *testing.T, cfg Config) *world {
 
 func (w *world) reconcileDB() controller.Result { return w.reconcileSet(w.Context(), "ns/db") }
 
-func TestASetThatLacksAPodIsWoken(t *testing.T) {
+func TestSetWithoutPodIsWoken(t *testing.T) {
 	w := lacking(t, Config{})
 	if got := w.reconcileDB(); got != controller.After(statefulset.Quiet) {
 		t.Errorf("due again %+v", got)
@@ -68,7 +68,7 @@ func TestASetThatLacksAPodIsWoken(t *testing.T) {
 	}
 }
 
-func TestAWakeThatFailsIsTriedAgain(t *testing.T) {
+func TestFailedWakeIsRetried(t *testing.T) {
 	w := lacking(t, Config{})
 	w.clock.Step(statefulset.Quiet)
 	w.fail["patch set"] = errors.New("no answer")
@@ -98,7 +98,7 @@ func TestAWakeThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedOnASet(t *testing.T) {
+func TestReportsOnSet(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(w *world)
 		want   []string

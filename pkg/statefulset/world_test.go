@@ -24,7 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 )
 
-// world is a cluster in memory: what live reads and writes find, and what the watches show of it after sync.
+// world is a cluster in memory. Live reads and writes see its objects, and the watches see them after sync.
 type world struct {
 	*testing.T
 	*Controller
@@ -36,7 +36,7 @@ type world struct {
 	pods  map[string]*v1.Pod
 	live  map[string]*v1.PersistentVolumeClaim
 	calls []string
-	// fail are the errors of calls, by their first words.
+	// fail has the errors of calls, by their first words.
 	fail map[string]error
 	last int
 	// hook, if set, is called with each call, before it is carried out.
@@ -48,7 +48,7 @@ type world struct {
 	woken      *recording
 }
 
-// recording takes down what is woken.
+// recording records the enqueued objects.
 type recording struct {
 	wake
 	mu           sync.Mutex
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	return w
 }
 
-// sync has the watches show what there is: claims first, so that they come before their sets.
+// sync delivers the current state to the watches, claims first, so that they come before their sets.
 func (w *world) sync() {
 	w.Helper()
 	w.mu.Lock()
@@ -107,7 +107,7 @@ func (w *world) sync() {
 	kubetest.Deliver(w.T, w.setCache, sets, recordSet, kube.Handler[*statefulset.Set](setChanges{w.observer}))
 }
 
-// settle works on all that is woken, until nothing is.
+// settle works on all enqueued objects until none are left.
 func (w *world) settle() {
 	w.Helper()
 	for range 100 {
@@ -127,7 +127,7 @@ func (w *world) settle() {
 	w.Fatalf("there is no end of work; calls %q", w.calls[len(w.calls)-10:])
 }
 
-// call takes down a call, and returns the error that is set for it.
+// call records a call, and returns the error that is set for it.
 func (w *world) call(format string, args ...any) error {
 	if w.hook != nil {
 		w.hook()
@@ -197,7 +197,7 @@ func (w *world) readSet(_ context.Context, ns, name string) (s statefulset.Set, 
 	return s, found, nil
 }
 
-// bound returns the claim of an Ask, if it is as it was read.
+// bound returns the claim of an Ask, if the preconditions of the Ask hold.
 func (w *world) bound(ask statefulset.Ask) (*v1.PersistentVolumeClaim, error) {
 	o, found := w.live[ask.Namespace+"/"+ask.Name]
 	switch {
@@ -341,7 +341,7 @@ func (w *world) recorded() (all []string) {
 	return all
 }
 
-// condemned is a world in which claim data-db-1 is condemned, its pod is gone, and the grace period has passed.
+// condemned returns a world in which claim data-db-1 is condemned, its pod is gone, and the grace period has passed.
 func condemned(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := newWorld(t, cfg)
