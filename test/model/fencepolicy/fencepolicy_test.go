@@ -27,7 +27,7 @@ func (k *worker) next(s *state, random *rand.Rand) *state {
 	return modeltest.Any(random, all)
 }
 
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -41,7 +41,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := Worlds()[0]
 	for v := range verbs {
 		m := move{v, 1}

@@ -25,8 +25,8 @@ func (k *worker) next(s *state, random *rand.Rand) *state {
 	return modeltest.Next[state, move](k, s, random)
 }
 
-// What a NodeFence, a tracker and a session know comes back from a state as it was put there.
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+// The contents of a NodeFence, a tracker and a session survive their encoding.
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -51,7 +51,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := Worlds()[0]
 	for v := range noVerb {
 		m := move{v, 1, 0}
@@ -150,7 +150,7 @@ func TestEachStepIsJudged(t *testing.T) {
 	}
 }
 
-// counts is the fence that counts no more against limits.
+// counts returns the fence without a count against limits.
 func counts(c *scene) fence {
 	f := c.fence
 	f.vacant = true

@@ -30,16 +30,16 @@ func (s *script) then(verbs ...verb) *script {
 	return s
 }
 
-// guardActs has volume-guard do all that it finds to do at once.
+// guardActs lets volume-guard do all work that is due at once.
 func (s *script) guardActs() *script {
 	s.All(func(m move) bool { return m.verb == workerBegins || m.verb >= callAnswered && m.verb < callFails })
 	return s
 }
 
-// guardPolls has volume-guard work on the fence after a pause.
+// guardPolls lets volume-guard work on the fence after a pause.
 func (s *script) guardPolls() *script { return s.then(pollBegins).guardActs() }
 
-// podIsHeld has the controller that holds pods do what it can, and checks that the pod stays.
+// podIsHeld lets the controller that holds pods do its work, and checks that the pod stays.
 func (s *script) podIsHeld() {
 	s.T.Helper()
 	s.holderActs()
@@ -64,7 +64,7 @@ func (s *script) holderActs() {
 	}
 }
 
-// waits checks why the fence waits.
+// waits checks the reason for which the fence waits.
 func (s *script) waits(reason string) *script {
 	s.T.Helper()
 	if c := s.work(&s.Now); c.reason != reason {
@@ -83,7 +83,7 @@ func (s *script) is(what string, so bool) *script {
 
 var power = World{Agents: []Agent{Power}}
 
-func TestANodeThatIsFencedLosesItsPodsAndReturns(t *testing.T) {
+func TestFencedNodeLosesPodsAndReturns(t *testing.T) {
 	s := begin(t, power).then(kubeletIsCutOff, userDeletesPod, agentActs, agentSucceeds).guardPolls()
 	s.is("it is in force", s.Now.fence.proven).podIsHeld()
 	s.then(nodeReadyChanges).guardPolls().is("it is tainted", s.Now.node.tainted).waits("Released").podIsReleased()
@@ -92,48 +92,48 @@ func TestANodeThatIsFencedLosesItsPodsAndReturns(t *testing.T) {
 	s.is("it is not tainted", !s.Now.node.tainted)
 }
 
-// Each of these is a story in which the engine broke a promise once.
+// In each of these stories, an earlier engine broke a promise.
 
-func TestAMachineThatIsPoweredOnWhileItsAgentWorksIsNotProvenOff(t *testing.T) {
+func TestMachinePoweredOnDuringAgentIsNotProvenOff(t *testing.T) {
 	s := begin(t, power).then(agentActs, userPowersOn, machineStarts, kubeletRegisters, kubeletSees, containerStarts,
 		agentSucceeds)
 	s.guardPolls().is("nothing is proven", !s.Now.fence.proven)
 	s.then(userDeletesPod, kubeletIsCutOff, nodeReadyChanges).podIsHeld()
 }
 
-func TestAMachineThatIsPoweredOnInForceReleasesNothing(t *testing.T) {
+func TestMachinePoweredOnInForceReleasesNoPod(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userPowersOn, machineStarts, kubeletRegisters,
 		kubeletSees, containerStarts, userDeletesPod, kubeletIsCutOff, nodeReadyChanges)
 	s.is("it is in force", s.Now.fence.fenced == isTrue).podIsHeld()
 	s.guardPolls().is("it is not tainted", !s.Now.node.tainted).podIsHeld()
 }
 
-func TestTheTaintGoesWhenTheNodeIsBack(t *testing.T) {
+func TestTaintGoesWhenNodeIsBack(t *testing.T) {
 	s := begin(t, power).then(agentActs, nodeReadyChanges, agentSucceeds).guardPolls()
 	s.is("it is tainted", s.Now.node.tainted)
 	s.then(userPowersOn, machineStarts, kubeletRegisters).guardPolls().is("it is not tainted", !s.Now.node.tainted)
 }
 
-func TestTheTaintGoesBeforeTheUndoing(t *testing.T) {
+func TestTaintGoesBeforeUndo(t *testing.T) {
 	s := begin(t, power).then(agentActs, nodeReadyChanges, agentSucceeds).guardPolls()
 	s.then(userPowersOn, machineStarts, kubeletRegisters, userUnfences).guardActs()
 	s.is("it is not tainted", !s.Now.node.tainted).is("it is not undone", !s.Now.fence.attempts[0].undone)
 }
 
-func TestARenewalThatWasUnderWayContradictsNothing(t *testing.T) {
+func TestLateRenewalContradictsNoProof(t *testing.T) {
 	s := begin(t, power)
 	s.Now.left.Late = 1
 	s.then(agentActs, agentSucceeds).guardPolls().then(lateRenewal).guardPolls().waits("NodeRuns")
 	s.then(leaseGraceEnds, runsGraceEnds).guardPolls().is("it is in force", s.Now.fence.proven)
 }
 
-func TestALyingAgentIsFoundOut(t *testing.T) {
+func TestLyingAgentIsDetected(t *testing.T) {
 	s := begin(t, power).then(agentLies).guardPolls().then(kubeletRenews).guardPolls().waits("NodeRuns")
 	s.then(kubeletRenews, runsGraceEnds).guardPolls().is("the proof is withdrawn", !s.Now.fence.proven)
 	s.waits("AllAgentsFailed")
 }
 
-func TestAFalseWordIsFoundOut(t *testing.T) {
+func TestFalseConfirmationIsDetected(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Person}}).waits("WaitsForConfirmation").then(userConfirmsFalsely).guardActs()
 	s.is("it is in force", s.Now.fence.proven).then(kubeletRenews).guardPolls()
 	s.then(kubeletRenews, runsGraceEnds).guardPolls()
@@ -141,7 +141,7 @@ func TestAFalseWordIsFoundOut(t *testing.T) {
 	s.then(chainPauseEnds).guardPolls().waits("WaitsForConfirmation")
 }
 
-func TestACopiedWordIsNoProof(t *testing.T) {
+func TestCopiedConfirmationIsNoProof(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Person}})
 	s.Now.fence.word, s.Now.fence.copied = 1, true
 	s.Now.left.Confirm, s.Now.left.Off = 1, 1
@@ -149,8 +149,8 @@ func TestACopiedWordIsNoProof(t *testing.T) {
 	s.then(userPowersOff, userConfirms).guardActs().is("it is proven", s.Now.fence.proven)
 }
 
-// What the node has not written yet would reach a volume that another one writes to.
-func TestADeletedFenceOpensNoVolumesBeforeAReboot(t *testing.T) {
+// Data that the node has not written yet would reach a volume that another node writes to.
+func TestDeletedFenceOpensNoVolumesBeforeReboot(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Volumes}})
 	s.Now.left.DeleteFence, s.Now.left.PowerCut = 1, 1
 	s.then(kubeletIsCutOff, userDeletesPod, nodeReadyChanges, agentActs, agentSucceeds).guardPolls()
@@ -160,8 +160,8 @@ func TestADeletedFenceOpensNoVolumesBeforeAReboot(t *testing.T) {
 	s.guardPolls().then(agentActs, agentSucceeds).guardPolls().is("it is gone", s.Now.fence.uid == 0)
 }
 
-// The machine that was fenced may run on.
-func TestAnotherMachineOpensNoVolumes(t *testing.T) {
+// The fenced machine may run on.
+func TestReplacedMachineOpensNoVolumes(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Volumes}})
 	s.Now.left.Replace = 1
 	s.then(kubeletIsCutOff, userDeletesPod, nodeReadyChanges, agentActs, agentSucceeds).guardPolls()
@@ -171,12 +171,12 @@ func TestAnotherMachineOpensNoVolumes(t *testing.T) {
 	s.is("it has ended", s.Now.fence.returned == isTrue)
 }
 
-func TestAnAgentThatDoesNotEndIsAbandoned(t *testing.T) {
+func TestEndlessAgentIsAbandoned(t *testing.T) {
 	s := begin(t, power).then(userUnfences).guardActs().then(agentIsEndless).guardPolls().waits("AgentStopping")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)
 }
 
-func TestANodeThatDoesNotReturnFromAReboot(t *testing.T) {
+func TestNodeMissingAfterReboot(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Reboot, Power}}).then(kubeletIsCutOff, nodeReadyChanges, agentActs, agentSucceeds)
 	s.guardPolls().then(userDeletesPod).guardPolls().waits("Fenced").podIsHeld()
 	s.then(chainPauseEnds).guardPolls().is("the proof stays", s.Now.fence.fenced == isTrue)
@@ -185,13 +185,13 @@ func TestANodeThatDoesNotReturnFromAReboot(t *testing.T) {
 	s.guardPolls().podIsReleased()
 }
 
-func TestHangingUndoIsTriedAgain(t *testing.T) {
+func TestHangingUndoIsRetried(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
 	s.then(agentActs, agentSucceeds).guardPolls().is("it has ended", s.Now.fence.returned == isTrue)
 }
 
-func TestAnUndoingThatDoesNotEndNamesAWayOut(t *testing.T) {
+func TestHangingUndoCanBeAbandoned(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.then(undoTimeEnds).guardPolls().waits("UnfenceFailed")
 	s.then(userAbandons).guardActs().is("it has ended", s.Now.fence.returned == isTrue)

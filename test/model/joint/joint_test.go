@@ -21,7 +21,7 @@ func TestNoWorldBreaksAPromise(t *testing.T) {
 	}
 }
 
-// A world that breaks no promise any more is to be explored with the others.
+// A world that no longer breaks a promise belongs to the other worlds.
 func TestBrokenWorldsBreakTheirPromise(t *testing.T) {
 	for name, promise := range broken {
 		t.Run(name, func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestBrokenWorldsBreakTheirPromise(t *testing.T) {
 	}
 }
 
-// Each guard between two controllers is taken out where one reads what the other has written, and the model finds what
-// it is for.
+// The test removes each guard between two controllers where one reads the output of the other, and the model finds the
+// purpose of the guard.
 func TestEachGuardIsNeeded(t *testing.T) {
 	for without, tc := range map[Guard]struct {
 		world World
@@ -63,7 +63,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 	}
 }
 
-// found explores a world until it breaks a promise, and compares it.
+// found explores a world until it breaks a promise, and compares the promise.
 func found(t *testing.T, w *World, want string) {
 	t.Helper()
 	r := w.Explore(t.Context(), search.Options{MaxStates: 100_000})
@@ -76,8 +76,8 @@ func found(t *testing.T, w *World, want string) {
 	t.Logf("%d states: %s\n%s", r.States, f.Promise, strings.Join(w.Story(f.Moves), "\n"))
 }
 
-// What trackers know, and what node fencing has written, comes back from a state as it was put there.
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+// The contents of trackers and the output of node fencing survive their encoding.
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range all() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -100,7 +100,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := World{}
 	for v := range verbs {
 		m := move{v, 1}

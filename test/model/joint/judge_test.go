@@ -99,7 +99,7 @@ func TestRestIsJudged(t *testing.T) {
 	}
 }
 
-// proven has a fence of the volume be in force.
+// proven puts a fence of the volume in force.
 func proven(c *scene) {
 	c.node.storage, c.run = true, succeeded
 	c.fence = fence{exists: true, finalized: true, begun: true, result: 1, boot: 1, proven: true, proofBoot: 1,

@@ -17,7 +17,7 @@ func begin(t *testing.T, w World) *script {
 	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
 }
 
-// then makes a move for each verb, of whichever pod it is possible for first.
+// then makes a move for each verb, of the first pod for which it is possible.
 func (s *script) then(verbs ...verb) *script {
 	s.T.Helper()
 	for _, v := range verbs {
@@ -26,7 +26,7 @@ func (s *script) then(verbs ...verb) *script {
 	return s
 }
 
-// guardActs has volume-guard and the agent do all that they find to do.
+// guardActs lets volume-guard and the agent do all work that is due.
 func (s *script) guardActs() {
 	s.T.Helper()
 	s.All(func(m move) bool {
@@ -34,7 +34,7 @@ func (s *script) guardActs() {
 	})
 }
 
-// shows checks what there is of the two pods and the claim.
+// shows checks the state of the two pods and the claim.
 func (s *script) shows(what string, is func(*state) bool) *script {
 	s.T.Helper()
 	if !is(&s.Now) {
@@ -47,7 +47,7 @@ func claimStays(s *state) bool { return s.claim.exists && s.claim.protected }
 
 func secondWaits(s *state) bool { return s.pods[1].exists && s.pods[1].gated }
 
-func TestAFenceOfTheVolumeLendsItUntilTheReboot(t *testing.T) {
+func TestFenceLendsVolumeUntilReboot(t *testing.T) {
 	s := begin(t, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}})
 	s.then(kubeletIsCutOff, readyChanges, userDeletesPod, replacementIsCreated).guardActs()
 	s.shows("the second pod waits", secondWaits).then(nodeIsFenced).guardActs()
@@ -59,7 +59,7 @@ func TestAFenceOfTheVolumeLendsItUntilTheReboot(t *testing.T) {
 	s.shows("it has ended", func(s *state) bool { return !s.node.storage && !s.pods[0].exists })
 }
 
-func TestAHeldPodKeepsItsClaimAfterPodGarbageCollection(t *testing.T) {
+func TestHeldPodKeepsClaimAfterPodGarbageCollection(t *testing.T) {
 	s := begin(t, World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}})
 	s.then(userDeletesClaim, userDeletesNode, collectorFailsPod, collectorDeletesPod).guardActs()
 	s.shows("the claim stays", claimStays).then(kubeletSees, processesEnd, volumeIsUnmounted, kubeletReportsEnd)
@@ -67,7 +67,7 @@ func TestAHeldPodKeepsItsClaimAfterPodGarbageCollection(t *testing.T) {
 	s.shows("nothing keeps the claim", func(s *state) bool { return !s.pods[0].exists && !s.claim.protected })
 }
 
-func TestAConfirmationGivesTheVolumeToTheSecondPod(t *testing.T) {
+func TestConfirmationGivesVolumeToSecondPod(t *testing.T) {
 	s := begin(t, World{Budget: Budget{Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1}})
 	s.then(kubeletIsCutOff, userConfirms, userForces, replacementIsCreated).guardActs()
 	s.shows("the second pod does not wait", func(s *state) bool { return s.excused[0] && !secondWaits(s) })

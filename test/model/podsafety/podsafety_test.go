@@ -24,8 +24,8 @@ func (k *worker) next(s *state, random *rand.Rand) *state {
 	return modeltest.Next[state, move](k, s, random)
 }
 
-// What a tracker and a session know comes back from a state as it was put there.
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+// The contents of a tracker and a session survive their encoding.
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -46,7 +46,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := Worlds()[0]
 	for v := range noVerb {
 		m := move{v, 1, 0}
@@ -59,7 +59,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 	}
 }
 
-// judged returns a scene with a pod that is terminating, and whose session has read all.
+// judged returns a scene with a terminating pod, whose session has made all reads.
 func judged() *scene {
 	w := &World{Name: "one", Pods: 2, Replicas: 1, Attach: true}
 	k := newWorker(w)
@@ -69,13 +69,13 @@ func judged() *scene {
 	return c
 }
 
-// waits has the replica have seen the end and the grace 0 of the pod for so long, on a node that is Ready or not.
+// waits sets for how long the replica has seen the pod finished and with grace 0, on a node that is Ready or not.
 func (c *scene) waits(finished, graceZero age, ready bool) {
 	l := &c.lines[0]
 	l.sights[0].finished, l.sights[0].graceZero, l.sessions[0].seen.ready = finished, graceZero, ready
 }
 
-// because has the session of the pod carry out its step for a reason.
+// because sets the reason of the step in the session of the pod.
 func (c *scene) because(reason string) {
 	for i, r := range c.machine.reasons {
 		if string(r) == reason {

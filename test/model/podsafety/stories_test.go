@@ -27,7 +27,7 @@ func (s *script) then(verbs ...verb) *script {
 	return s
 }
 
-// guardActs has volume-guard do all that it finds to do, with all the time in the world.
+// guardActs lets volume-guard do all work that is due, with unlimited time.
 func (s *script) guardActs() *script {
 	s.All(func(m move) bool {
 		switch m.verb {
@@ -64,56 +64,56 @@ func (s *script) isMounted() {
 	}
 }
 
-// all permits everything that stories need.
+// all permits every move that the stories need.
 func all() Budget {
 	return Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, DeleteNode: 1, Taint: 1, Untaint: 1, Fence: 1,
 		Reboot: 1, Unfence: 1, Cut: 2, Heal: 2, KubeletEnds: 1, PowerCut: 1, Container: 1, Replace: 1}
 }
 
-// Each is a story in which an earlier wording of the evidence released a pod whose processes ran.
+// In each of these stories, an earlier definition of evidence released a pod with running processes.
 
-func TestAMachineThatHasRebootedProvesNothing(t *testing.T) {
+func TestPowerCutBeforeDeletionIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(powerIsCut, machineStarts, kubeletSees, containerStarts, kubeletIsCutOff,
 		nodeReadyChanges, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestANodeWithANewUIDProvesNothing(t *testing.T) {
+func TestNewNodeUIDIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all(), NoPodGC: true}).then(userDeletesNode, kubeletEnds, kubeletStarts, kubeletRegisters,
 		nodeReadyChanges, kubeletIsCutOff, nodeReadyChanges, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestAKubeletThatDoesNotKnowTheContainersProvesNothing(t *testing.T) {
+func TestKubeletOfReplacedMachineIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(kubeletIsCutOff, nodeReadyChanges, userDeletesPod, machineIsReplaced, kubeletSees,
 		kubeletReportsEnd, nodeReadyChanges, kubeletDeletes).guardActs().isHeld()
 }
 
-func TestTheSilenceOfAKubeletWithoutANodeProvesNothing(t *testing.T) {
+func TestSilentKubeletWithoutNodeIsNoEvidence(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userForcesUnasked, kubeletSees, userDeletesNode, leaseIsCollected)
 	s.guardActs().isHeld()
 	s.then(processesEnd, kubeletReportsEnd, volumeIsUnmounted).guardActs().isReleased()
 }
 
-func TestAFenceOfLongAgoProvesNothing(t *testing.T) {
+func TestEarlierFenceIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(nodeIsFenced, nodeReadyChanges, nodeIsUnfenced, machineStarts, kubeletSees,
 		containerStarts, kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestTheTaintOfAFenceOfLongAgoProvesNothing(t *testing.T) {
+func TestTaintOfEarlierFenceIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(nodeIsFenced, nodeReadyChanges, fenceTaints, nodeIsUnfenced, machineStarts,
 		kubeletSees, containerStarts, kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestARebootBeforeTheDeletionProvesNothing(t *testing.T) {
+func TestRebootBeforeDeletionIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(nodeIsRebooted, nodeReadyChanges, machineStarts, kubeletSees, containerStarts,
 		kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestARebootAfterTheDeletionIsEvidence(t *testing.T) {
+func TestRebootAfterDeletionIsEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(kubeletIsCutOff, nodeReadyChanges, userForcesUnasked, nodeIsRebooted).guardActs().
 		isReleased()
 }
 
-func TestAFenceOfANodeThatIsReadyProvesNothing(t *testing.T) {
+func TestFenceOfReadyNodeIsNoEvidence(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(nodeIsFenced, userForcesUnasked).guardActs()
 	if p := s.Now.pods[0]; !p.exists || !p.held {
 		t.Error("the pod is not held")
@@ -121,7 +121,7 @@ func TestAFenceOfANodeThatIsReadyProvesNothing(t *testing.T) {
 	begin(t, World{Budget: all()}).then(nodeIsFenced, userForcesUnasked, nodeReadyChanges).guardActs().isReleased()
 }
 
-func TestEvidenceFromACacheProvesNothing(t *testing.T) {
+func TestCachedTaintIsNoEvidence(t *testing.T) {
 	s := begin(t, World{Budget: all(), Lag: true}).then(kubeletIsCutOff, nodeReadyChanges, userTaints, watchShowsNode,
 		userUntaints, userForcesUnasked, watchShowsPod, workerBegins)
 	for s.First(func(m move) bool { return m.verb >= callAnswered && m.verb < callFails }) {
@@ -131,50 +131,50 @@ func TestEvidenceFromACacheProvesNothing(t *testing.T) {
 	s.guardActs().isHeld()
 }
 
-func TestTheFirstLookAtANodeThatIsGoneProvesNothing(t *testing.T) {
+func TestFirstReadOfDeletedNodeIsNoEvidence(t *testing.T) {
 	s := begin(t, World{Budget: all(), NoPodGC: true}).then(userForcesUnasked, userDeletesNode, leaseIsCollected)
 	s.guardActs().isHeld()
 	s.then(kubeletSees, processesEnd, kubeletReportsEnd, volumeIsUnmounted).guardActs().isReleased()
 }
 
-func TestEmptyStatusesProveNothing(t *testing.T) {
+func TestEmptyStatusesAreNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all(), Starting: true}).then(containerStarts, kubeletIsCutOff, nodeReadyChanges, userDeletesPod,
 		userTaints, collectorFailsPod, collectorDeletesPod, userUntaints).guardActs().isHeld()
 }
 
-// The garbage collector writes status.observedGeneration too, and the status is from before the container ran again.
-func TestTheGenerationThatTheGarbageCollectorWritesProvesNothing(t *testing.T) {
+// The garbage collector writes status.observedGeneration, too, and the status predates the restart of the container.
+func TestGenerationFromGarbageCollectorIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(containerEnds, kubeletReports, kubeletIsCutOff, containerStarts, nodeReadyChanges,
 		userDeletesPod, userTaints, collectorFailsPod, collectorDeletesPod, userUntaints).guardActs().isHeld()
 }
 
-func TestATaintOnAReadyNodeProvesNothing(t *testing.T) {
+func TestTaintOnReadyNodeIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(userTaints, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestAConfirmationForAnotherPodProvesNothing(t *testing.T) {
+func TestConfirmationForOtherPodIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(kubeletIsCutOff, userConfirmsOther, userForcesUnasked).guardActs().isHeld()
 }
 
-func TestAConfirmationOfLongAgoDoesNotShortenAGrace(t *testing.T) {
+func TestEarlierConfirmationKeepsGrace(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userConfirms, userDeletesPod)
 	s.guardActs().isHeld()
 	s.then(graceEnds).guardActs().isReleased()
 }
 
-func TestAForceDeletionBetweenEndAndUnmountShowsNoUnmount(t *testing.T) {
+func TestForceDeletionIsNoEvidenceOfUnmount(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd,
 		userForcesUnasked)
 	s.guardActs().isMounted()
 	s.then(volumeIsUnmounted).guardActs().isReleased()
 }
 
-func TestTimeShowsNoUnmountOnANodeThatIsAway(t *testing.T) {
+func TestTimeOnUnreachableNodeIsNoEvidenceOfUnmount(t *testing.T) {
 	begin(t, World{Budget: all()}).then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd, kubeletIsCutOff,
 		nodeReadyChanges, userForcesUnasked).guardActs().isMounted()
 }
 
-func TestAGraceOfZeroThatWasThereBeforeDoesNotShowTheUnmount(t *testing.T) {
+func TestEarlierZeroGraceIsNoEvidenceOfUnmount(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userConfirmsOther, userForcesUnasked, kubeletSees, processesEnd,
 		kubeletReportsEnd)
 	s.guardActs().isMounted()

@@ -21,7 +21,7 @@ func TestNoWorldBreaksAPromise(t *testing.T) {
 	}
 }
 
-// Each guard is taken out where it meets the API server, and the model finds what it is for.
+// The test removes each guard where it meets the API server, and the model finds the purpose of the guard.
 func TestEachGuardIsNeeded(t *testing.T) {
 	both := [maxPods][]int{{0, 1}, {1, 0}}
 	for without, tc := range map[Guard]struct {
@@ -60,8 +60,8 @@ func (k *worker) next(s *state, random *rand.Rand) *state {
 	return modeltest.Next[state, move](k, s, random)
 }
 
-// What a tracker and a session know comes back from a state as it was put there.
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+// The contents of a tracker and a session survive their encoding.
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -78,7 +78,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-// remembers checks that the sessions of a replica ask for what they have asked for.
+// remembers checks that the sessions of a replica repeat their last Ask.
 func (k *worker) remembers(t *testing.T, s *state, i int) {
 	t.Helper()
 	c := k.scene(s)
@@ -106,7 +106,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := Worlds()[0]
 	for v := range noVerb {
 		m := move{v, 1, 0}
@@ -119,7 +119,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 	}
 }
 
-// judged returns a scene with a pod that runs and has the lock, and one that has its gate and waits for it.
+// judged returns a scene with a running pod that has the lock, and a gated pod that waits for it.
 func judged() *scene {
 	w := &World{Name: "one"}
 	w.complete()
@@ -225,8 +225,8 @@ func TestRestIsJudged(t *testing.T) {
 	}
 }
 
-// Two pods have the lock that the other one waits for.
-func TestACircleIsFound(t *testing.T) {
+// Each pod has the lock that the other one waits for.
+func TestCircleIsFound(t *testing.T) {
 	w := &World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}, Without: TheOrder}
 	w.complete()
 	k := newWorker(w)

@@ -21,7 +21,7 @@ func begin(t *testing.T, w World) *script {
 	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
 }
 
-// then makes a move for each verb, of whatever it is possible for first.
+// then makes a move for each verb, of the first object for which it is possible.
 func (s *script) then(verbs ...verb) *script {
 	s.T.Helper()
 	for _, v := range verbs {
@@ -39,7 +39,7 @@ func (s *script) of(on int, verbs ...verb) *script {
 	return s
 }
 
-// guardActs has volume-guard do all that it finds to do, with all the time in the world.
+// guardActs lets volume-guard do all work that is due, with unlimited time.
 func (s *script) guardActs() *script {
 	s.T.Helper()
 	s.All(func(m move) bool {
@@ -59,7 +59,7 @@ func (s *script) waits(reason singlenode.Reason) *script {
 	return s
 }
 
-// canBeScheduled checks that a pod has no gate any more.
+// canBeScheduled checks that a pod no longer has a gate.
 func (s *script) canBeScheduled(slot int) *script {
 	s.T.Helper()
 	if p := s.Now.pods[slot]; !p.exists || p.gated {
@@ -68,55 +68,55 @@ func (s *script) canBeScheduled(slot int) *script {
 	return s
 }
 
-// The two verbs of the calls that write.
+// Answers to two of the calls, for the stories below.
 const (
 	claimIsPatched = callAnswered + verb(singlenode.PatchClaim)
 	podsAreListed  = callAnswered + verb(singlenode.ListUsers)
 )
 
-func TestAReplacementWaitsForItsPredecessor(t *testing.T) {
+func TestReplacementWaitsForPredecessor(t *testing.T) {
 	s := begin(t, World{Workload: ReplicaSet}).guardActs().canBeScheduled(0)
 	s.of(0, podIsBound, kubeletSees, containerStarts, userDeletesPod).of(1, replacementIsCreated).guardActs()
 	s.waits(singlenode.ReasonClaimInUse)
 	s.of(0, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
-func TestAPartitionHoldsTheReplacementUntilAPersonConfirms(t *testing.T) {
+func TestPartitionHoldsReplacementUntilConfirmation(t *testing.T) {
 	s := begin(t, World{Workload: ReplicaSet}).guardActs().of(0, podIsBound, kubeletSees, containerStarts)
 	s.then(kubeletIsCutOff).of(0, userForces).of(1, replacementIsCreated).guardActs().waits(singlenode.ReasonClaimInUse)
 	s.of(0, userConfirms, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
-func TestAFenceOfTheVolumeFreesTheLock(t *testing.T) {
+func TestFenceOfVolumeFreesLock(t *testing.T) {
 	s := begin(t, World{Workload: ReplicaSet}).guardActs().of(0, podIsBound, kubeletSees, containerStarts)
 	s.then(kubeletIsCutOff, nodeIsFenced).guardActs().of(0, userDeletesPod).of(1, replacementIsCreated).guardActs()
 	s.canBeScheduled(1)
 }
 
-func TestAPodOfBeforeTheLabelIsWaitedFor(t *testing.T) {
+func TestPodWaitsForPodFromBeforeLabel(t *testing.T) {
 	s := begin(t, World{Mode: singlenode.ModeOff, Running: true}).then(userOptsIn).of(1, userCreatesPod).guardActs()
 	s.waits(singlenode.ReasonUsedWithoutLock)
 	s.of(0, userDeletesPod, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
 }
 
-func TestAJobFreesItsClaim(t *testing.T) {
+func TestCompletedPodFreesClaim(t *testing.T) {
 	s := begin(t, World{}).guardActs().of(0, podIsBound, kubeletSees, containerStarts).of(1, userCreatesPod).guardActs()
 	s.waits(singlenode.ReasonClaimInUse).of(0, podCompletes, kubeletReportsEnd).guardActs().
 		waits(singlenode.ReasonClaimInUse)
 	s.of(0, volumeIsUnmounted).guardActs().canBeScheduled(1)
 }
 
-// Each of these is a story in which the engine broke a promise once.
+// In each of these stories, an earlier engine broke a promise.
 
 // With locks in the order of the UIDs, each pod had the lock that the other one waited for.
-func TestAClaimThatIsCreatedAgainMakesNoCircle(t *testing.T) {
+func TestRecreatedClaimMakesNoCircle(t *testing.T) {
 	s := begin(t, World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}}).of(0, workerBegins, claimIsPatched)
 	s.of(1, userDeletesClaim, claimIsRemoved, userCreatesClaimFirst).of(1, userCreatesPod).guardActs()
 	s.canBeScheduled(0).waits(singlenode.ReasonClaimInUse)
 }
 
-// The watch never shows pod 1, as after a list: without a time limit pod 0 waits for it for ever.
-func TestAPodThatNoWatchHasShownIsNotWaitedForForEver(t *testing.T) {
+// The watch never shows pod 1, as after a list. Without a time limit, pod 0 would wait for it forever.
+func TestWaitForUnseenPodEnds(t *testing.T) {
 	s := begin(t, World{Lag: true}).of(1, userPresetsNode).of(0, workerBegins, claimIsPatched, podsAreListed)
 	s.of(0, watchShowsClaim, workerBegins, callAnswered+verb(singlenode.GetClaim), podsAreListed)
 	s.of(1, userDeletesPod, kubeletSees, podIsRemoved).guardActs().canBeScheduled(0)

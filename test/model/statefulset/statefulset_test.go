@@ -28,8 +28,8 @@ func (k *worker) next(s *state, random *rand.Rand) *state {
 	return modeltest.Any(random, all)
 }
 
-// What a tracker knows, and what the API server has, comes back from the engine as it was put there.
-func TestNothingOfAStateIsForgotten(t *testing.T) {
+// The contents of a tracker and the objects in the API server survive their encoding.
+func TestStateSurvivesEncoding(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
@@ -56,7 +56,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	}
 }
 
-// Objects that are numbered anew are the same in number and order, wherever they are kept.
+// Objects with new numbers keep their identity and order, wherever they are kept.
 func TestNumbersStartFromOne(t *testing.T) {
 	s := state{}
 	s.pods[0][0].uid, s.lines[1].seen.pods[0][0].uid = 9, 4
@@ -72,7 +72,7 @@ func TestNumbersStartFromOne(t *testing.T) {
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
+func TestMovesAreDescribed(t *testing.T) {
 	w := Worlds()[0]
 	for v := range noVerb {
 		m := move{v, 1, 0}
@@ -85,8 +85,8 @@ func TestEveryMoveIsTold(t *testing.T) {
 	}
 }
 
-// judged returns a scene of a set by annotation that was scaled away, whose claim a session has read with all that
-// permits the deletion.
+// judged returns a scene of a set by annotation that was scaled away. A session has read its claim, and every
+// precondition of the deletion holds.
 func judged() (*scene, *work) {
 	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
 	k := newWorker(w)
@@ -127,7 +127,7 @@ func TestEachDeletionIsJudged(t *testing.T) {
 	}
 }
 
-func TestWhatTheSetPermits(t *testing.T) {
+func TestPermissionBySet(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*scene, *work)
 		want    bool
@@ -150,7 +150,7 @@ func TestWhatTheSetPermits(t *testing.T) {
 	}
 }
 
-func TestEachOwnerThatIsAddedIsJudged(t *testing.T) {
+func TestEachAddedOwnerIsJudged(t *testing.T) {
 	owned := func(c claim) claim { c.sets[0] = plain; return c }
 	goes := func(c claim) claim { c.pods[0] = podRef{plain, 0, 1}; return c }
 	running := func(c *scene, s *work) {

@@ -24,7 +24,7 @@ func begin(t *testing.T, w World) *script {
 	return &script{t: t, worker: k, now: decode(k.First())}
 }
 
-// guarded and alone are a world with volume-guard, and without.
+// guarded returns a world with volume-guard, and alone a world without it.
 func guarded(w World) World { w.Replicas = 1; return w }
 func alone(w World) World   { w.Replicas = 0; return w }
 
@@ -32,7 +32,7 @@ func byField(p policy) World      { return World{Gate: true, Policy: p} }
 func byAnnotation(p policy) World { return World{Policy: p} }
 func parallel(w World) World      { w.Parallel = true; return w }
 
-// first makes the first move that is wanted.
+// first makes the first wanted move.
 func (s *script) first(wanted func(m move, step bool) bool) bool {
 	found := false
 	from := s.now
@@ -71,7 +71,7 @@ func (s *script) then(moves ...move) *script {
 	return s
 }
 
-// rest has all but some verbs happen until nothing more does.
+// rest makes moves of all but some verbs until none are left.
 func (s *script) rest(except ...verb) *script {
 	s.t.Helper()
 	for range 300 {
@@ -83,7 +83,7 @@ func (s *script) rest(except ...verb) *script {
 	return s
 }
 
-// finds checks what is wrong at rest, empty for nothing.
+// finds checks the broken promise at rest, empty for none.
 func (s *script) finds(wrong string) *script {
 	s.t.Helper()
 	if got, _, _ := strings.Cut(s.unsettled(&s.now), ":"); got != wrong {
@@ -92,7 +92,7 @@ func (s *script) finds(wrong string) *script {
 	return s
 }
 
-// hasClaim checks that the claim of ordinal 0 is the one of this number, 0 for none, and is not being deleted.
+// hasClaim checks that the claim of ordinal 0 has this number, 0 for none, and is not being deleted.
 func (s *script) hasClaim(uid uint8) *script {
 	s.t.Helper()
 	if c := s.now.claims[0]; c.uid != uid || c.terminating {
@@ -127,9 +127,9 @@ var (
 	claimIsGone  = move{claimIsRemoved, 0, 0}
 )
 
-// What was seen of Kubernetes 1.36.3, without volume-guard.
+// Observations of Kubernetes 1.36.3, without volume-guard.
 
-func TestKubernetesKeepsClaimsThatHaveNoPod(t *testing.T) {
+func TestKubernetesKeepsClaimsWithoutPod(t *testing.T) {
 	for name, moves := range map[string][]move{
 		"pod deleted by hand, then scaled down": {podIsDeleted, podEnds, scale(0)},
 	} {
@@ -147,8 +147,8 @@ func TestKubernetesKeepsClaimsThatHaveNoPod(t *testing.T) {
 	})
 }
 
-// A claim's deletion wakes no set: the sync that the pod's end has begun finds the claim of before.
-func TestKubernetesForgetsAPodAfterAScaleUp(t *testing.T) {
+// The deletion of a claim wakes no set, and the sync that begins with the pod's end finds the old claim.
+func TestKubernetesForgetsPodAfterScaleUp(t *testing.T) {
 	stays := []move{scale(0), syncs, scale(1), syncs, podEnds, syncs, claimGoes, claimIsGone}
 	begin(t, alone(byField(whenScaled))).then(stays...).rest().hasClaim(0).finds("L2")
 	begin(t, guarded(byField(whenScaled))).then(stays...).rest().hasClaim(2).runs().finds("")
@@ -156,9 +156,9 @@ func TestKubernetesForgetsAPodAfterAScaleUp(t *testing.T) {
 	begin(t, alone(byField(whenScaled))).then(comes...).rest().hasClaim(2).runs().finds("")
 }
 
-// The scheduler binds a pod whose claim is gone, and the sync that this begins finds the claim of before: the kubelet
-// waits for a claim that nobody creates.
-func TestKubernetesForgetsTheClaimOfAPodThatIsBound(t *testing.T) {
+// The scheduler binds a pod whose claim is gone, and the sync after this finds the old claim. The kubelet then waits
+// for a claim that no controller creates.
+func TestKubernetesForgetsClaimOfBoundPod(t *testing.T) {
 	stays := []move{{userDeletesClaim, 0, 0}, claimIsGone, {podIsBoundLate, 0, 0}, {managerSeesPod, 0, 0}, syncs}
 	for _, w := range []World{byField(whenScaled), parallel(byField(whenScaled)), byAnnotation(whenScaled)} {
 		w.ManagerLag = true
@@ -167,7 +167,7 @@ func TestKubernetesForgetsTheClaimOfAPodThatIsBound(t *testing.T) {
 	}
 }
 
-func TestKubernetesKeepsTheClaimOfAParallelSet(t *testing.T) {
+func TestKubernetesKeepsClaimOfParallelSet(t *testing.T) {
 	begin(t, alone(parallel(byField(whenScaled)))).then(scale(0), syncs, scale(1), syncs, podEnds).rest().
 		hasClaim(1).runs().finds("")
 }
@@ -188,7 +188,7 @@ func TestKubernetesScrubsReferences(t *testing.T) {
 	}
 }
 
-func TestAClaimStaysWhileAnotherOwnerLives(t *testing.T) {
+func TestClaimStaysWhileOtherOwnerLives(t *testing.T) {
 	for _, how := range all() {
 		for _, w := range []World{alone(byField(both)), guarded(byField(both)), guarded(byAnnotation(both))} {
 			w.Foreign = plain
@@ -200,9 +200,9 @@ func TestAClaimStaysWhileAnotherOwnerLives(t *testing.T) {
 	}
 }
 
-// What volume-guard makes of it.
+// The same situations with volume-guard.
 
-func TestScaledUpWhileThePodTerminates(t *testing.T) {
+func TestScaleUpWhilePodTerminates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		w     World
 		moves []move
@@ -240,7 +240,7 @@ func TestScaledUpWhileThePodTerminates(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsDeletedByHand(t *testing.T) {
+func TestPodDeletedByHand(t *testing.T) {
 	for name, w := range map[string]World{"field": byField(whenScaled), "annotation": byAnnotation(both)} {
 		t.Run(name+", keeps its claim", func(t *testing.T) {
 			begin(t, guarded(w)).then(podIsDeleted).rest().hasClaim(1).runs().finds("")
@@ -256,7 +256,7 @@ func TestAPodThatIsDeletedByHand(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatIsTurned(t *testing.T) {
+func TestPolicyChanges(t *testing.T) {
 	for name, field := range map[string]bool{"field": true, "annotation": false} {
 		w := World{Gate: field, Policy: whenScaled}
 		t.Run(name+", to Retain in the grace period", func(t *testing.T) {
@@ -279,9 +279,9 @@ func TestAPolicyThatIsTurned(t *testing.T) {
 	}
 }
 
-func TestAGateThatIsSwitched(t *testing.T) {
+func TestFeatureGateChanges(t *testing.T) {
 	gate := move{gateIsSwitched, 0, 0}
-	// With the gate the field says Retain, unless it was written.
+	// With the gate, the field says Retain, unless it was written.
 	s := begin(t, guarded(byAnnotation(both)))
 	if s.now.claims[0].sets[0] != plain {
 		t.Fatal("the set does not own the claim")
@@ -294,16 +294,16 @@ func TestAGateThatIsSwitched(t *testing.T) {
 	if s.now.claims[0].sets[0] != controller {
 		t.Error("Kubernetes does not own the claim")
 	}
-	// A field that was written stays when the gate is switched off, and nobody carries it out but volume-guard.
+	// A written field stays when the gate is switched off, and only volume-guard carries it out.
 	s.then(gate, scale(0)).rest().hasClaim(0).finds("")
-	// The way out is to remove the field.
+	// The removal of the field is the way out.
 	s = begin(t, guarded(byField(both))).then(gate, turn(true, none), turn(false, whenScaled)).rest()
 	s.then(scale(0)).rest().hasClaim(0).finds("")
 	s.then(scale(1)).rest().runs().finds("")
 }
 
-// Owners are added by what the set was when it was read, so that none is added that nobody removes.
-func TestASetDeletedWithoutItsDependentsWhileOwnersAreAdded(t *testing.T) {
+// Owners are added according to the last read of the set, so that each of them has a component that removes it.
+func TestOrphanedSetWhileOwnersAreAdded(t *testing.T) {
 	w := guarded(byAnnotation(retain))
 	w.Lag = true
 	for _, seen := range []bool{false, true} {
@@ -326,14 +326,14 @@ func TestASetDeletedWithoutItsDependentsWhileOwnersAreAdded(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsHeld(t *testing.T) {
+func TestHeldClaim(t *testing.T) {
 	s := begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(scale(0)).rest()
 	s.hasClaim(1).finds("").then(move{userEndsHold, 0, 0}).rest().hasClaim(0).finds("")
 	begin(t, guarded(byAnnotation(both))).then(move{userHolds, 0, 0}).rest().then(remove(background)).rest().hasClaim(1)
 }
 
-// A claim that is restored from a backup stays as Kubernetes has it stay, until a pod has used it.
-func TestAClaimThatIsRestored(t *testing.T) {
+// A restored claim stays, as it does in Kubernetes, until a pod has used it.
+func TestRestoredClaim(t *testing.T) {
 	for name, w := range map[string]World{"field": byField(whenScaled), "annotation": byAnnotation(both)} {
 		t.Run(name, func(t *testing.T) {
 			restored := move{userRestoresClaim, 0, 0}
