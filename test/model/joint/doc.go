@@ -1,41 +1,42 @@
-// Package joint explores, to exhaustion within named bounds, what the controllers of volume-guard do to each other: the
-// hold of pods, the locks of claims, pvc-protection and node fencing, beside each other on one volume. It judges each
-// state:
+// Package joint explores, to exhaustion within named bounds, the effects of the controllers of volume-guard on each
+// other: the hold of pods, the locks of claims, pvc-protection and node fencing, side by side on one volume. It judges
+// each state:
 //
-//   - S1: at no time can processes on two nodes write to the volume. What a process has written before its end can
+//   - S1: at no time can processes on two nodes write to the volume. Data that a process has written before its end can
 //     reach a volume that is mounted.
 //   - S2: the claim does not go, and its volume with it, while processes run that can write to it.
 //   - S3: no pod loses its gate without the lock, and no lock is freed while processes of its pod can write, or its
-//     kubelet may start them. What is released because a pod has ended is released after the unmount.
-//   - L1: every state leads to rest. At rest each pod runs, has completed, or waits for a reason that is so and has a
-//     way out, and so does the fence.
+//     kubelet may start them. A release because of the end of a pod follows the unmount.
+//   - L1: every state leads to rest. At rest each pod runs, has completed, or waits for a true reason with a way out,
+//     and so does the fence.
 //
-// There are two nodes, one volume with its claim, a pod that runs on node a, and a second one that waits for the claim
-// and runs on node b. The controllers are the code that ships. What one gives another passes through objects of
-// the API alone, and each reads them by its own record, as it ships. Played are kubelets with their machines, the pod garbage collector, taint eviction, the
-// scheduler, the agent of a fence, users and programs.
+// The world has two nodes, one volume with its claim, a pod that runs on node a, and a second pod that waits for the
+// claim and runs on node b. The controllers are the shipped code. They communicate through objects of the API alone,
+// and each controller reads them into its shipped records. The model plays kubelets with their machines, the pod
+// garbage collector, taint eviction, the scheduler, the agent of a fence, users and programs.
 //
-// What a person has said is excused: a confirmation, the taint out-of-service on a node that is not Ready, the deletion
-// of the Node of a kubelet that was cut off, and a fence that is ended by spec.unfence Now. From there on the person
-// answers for the processes. The deletion of a NodeFence is no such word: programs do it.
+// The consequences of a person's word are excused: a confirmation, the taint out-of-service on a node that is not
+// Ready, the deletion of the Node of a kubelet that was cut off, and the end of a fence by spec.unfence Now. From there
+// on the person answers for the processes. The deletion of a NodeFence is no such word, because programs do it.
 //
 // # What is taken for granted
 //
-// A session is carried out at once, with reads that are up to date: what happens between its calls, watches that lag,
-// two leaders, crashes and calls that fail are what the models of each controller show (test/model/podsafety,
-// singlenode, fencing). Only node fencing can list the pods of a node some time before it writes that the fence ends.
+// A session is a single step, with reads that are up to date. The models of each controller show events between its
+// calls, lagging watches, two leaders, crashes and failed calls (test/model/podsafety, singlenode, fencing). Only node
+// fencing can list the pods of a node some time before it records the end of the fence.
 //
-// The policies of admission are applied: a force deletion is confirmed, or its pod has no node, or has ended and was
-// not deleted before; nobody else removes gates, locks and finalizers. Kubelets report generations (1.34). One that
-// works ends a pod without grace within the duration of a Lease, and unmounts within the unmount grace unless a fence
-// keeps it from the volume. It renews its Lease all the time, and mounts no volume before it has written its boot ID,
-// as kubelets do with volumes that are attached (ReportedInUse in pkg/volume/util/operationexecutor), nor one that it
-// is kept from. Agents neither fail nor lie, and fence the machine that the Node shows. A fence that has returned goes
-// at once. Nothing is attached: VolumeLocks are explored in test/model/podsafety.
+// The policies of admission are in effect: a force deletion is confirmed, or its pod has no node, or has ended and was
+// not deleted before; gates, locks and finalizers are removed by volume-guard alone. Kubelets report generations
+// (1.34). A working kubelet ends a pod without grace within the duration of a Lease, and unmounts within the unmount
+// grace unless a fence keeps it from the volume. It renews its Lease all the time. It mounts no volume before it has
+// written its boot ID, as kubelets do with volumes that are attached (ReportedInUse in
+// pkg/volume/util/operationexecutor), and no volume that it is kept from. Agents neither fail nor lie, and fence the
+// machine that the Node shows. A fence that has returned goes at once. Volumes have no attach step: VolumeLocks are
+// explored in test/model/podsafety.
 //
-// The worlds in which the engines are known to break a promise are listed in broken (worlds.go).
+// The variable broken (worlds.go) lists the worlds in which the engines are known to break a promise.
 //
-// worlds.go lists the bounds; world.go is what exists in one; cluster.go, nodes.go, people.go and guard.go are the
-// moves; objects.go makes the objects of the API, and machine.go what the controllers record of them; judge.go holds
-// the promises, apart from how the code keeps them; story.go says how something came about.
+// worlds.go has the bounds, and world.go the contents of a world. cluster.go, nodes.go, people.go and guard.go have the
+// moves. objects.go makes the objects of the API, and machine.go the records of the controllers. judge.go has the
+// promises, independently of their implementation, and story.go prints the history of a finding.
 package joint
