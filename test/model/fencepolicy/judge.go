@@ -1,6 +1,6 @@
 package fencepolicy
 
-// notice keeps for the judge what was so at a moment since the decision.
+// notice records for the judge the conditions that held at any moment since the decision.
 func (c *scene) notice() {
 	s := &c.session
 	if s.of == 0 {
@@ -12,8 +12,8 @@ func (c *scene) notice() {
 	s.wasAway = s.wasAway || n.unreachable && n.cut
 }
 
-// halts reports whether the policy is to fence no node, as far as watches show: too many are unreachable, a whole
-// zone is, or all are.
+// halts reports whether the policy must fence no node, according to the watches: too many nodes are unreachable, a
+// whole zone is, or all nodes are.
 func (c *scene) halts() bool {
 	all, away := len(c.Zones), 0
 	zones, gone := map[byte]int{}, map[byte]int{}
@@ -44,7 +44,7 @@ func (c *scene) halts() bool {
 	return !reached || many(away, all) || lost > 1 && many(lost, of)
 }
 
-// room reports whether one more node may be fenced. byPolicyOnly: those that a person has fenced do not count.
+// room reports whether one more node may be fenced. With byPolicyOnly, fences from people do not count.
 func (c *scene) room(of int, byPolicyOnly bool) bool {
 	all, zone := 0, 0
 	for i := range c.Zones {
@@ -59,7 +59,7 @@ func (c *scene) room(of int, byPolicyOnly bool) bool {
 	return all < c.Max && zone < c.PerZone
 }
 
-// judge judges that a node is fenced for the policy. A person who fences another one at the same time answers for it.
+// judge judges the fence of a node for the policy. A person who fences another node at the same time answers for it.
 func (c *scene) judge(i int) {
 	switch s := c.session; {
 	case !c.selects(i):
@@ -75,7 +75,7 @@ func (c *scene) judge(i int) {
 	}
 }
 
-// unsettled says what is not as it should be when all is at rest, empty if all is.
+// unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state) string {
 	c := scene{World: k.World, state: *s}
 	for i := range k.Zones {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// verb is what happens in a move.
+// verb is the kind of a move.
 type verb uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	verbs
 )
 
-// move is one thing that happens to a node.
+// move is one event, about a node.
 type move struct {
 	verb verb
 	on   int
@@ -37,7 +37,7 @@ func (m move) code() search.Move { return uint32(m.verb)<<8 | uint32(m.on) }
 
 func moveOf(code search.Move) move { return move{verb(code >> 8), int(code & 255)} }
 
-// sentences say what happens; %[1]d is the node.
+// sentences describe the moves; %[1]d is the node.
 var sentences = [verbs]string{
 	nodeIsCutOff:       "node %[1]d is cut off",
 	nodeReturns:        "node %[1]d returns",
@@ -55,10 +55,10 @@ var sentences = [verbs]string{
 	fenceIsCreated:     "the NodeFence of node %[1]d is created, if that is still to be done",
 }
 
-// describe says in words what happens.
+// describe returns the sentence of a move.
 func (w *World) describe(m move) string { return fmt.Sprintf(sentences[m.verb]+"%[2]s", m.on, "") }
 
-// Story says in words how something came about, a sentence for each move.
+// Story describes a history, with a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

@@ -9,20 +9,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
 func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
 }
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	state
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
 func (c *scene) violates(format string, args ...any) {
@@ -39,7 +39,7 @@ type worker struct {
 	visitor *search.Visitor
 	s       *state
 	buffer  []byte
-	// listed, if set, sees each move and what it leads to; nothing is searched.
+	// listed, if set, receives each move and the resulting state instead of the search.
 	listed func(move, *state)
 }
 
@@ -49,13 +49,13 @@ func newWorker(w *World) *worker {
 	return k
 }
 
-// First returns the state in which the world begins.
+// First returns the initial state of the world.
 func (k *worker) First() []byte {
 	s := state{left: k.Budget}
 	return s.encode(nil)
 }
 
-// Visit makes every move that is possible in a state.
+// Visit makes every possible move of a state.
 func (k *worker) Visit(code []byte, v *search.Visitor) {
 	s := decode(code)
 	k.visitor, k.s = v, &s
@@ -85,7 +85,7 @@ func (k *worker) make(m move, step bool, do func(*scene)) {
 	}
 }
 
-// moves makes every move that is possible in a state.
+// moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
 	k.Busy = false
 	for i := range k.Zones {
@@ -95,7 +95,7 @@ func (k *worker) moves(s *state) {
 	k.Cluster(func() { k.policy(s) })
 }
 
-// people are the moves of people, and of chance.
+// people makes the moves of people, and of chance.
 func (k *worker) people(s *state, i int) {
 	n := s.nodes[i]
 	k.Breaks(!n.cut, s.left.Cut, move{nodeIsCutOff, i}, func(c *scene) {
@@ -120,7 +120,7 @@ func (k *worker) people(s *state, i int) {
 	})
 }
 
-// node are the moves of the cluster with one node. A fence ends when the node has returned.
+// node makes the moves of the cluster with one node. A fence ends when the node has returned.
 func (k *worker) node(s *state, i int) {
 	n := s.nodes[i]
 	k.Can(n.unreachable != n.cut, move{conditionFollows, i}, func(c *scene) { c.nodes[i].unreachable = n.cut })
@@ -139,7 +139,7 @@ func (k *worker) node(s *state, i int) {
 		func(c *scene) { c.nodes[i].long = true })
 }
 
-// shown reports whether the watches show what is, and conditions follow.
+// shown reports whether the watches and the conditions are up to date.
 func (k *worker) shown(s *state) bool {
 	for _, n := range s.nodes {
 		if n.seen != n.unreachable || n.unreachable != n.cut || n.seenFenced != (n.fenced != notFenced) {
@@ -149,7 +149,7 @@ func (k *worker) shown(s *state) bool {
 	return true
 }
 
-// policy are the moves of the work on the policy.
+// policy makes the moves of the work on the policy.
 func (k *worker) policy(s *state) {
 	switch now := s.session; {
 	case now.of == 0:
@@ -184,7 +184,7 @@ func (k *worker) policy(s *state) {
 	}
 }
 
-// create creates the NodeFence of a node, if there is none.
+// create creates the NodeFence of a node, unless it exists.
 func (c *scene) create(i int) {
 	if c.nodes[i].fenced != notFenced {
 		return

@@ -16,7 +16,7 @@ import (
 
 const maxNodes = 5
 
-// fenced is how far the fence of a node is. The zero value: there is none.
+// fenced says how a node was fenced, if at all.
 type fenced uint8
 
 const (
@@ -27,30 +27,31 @@ const (
 
 // node is a machine, its Node, and its NodeFence.
 type node struct {
-	// cut: its kubelet does not reach the API server. unreachable: its condition Ready is Unknown.
+	// cut means that its kubelet does not reach the API server, unreachable that its condition Ready is Unknown.
 	cut, unreachable bool
 	fenced           fenced
-	// seen and seenFenced are what the watches show.
+	// seen and seenFenced are the states of unreachable and fenced in the watches.
 	seen, seenFenced bool
-	// silent: volume-guard has seen that the Lease is not renewed. long: for as long as the policy waits.
+	// silent means that volume-guard has seen no renewal of the Lease, and long that this has lasted as long as the policy
+	// waits.
 	silent, long bool
 }
 
-// session is the work on the policy, between a decision and the NodeFence that comes of it.
+// session is the work on the policy, between a decision and the NodeFence that results from it.
 type session struct {
 	// of is the number of the node from 1, 0 for no session.
 	of uint8
-	// listed: the NodeFences were, and fences are those that there were, a bit each.
+	// listed means that the NodeFences were listed, and fences has a bit for each of them.
 	listed bool
 	fences uint8
-	// read: the Node and its Lease were, and unreachable is what they showed.
+	// read means that the Node and its Lease were read, and unreachable is the result.
 	read, unreachable bool
 	// For the judge: the policy was not halted, the limits were not reached, and the node was not reachable, at a moment
 	// since the decision.
 	mayRun, mayBegin, wasAway bool
 }
 
-// state is everything. All of it is plain, so that it can be compared and copied.
+// state is the whole state, as plain data that can be compared and copied.
 type state struct {
 	nodes   [maxNodes]node
 	session session
@@ -67,19 +68,19 @@ func decode(b []byte) (s state) {
 	return s
 }
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
 	// Zones has the zone of each node, a letter each.
 	Zones string
 	// Max, PerZone and Halt are maxFences, maxFencesPerZone and haltAbove of the policy.
 	Max, PerZone, Halt int
-	// Selected is how many of the nodes, from the first one, the policy selects; 0 for all.
+	// Selected is the number of nodes, from the first one, that the policy selects; 0 for all.
 	Selected int
 	Budget   Budget
 }
@@ -87,11 +88,11 @@ type World struct {
 // selects reports whether the policy selects a node.
 func (w *World) selects(i int) bool { return w.Selected == 0 || i < w.Selected }
 
-// Budget is how often each thing may happen in one history. Cut: a node is cut off. Heal: and returns. Hand: a person
-// fences a node. Crash: volume-guard ends.
+// Budget bounds the number of each event in one history: Cut cuts a node off, Heal lets it return, Hand lets a person
+// fence a node, and Crash ends volume-guard.
 type Budget struct{ Cut, Heal, Hand, Crash uint8 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	const still = "which pods wait, and for how long: each node has one that waits, for without it no node is fenced"
 	return []World{
@@ -133,7 +134,7 @@ func (w *World) spec() v1alpha1.FencePolicySpec {
 		HaltAbove: int32(w.Halt), UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, WaitForTolerations: &wait}
 }
 
-// facts returns what is known for the policy: of a session that has read, by live reads.
+// facts returns the facts about the policy, from live reads as far as the session has made them.
 func (w *World) facts(s *state, at time.Time) fencing.PolicyFacts {
 	f := fencing.PolicyFacts{Name: "policy", Spec: w.spec()}
 	for i := range w.Zones {
@@ -160,7 +161,7 @@ func (w *World) facts(s *state, at time.Time) fencing.PolicyFacts {
 
 func name(i int) string { return "node-" + string(rune('0'+i)) }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{fmt.Sprintf("zones %s, fences %d, per zone %d, halt above %d %%", w.Zones, w.Max, w.PerZone, w.Halt)}
 	budget := reflect.ValueOf(w.Budget)

@@ -5,25 +5,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// locks are the numbers that moves have for locks.
+// locks is the offset of the numbers of locks in moves.
 const locks = 8
 
-// podCalls are what can become of a call about a gated pod.
+// podCalls makes the possible outcomes of a call about a gated pod.
 func (k *worker) podCalls(s *state, i, slot int) {
 	session := k.scene(s).session(i, slot)
 	ask := session.Ask()
 	k.calls(s, i, slot, ask, func(c *scene, reply singlenode.Reply) { c.answer(i, slot, reply) })
 }
 
-// lockCalls are what can become of a call about a lock.
+// lockCalls makes the possible outcomes of a call about a lock.
 func (k *worker) lockCalls(s *state, i, n int) {
 	session := k.scene(s).lockSession(i, n)
 	ask := session.Ask()
 	k.calls(s, i, locks+n, ask, func(c *scene, reply singlenode.Reply) { c.answerLock(i, n, reply) })
 }
 
-// calls are what can become of a call: it is carried out and answered, fails, is carried out and its answer is lost, or
-// is carried out after its sender has given it up.
+// calls makes the possible outcomes of a call: it is carried out and answered, fails, is carried out without an answer,
+// or is carried out after its sender has given it up.
 func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*scene, singlenode.Reply)) {
 	do := func(c *scene) singlenode.Reply {
 		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
@@ -54,7 +54,7 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*sce
 	})
 }
 
-// lands are the moves of a write whose sender has given it up: it is carried out, or lost.
+// lands makes the moves of a write that its sender has given up: it is carried out, or lost.
 func (k *worker) lands(s *state) {
 	k.Can(s.late.on, move{callLands, 0, 0}, func(c *scene) {
 		late := c.late
@@ -80,7 +80,7 @@ func (c *scene) answerLock(i, n int, reply singlenode.Reply) {
 	c.wakeAgain(i)
 }
 
-// wakeAgain drops from the queue what would ask for nothing.
+// wakeAgain drops work without any Ask from the queue.
 func (c *scene) wakeAgain(i int) {
 	l := &c.lines[i]
 	for slot := range c.Pods {
@@ -95,7 +95,7 @@ func (c *scene) wakeAgain(i int) {
 	}
 }
 
-// writeOf returns the write that a session asks for.
+// writeOf returns the write in the Ask of a session.
 func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	l := &c.lines[i]
 	w := lateCall{on: true, call: ask.Call, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
@@ -117,7 +117,7 @@ func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	return w
 }
 
-// write is what the API server does with a write, and answers.
+// write plays the API server for a write, and answers.
 func (c *scene) write(i int, w lateCall) singlenode.Reply {
 	if w.call == singlenode.PatchGate {
 		return c.patchGate(w)
@@ -128,7 +128,7 @@ func (c *scene) write(i int, w lateCall) singlenode.Reply {
 	case at.uid != w.uid:
 		return singlenode.Reply{Outcome: session.Gone}
 	case w.bound && versionOf(at) != versionOf(w.expects), at.terminating && !at.kept && w.lock > 0:
-		// No finalizer is added to an object that is terminating.
+		// The API server adds no finalizer to a terminating object.
 		return singlenode.Reply{Outcome: session.Conflict}
 	}
 	if w.lock == 0 {
@@ -158,7 +158,7 @@ func (c *scene) patchGate(w lateCall) singlenode.Reply {
 	return singlenode.Reply{Outcome: session.Succeeded}
 }
 
-// read is what the API server answers to a read of a session about a gated pod.
+// read plays the API server for a read of a session about a gated pod.
 func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].work[slot]
@@ -185,7 +185,7 @@ func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 	return reply
 }
 
-// list puts a pod into the answer to a list, if it has no gate and uses a claim of the pod that the session is about.
+// list adds a pod to the answer to a list, if it has no gate and uses a claim of the session's pod.
 func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
 	l := &c.lines[i]
 	p := c.pods[other]
@@ -201,7 +201,7 @@ func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
 	reply.Users = append(reply.Users, c.user(i, other, p, l.ended[other], c.machine.flipped(slot)))
 }
 
-// readForLock is what the API server answers to a read of a session about a lock.
+// readForLock plays the API server for a read of a session about a lock.
 func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	l := &c.lines[i]

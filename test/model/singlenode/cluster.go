@@ -4,7 +4,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// cluster are the moves of Kubernetes' own controllers, and of the hold.
+// cluster makes the moves of Kubernetes' own controllers, and of the hold.
 func (k *worker) cluster(s *state) {
 	for slot := range k.Pods {
 		k.schedule(s, slot)
@@ -39,8 +39,8 @@ func (k *worker) workload(s *state) {
 	}
 }
 
-// counts reports whether the controller of the set counts a pod as there. A ReplicaSet ignores one that is terminating
-// or has ended, a StatefulSet waits until its object is gone.
+// counts reports whether the controller of the set counts a pod as existing. A ReplicaSet ignores a pod that is
+// terminating or has ended, a StatefulSet waits until its object is gone.
 func (k *worker) counts(s *state) bool {
 	for slot := range k.Pods {
 		p := s.pods[slot]
@@ -51,14 +51,14 @@ func (k *worker) counts(s *state) bool {
 	return false
 }
 
-// create has a pod be created, which gets the gate where the namespace asks for it.
+// create creates a pod, which gets the gate if the namespace asks for it.
 func (c *scene) create(slot int) {
 	c.born[slot] = true
 	c.writePod(slot, func(p *pod) { *p = pod{exists: true, gated: c.mode != singlenode.ModeOff, held: !c.Unheld} })
 }
 
-// schedule binds a pod without a gate to its node, if that is not cut off and its claims can be used. The API server
-// refuses that for a pod that has a gate, or is terminating.
+// schedule binds a pod without a gate to its node, if the node is not cut off and the claims can be used. The API
+// server refuses to bind a pod that has a gate or is terminating.
 func (k *worker) schedule(s *state, slot int) {
 	p := s.pods[slot]
 	if !p.exists || p.gated || p.node > 0 || p.terminating {
@@ -76,12 +76,12 @@ func (k *worker) schedule(s *state, slot int) {
 	})
 }
 
-// nodeOf returns the node of a pod: that of the first one is where the faults come to.
+// nodeOf returns the node of a pod. The first pod has the node with the faults.
 func nodeOf(slot int) int { return min(slot, maxNodes-1) }
 
-// ends has the object of a pod go that is terminating. One that is held stays until its processes have ended, its
-// volumes are unmounted and its kubelet starts it no more, or a person has confirmed that: test/model/podsafety shows
-// that the hold does so.
+// ends removes the object of a terminating pod. A held pod stays until its processes have ended, its volumes are
+// unmounted and its kubelet no longer starts it, or a person has confirmed that: test/model/podsafety shows that the
+// hold keeps this promise.
 func (k *worker) ends(s *state, slot int) {
 	p, at := s.pods[slot], s.processes[slot]
 	over := p.node == 0 || !s.nodes[p.node-1].cut && at.known && at.deleted && !at.runs && !at.mounted
@@ -91,8 +91,8 @@ func (k *worker) ends(s *state, slot int) {
 	})
 }
 
-// protects reports whether a finalizer keeps a claim: ours, or that of PVC protection, which sees the pods that are
-// bound to a node and have not ended (pkg/controller/volume/pvcprotection).
+// protects reports whether a finalizer keeps a claim: the finalizer of the lock, or that from PVC protection, which
+// sees the pods that are bound to a node and have not ended (pkg/controller/volume/pvcprotection).
 func (k *worker) protects(s *state, n int) bool {
 	if s.claims[n].kept && k.Without != TheFinalizer {
 		return true
@@ -105,7 +105,7 @@ func (k *worker) protects(s *state, n int) bool {
 	return false
 }
 
-// ephemeral are the ephemeral volume controller and the garbage collector.
+// ephemeral makes the moves of the ephemeral volume controller and the garbage collector.
 func (k *worker) ephemeral(s *state) {
 	at := s.claims[0]
 	for slot := range k.Pods {

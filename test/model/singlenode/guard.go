@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// guard are the moves of one replica of volume-guard, and of what its calls meet.
+// guard makes the moves of one replica of volume-guard, and of its calls.
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
@@ -30,7 +30,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(l.timed[slot] && !l.woken[slot] && k.goesOn(s, i, slot), move{pauseEnds, i, slot},
 			func(c *scene) { c.wake(i, slot) })
 		p := s.processes[slot]
-		// A kubelet that works unmounts in less time than the unmount grace.
+		// A working kubelet unmounts in less time than the unmount grace.
 		cut := p.node > 0 && s.nodes[p.node-1].cut
 		k.Can(l.ended[slot] == young && (!p.mounted || cut) && k.waits(l, slot), move{unmountGraceEnds, i, slot},
 			func(c *scene) { c.lines[i].ended[slot] = old; c.timePasses(i, slot) })
@@ -47,7 +47,7 @@ func (k *worker) guard(s *state, i int) {
 	}
 }
 
-// start has a replica begin with a list of what the API server has.
+// start starts a replica with a list of the objects in the API server.
 func (c *scene) start(i int) {
 	l := &c.lines[i]
 	*l = line{up: true, mode: c.mode, fenced: c.nodes[0].fence.inForce, claims: c.claims}
@@ -58,7 +58,7 @@ func (c *scene) start(i int) {
 	c.wakeAll(i)
 }
 
-// showPod has the watch of a replica show a pod as it is. The pods that use one of its claims are enqueued, and so are
+// showPod delivers the state of a pod to the watch of a replica, and enqueues the pods that share a claim with it and
 // the locks of its claims.
 func (c *scene) showPod(i, slot int) {
 	l := &c.lines[i]
@@ -78,7 +78,7 @@ func (c *scene) showPod(i, slot int) {
 	}
 }
 
-// showClaim has the watch of a replica show a claim as it is. The pods that use it are enqueued.
+// showClaim delivers the state of a claim to the watch of a replica, and enqueues the pods that use it.
 func (c *scene) showClaim(i, n int) {
 	l := &c.lines[i]
 	if !l.up {
@@ -116,8 +116,8 @@ func (c *scene) wakeAll(i int) {
 	}
 }
 
-// wake puts a pod into the queue. Work that asks for nothing is done at once: what changes it puts the pod into the
-// queue again.
+// wake enqueues a pod. Work without any Ask is done at once, because only a change can lead to an Ask, and a change
+// enqueues the pod again.
 func (c *scene) wake(i, slot int) {
 	l := &c.lines[i]
 	if l.work[slot].on {
@@ -142,7 +142,7 @@ func (c *scene) wakeLock(i, n int) {
 	}
 }
 
-// begin has a worker take a pod. It continues until something is asked.
+// begin lets a worker take a pod, and continues until the first Ask.
 func (c *scene) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
@@ -154,7 +154,7 @@ func (c *scene) begin(i, slot int) {
 	c.continues(i, slot, &s)
 }
 
-// sessionOf returns a session with what the watches of a replica show.
+// sessionOf returns a session with the state of a replica's watches.
 func (c *scene) sessionOf(l *line, slot int) podSession {
 	s := podSession{on: true, removing: c.removing, pod: l.pods[slot], mode: l.mode, claims: l.claims}
 	for n := range c.Claims {
@@ -183,7 +183,7 @@ func (c *scene) beginLock(i, n int) {
 	c.continuesLock(i, n, &s)
 }
 
-// continues keeps what an answer has changed of a session, or puts it away.
+// continues records the changes of a session by an answer, or ends the session.
 func (c *scene) continues(i, slot int, s *singlenode.Session) {
 	l := &c.lines[i]
 	now := &l.work[slot]
@@ -215,7 +215,7 @@ func (c *scene) continues(i, slot int, s *singlenode.Session) {
 		}
 	}
 	if now.action == singlenode.RemoveGate {
-		// Nothing else counts any more.
+		// No other field counts any more.
 		*now = podSession{on: true, pod: now.pod, action: now.action, reason: now.reason, past: now.past}
 	}
 }
@@ -244,7 +244,7 @@ func (c *scene) continuesLock(i, n int, s *singlenode.LockSession) {
 	}
 }
 
-// waits reports whether something comes back by the clock that is about the claims of a pod.
+// waits reports whether work about the claims of a pod waits for the clock.
 func (k *worker) waits(l *line, slot int) bool {
 	for other := range k.Pods {
 		if l.timed[other] && k.shares(slot, other) {
@@ -259,13 +259,13 @@ func (k *worker) waits(l *line, slot int) bool {
 	return false
 }
 
-// goesOn reports whether work on a pod that waits for the clock would write something.
+// goesOn reports whether work on a pod that waits for the clock would lead to a write.
 func (k *worker) goesOn(s *state, i, slot int) bool {
 	_, waits := k.polled(s, i, slot)
 	return !waits
 }
 
-// timePasses has come back what waits for the clock.
+// timePasses enqueues the work that waits for the clock.
 func (c *scene) timePasses(i, slot int) {
 	l := &c.lines[i]
 	for other := range c.Pods {

@@ -4,8 +4,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// judgeStart judges that the processes of a pod start, or reach their volumes again: no other pod uses a claim of it
-// whose lock is asked for, on whichever node. What a fence keeps from the volumes uses no claim.
+// judgeStart judges that the processes of a pod start, or reach their volumes again: no other pod may use one of its
+// claims with a required lock, on any node. A pod that a fence keeps from the volumes uses no claim.
 func (c *scene) judgeStart(slot int) {
 	if c.fenced(slot) {
 		return
@@ -29,7 +29,7 @@ func (c *scene) fenced(slot int) bool {
 	return n > 0 && c.nodes[n-1].fence.inForce
 }
 
-// judgeGate judges that the gate of a pod goes.
+// judgeGate judges the removal of a pod's gate.
 func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 	p := c.pods[slot]
 	if why != singlenode.ReasonAcquired {
@@ -47,7 +47,7 @@ func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 	}
 }
 
-// judgeFree judges that the lock of a claim goes.
+// judgeFree judges the removal of a claim's lock.
 func (c *scene) judgeFree(n int, w lateCall) {
 	holder := int(c.claims[n].lock) - 1
 	if holder < 0 || holder >= c.Pods || c.removing || c.excused[holder] {
@@ -65,7 +65,7 @@ func (c *scene) judgeFree(n int, w lateCall) {
 	}
 }
 
-// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is.
+// rests returns the broken promise when no component of the cluster can act, empty for none.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
 	for n := range k.Claims {
 		if wrong := k.unsettledClaim(s, n); wrong != "" {
@@ -80,7 +80,7 @@ func (k *worker) rests(s *state) (wrong string, rests bool) {
 	return "", true
 }
 
-// unsettledClaim says what is wrong with a claim at rest. What volume-guard has added is there for a pod that exists.
+// unsettledClaim returns the promise that a claim breaks at rest. Lock and finalizer need an existing pod.
 func (k *worker) unsettledClaim(s *state, n int) string {
 	at := s.claims[n]
 	if at.uid == 0 || at.lock == 0 && !at.kept {
@@ -100,8 +100,8 @@ func (k *worker) unsettledClaim(s *state, n int) string {
 	return ""
 }
 
-// unsettledPod says what is wrong with a pod at rest: one that has its gate waits for what it says, and there is a way
-// out.
+// unsettledPod returns the promise that a pod breaks at rest. A gated pod has to wait for the reported reason, with a
+// way out.
 func (k *worker) unsettledPod(s *state, slot int) string {
 	p := s.pods[slot]
 	switch {
@@ -124,8 +124,8 @@ func (k *worker) unsettledPod(s *state, slot int) string {
 	return ""
 }
 
-// polled returns why a pod waits, by a session that reads what it asks for, and whether it does: a session that would
-// write does not.
+// polled returns the decision about a pod after all reads of a session, and reports whether the pod waits. A session
+// that would write does not wait.
 func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits bool) {
 	c := k.scene(s)
 	c.begin(i, slot)
@@ -149,7 +149,7 @@ func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits boo
 	return d, true
 }
 
-// polledLock reports whether a session about a lock would write, after the reads that it asks for.
+// polledLock reports whether a session about a lock would write after its reads.
 func (k *worker) polledLock(s *state, i, n int) bool {
 	c := k.scene(s)
 	c.beginLock(i, n)
@@ -167,7 +167,7 @@ func (k *worker) polledLock(s *state, i, n int) bool {
 	return false
 }
 
-// isSo reports whether what a pod waits for is so, written apart from the code that decides.
+// isSo reports whether the reason of a waiting pod is true, independently of the code that decides.
 func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 	n := k.machine.claimNumber(d.Claim, k.machine.flipped(slot))
 	if d.Reason == singlenode.ReasonNotHeld {
@@ -191,7 +191,7 @@ func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 	return false
 }
 
-// usedWithoutLock reports whether a pod that has no gate uses a claim, other than the one that waits for it.
+// usedWithoutLock reports whether another pod uses a claim without having a gate.
 func (k *worker) usedWithoutLock(s *state, slot, n int) bool {
 	for other := range k.Pods {
 		p := s.pods[other]

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
-// worker has its own.
+// machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
+// own.
 type machine struct {
 	*World
 	now     time.Time
@@ -57,7 +57,7 @@ func slotOf(uid types.UID) int {
 	return -1
 }
 
-// podName returns the name of a pod. Those of a StatefulSet have one.
+// podName returns the name of a pod, which is the same for all pods of a StatefulSet.
 func (m *machine) podName(slot int) string {
 	if m.Workload == StatefulSet {
 		return "web-0"
@@ -65,7 +65,7 @@ func (m *machine) podName(slot int) string {
 	return "web-" + strconv.Itoa(slot)
 }
 
-// claimName returns the name of a claim. flipped: as somebody has it who orders them the other way round.
+// claimName returns the name of a claim, or with flipped the name in the opposite order.
 func (m *machine) claimName(n int, flipped bool) string {
 	switch {
 	case m.Ephemeral:
@@ -76,7 +76,7 @@ func (m *machine) claimName(n int, flipped bool) string {
 	return "data-" + strconv.Itoa(n)
 }
 
-// claimNumber returns the number of the claim of a name.
+// claimNumber returns the number of the claim with a name.
 func (m *machine) claimNumber(name string, flipped bool) int {
 	for n := range m.Claims {
 		if m.claimName(n, flipped) == name {
@@ -89,7 +89,7 @@ func (m *machine) claimNumber(name string, flipped bool) int {
 // flipped reports whether a pod orders its claims the other way round, in a world without the order.
 func (m *machine) flipped(slot int) bool { return m.Without == TheOrder && slot == 1 }
 
-// pod returns a pod as it is read from what the API server has, the zero value for none.
+// pod returns a pod as the engine reads it, the zero value if it does not exist.
 func (m *machine) pod(slot int, p pod, flipped bool) singlenode.Pod {
 	if !p.exists {
 		return singlenode.Pod{}
@@ -138,8 +138,7 @@ func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
 	return o
 }
 
-// claim returns a claim as it is read from what the API server has, the zero value for none. unasked: it is known that
-// nothing asks for its lock.
+// claim returns a claim as the engine reads it, the zero value if it does not exist. unasked sets its Unasked.
 func (m *machine) claim(n int, at claim, unasked, flipped bool) singlenode.Claim {
 	if at.uid == 0 {
 		return singlenode.Claim{}
@@ -157,7 +156,7 @@ func (m *machine) claim(n int, at claim, unasked, flipped bool) singlenode.Claim
 	return read
 }
 
-// unasked reports whether it is known, in a namespace of this mode, that nothing asks for the lock of a claim.
+// unasked reports whether a claim, in a namespace of this mode, is known to need no lock.
 func (m *machine) unasked(at claim, mode mode) bool {
 	asking := singlenode.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound}
 	if at.labelled {
@@ -203,7 +202,7 @@ func (m *machine) lock(slot int) singlenode.Lock {
 
 func claimUID(uid uint8) types.UID { return types.UID(fmt.Sprintf("%02d", uid)) }
 
-// versionOf returns the resourceVersion of a claim. It is the same again when the claim is, which only lets more writes
+// versionOf returns the resourceVersion of a claim. It repeats if the content does, which only lets more writes
 // succeed.
 func versionOf(at claim) string { return fmt.Sprint(at) }
 
@@ -216,7 +215,7 @@ func (m *machine) readAt(order uint8) session.Read {
 	return session.Read{Sent: m.now, Order: int(order)}
 }
 
-// since returns when something began, and ageOf how long ago that is.
+// since converts an age to a time, and ageOf a time to an age.
 func (m *machine) since(a age) time.Time {
 	switch a {
 	case young:
@@ -238,7 +237,7 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-// saw has the tracker of a replica record a state of a pod.
+// saw records a state of a pod in the tracker of a replica.
 func (m *machine) saw(slot int, p pod, a *age) {
 	clear(m.tracker.Ended)
 	if *a != never {
@@ -252,7 +251,7 @@ func (m *machine) saw(slot int, p pod, a *age) {
 	*a = m.ageOf(m.tracker.Ended[uidOf(slot)])
 }
 
-// gated reports whether a pod has its gate, for all that a replica knows. ungated: it has removed the gate.
+// gated reports whether a pod has its gate according to a replica, which may have removed it (ungated).
 func (m *machine) gated(slot int, p pod, ungated bool) bool {
 	clear(m.tracker.Ungated)
 	if ungated {
@@ -261,7 +260,7 @@ func (m *machine) gated(slot int, p pod, ungated bool) bool {
 	return m.tracker.Expected(m.pod(slot, p, false)).Gated
 }
 
-// fence returns what a read of a fence shows about a pod.
+// fence returns the result of a read of a fence about a pod.
 func (m *machine) fence(slot int, f fence, r session.Read) podsafety.FenceFacts {
 	if !f.inForce {
 		return podsafety.FenceFacts{Read: r}
@@ -277,7 +276,7 @@ func nodeFacts(run uint8, r session.Read) podsafety.NodeFacts {
 
 func bootID(run uint8) string { return "boot-" + strconv.Itoa(int(run)) }
 
-// seenOf returns what the watch shows of the node of a pod.
+// seenOf returns the state of a pod's node in the watch.
 func (c *scene) seenOf(p pod) podsafety.NodeSeen {
 	if p.node > 0 && c.nodes[p.node-1].cut {
 		return podsafety.NodeNotReady
@@ -285,13 +284,13 @@ func (c *scene) seenOf(p pod) podsafety.NodeSeen {
 	return podsafety.NodeReady
 }
 
-// user returns what a replica knows of a pod.
+// user returns the facts of a replica about a pod.
 func (c *scene) user(i, slot int, p pod, ended age, flipped bool) singlenode.User {
 	return singlenode.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: c.machine.since(ended), NodeSeen: c.seenOf(p),
 		FenceSeen: p.node == 1 && c.lines[i].fenced}
 }
 
-// session returns a session under way as the engine has it, and facts those with which it begins or works.
+// session returns a session in progress as the engine has it, and facts the facts for its begin and its work.
 func (c *scene) session(i, slot int) singlenode.Session {
 	s, m := &c.lines[i].work[slot], c.machine
 	flipped := m.flipped(slot)
@@ -328,7 +327,7 @@ func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 	return f
 }
 
-// lockSession returns a session about a lock that is under way as the engine has it.
+// lockSession returns a session about a lock in progress as the engine has it.
 func (c *scene) lockSession(i, n int) singlenode.LockSession {
 	s := &c.lines[i].locks[n]
 	return singlenode.LockSession{

@@ -1,6 +1,6 @@
 package singlenode
 
-// machines are the moves of kubelets, and of the machines that they run on.
+// machines makes the moves of kubelets and their machines.
 func (k *worker) machines(s *state) {
 	for slot := range k.Pods {
 		if s.processes[slot].node > 0 {
@@ -10,7 +10,7 @@ func (k *worker) machines(s *state) {
 	k.faults(s)
 }
 
-// kubelet are the moves of a kubelet with one pod.
+// kubelet makes the moves of a kubelet with one pod.
 func (k *worker) kubelet(s *state, slot int) {
 	p := s.processes[slot]
 	node := s.nodes[p.node-1]
@@ -30,7 +30,7 @@ func (k *worker) kubelet(s *state, slot int) {
 	})
 }
 
-// reports are the moves of a kubelet that reaches the API server.
+// reports makes the moves of a kubelet that reaches the API server.
 func (k *worker) reports(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	goes := api.terminating || !api.exists
@@ -42,7 +42,7 @@ func (k *worker) reports(s *state, slot int) {
 		func(c *scene) { c.writePod(slot, func(p *pod) { p.ended = true }) })
 }
 
-// faults are those of the first node.
+// faults makes the faults of the first node.
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]
@@ -56,11 +56,11 @@ func (k *worker) faults(s *state) {
 	})
 	k.Breaks(true, s.left.Reboot, move{machineReboots, 0, n}, func(c *scene) {
 		c.left.Reboot--
-		if c.Budget.Fence > 0 { // nothing else depends on it
+		if c.Budget.Fence > 0 { // only fences depend on it
 			c.nodes[n].run++
 		}
 		for slot := range c.processes {
-			// A kubelet that starts knows of no pod, nor of the end of one that it has not reported.
+			// A kubelet that starts knows no pods, and no unreported end of a pod.
 			if p := &c.processes[slot]; p.node == n+1 {
 				*p = process{node: p.node}
 			}
@@ -95,8 +95,8 @@ func (k *worker) faults(s *state) {
 	})
 }
 
-// leaving reports whether a pod that is held is terminating on a node. Node fencing lists such pods once the Node has
-// another boot ID, and begins the end of a fence when there is none (leave in its engine).
+// leaving reports whether a held pod is terminating on a node. Node fencing lists such pods once the Node has another
+// boot ID, and begins the end of a fence when none are left (leave in its engine).
 func (k *worker) leaving(s *state, n int) bool {
 	for slot := range k.Pods {
 		if p := s.pods[slot]; p.exists && p.held && p.terminating && int(p.node) == n+1 {

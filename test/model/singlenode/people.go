@@ -4,7 +4,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// people are the moves of users and administrators, each as often as the budget says.
+// people makes the moves of users and administrators, each within the budget.
 func (k *worker) people(s *state) {
 	for slot := range k.Pods {
 		if s.pods[slot].exists {
@@ -27,7 +27,7 @@ func (k *worker) people(s *state) {
 	k.administrators(s)
 }
 
-// users are those of one pod.
+// users makes the moves of users of one pod.
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
 	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *scene) {
@@ -54,7 +54,7 @@ func (k *worker) users(s *state, slot int) {
 	})
 }
 
-// claimUsers are those of one claim.
+// claimUsers makes the moves of users of one claim.
 func (k *worker) claimUsers(s *state, n int) {
 	at := s.claims[n]
 	k.User(at.uid > 0 && !at.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, n}, func(c *scene) {
@@ -91,7 +91,7 @@ func (k *worker) claimUsers(s *state, n int) {
 	k.User(at.kept, s.left.Strip, move{userRemovesFinalizer, 0, n}, strip(func(at *claim) { at.kept = false }))
 }
 
-// administrators are those of the namespace.
+// administrators makes the moves of administrators of the namespace.
 func (k *worker) administrators(s *state) {
 	turn := func(to mode) func(*scene) {
 		return func(c *scene) {
@@ -117,7 +117,7 @@ func (k *worker) administrators(s *state) {
 	})
 }
 
-// beginsToAsk does what may have locks be asked for: pods that have no gate by then can meet.
+// beginsToAsk makes a change after which locks may be required. Pods without a gate at that moment can meet.
 func (c *scene) beginsToAsk(do func()) {
 	do()
 	for slot := range c.Pods {
@@ -127,8 +127,8 @@ func (c *scene) beginsToAsk(do func()) {
 	}
 }
 
-// forgive has a person answer for what happens between a pod that has lost its gate, or never had one, and those that
-// have passed their list by now. Those that list later find it.
+// forgive makes a person answer for a pod that has lost its gate, or never had one, together with pods that have passed
+// their list by now. Pods that list later find it.
 func (c *scene) forgive(slot int) {
 	for other := range c.Pods {
 		if other != slot && c.pods[other].exists && (!c.pods[other].gated || c.past(other)) {
@@ -150,8 +150,8 @@ func (c *scene) past(slot int) bool {
 	return false
 }
 
-// relies reports whether the gate of a pod may go without another read of its lock. One that has lost its gate is in
-// the list of any other.
+// relies reports whether the gate of a pod may go without another read of its lock. A pod that has lost its gate is in
+// the list of any other pod.
 func (c *scene) relies(slot, n int) bool {
 	read := false
 	for i := range c.Replicas {

@@ -6,12 +6,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
 }
 
@@ -21,10 +21,10 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
-// Settle does what happens at once after each move.
+// Settle returns the state after a move, and the promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) { return &c.state, c.wrong }
 
 // uses returns the numbers of the claims of a pod, in the order of its volumes.
@@ -53,7 +53,7 @@ func (w *World) shares(a, b int) bool {
 	return false
 }
 
-// named returns the pod that there is of the name that a pod has, -1 for none.
+// named returns the existing pod with the name of a pod, -1 for none.
 func (c *scene) named(slot int) int {
 	for other := range c.Pods {
 		if c.pods[other].exists && (other == slot || c.Workload == StatefulSet) {
@@ -63,7 +63,7 @@ func (c *scene) named(slot int) int {
 	return -1
 }
 
-// asks reports whether a lock of a claim is asked for.
+// asks reports whether a lock of a claim is required.
 func (w *World) asks(m mode, k claim) bool {
 	return m == singlenode.ModeAll || m == singlenode.ModeSelected && (k.labelled || !k.bound || w.PVAsks)
 }
@@ -79,7 +79,7 @@ func (c *scene) writePod(slot int, edit func(*pod)) {
 	}
 }
 
-// writeClaim changes a claim at the API server. One that is terminating goes with its last finalizer.
+// writeClaim changes a claim at the API server. A terminating claim goes with its last finalizer.
 func (c *scene) writeClaim(n int, edit func(*claim)) {
 	was := c.claims[n]
 	edit(&c.claims[n])
@@ -94,7 +94,7 @@ func (c *scene) writeClaim(n int, edit func(*claim)) {
 	}
 }
 
-// first is the state in which a world begins.
+// first returns the initial state of a world.
 func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left, c.mode = w.Budget, w.Mode
@@ -115,5 +115,5 @@ func (w *World) first(m *machine) state {
 	return c.state
 }
 
-// UIDs are random: one of a claim that is created again can come before or after the others.
+// UIDs are random, so the UID of a claim that is created again can come before or after the others.
 const firstUID = 4

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
 func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
 }
@@ -26,10 +26,10 @@ func newWorker(w *World) *worker {
 	return k
 }
 
-// scene returns a copy of a state, to be changed.
+// scene returns a copy of a state for a change.
 func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
 
-// moves makes every move that is possible in a state.
+// moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
 	k.people(s)
 	k.Cluster(func() {

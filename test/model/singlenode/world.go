@@ -12,42 +12,42 @@ const (
 	maxReplicas = memory.Replicas
 )
 
-// pod is a pod as the API server holds it. The zero value: there is none.
+// pod is a pod in the API server. The zero value does not exist.
 type pod struct {
 	exists bool
 	// node is the number of its node from 1, 0 for none.
 	node uint8
-	// gated: it has the scheduling gate. held: the hold's finalizer.
+	// gated means that it has the scheduling gate, held that it has the finalizer of the hold.
 	gated, held, terminating bool
-	// ended: its kubelet has reported that it has completed.
+	// ended means that its kubelet has reported its completion.
 	ended bool
-	// confirmed: a person has said that its processes cannot run any more.
+	// confirmed means that a person has confirmed the end of its processes.
 	confirmed bool
 }
 
 // process is a pod on the machine of its node.
 type process struct {
-	// node is the number of its node from 1, also when the Pod is gone; 0 for none.
+	// node is the number of its node from 1, even if the Pod is gone; 0 for none.
 	node uint8
-	// runs: a container runs. mounted: its volumes are mounted.
+	// runs means that a container runs, mounted that its volumes are mounted.
 	runs, mounted bool
-	// known: the kubelet knows of the pod, deleted: and of its deletion.
+	// known means that the kubelet knows the pod, deleted that it also knows the deletion.
 	known, deleted bool
-	// done: it has completed by itself.
+	// done means that the pod has completed by itself.
 	done bool
 }
 
-// claim is a claim as the API server holds it. The zero value: there is none.
+// claim is a claim in the API server. The zero value does not exist.
 type claim struct {
-	// uid is 0 where there is none. UIDs are compared as these are.
+	// uid is 0 if the claim does not exist. UIDs have the order of these numbers.
 	uid uint8
-	// lock is the number of the pod that has the lock from 1, 0 for none, and damaged for an annotation that names none.
+	// lock is the number of the pod that has the lock from 1, 0 for none, and damaged for an annotation without a pod.
 	lock uint8
-	// kept: it has the finalizer.
+	// kept means that the claim has the finalizer.
 	kept, terminating bool
-	// bound: it has a PV.
+	// bound means that it has a PV.
 	bound bool
-	// labelled: the claim itself asks for the lock.
+	// labelled means that the claim itself asks for the lock.
 	labelled bool
 	// owner is the number of the pod that controls it from 1, 0 for none.
 	owner uint8
@@ -57,26 +57,27 @@ const damaged = maxPods + 1
 
 // node is a machine and its kubelet.
 type node struct {
-	// cut: the kubelet does not reach the API server.
+	// cut means that the kubelet does not reach the API server.
 	cut bool
-	// run is the boot ID of the machine, and shown that of the Node: its kubelet writes it some time after it has booted.
+	// run is the boot ID of the machine, and shown the boot ID in the Node, which the kubelet writes some time after a
+	// boot.
 	run, shown uint8
-	// fence is what there is of a fence.
+	// fence is the fence of the node.
 	fence fence
-	// left: node fencing has found that the node was rebooted since, and that no pod that is held is terminating there. It
-	// ends the fence.
+	// left means that node fencing has seen a reboot of the node and no held pod that is terminating there. It ends the
+	// fence.
 	left bool
 }
 
-// fence is a fence of volumes, as a read of it shows it. The zero value: there is none.
+// fence is a fence of volumes, as a read returns it. The zero value does not exist.
 type fence struct {
 	inForce bool
-	// run is the boot ID that the Node had, and terminating are the pods that were, when the fence began.
+	// run is the boot ID in the Node, and terminating are the terminating pods, at the begin of the fence.
 	run         uint8
 	terminating [maxPods]bool
 }
 
-// age is how long ago something began, as a replica counts it. The zero value: it has not.
+// age is the time since an event on the clock of a replica. The zero value means that it has not happened.
 type age uint8
 
 const (
@@ -91,24 +92,24 @@ type podSession struct {
 	pod          pod
 	mode         mode
 	claims       [maxClaims]claim
-	// unasked are the claims of which it is known that nothing asks for the lock.
+	// unasked are the claims that are known to need no lock.
 	unasked [maxClaims]bool
-	// listed are the pods that the live list has found, and ended how long they had completed.
+	// listed are the pods in the live list, and ended the ages of their completion.
 	listed [maxPods]bool
 	users  [maxPods]pod
 	ended  [maxPods]age
 	fences [maxPods]fence
 	// runs are the boot IDs of the Nodes that were read.
 	runs [maxPods]uint8
-	// The orders of the live reads, 0 for those not made, and how many there were.
+	// The orders of the live reads, 0 for missing reads, and their number.
 	modeRead, listRead, reads uint8
 	claimReads                [maxClaims]uint8
 	fenceReads, nodeReads     [maxPods]uint8
-	// The step that is carried out: the reason by its number, and the claim and the user that it is about.
+	// The current step: the number of its reason, its claim and its user.
 	action       singlenode.Action
 	reason       uint8
 	claim, other uint8
-	// past: the list has been carried out, so that a pod that appears now is not in it. For the judge.
+	// past means that the list has been carried out, so that it lacks a pod that appears now. For the judge.
 	past bool
 }
 
@@ -135,57 +136,57 @@ type line struct {
 	fenced bool
 	pods   [maxPods]pod
 	claims [maxClaims]claim
-	// behind: a claim was written since, and may be the same again.
+	// behind means that the watch lags behind a write to a claim, which may have the same content again.
 	behind [maxClaims]bool
-	// ended is since when it has seen that a pod has completed.
+	// ended has the ages of the completion of pods.
 	ended [maxPods]age
-	// ungated: it has removed the gate of a pod, and its watch does not show that yet.
+	// ungated means that the replica has removed the gate of a pod, and its watch does not show that yet.
 	ungated [maxPods]bool
 	work    [maxPods]podSession
 	locks   [maxClaims]lockSession
-	// woken: it is in the queue, timed: it comes back by the clock.
+	// woken means that a pod is in the queue, timed that it comes back by the clock.
 	woken, timed         [maxPods]bool
 	lockWoken, lockTimed [maxClaims]bool
 }
 
-// lateCall is a write that is under way, and whose sender has given it up.
+// lateCall is a write in flight that its sender has given up.
 type lateCall struct {
 	on   bool
 	call singlenode.Call
-	// slot is the pod whose gate goes, or claim the number of the claim.
+	// slot is the pod that loses its gate, or claim the number of the claim.
 	slot, claim uint8
-	// uid and expects are what the write is bound to, where bound.
+	// uid and expects are the preconditions of the write, expects only if bound.
 	uid     uint8
 	bound   bool
 	expects claim
-	// lock is what it writes, and reason why it is made.
+	// lock is the written lock, and reason the reason of the write.
 	lock, reason uint8
-	// unmounted: it is made after the unmount grace. For the judge.
+	// unmounted means that the write comes after the unmount grace. For the judge.
 	unmounted bool
 }
 
-// mode is what the namespace asks for.
+// mode is the mode of the namespace.
 type mode = singlenode.Mode
 
-// state is everything. All of it is plain, so that it can be compared and copied.
+// state is the whole state, as plain data that can be compared and copied.
 type state struct {
 	mode mode
-	// removing: volume-guard is uninstalled.
+	// removing means that volume-guard is uninstalled.
 	removing  bool
 	pods      [maxPods]pod
 	born      [maxPods]bool
 	processes [maxPods]process
 	claims    [maxClaims]claim
-	// made is how many claims were created again.
+	// made is the number of claims that were created again.
 	made  uint8
 	nodes [maxNodes]node
 	lines [maxReplicas]line
 	late  lateCall
 	left  Budget
-	// excused: a person answers for what the processes of the pod do from here.
+	// excused means that a person answers for the processes of the pod from here on.
 	excused [maxPods]bool
 	// forgiven are the pairs of pods of which one lost its gate by a person's word when the other had passed its list.
 	forgiven [maxPods][maxPods]bool
-	// stripped: somebody has removed the lock or the finalizer of a claim.
+	// stripped means that a user has removed the lock or the finalizer of a claim.
 	stripped bool
 }

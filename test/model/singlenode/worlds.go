@@ -8,87 +8,87 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// Workload is who creates the pods. The zero value: a user creates each, beside the others.
+// Workload says how pods are created.
 type Workload uint8
 
 const (
-	// Beside: a user creates the pods, each with a name of its own.
+	// Beside is the zero value: a user creates the pods next to each other, each with a name of its own.
 	Beside Workload = iota
-	// ReplicaSet: a pod is created when none of the others counts: a pod that is terminating does not.
+	// ReplicaSet creates a pod when none of the others counts, and a terminating pod does not count.
 	ReplicaSet
-	// StatefulSet: a pod is created when the object of the one before is gone. They have one name.
+	// StatefulSet creates a pod when the object of its predecessor is gone. All pods have one name.
 	StatefulSet
 )
 
-// Guard is what a world can lack, to show what it is for. The zero value: nothing.
+// Guard is a guard that a world can lack, to show its purpose.
 type Guard uint8
 
 const (
-	// Nothing is lacking.
+	// Nothing is the zero value: no guard is missing.
 	Nothing Guard = iota
-	// TheCompareAndSwap: writes to claims are bound to the UID alone.
+	// TheCompareAndSwap: without it, writes to claims are bound to the UID alone.
 	TheCompareAndSwap
-	// TheOrder: pods order their claims differently.
+	// TheOrder: without it, pods order their claims differently.
 	TheOrder
-	// TheList: the list of the pods is from a cache.
+	// TheList: without it, the list of the pods comes from a cache.
 	TheList
-	// TheHolder: so is the read of the holder before a lock is freed.
+	// TheHolder: without it, the read of the holder before a lock is freed comes from a cache.
 	TheHolder
-	// TheFinalizer: that of a claim does not keep it.
+	// TheFinalizer: without it, the finalizer of a claim does not keep the claim.
 	TheFinalizer
-	// TheHold: pods that are not held lose their gate.
+	// TheHold: without it, pods that are not held lose their gate.
 	TheHold
-	// TheRun: a fence counts for a pod whichever run of the node started it.
+	// TheRun: without it, a fence counts for a pod regardless of the run of the node that started it.
 	TheRun
 )
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
-	// Pods is how many pods there can be, and Claims how many claims.
+	// Pods and Claims are the maximal numbers of pods and claims.
 	Pods, Claims int
 	// Uses are the claims of each pod in the order of its volumes, by default the first.
 	Uses     [maxPods][]int
 	Workload Workload
-	// Mode is what the namespace asks for at first.
+	// Mode is the initial mode of the namespace.
 	Mode mode
-	// PVAsks: the PV of each claim has the label.
+	// PVAsks means that the PV of each claim has the label.
 	PVAsks bool
-	// Running: the first pod was created before the namespace asked for locks. Unheld: no pod is held.
+	// Running means that the first pod was created before the namespace asked for locks, Unheld that no pod is held.
 	Running, Unheld bool
-	// Unbound: claims have no PV at first. Ephemeral: the claim is that of a generic ephemeral volume.
+	// Unbound means that claims have no PV at first, Ephemeral that the claim is a generic ephemeral volume's.
 	Unbound, Ephemeral bool
 	Replicas           int
-	// Lag: watches show what is at any later time. Without, at once.
+	// Lag means that watches deliver a state at any later time, and not at once.
 	Lag bool
-	// Without is the guard that is lacking.
+	// Without is the missing guard.
 	Without Guard
 	Budget  Budget
 }
 
-// Budget is how often each thing may happen in one history.
+// Budget bounds the number of each event in one history.
 type Budget struct {
-	// What people do with pods. Delete: a deletion. Force: one by force. Confirm: the word that processes cannot run.
-	// Ungate: a gate is removed by hand. Preset: a pod is created on a node.
+	// Delete deletes a pod, Force deletes one by force, Confirm confirms that processes cannot run, Ungate removes a gate
+	// by hand, and Preset creates a pod on a node.
 	Delete, Force, Confirm, Ungate, Preset uint8
-	// What they do with claims. DeleteClaim, Recreate: a claim. Label: it is added. Strip: lock or finalizer is removed.
+	// DeleteClaim and Recreate concern a claim, Label adds its label, and Strip removes its lock or finalizer.
 	DeleteClaim, Recreate, Label, Strip uint8
-	// Turn: the label of the namespace is added or removed. Fence, Unfence: of the volumes. Remove: volume-guard is
-	// uninstalled.
+	// Turn adds or removes the label of the namespace, Fence and Unfence concern the volumes, and Remove uninstalls
+	// volume-guard.
 	Turn, Fence, Unfence, Remove uint8
-	// What breaks. Cut: a kubelet is cut off. Heal: and returns. Reboot: a machine does. End: a pod completes.
+	// Cut cuts a kubelet off, Heal lets it return, Reboot reboots a machine, and End completes a pod.
 	Cut, Heal, Reboot, End uint8
-	// Crash: a replica ends. API: calls that fail, or whose answer is lost. Late: writes that are carried out after their
-	// sender has given them up.
+	// Crash ends a replica, API lets a call fail or loses its answer, and Late carries out a write after its sender has
+	// given it up.
 	Crash, API, Late uint8
 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	var worlds []World
 	for _, some := range [][]World{replaced(), several(), asked(), words(), ended()} {
@@ -115,7 +115,7 @@ const (
 	noFault   = "nodes and processes of volume-guard: worlds of their own break them"
 )
 
-// replaced are about one pod after the other, and about volume-guard itself.
+// replaced returns worlds about one pod after the other, and about volume-guard itself.
 func replaced() []World {
 	return []World{
 		{
@@ -157,7 +157,7 @@ func replaced() []World {
 	}
 }
 
-// several are about pods with several claims, and about claims that are deleted.
+// several returns worlds about pods with several claims, and about claims that are deleted.
 func several() []World {
 	both := [maxPods][]int{{0, 1}, {1, 0}, {1}}
 	return []World{
@@ -188,7 +188,7 @@ func several() []World {
 	}
 }
 
-// asked are about who asks for locks.
+// asked returns worlds about requests for locks.
 func asked() []World {
 	return []World{
 		{
@@ -226,7 +226,7 @@ func asked() []World {
 	}
 }
 
-// words are about what admission refuses without a person's word: in the other worlds it does not happen.
+// words returns worlds about changes that admission refuses without a person's word, and that other worlds lack.
 func words() []World {
 	return []World{
 		{
@@ -248,7 +248,7 @@ func words() []World {
 	}
 }
 
-// ended are about pods that have completed, and volumes that a fence keeps from a node.
+// ended returns worlds about completed pods, and about volumes that a fence keeps from a node.
 func ended() []World {
 	return []World{
 		{
@@ -277,7 +277,7 @@ func ended() []World {
 	}
 }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{fmt.Sprintf("%v: pods %d, claims %d, replicas %d", w.Workload, w.Pods, w.Claims, w.Replicas)}
 	for _, f := range []struct {
@@ -298,7 +298,7 @@ func (w *World) Bounds() string {
 	return strings.Join(parts, ", ")
 }
 
-// String returns the workload in words.
+// String returns the name of the workload.
 func (w Workload) String() string {
 	return [...]string{Beside: "beside", ReplicaSet: "ReplicaSet", StatefulSet: "StatefulSet"}[w]
 }
