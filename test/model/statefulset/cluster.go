@@ -1,6 +1,6 @@
 package statefulset
 
-// cluster are the moves of Kubernetes' other controllers, and of what runs pods.
+// cluster makes the moves of Kubernetes' other controllers, the scheduler and the kubelet.
 func (k *worker) cluster(s *state) {
 	for slot := range s.sets {
 		k.endSet(s, slot)
@@ -16,8 +16,8 @@ func (k *worker) cluster(s *state) {
 	}
 }
 
-// runPod are the scheduler and the kubelet. The kubelet does not start a pod whose claim is terminating. The scheduler
-// decides from a cache: the claim may be terminating, or gone, when it binds the pod.
+// runPod makes the moves of the scheduler and the kubelet. The kubelet does not start a pod whose claim is terminating.
+// The scheduler decides from a cache, so the claim may be terminating, or gone, when it binds the pod.
 func (k *worker) runPod(s *state, name, n int) {
 	p, c := s.pods[name][n], s.claims[n]
 	k.Can(p.uid > 0 && !p.bound && c.uid > 0 && !c.terminating, move{podIsBound, name, n},
@@ -32,7 +32,7 @@ func (k *worker) runPod(s *state, name, n int) {
 	k.Can(p.terminating, move{kubeletEnds, name, n}, func(c *scene) { c.pods[name][n] = pod{} })
 }
 
-// uses reports whether PVC protection finds a pod that uses the claim: one that is bound to a node.
+// uses reports whether PVC protection finds a pod that is bound to a node and uses the claim.
 func (k *worker) uses(s *state, n int) bool {
 	for name := range k.names() {
 		if p := s.pods[name][n]; p.uid > 0 && p.bound {
@@ -52,8 +52,8 @@ func (k *worker) podIsGarbage(s *state, name, n int) bool {
 	return !owner.exists || owner.how == foreground
 }
 
-// endSet ends a set that is terminating: one with the finalizer for orphans once no reference is left of which the
-// garbage collector knows, and one in the foreground after what blocks its deletion.
+// endSet removes a terminating set: with the finalizer for orphans once the garbage collector knows no reference to it,
+// and in the foreground after the objects that block its deletion.
 func (k *worker) endSet(s *state, slot int) {
 	at := s.sets[slot]
 	if !at.terminating {
@@ -77,7 +77,7 @@ func (k *worker) endSet(s *state, slot int) {
 	k.Can(at.how == foreground && !blocked, move{setIsRemoved, 0, slot}, func(c *scene) { c.removeSet(slot, foreground) })
 }
 
-// owners counts the owners of a claim that live, and those that are gone; waiting is whether one waits for the claim.
+// owners counts the living and the missing owners of a claim. waiting reports whether an owner waits for the claim.
 func (k *worker) owners(s *state, n int) (live, gone int, waiting bool) {
 	c := s.claims[n]
 	for slot, kind := range c.sets {
@@ -110,8 +110,8 @@ func (k *worker) owners(s *state, n int) (live, gone int, waiting bool) {
 	return live, gone, waiting
 }
 
-// collectClaim is the garbage collector (attemptToDeleteItem): it reads the claim and its owners, and binds its write
-// to what it has read.
+// collectClaim plays the garbage collector (attemptToDeleteItem): it reads the claim and its owners, and binds its
+// write to the result.
 func (k *worker) collectClaim(s *state, n int) {
 	c := s.claims[n]
 	if c.uid == 0 || c.terminating {

@@ -25,7 +25,7 @@ func (c *scene) watches(i int, do func(show func())) {
 	}
 }
 
-// guard are the moves of one replica of volume-guard, and of what its calls meet.
+// guard makes the moves of one replica of volume-guard, and of its calls.
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
@@ -55,7 +55,7 @@ func (k *worker) guard(s *state, i int) {
 	}
 }
 
-// watchSets are the watch of the sets of a name and their pods, and the work on the set.
+// watchSets makes the moves of the watches of the sets of a name and their pods, and of the work on the set.
 func (k *worker) watchSets(s *state, i, name int) {
 	l := &s.lines[i]
 	c := k.scene(s)
@@ -77,7 +77,7 @@ func (k *worker) watchSets(s *state, i, name int) {
 	})
 }
 
-// start has a replica begin with a list of what the API server has.
+// start starts a replica with a list of the objects in the API server.
 func (c *scene) start(i int) {
 	l := &c.lines[i]
 	*l = line{up: true, seen: c.objects}
@@ -93,8 +93,8 @@ func (c *scene) start(i int) {
 	}
 }
 
-// wakeIf puts a claim into the queue. Work that asks for nothing is done at once: what changes it puts the claim into
-// the queue again.
+// wakeIf enqueues a claim. Work without any Ask is done at once, because only a change can lead to an Ask, and a change
+// enqueues the claim again.
 func (c *scene) wakeIf(i, n int, concerned bool) {
 	l := &c.lines[i]
 	if !concerned || l.seen.claims[n].uid == 0 || l.sessions[n].on {
@@ -107,7 +107,7 @@ func (c *scene) wakeIf(i, n int, concerned bool) {
 	}
 }
 
-// matters and concerned report whether there may be something to do, as the controller (pkg/statefulset) finds that.
+// matters and concerned report whether work may be needed, by the rules of the controller (pkg/statefulset).
 func (c *scene) matters(s set) bool { return !s.says().keeps() || s.woken }
 
 func (c *scene) concerned(l *line, n int) bool {
@@ -123,7 +123,7 @@ func (c *scene) concerned(l *line, n int) bool {
 	return at.mark.set > 0
 }
 
-// changed records that the set of a name, or what belongs to it, has changed.
+// changed records a change of the set of a name, its pods or its claims.
 func (c *scene) changed(i, name int) {
 	l := &c.lines[i]
 	if slot := c.named(&l.seen, name); slot >= 0 && c.matters(l.seen.sets[slot]) {
@@ -140,7 +140,7 @@ func (c *scene) changedSet(i, name int) {
 	}
 }
 
-// showSet has the watch of a replica show the sets of a name as they are.
+// showSet delivers the state of the sets of a name to the watch of a replica.
 func (c *scene) showSet(i, name int) {
 	l := &c.lines[i]
 	before := c.named(&l.seen, name)
@@ -167,7 +167,7 @@ func (c *scene) showSet(i, name int) {
 	}
 }
 
-// showPod has the watch of a replica show a pod as it is.
+// showPod delivers the state of a pod to the watch of a replica.
 func (c *scene) showPod(i, name, n int) {
 	l := &c.lines[i]
 	l.seen.pods[name][n] = c.pods[name][n]
@@ -175,7 +175,7 @@ func (c *scene) showPod(i, name, n int) {
 	c.changed(i, name)
 }
 
-// showClaim has the watch of a replica show a claim as it is.
+// showClaim delivers the state of a claim to the watch of a replica.
 func (c *scene) showClaim(i, n int) {
 	l := &c.lines[i]
 	if l.seen.claims[n].uid != c.claims[n].uid {
@@ -188,7 +188,7 @@ func (c *scene) showClaim(i, n int) {
 	}
 }
 
-// begin has a worker take a claim. It continues until something is asked.
+// begin lets a worker take a claim, and continues until the first Ask.
 func (c *scene) begin(i, n int) {
 	l := &c.lines[i]
 	l.woken[n], l.timed[n] = false, false
@@ -228,7 +228,7 @@ func seenIf(found bool) statefulset.Seen {
 	return statefulset.Absent
 }
 
-// continues keeps what an answer has changed of a session, or ends it.
+// continues records the changes of a session by an answer, or ends the session.
 func (c *scene) continues(i, n int, s *statefulset.Session, asked bool) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
@@ -252,7 +252,7 @@ func (c *scene) continues(i, n int, s *statefulset.Session, asked bool) {
 	}
 }
 
-// calls are what can become of a call.
+// calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i, n int) {
 	c := k.scene(s)
 	at := c.session(n, &s.lines[i].sessions[n])
@@ -276,7 +276,7 @@ func (k *worker) calls(s *state, i, n int) {
 	})
 }
 
-// lateCalls are the writes of processes that have ended.
+// lateCalls makes the moves of the writes of ended processes.
 func (k *worker) lateCalls(s *state) {
 	n := int(s.late.on)
 	k.Can(s.late.session.on, move{lateCallArrives, 0, n}, func(c *scene) {
@@ -288,7 +288,7 @@ func (k *worker) lateCalls(s *state) {
 	k.Can(s.late.session.on, move{lateCallIsLost, 0, n}, func(c *scene) { c.late = late{} })
 }
 
-// answer continues with a session: its call is carried out or not, and answered or not.
+// answer continues a session. done says whether its call is carried out, and answered whether it is answered.
 func (c *scene) answer(i, n int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.session(n, &l.sessions[n])
@@ -303,7 +303,7 @@ func (c *scene) answer(i, n int, done, answered bool) {
 	c.continues(i, n, &s, true)
 }
 
-// carryOut is what the API server does with a call, and answers.
+// carryOut plays the API server for a call, and answers.
 func (c *scene) carryOut(n int, at *work, s *statefulset.Session) statefulset.Reply {
 	ask := s.Ask()
 	switch ask.Action {
@@ -338,7 +338,7 @@ func (c *scene) read(n int, at *work, action statefulset.Action) statefulset.Rep
 		at.setSeen, at.set, at.as = seenIf(slot >= 0), uint8(slot+1), set{}
 		if slot >= 0 {
 			at.as = c.sets[slot]
-			at.as.woken = false // a claim's session does not depend on it, and it changes often
+			at.as.woken = false // the session of a claim does not depend on it, and it changes often
 			reply.Found, reply.Set = true, c.machine.set(slot, at.as)
 		}
 		at.setPermits = c.permitsBySet(n, at)
@@ -346,7 +346,7 @@ func (c *scene) read(n int, at *work, action statefulset.Action) statefulset.Rep
 	return reply
 }
 
-// writeClaim carries out a write that is bound to a claim as it was read.
+// writeClaim carries out a write that is bound to the state of a claim when it was read.
 func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome {
 	live := &c.claims[n]
 	switch {
@@ -366,7 +366,7 @@ func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome
 	return session.Succeeded
 }
 
-// setFacts returns what a replica knows of a set.
+// setFacts returns the facts of a replica about a set.
 func (c *scene) setFacts(i, name, slot int) statefulset.SetFacts {
 	l, m := &c.lines[i], c.machine
 	f := statefulset.SetFacts{Rules: statefulset.Rules{Removing: c.removing}, Set: m.set(slot, l.seen.sets[slot]),
@@ -381,7 +381,7 @@ func (c *scene) setFacts(i, name, slot int) statefulset.SetFacts {
 	return f
 }
 
-// decideSet decides on a set whose name is in the queue, and keeps it there if there is something to write.
+// decideSet decides about a set whose name is in the queue, and keeps it there if a write is needed.
 func (c *scene) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDecision) {
 	l := &c.lines[i]
 	l.setWoken[name], l.setTimed[name] = false, false
@@ -396,7 +396,7 @@ func (c *scene) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDec
 	return f, d
 }
 
-// workOnSet carries out the next step for a set, or fails to.
+// workOnSet carries out the next step for a set, or lets it fail.
 func (c *scene) workOnSet(i, name int, done bool) {
 	f, d := c.decideSet(i, name)
 	if !done || d.Action == statefulset.SetWait {

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// permitsBySet reports whether, as the set of a session is, its claim may be deleted because it was scaled away. It is
-// asked when the session reads the set, which it is to do last.
+// permitsBySet reports whether the set of a session permits the deletion of its claim because it was scaled away. It is
+// called when the session reads the set, which has to be its last read.
 func (c *scene) permitsBySet(n int, at *work) bool {
 	if at.set == 0 {
 		return false
@@ -17,22 +17,22 @@ func (c *scene) permitsBySet(n int, at *work) bool {
 	return c.condemned(n, slot, &c.history[n].scaled) && !c.shared(&c.objects)
 }
 
-// condemned reports whether a set that is there says that a claim is deleted because it was scaled away, now and, by
-// the history, when it had a pod.
+// condemned reports whether an existing set deletes a claim because it was scaled away, according to its policy now
+// and, by the history, at a time when the claim had a pod.
 func (c *scene) condemned(n, slot int, said *[maxSets]bool) bool {
 	s := c.sets[slot]
 	return s.exists && !s.terminating && s.says().scaled() && said[slot] && !s.inRange(n)
 }
 
-// permitsByPod is the same of the pod that a session has read: there is none, or volume-guard does what
+// permitsByPod reports the same for the pod of the session: it does not exist, or volume-guard does the work that
 // kube-controller-manager does not.
 func (c *scene) permitsByPod(n int, at *work) bool {
 	p := c.pods[at.name][n]
 	return p.uid == 0 || p.terminating && at.as.field == none
 }
 
-// judgeDeletion judges that a session deletes a claim. What binds the call to the claim makes it exact; of set and pod
-// it counts what the session has read.
+// judgeDeletion judges the deletion of a claim by a session. The preconditions of the call make it exact for the claim.
+// For set and pod, the reads of the session count.
 func (c *scene) judgeDeletion(n int, at *work) {
 	live, h := c.claims[n], &c.history[n]
 	switch {
@@ -51,8 +51,8 @@ func (c *scene) judgeDeletion(n int, at *work) {
 	}
 }
 
-// judgePatch judges the owner references that a session adds. The claim is excused from what follows if the owner has
-// gone since it was read.
+// judgePatch judges the owner references that a session adds. The consequences for the claim are excused if the owner
+// has gone since it was read.
 func (c *scene) judgePatch(n int, at *work, patched claim) {
 	live := c.claims[n]
 	for slot, kind := range patched.sets {
@@ -85,7 +85,7 @@ func (c *scene) judgePodOwner(n int, r podRef, at *work) {
 	c.history[n].late = c.history[n].late || c.pods[r.name][n].uid != r.uid
 }
 
-// goesByPolicy reports whether a claim is being deleted because it was scaled away, or would be if somebody had not
+// goesByPolicy reports whether a claim is being deleted because it was scaled away, or would be if a user had not
 // deleted it before.
 func (c *scene) goesByPolicy(n int) bool {
 	at, h := c.claims[n], &c.history[n]
@@ -93,8 +93,8 @@ func (c *scene) goesByPolicy(n int) bool {
 	return at.terminating && (h.byPolicy || h.late || ours && c.stalePod(n))
 }
 
-// judgePodDeletion judges that a session deletes a pod: the claim of its predecessor is being deleted by the policy, so
-// that it does not run, or is about to lose its data.
+// judgePodDeletion judges the deletion of a pod by a session. The claim of its predecessor has to be in deletion by the
+// policy, so that the pod does not run, or is about to lose its data.
 func (c *scene) judgePodDeletion(n int, at *work) {
 	p := c.pods[at.name][n]
 	switch {
@@ -108,8 +108,8 @@ func (c *scene) judgePodDeletion(n int, at *work) {
 	}
 }
 
-// judgeCollection judges that the garbage collector deletes a claim, as far as references of this project are what it
-// follows: those without controller=true.
+// judgeCollection judges the deletion of a claim by the garbage collector, as far as it follows references of
+// volume-guard, which lack controller=true.
 func (c *scene) judgeCollection(n int) {
 	h := &c.history[n]
 	held := h.held && c.claims[n].hold
@@ -147,7 +147,7 @@ func (c *scene) judgeCollectionWith(n, slot int) {
 	}
 }
 
-// idle reports whether volume-guard has nothing under way any more.
+// idle reports whether volume-guard has no work left.
 func (k *worker) idle(s *state) bool {
 	for i := range k.Replicas {
 		l := &s.lines[i]
@@ -163,7 +163,7 @@ func (k *worker) idle(s *state) bool {
 	return true
 }
 
-// unsettled says what is not as it should be when all is at rest, empty if all is.
+// unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state) string {
 	c := k.scene(s)
 	if c.shared(&s.objects) {
@@ -187,7 +187,7 @@ func (k *worker) unsettled(s *state) string {
 	return ""
 }
 
-// incomplete says what a set lacks, or has of volume-guard that it does not need.
+// incomplete returns the promise that a set breaks at rest, because it lacks a pod or has a needless annotation.
 func (k *worker) incomplete(s *state, slot int) string {
 	at, complete := s.sets[slot], k.scene(s).complete(slot)
 	switch {
@@ -200,7 +200,7 @@ func (k *worker) incomplete(s *state, slot int) string {
 	return ""
 }
 
-// leftBehind says why a claim should be gone, as far as a set is concerned.
+// leftBehind returns the promise that requires the deletion of a claim, as far as a set is concerned.
 func (c *scene) leftBehind(n, slot int) string {
 	at, h, e := c.claims[n], &c.history[n], c.ends[slot]
 	switch {
@@ -214,7 +214,8 @@ func (c *scene) leftBehind(n, slot int) string {
 	return ""
 }
 
-// needless says what a claim has of volume-guard that it does not need, as far as a set is concerned.
+// needless returns the promise that a needless addition of volume-guard to a claim breaks, as far as a set is
+// concerned.
 func (c *scene) needless(n, slot int) string {
 	at, s := c.claims[n], c.sets[slot]
 	marked := int(at.mark.set) == slot+1
@@ -235,7 +236,7 @@ func (c *scene) needless(n, slot int) string {
 	return ""
 }
 
-// needsNoMark reports whether the mark of a set on a claim serves nothing.
+// needsNoMark reports whether the mark of a set on a claim serves no purpose.
 func (c *scene) needsNoMark(n, slot int) bool {
 	s := c.sets[slot]
 	return !s.exists && c.claims[n].sets[slot] == noRef || s.exists && s.says().keeps()
@@ -246,8 +247,8 @@ func (c *scene) usedByOther(n, slot int) bool {
 	return c.Collide && c.pods[1-c.name(slot)][n].uid > 0
 }
 
-// complete reports whether a set has its pods, each with its claim. Where no claims are deleted, a pod without one is
-// the scheduler's to report, which wakes the StatefulSet controller.
+// complete reports whether a set has its pods, each with its claim. If no claims are deleted, the scheduler reports a
+// pod without a claim, which wakes the StatefulSet controller.
 func (c *scene) complete(slot int) bool {
 	s := c.sets[slot]
 	for n := range c.Ordinals {
@@ -259,9 +260,9 @@ func (c *scene) complete(slot int) bool {
 	return true
 }
 
-// waitsForever reports whether a set waits for what a person has to resolve: a pod is bound to a node, and does not
-// start because its claim is being deleted (ReasonPodUsesTerminatingClaim), or a claim that is being deleted is used by
-// a pod that is not the set's (ReasonOldClaimRemains).
+// waitsForever reports whether a set waits for a person: a pod is bound to a node, and does not start because its claim
+// is being deleted (ReasonPodUsesTerminatingClaim), or a claim that is being deleted is used by a pod of another set
+// (ReasonOldClaimRemains).
 func (k *worker) waitsForever(s *state, slot int) bool {
 	c := k.scene(s)
 	for n := range k.Ordinals {
@@ -277,7 +278,7 @@ func (k *worker) waitsForever(s *state, slot int) bool {
 	return false
 }
 
-// inOurHands reports whether volume-guard deletes such a pod: where it has the policy carried out.
+// inOurHands reports whether volume-guard deletes such a pod, as it does if it carries out the policy.
 func (k *worker) inOurHands(s *state, slot, n int) bool {
 	return s.sets[slot].field == none && s.sets[slot].says().scaled() && s.history[n].byPolicy && !s.removing
 }

@@ -1,7 +1,7 @@
 package statefulset
 
-// The StatefulSet controller of kube-controller-manager 1.36 (pkg/controller/statefulset): it decides from its watch
-// caches, and events of sets and pods wake it, and those of claims do not. A sync is one move.
+// The StatefulSet controller of kube-controller-manager 1.36 (pkg/controller/statefulset) decides from its watch
+// caches. Events of sets and pods wake it, events of claims do not. A sync is one move.
 
 // watchesOfManager calls do with each change that its watches have not shown yet.
 func (c *scene) watchesOfManager(do func(show func())) {
@@ -23,7 +23,7 @@ func (c *scene) watchesOfManager(do func(show func())) {
 	}
 }
 
-// sameSets reports whether the sets of a name are as a watch shows them.
+// sameSets reports whether a watch is up to date for the sets of a name.
 func (c *scene) sameSets(seen *objects, name int) bool {
 	for slot := range c.sets {
 		if c.name(slot) == name && seen.sets[slot] != c.sets[slot] {
@@ -33,7 +33,7 @@ func (c *scene) sameSets(seen *objects, name int) bool {
 	return true
 }
 
-// showSets has a watch show the sets of a name.
+// showSets delivers the sets of a name to a watch.
 func (c *scene) showSets(seen *objects, name int) {
 	for slot := range c.sets {
 		if c.name(slot) == name {
@@ -52,7 +52,7 @@ func (c *scene) managerSeesPod(name, n int) {
 	c.manager.woken[name] = true
 }
 
-// managerStarts has it begin with a list of what the API server has.
+// managerStarts starts the controller with a list of the objects in the API server.
 func (c *scene) managerStarts() {
 	c.manager = manager{seen: c.objects}
 	for slot, s := range c.sets {
@@ -60,7 +60,7 @@ func (c *scene) managerStarts() {
 	}
 }
 
-// managing are the moves of the controller.
+// managing makes the moves of the controller.
 func (k *worker) managing(s *state) {
 	c := k.scene(s)
 	for name := range k.names() {
@@ -86,7 +86,7 @@ func (k *worker) managing(s *state) {
 	})
 }
 
-// helps reports whether another try changes anything.
+// helps reports whether another try changes the state.
 func (k *worker) helps(s *state, name int) bool {
 	c := k.scene(s)
 	c.sync(name)
@@ -111,7 +111,7 @@ func (c *scene) sync(name int) {
 	}
 }
 
-// syncing is a sync under way.
+// syncing is a sync in progress.
 type syncing struct {
 	*scene
 	slot, name int
@@ -120,7 +120,7 @@ type syncing struct {
 	pods       [maxOrdinals]pod
 }
 
-// adopt takes the pods of the set from the cache, and those that no controller has (PodControllerRefManager.ClaimPods,
+// adopt takes the pods of the set from the cache, and pods without a controller (PodControllerRefManager.ClaimPods,
 // which reads the set before it adopts).
 func (y *syncing) adopt() {
 	for n, p := range y.manager.seen.pods[y.name] {
@@ -137,7 +137,7 @@ func (y *syncing) adopt() {
 	}
 }
 
-// run is updateStatefulSet; ok is false for an error, after which the set is tried again.
+// run is updateStatefulSet. ok is false for an error, after which the set is tried again.
 func (y *syncing) run() (ok bool) {
 	for n := range y.Ordinals {
 		if !y.set.inRange(n) {
@@ -191,7 +191,7 @@ func (y *syncing) firstUnhealthy() int {
 	return -1
 }
 
-// replica is processReplica; next: the next ones are looked at, too.
+// replica is processReplica. next reports whether the sync continues with the next ordinal.
 func (y *syncing) replica(n int) (next, ok bool) {
 	p := y.pods[n]
 	if p.uid == 0 {
@@ -239,7 +239,7 @@ func (y *syncing) claimsExist(n int) bool {
 	return true
 }
 
-// own brings the owner references of a claim up to date (UpdatePodClaimForRetentionPolicy).
+// own updates the owner references of a claim (UpdatePodClaimForRetentionPolicy).
 func (y *syncing) own(n int, p pod) bool {
 	seen := y.manager.seen.claims[n]
 	if !y.managerGate || seen.uid == 0 || y.upToDate(seen, n, p) {
@@ -267,7 +267,7 @@ func (y *syncing) upToDate(c claim, n int, p pod) bool {
 	return set == (owned[0] != noRef) && pod == (owned[1] != noRef)
 }
 
-// wanted returns whether the set and the pod are to own a claim.
+// wanted reports whether the set and the pod should own a claim.
 func (y *syncing) wanted(n int) (set, pod bool) {
 	pod = y.says.scaled() && !y.set.inRange(n)
 	return y.says.deleted() && !pod, pod
@@ -299,7 +299,7 @@ func (y *syncing) hasStale(c claim, p pod) bool {
 	return false
 }
 
-// unexpected is hasUnexpectedController of a claim without references that are stale.
+// unexpected is hasUnexpectedController of a claim without stale references.
 func (y *syncing) unexpected(c claim, p pod) bool {
 	if y.says.keeps() {
 		return false

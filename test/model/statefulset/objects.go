@@ -16,13 +16,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
-// worker has its own.
+// machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
+// own.
 type machine struct {
 	*World
 	now     time.Time
 	tracker *statefulset.Tracker
-	// What is read of objects, each of which is made once.
+	// Objects as the engine reads them, each of which is made once.
 	sets   map[setKey]statefulset.Set
 	pods   map[podKey]statefulset.Pod
 	claims map[claimKey]statefulset.Claim
@@ -49,8 +49,8 @@ func newMachine(w *World) *machine {
 		pods: map[podKey]statefulset.Pod{}, claims: map[claimKey]statefulset.Claim{}}
 }
 
-// setName is the name of a set, template that of its only template, by the number of the name. Those that collide give
-// their claims one name.
+// setName is the name of a set, and template the name of its only template, by the number of the name. Colliding sets
+// give their claims one name.
 func (w *World) setName(name int) string { return []string{"db", "replica-db"}[name] }
 
 func (w *World) template(name int) string {
@@ -66,7 +66,7 @@ func (w *World) claimName(n int) string {
 	return w.template(0) + "-" + w.podName(0, n)
 }
 
-// UIDs have all that they count in them.
+// UIDs contain all numbers that identify the object.
 func setUID(slot int) types.UID { return types.UID("set" + strconv.Itoa(slot)) }
 
 func podUID(name, n int, uid uint8) types.UID {
@@ -85,7 +85,7 @@ func claimUID(n int, uid uint8) types.UID {
 
 const foreignUID = "foreign"
 
-// set returns a set as it is read, the zero value for none.
+// set returns a set as the engine reads it, the zero value if it does not exist.
 func (m *machine) set(slot int, s set) statefulset.Set {
 	if !s.exists {
 		return statefulset.Set{}
@@ -140,7 +140,7 @@ func (m *machine) setObject(slot int, s set) *appsv1.StatefulSet {
 	return o
 }
 
-// pod returns a pod as it is read, the zero value for none.
+// pod returns a pod as the engine reads it, the zero value if it does not exist.
 func (m *machine) pod(name, n int, p pod) statefulset.Pod {
 	if p.uid == 0 {
 		return statefulset.Pod{}
@@ -180,7 +180,7 @@ func (m *machine) podObject(name, n int, p pod) *v1.Pod {
 	return o
 }
 
-// claim returns a claim as it is read, the zero value for none.
+// claim returns a claim as the engine reads it, the zero value if it does not exist.
 func (m *machine) claim(n int, c claim) statefulset.Claim {
 	if c.uid == 0 {
 		return statefulset.Claim{}
@@ -260,7 +260,7 @@ func (c claim) patched(m statefulset.Mark, owners []metav1.OwnerReference) claim
 	return c
 }
 
-// withPod returns references with one more.
+// withPod adds a reference.
 func withPod(refs [2]podRef, r podRef) [2]podRef {
 	for i := range refs {
 		if refs[i].kind == noRef {

@@ -1,6 +1,6 @@
 package statefulset
 
-// people are the moves of users and administrators, each as often as the budget says.
+// people makes the moves of users and administrators, each within the budget.
 func (k *worker) people(s *state) {
 	for slot, at := range s.sets {
 		if at.exists && !at.terminating {
@@ -34,7 +34,7 @@ func (k *worker) people(s *state) {
 	})
 }
 
-// changeSet are the changes of a set.
+// changeSet makes the changes of a set.
 func (k *worker) changeSet(s *state, slot int) {
 	at := s.sets[slot]
 	for replicas := range k.Ordinals + 1 - int(at.start) {
@@ -74,8 +74,8 @@ func (k *worker) changeSet(s *state, slot int) {
 	}
 }
 
-// switchGate switches the gate of the API server and of kube-controller-manager, which starts again. With the gate each
-// read fills in the field; without it, a field stays that was written.
+// switchGate switches the gate of the API server and of kube-controller-manager, which starts again. With the gate,
+// each read fills in the field. Without it, a written field stays.
 func (c *scene) switchGate() {
 	c.gate = !c.gate
 	c.managerGate = c.gate || c.Skew
@@ -87,7 +87,7 @@ func (c *scene) switchGate() {
 	c.managerStarts()
 }
 
-// usePods are the deletions of pods.
+// usePods makes the deletions of pods.
 func (k *worker) usePods(s *state, n int) {
 	for name := range k.names() {
 		p := s.pods[name][n]
@@ -98,7 +98,7 @@ func (k *worker) usePods(s *state, n int) {
 	}
 }
 
-// editClaim are the changes of a claim.
+// editClaim makes the changes of a claim.
 func (k *worker) editClaim(s *state, n int) {
 	at, was := s.claims[n], s.backups[n]
 	k.User(was.there && !at.terminating && (at.uid == 0 || at.mark != was.mark), s.left.Restore,

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
-// facts returns those with which a replica begins, or works in a session.
+// facts returns the facts with which a replica begins, or works in a session.
 func (c *scene) facts(n int, s *work) statefulset.Facts {
 	m := c.machine
 	f := statefulset.Facts{
@@ -29,7 +29,7 @@ func (c *scene) facts(n int, s *work) statefulset.Facts {
 	return f
 }
 
-// session returns a session under way as the engine has it.
+// session returns a session in progress as the engine has it.
 func (c *scene) session(n int, s *work) statefulset.Session {
 	f := c.facts(n, s)
 	return statefulset.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
@@ -43,7 +43,7 @@ func (m *machine) readAt(order uint8) session.Read {
 	return session.Read{Sent: m.now, Order: int(order)}
 }
 
-// since returns when something began, and ageOf how long ago that is.
+// since converts an age to a time, and ageOf a time to an age.
 func (m *machine) since(a age) time.Time {
 	switch a {
 	case young:
@@ -77,7 +77,7 @@ func (m *machine) sightOf(s statefulset.Sight) sight {
 	return out
 }
 
-// with has the tracker be that of a claim while something is done with it.
+// with loads the records about a claim into the tracker for the call of do.
 func (c *scene) with(i, n int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	uid := claimUID(n, l.seen.claims[n].uid)
@@ -94,7 +94,7 @@ func (c *scene) with(i, n int, do func(t *statefulset.Tracker)) {
 	}
 }
 
-// withSet does so for a set.
+// withSet loads the records about a set into the tracker for the call of do.
 func (c *scene) withSet(i, name, slot int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	clear(m.tracker.Sets)

@@ -2,14 +2,14 @@ package statefulset
 
 import "fmt"
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// atRest: the state before the move was at rest.
+	// atRest reports that the state before the move was at rest.
 	atRest bool
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
 }
 
@@ -19,17 +19,16 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
-// createPod creates a pod of a set.
 func (c *scene) createPod(slot, n int) {
 	name := c.name(slot)
 	c.podUIDs[name][n]++
 	c.pods[name][n] = pod{uid: c.podUIDs[name][n], owner: uint8(slot + 1)}
 }
 
-// deletePod deletes a pod gracefully: one without a node is gone at once.
+// deletePod deletes a pod gracefully. A pod without a node is gone at once.
 func (c *scene) deletePod(name, n int) {
 	if p := &c.pods[name][n]; p.bound {
 		p.terminating = true
@@ -38,14 +37,13 @@ func (c *scene) deletePod(name, n int) {
 	}
 }
 
-// createClaim creates a claim of an ordinal.
 func (c *scene) createClaim(n int) {
 	c.claimUIDs[n]++
 	c.claims[n] = claim{uid: c.claimUIDs[n]}
 	c.history[n] = history{}
 }
 
-// removeClaim ends a claim, of which a backup is left where users restore them.
+// removeClaim removes a claim, and leaves a backup if users restore claims.
 func (c *scene) removeClaim(n int) {
 	if was := c.claims[n]; c.left.Restore > 0 {
 		c.backups[n] = backup{there: true, hold: was.hold, mark: was.mark}
@@ -53,8 +51,8 @@ func (c *scene) removeClaim(n int) {
 	c.claims[n] = claim{}
 }
 
-// restoreClaim applies a claim as a backup has it, or what kubectl get has shown: the annotations come back, and the
-// owners and the UID do not. A claim of the name that is there gets the annotations.
+// restoreClaim applies a claim from a backup, or from the output of kubectl get. Its annotations come back, but not its
+// owners and its UID. An existing claim of the name gets the annotations.
 func (c *scene) restoreClaim(n int) {
 	if c.claims[n].uid == 0 {
 		c.createClaim(n)
@@ -64,7 +62,7 @@ func (c *scene) restoreClaim(n int) {
 	c.history[n].mustScale, c.history[n].mustDelete = [maxSets]bool{}, [maxSets]bool{}
 }
 
-// createSet creates a set from the number of the set on.
+// createSet creates the set with this number.
 func (c *scene) createSet(slot int) {
 	s := set{exists: true, start: c.Start, replicas: c.Size}
 	switch {
@@ -81,13 +79,13 @@ func (c *scene) createSet(slot int) {
 	c.sets[slot], c.ends[slot] = s, end{}
 }
 
-// removeSet ends a set that has no dependents that it waits for.
+// removeSet removes a set that waits for no dependents.
 func (c *scene) removeSet(slot int, how cascade) {
 	c.ends[slot].how, c.ends[slot].says = how, c.sets[slot].says()
 	c.sets[slot] = set{}
 }
 
-// settle does what happens at once after each move: watches that do not lag show what is, and the judge takes notes.
+// settle follows each move: watches without a lag deliver the state, and the judge takes notes.
 func (c *scene) settle() {
 	c.notes()
 	if !c.ManagerLag {
@@ -103,7 +101,7 @@ func (c *scene) settle() {
 	}
 }
 
-// notes keeps what the promises depend on.
+// notes records the facts that the promises depend on.
 func (c *scene) notes() {
 	for n := range c.Ordinals {
 		h := &c.history[n]
@@ -126,7 +124,7 @@ func (c *scene) notes() {
 	}
 }
 
-// hasPod reports whether there is a pod of a set and an ordinal, or volume-guard has not seen yet that it is gone.
+// hasPod reports whether a pod of a set and an ordinal exists, or volume-guard has not seen its end yet.
 func (c *scene) hasPod(n, slot int) bool {
 	name, owner := c.name(slot), uint8(slot+1)
 	has := c.pods[name][n].owner == owner
@@ -138,7 +136,8 @@ func (c *scene) hasPod(n, slot int) bool {
 	return has
 }
 
-// rests keeps what was so when all was at rest, before somebody changes it: what a set says then has had its effect.
+// rests records the state at rest, before a user changes it. Everything that a set says at that time has had its
+// effect.
 func (c *scene) rests() {
 	c.atRest = true
 	for n := range c.Ordinals {
@@ -159,7 +158,7 @@ func (c *scene) rests() {
 	}
 }
 
-// first is the state in which a world begins: a set with all its pods.
+// first returns the initial state of a world: a set with all its pods.
 func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left, c.gate, c.managerGate = w.Budget, w.Gate, w.Gate || w.Skew

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// verb is what happens in a move. Those of calls are followed by the numbers of the calls.
+// verb is the kind of a move. The numbers of calls are added to the verbs of calls.
 type verb uint8
 
 const (
@@ -64,7 +64,7 @@ const (
 	noVerb       verb = 128
 )
 
-// move is one thing that happens: of a replica, the name of a set, or to a number or a word; on is an ordinal, or the
+// move is one event: by is the number of a replica, the name of a set, a number or a word, and on is an ordinal, or the
 // number of a set or its name.
 type move struct {
 	verb   verb
@@ -75,8 +75,8 @@ func (m move) code() search.Move { return uint32(m.verb)<<8 | uint32(m.by)<<4 | 
 
 func moveOf(code search.Move) move { return move{verb(code >> 8), int(code >> 4 & 15), int(code & 15)} }
 
-// sentences say what happens; %[1]d is on, %[2]d is by, %[3]s the policy that by means, %[4]s the way to delete a set,
-// %[5]s the name of the set that on means, %[6]s the name that by means, %[7]s the pod that on means.
+// sentences describe the moves; %[1]d is on, %[2]d is by, %[3]s the policy in by, %[4]s the way to delete a set in by,
+// %[5]s the name of the set in on, %[6]s the name in by, %[7]s the pod in on.
 var sentences = [verbs]string{
 	userScales:                 "a user scales set %[1]d to %[2]d",
 	userMovesStart:             "a user moves the first ordinal of set %[1]d to 1",
@@ -124,7 +124,7 @@ var sentences = [verbs]string{
 	lateCallIsLost:             "the late call for claim %[1]d never arrives",
 }
 
-// describe says in words what happens.
+// describe returns the sentence of a move.
 func (w *World) describe(m move) string {
 	if m.verb < verbs {
 		policies := []string{"none", "Retain", "whenScaled Delete", "whenDeleted Delete", "Delete", "what is not valid"}
@@ -151,7 +151,7 @@ func word(words []string, n int) string {
 	return "?"
 }
 
-// Story says in words how something came about, a sentence for each move.
+// Story describes a history, with a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
 func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
 }
@@ -20,7 +20,7 @@ type worker struct {
 	s       *state
 	atRest  bool
 	buffer  []byte
-	// listed, if set, sees each move and what it leads to; nothing is searched.
+	// listed, if set, receives each move and the resulting state instead of the search.
 	listed func(move, *state)
 }
 
@@ -30,10 +30,10 @@ func newWorker(w *World) *worker {
 	return k
 }
 
-// scene returns a copy of a state, to be changed.
+// scene returns a copy of a state for a change.
 func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
 
-// First returns the state in which the world begins.
+// First returns the initial state of the world.
 func (k *worker) First() []byte {
 	s := k.first(k.machine)
 	for k.Settled {
@@ -55,7 +55,7 @@ func (k *worker) First() []byte {
 	return s.encode(nil)
 }
 
-// Visit makes every move that is possible in a state.
+// Visit makes every possible move of a state.
 func (k *worker) Visit(code []byte, v *search.Visitor) {
 	s := decode(code)
 	k.visitor, k.s = v, &s
@@ -70,7 +70,7 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 	v.Settled()
 }
 
-// moves makes every move that is possible in a state: those of people last, for what is so at rest before them counts.
+// moves makes every possible move of a state. People come last, because the state at rest before their moves counts.
 func (k *worker) moves(s *state) {
 	k.Busy, k.atRest = false, false
 	k.Cluster(func() {

@@ -14,7 +14,7 @@ const (
 	maxReplicas = memory.Replicas
 )
 
-// policy is a retention policy as a user writes it. The zero value: none.
+// policy is a retention policy in the words of a user, none in its zero value.
 type policy uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	whenScaled
 	whenDeleted
 	both
-	// invalid is an annotation that cannot be read.
+	// invalid is an annotation that cannot be parsed.
 	invalid
 )
 
@@ -31,7 +31,7 @@ func (p policy) scaled() bool  { return p == whenScaled || p == both }
 func (p policy) deleted() bool { return p == whenDeleted || p == both }
 func (p policy) keeps() bool   { return !p.scaled() && !p.deleted() }
 
-// cascade is a way to delete a set. The zero value: it was not deleted.
+// cascade is a way to delete a set. The zero value means that it was not deleted.
 type cascade uint8
 
 const (
@@ -41,15 +41,15 @@ const (
 	orphan
 )
 
-// set is a StatefulSet as the API server holds it. Its UID is its number.
+// set is a StatefulSet in the API server. Its UID is its number.
 type set struct {
 	exists, terminating bool
-	// how is what its finalizer says, if it is terminating.
+	// how is the cascade in its finalizer, if it is terminating.
 	how             cascade
 	start, replicas uint8
-	// field is spec.persistentVolumeClaimRetentionPolicy, as it is read.
+	// field is spec.persistentVolumeClaimRetentionPolicy, as a read returns it.
 	field, annotation policy
-	// woken: it has WokenAnnotation.
+	// woken means that it has WokenAnnotation.
 	woken bool
 }
 
@@ -57,7 +57,7 @@ func (s set) inRange(ordinal int) bool {
 	return ordinal >= int(s.start) && ordinal < int(s.start)+int(s.replicas)
 }
 
-// says returns what the set says of its claims: written apart from the code that decides.
+// says returns the policy of the set, independently of the code that decides.
 func (s set) says() policy {
 	if s.field != none {
 		return s.field
@@ -65,16 +65,16 @@ func (s set) says() policy {
 	return s.annotation
 }
 
-// pod is a pod as the API server holds it. Its UID counts the pods of its name from 1.
+// pod is a pod in the API server. Its UID counts the pods of its name from 1.
 type pod struct {
 	uid uint8
 	// owner is the number of the set that controls it, from 1; 0 for none.
 	owner uint8
-	// ready: its containers run.
+	// ready means that its containers run.
 	terminating, bound, ready bool
 }
 
-// ref is an owner reference of a claim. The zero value: there is none.
+// ref is an owner reference of a claim. The zero value does not exist.
 type ref uint8
 
 const (
@@ -89,7 +89,7 @@ type podRef struct {
 	name, uid uint8
 }
 
-// mark is the annotation of a claim. The zero value: there is none.
+// mark is the annotation of a claim. The zero value does not exist.
 type mark struct {
 	// set is the number of the set from 1.
 	set     uint8
@@ -98,7 +98,7 @@ type mark struct {
 	of uint8
 }
 
-// claim is a claim as the API server holds it. Its UID counts the claims of its name from 1.
+// claim is a claim in the API server. Its UID counts the claims of its name from 1.
 type claim struct {
 	uid               uint8
 	terminating, hold bool
@@ -108,40 +108,40 @@ type claim struct {
 	foreign           ref
 }
 
-// objects are what the API server holds, or what a watch shows. Pods are by the number of their set's name, and their
-// ordinal.
+// objects are the contents of the API server, or of the watch caches. Pods have the number of their set's name and
+// their ordinal as indices.
 type objects struct {
 	sets   [maxSets]set
 	pods   [maxSets][maxOrdinals]pod
 	claims [maxOrdinals]claim
 }
 
-// history is what has been with a claim, for the judge.
+// history is the past of a claim, for the judge.
 type history struct {
-	// had: it had a pod of the set.
+	// had means that it had a pod of the set.
 	had [maxSets]bool
-	// scaled: while it had a pod of the set, that said that it is deleted when it is scaled away. deleted: and when the
-	// set is deleted.
+	// scaled means that the set said Delete for a scale-down while the claim had a pod of the set, deleted that it said
+	// Delete for its own deletion.
 	scaled, deleted [maxSets]bool
-	// mustScale and mustDelete: so it was when all was at rest, and the set says so since.
+	// mustScale and mustDelete mean that this was so at rest, and that the set has said so since.
 	mustScale, mustDelete [maxSets]bool
-	// grace: a grace period has passed while it was condemned and had no pod.
+	// grace means that a grace period has passed while the claim was condemned and had no pod.
 	grace bool
-	// held: somebody held it when all was at rest.
+	// held means that it was held at rest.
 	held bool
-	// late: an owner reference was added to what had gone since it was read.
+	// late means that an owner reference was added to an object that had gone since it was read.
 	late bool
-	// byPolicy: it was deleted because it was scaled away.
+	// byPolicy means that it was deleted because it was scaled away.
 	byPolicy bool
 }
 
-// backup is what a backup has of a claim beside its name.
+// backup is the part of a claim in a backup, except for its name.
 type backup struct {
 	there, hold bool
 	mark        mark
 }
 
-// end is how a set was deleted.
+// end describes how a set was deleted.
 type end struct {
 	how    cascade
 	says   policy
@@ -151,11 +151,11 @@ type end struct {
 // manager is kube-controller-manager's StatefulSet controller.
 type manager struct {
 	seen objects
-	// woken and retries: the set of a name is in its queue, by an event, or because of an error.
+	// woken and retries mean that the set of a name is in its queue, by an event, or because of an error.
 	woken, retries [maxSets]bool
 }
 
-// age is how long something has been so.
+// age is the duration of a state.
 type age uint8
 
 const (
@@ -164,7 +164,7 @@ const (
 	old
 )
 
-// sight is what one replica has seen of a claim.
+// sight is the record of one replica about a claim.
 type sight struct {
 	condemned age
 	// added is a hash of Sight.Added.
@@ -172,21 +172,21 @@ type sight struct {
 	additions uint8
 }
 
-// work is the state of the work of a replica on a claim, as far as it is not in what the replica has seen.
+// work is the state of the work of a replica on a claim, beyond the watch caches of the replica.
 type work struct {
 	on     bool
 	shared bool
-	// name is the number of the set's name; set is the number of the set from 1, 0 if there is none.
+	// name is the number of the set's name, and set the number of the set from 1, 0 if it does not exist.
 	name, set        uint8
 	setSeen, podSeen statefulset.Seen
 	claim            claim
 	as               set
 	pod              pod
 	otherPod         bool
-	// The orders of the live reads, 0 for those not made, and how many there were.
+	// The orders of the live reads, 0 for missing reads, and their number.
 	claimRead, podRead, setRead, reads uint8
 	sight                              sight
-	// For the judge: what the live reads found permits the deletion.
+	// For the judge: the results of the live reads permit the deletion.
 	claimPermits, podPermits, setPermits bool
 }
 
@@ -196,31 +196,31 @@ type line struct {
 	seen     objects
 	sights   [maxOrdinals]sight
 	sessions [maxOrdinals]work
-	// woken: the claim is in the queue, timed: it comes back by the clock.
+	// woken means that the claim is in the queue, timed that it comes back by the clock.
 	woken, timed [maxOrdinals]bool
-	// The same of sets, by the numbers of their names. quiet is for how long nothing has happened to the set.
+	// The same for sets, by the numbers of their names. quiet is the time without a change of the set.
 	quiet              [maxSets]age
 	setWoken, setTimed [maxSets]bool
 }
 
-// late is a write that may still arrive, of a process that has ended.
+// late is a write of an ended process that may still arrive.
 type late struct {
 	on      uint8
 	session work
 }
 
-// state is everything. All of it is plain, so that it can be compared and copied.
+// state is the whole state, as plain data that can be compared and copied.
 type state struct {
 	objects
 	podUIDs   [maxSets][maxOrdinals]uint8
 	claimUIDs [maxOrdinals]uint8
 	history   [maxOrdinals]history
-	// backups have the claims that were there last, where users restore them.
+	// backups have the last claims that existed, if users restore them.
 	backups [maxOrdinals]backup
 	ends    [maxSets]end
-	// gate and managerGate: the API server and kube-controller-manager have StatefulSetAutoDeletePVC.
+	// gate and managerGate mean that the API server and kube-controller-manager have StatefulSetAutoDeletePVC.
 	gate, managerGate bool
-	// foreignGone: the foreign owner is deleted. removing: volume-guard is being uninstalled.
+	// foreignGone means that the foreign owner is deleted, removing that volume-guard is being uninstalled.
 	foreignGone, removing bool
 	manager               manager
 	lines                 [maxReplicas]line
@@ -238,7 +238,7 @@ func decode(b []byte) (s state) {
 	return s
 }
 
-// name is the number of the name of a set: both have one, or each its own.
+// name returns the number of a set's name. Both sets share one name, unless they collide.
 func (w *World) name(slot int) int {
 	if w.Collide {
 		return slot
@@ -246,7 +246,7 @@ func (w *World) name(slot int) int {
 	return 0
 }
 
-// names is how many names there are.
+// names returns the number of names.
 func (w *World) names() int {
 	if w.Collide {
 		return maxSets
@@ -254,7 +254,7 @@ func (w *World) names() int {
 	return 1
 }
 
-// named returns the number of the set that has a name, -1 for none.
+// named returns the number of the set with a name, -1 for none.
 func (w *World) named(o *objects, name int) int {
 	for slot, s := range o.sets {
 		if s.exists && w.name(slot) == name {
@@ -267,15 +267,15 @@ func (w *World) named(o *objects, name int) int {
 // shared reports whether two sets give the claims their names.
 func (w *World) shared(o *objects) bool { return w.Collide && o.sets[0].exists && o.sets[1].exists }
 
-// stalePod reports whether a pod that is gone owns a claim.
+// stalePod reports whether a missing pod owns a claim.
 func (o *objects) stalePod(n int) bool {
 	return slices.ContainsFunc(o.claims[n].pods[:], func(r podRef) bool {
 		return r.kind != noRef && o.pods[r.name][n].uid != r.uid
 	})
 }
 
-// number numbers pods and claims anew, in their order: how many there have been does not matter, only which are the
-// same. So a history that comes back to where it was is one state with it.
+// number renumbers pods and claims in their order, because only their identity matters and not how many have existed. A
+// history that returns to an earlier situation thus returns to the same state.
 func (s *state) number() {
 	var pods [maxSets][maxOrdinals]uint64
 	var claims [maxOrdinals]uint64
@@ -297,7 +297,7 @@ func (s *state) number() {
 	}
 }
 
-// eachUID visits each place where the UID of a pod or a claim is kept.
+// eachUID visits each place with the UID of a pod or a claim.
 func (s *state) eachUID(pod func(name, n int, uid *uint8), claimOf func(n int, uid *uint8)) {
 	inClaim := func(n int, c *claim) {
 		claimOf(n, &c.uid)

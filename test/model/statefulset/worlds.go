@@ -7,60 +7,61 @@ import (
 	"strings"
 )
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
 	// Deep worlds take long.
 	Deep bool
-	// Ordinals are those that claims and pods can have, from 0. Start is the first of the set, and Size how many
-	// replicas it has at first; Again: and when it is created again.
+	// Ordinals is the number of ordinals of claims and pods, from 0. Start is the first ordinal of the set, Size its
+	// initial number of replicas, and Again their number when it is created again.
 	Ordinals           int
 	Start, Size, Again uint8
-	// Policy is that of the set, in the field or the annotation; Both: it has the annotation besides, which says Delete.
+	// Policy is the policy of the set, in the field or the annotation. Both adds the annotation with Delete to the field.
 	Policy policy
 	Both   bool
-	// Gate: API server and kube-controller-manager have the field. Skew: only kube-controller-manager has it.
+	// Gate means that API server and kube-controller-manager have the field, Skew that only kube-controller-manager has
+	// it.
 	Gate, Skew bool
 	Parallel   bool
-	// Collide: a second set gives its claims the same names.
+	// Collide adds a second set that gives its claims the same names.
 	Collide bool
-	// Settled: the world begins when all is at rest for the first time.
+	// Settled means that the world begins with the first state at rest.
 	Settled bool
-	// Unused: each ordinal has a claim at first. Unborn: no pod was created yet.
+	// Unused means that each ordinal has a claim at first, Unborn that no pod was created yet.
 	Unused, Unborn bool
 	// Foreign is another owner of the claims.
 	Foreign  ref
 	Replicas int
-	// Lag: the watches of volume-guard show what is at any later time. ManagerLag: and those of kube-controller-manager.
-	// Without, at once.
+	// Lag means that the watches of volume-guard deliver a state at any later time, and not at once. ManagerLag means the
+	// same for kube-controller-manager.
 	Lag, ManagerLag bool
-	// Counts: how often an annotation or an owner was added to a claim counts.
+	// Counts means that the state includes the number of additions of an annotation or an owner to a claim.
 	Counts bool
-	// Turns are the policies that users turn to, and Ways how they delete the set.
+	// Turns are the policies that users choose, and Ways the ways in which they delete the set.
 	Turns  []policy
 	Ways   []cascade
 	Budget Budget
 }
 
-// Budget is how often each thing may happen in one history.
+// Budget bounds the number of each event in one history.
 type Budget struct {
-	// What people do. Scale: another number of replicas. Start: ordinals.start. Turn: another policy. Delete: of the set.
-	// Recreate: it is created again. Pod and Claim: one is deleted by hand. Restore: a claim that is gone is applied as it
-	// was. Strip: a mark or owners are removed. Gate: the feature gate is switched. Foreign: the other owner is deleted.
-	// Remove: volume-guard is uninstalled.
+	// Scale changes the number of replicas, Start changes ordinals.start, and Turn the policy. Delete deletes the set, and
+	// Recreate creates it again. Pod and Claim delete one by hand, and Restore applies a deleted claim again. Hold and
+	// Unhold change the hold of a claim, and Strip removes a mark or owners. Gate switches the feature gate, Foreign
+	// deletes the other owner, and Remove uninstalls volume-guard.
 	Scale, Start, Turn, Delete, Recreate, Pod, Claim, Restore, Hold, Unhold, Strip, Gate, Foreign, Remove uint8
-	// What breaks. Crash: a replica ends. API: calls that fail, or whose answer is lost. Late: a replica ends, and its
-	// call arrives later. Manager: kube-controller-manager starts again. Sync: its controller syncs for no reason. Stale:
-	// the scheduler binds a pod whose claim is terminating.
+	// Crash ends a replica, API lets a call fail or loses its answer, and Late ends a replica whose call arrives later.
+	// Manager restarts kube-controller-manager, Sync adds a sync of its controller without an event, and Stale lets the
+	// scheduler bind a pod whose claim is terminating.
 	Crash, API, Late, Manager, Sync, Stale uint8
 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	var worlds []World
 	for _, some := range [][]World{scaled(), wide(), turned(), ended(), shared(), restored(), broken(), deep()} {
@@ -84,7 +85,7 @@ const (
 
 func all() []cascade { return []cascade{background, foreground, orphan} }
 
-// scaled are about scaling.
+// scaled returns worlds about scaling.
 func scaled() []World {
 	return []World{
 		{
@@ -128,7 +129,7 @@ func scaled() []World {
 	}
 }
 
-// wide are about more than one ordinal.
+// wide returns worlds with more than one ordinal.
 func wide() []World {
 	return []World{
 		{
@@ -165,7 +166,7 @@ func wide() []World {
 	}
 }
 
-// turned are about policies that change.
+// turned returns worlds about policies that change.
 func turned() []World {
 	every := []policy{retain, whenScaled, whenDeleted, both}
 	return []World{
@@ -218,7 +219,7 @@ func turned() []World {
 	}
 }
 
-// ended are about sets that are deleted, and about other owners.
+// ended returns worlds about sets that are deleted, and about other owners.
 func ended() []World {
 	return []World{
 		{
@@ -249,7 +250,7 @@ func ended() []World {
 	}
 }
 
-// shared are about claims that others have, too.
+// shared returns worlds about claims that others have, too.
 func shared() []World {
 	return []World{
 		{
@@ -296,7 +297,7 @@ func shared() []World {
 	}
 }
 
-// restored are about claims that come back with the annotations of those that have gone.
+// restored returns worlds about claims that come back with the annotations of deleted claims.
 func restored() []World {
 	return []World{
 		{
@@ -320,7 +321,7 @@ func restored() []World {
 	}
 }
 
-// broken are about what fails.
+// broken returns worlds with faults.
 func broken() []World {
 	return []World{
 		{
@@ -367,7 +368,7 @@ func broken() []World {
 	}
 }
 
-// deep are the larger worlds.
+// deep returns the larger worlds.
 func deep() []World {
 	return []World{
 		{
@@ -401,7 +402,7 @@ func deep() []World {
 	}
 }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{fmt.Sprintf("ordinals %d, replicas %d", w.Ordinals, w.Replicas)}
 	flags := []struct {
