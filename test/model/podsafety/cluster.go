@@ -1,6 +1,6 @@
 package podsafety
 
-// cluster are the moves of Kubernetes' own controllers.
+// cluster makes the moves of Kubernetes' own controllers.
 func (k *worker) cluster(s *state) {
 	for slot := range k.Pods {
 		k.schedule(s, slot)
@@ -31,7 +31,7 @@ func (k *worker) anyNamed(s *state, slot int) bool {
 	return false
 }
 
-// claimUsed reports whether PVC protection sees a pod that uses the claim: one that is bound to a node.
+// claimUsed reports whether PVC protection sees a pod that is bound to a node and uses the claim.
 func (k *worker) claimUsed(s *state) bool {
 	for slot := range k.Pods {
 		if s.pods[slot].exists && s.pods[slot].node > 0 {
@@ -41,7 +41,7 @@ func (k *worker) claimUsed(s *state) bool {
 	return false
 }
 
-// schedule binds a pod to a node that is Ready. The API server refuses that for one that is terminating.
+// schedule binds a pod to a node that is Ready. The API server refuses to bind a terminating pod.
 func (k *worker) schedule(s *state, slot int) {
 	p := s.pods[slot]
 	for n := range maxNodes {
@@ -54,8 +54,8 @@ func (k *worker) schedule(s *state, slot int) {
 	}
 }
 
-// collect is the pod garbage collector, one write at a time (pkg/controller/podgc): a pod of a node that is gone, and a
-// pod that is terminating on a node that is out of service and not Ready.
+// collect plays the pod garbage collector, one write at a time (pkg/controller/podgc). It collects a pod of a missing
+// node, and a terminating pod on a node that is out of service and not Ready.
 func (k *worker) collect(s *state, slot int) {
 	p := s.pods[slot]
 	if !p.exists || p.node == 0 || p.terminating && p.graceZero {
@@ -83,8 +83,8 @@ func (k *worker) collect(s *state, slot int) {
 	})
 }
 
-// wanted reports whether the attach-detach controller wants the volume attached to a node. A pod that is terminating
-// and of which no container status is running counts as ended (IsPodTerminated in pkg/volume/util).
+// wanted reports whether the attach-detach controller wants the volume attached to a node. A terminating pod without a
+// running container status counts as ended (IsPodTerminated in pkg/volume/util).
 func (k *worker) wanted(s *state, n int) bool {
 	for slot := range k.Pods {
 		p := s.pods[slot]
@@ -95,7 +95,7 @@ func (k *worker) wanted(s *state, n int) bool {
 	return false
 }
 
-// attachDetach is the attach-detach controller (pkg/controller/volume/attachdetach/reconciler).
+// attachDetach plays the attach-detach controller (pkg/controller/volume/attachdetach/reconciler).
 func (k *worker) attachDetach(s *state) {
 	for n := range maxNodes {
 		k.detach(s, n)
@@ -108,7 +108,7 @@ func (k *worker) attachDetach(s *state) {
 	}
 }
 
-// detach is what has the volume detached from a node.
+// detach makes the moves that detach the volume from a node.
 func (k *worker) detach(s *state, n int) {
 	node := s.nodes[n]
 	tainted := node.there && (node.taint || node.own)
@@ -120,8 +120,8 @@ func (k *worker) detach(s *state, n int) {
 		})
 }
 
-// lockedInTime reports whether volume-guard has done what it does about locks with what there is: the six minutes until
-// a volume is detached by force are long.
+// lockedInTime reports whether volume-guard has done all work about locks that is due, because the six minutes until a
+// volume is detached by force are long.
 func (k *worker) lockedInTime(s *state, n int) bool {
 	up := false
 	for i := range k.Replicas {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// guard are the moves of one replica of volume-guard, and of what its calls meet.
+// guard makes the moves of one replica of volume-guard, and of its calls.
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
@@ -35,7 +35,7 @@ func (k *worker) guard(s *state, i int) {
 	}
 }
 
-// start has a replica begin with a list of what the API server has.
+// start starts a replica with a list of the objects in the API server.
 func (c *scene) start(i int) {
 	c.lines[i] = line{up: true}
 	for n := range maxNodes {
@@ -46,7 +46,7 @@ func (c *scene) start(i int) {
 	}
 }
 
-// showPod has the watch of a replica show a pod as it is.
+// showPod delivers the state of a pod to the watch of a replica.
 func (c *scene) showPod(i, slot int) {
 	l := &c.lines[i]
 	if !l.up {
@@ -64,7 +64,7 @@ func (c *scene) showPod(i, slot int) {
 	})
 }
 
-// showNode has the watch of a replica show a node and its fence as they are. The pods there are enqueued.
+// showNode delivers the state of a node and its fence to the watch of a replica, and enqueues the pods there.
 func (c *scene) showNode(i, n int) {
 	l := &c.lines[i]
 	l.nodes[n] = c.nodes[n].view()
@@ -73,7 +73,7 @@ func (c *scene) showNode(i, n int) {
 	}
 }
 
-// nodeOf returns what the watch of a replica shows of the node of a pod.
+// nodeOf returns the node of a pod from the watch of a replica.
 func (l *line) nodeOf(p pod) nodeView {
 	if p.node == 0 {
 		return nodeView{}
@@ -81,7 +81,7 @@ func (l *line) nodeOf(p pod) nodeView {
 	return l.nodes[p.node-1]
 }
 
-// begin has a worker take a pod. It continues until something is asked.
+// begin lets a worker take a pod, and continues until the first Ask.
 func (c *scene) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
@@ -93,7 +93,7 @@ func (c *scene) begin(i, slot int) {
 	})
 }
 
-// continues keeps what an answer has changed of a session, or puts it away.
+// continues records the changes of a session by an answer, or ends the session.
 func (c *scene) continues(i, slot int, s *podsafety.Session) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
@@ -114,7 +114,7 @@ func (c *scene) continues(i, slot int, s *podsafety.Session) {
 	}
 }
 
-// calls are what can become of a call.
+// calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i, slot int) {
 	c := scene{World: k.World, machine: k.machine, state: *s}
 	session := c.session(i, slot)
@@ -132,7 +132,7 @@ func (k *worker) calls(s *state, i, slot int) {
 	}
 }
 
-// answer continues with a session: its call is carried out or not, and answered or not.
+// answer continues a session. done says whether its call is carried out, and answered whether it is answered.
 func (c *scene) answer(i, slot int, done, answered bool) {
 	s := c.session(i, slot)
 	var reply podsafety.Reply
@@ -149,7 +149,7 @@ func (c *scene) answer(i, slot int, done, answered bool) {
 	c.continues(i, slot, &s)
 }
 
-// carryOut is what the API server does with a call, and answers.
+// carryOut plays the API server for a call, and answers.
 func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 	ask := s.Ask()
 	reply := podsafety.Reply{Outcome: session.Succeeded}
@@ -178,7 +178,7 @@ func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 	return reply
 }
 
-// readNode reads about the node of a pod.
+// readNode answers a read about the node of a pod.
 func (c *scene) readNode(now *work, slot int, call podsafety.Call, reply *podsafety.Reply) {
 	n := int(c.processes[slot].node) - 1
 	node := c.nodes[n]
@@ -213,16 +213,16 @@ func (c *scene) patch(i, slot, at int, s *podsafety.Session) podsafety.Reply {
 	return podsafety.Reply{Outcome: session.Succeeded}
 }
 
-// time are the waits of a pod that end.
+// time ends the waits of a pod.
 func (k *worker) time(s *state, i, slot int) {
 	l, p := &s.lines[i], s.processes[slot]
 	if !l.timed[slot] || p.node == 0 {
 		return
 	}
 	node, seen := s.nodes[p.node-1], l.sights[slot]
-	// A kubelet that works unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
-	// duration of its Lease; one that does not track generations also ends it. It renews the Lease as long as there is
-	// one.
+	// A working kubelet unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
+	// duration of its Lease. A kubelet that does not track generations also ends the pod in this time. A working kubelet
+	// renews the Lease as long as it exists.
 	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
 	heard := p.deleted && (!p.runs || !k.Older)
@@ -232,7 +232,7 @@ func (k *worker) time(s *state, i, slot int) {
 		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
 }
 
-// timePasses has a pod come back to the queue that waits for the clock.
+// timePasses enqueues a pod that waits for the clock.
 func (c *scene) timePasses(i, slot int) {
 	l := &c.lines[i]
 	if l.timed[slot] {
@@ -240,7 +240,7 @@ func (c *scene) timePasses(i, slot int) {
 	}
 }
 
-// lockFacts are those of the lock for a pod.
+// lockFacts returns the facts about the lock for a pod.
 func (k *worker) lockFacts(s *state, i, slot int) podsafety.LockFacts {
 	l := &s.lines[i]
 	known := l.pods[slot].pod
@@ -250,14 +250,14 @@ func (k *worker) lockFacts(s *state, i, slot int) podsafety.LockFacts {
 	}
 }
 
-// lockStep reports whether a replica has something to do about the lock for a pod.
+// lockStep reports whether a replica has work about the lock for a pod.
 func (k *worker) lockStep(s *state, i, slot int) bool {
 	action := podsafety.DecideLock(k.lockFacts(s, i, slot), k.machine.now)
 	return action == podsafety.CreateLock && !s.lock.exists || action == podsafety.ReadHolder ||
 		action == podsafety.RemoveLock
 }
 
-// carryOutLock carries out the next step about the lock for a pod, and what follows from a read.
+// carryOutLock carries out the next step about the lock for a pod, and the step after a read.
 func (c *scene) carryOutLock(i, slot int) {
 	k := worker{World: c.World, machine: c.machine}
 	f := k.lockFacts(&c.state, i, slot)

@@ -4,9 +4,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
-// judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it
-// was said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet
-// that has been cut off since.
+// judgeRelease judges the patch that removes the finalizer. A person's word excuses the pod that it names: a
+// confirmation, the taint on a node that was not Ready in the same read, and the end of the Node of a kubelet that has
+// been cut off since.
 func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 	p, why := c.processes[slot], s.Decision.Reason
 	switch {
@@ -25,20 +25,20 @@ func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 	}
 }
 
-// said reports whether a person has said what a pod is released for.
+// said reports whether a person's word is the reason of a release.
 func (c *scene) said(i, slot int, why podsafety.Reason) bool {
 	now := c.lines[i].sessions[slot]
 	return why == podsafety.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
 		why == podsafety.ReasonOutOfService && now.taintSpoke || why == podsafety.ReasonNodeGone && now.goneSpoke
 }
 
-// waited reports whether a replica has waited for the unmount while the watch showed that the kubelet works.
+// waited reports whether a replica has waited for the unmount while the watch showed a working kubelet.
 func (c *scene) waited(i, slot int) bool {
 	l := &c.lines[i]
 	return l.sights[slot].finished == old && l.sights[slot].graceZero == old && l.sessions[slot].seen.ready
 }
 
-// mayStart reports whether the kubelet of a pod may start its processes: it knows of the pod, and not of its deletion.
+// mayStart reports whether the kubelet of a pod may start its processes, because it knows the pod but not its deletion.
 func (c *scene) mayStart(p process) bool {
 	return p.node > 0 && p.known && !p.deleted && !p.done && !c.nodes[p.node-1].off
 }
@@ -54,7 +54,7 @@ func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
 	}
 }
 
-// judgeStart judges that the processes of a pod start.
+// judgeStart judges the start of a pod's processes.
 func (c *scene) judgeStart(slot int) {
 	for other := range c.Pods {
 		if other != slot && c.name(other) == c.name(slot) && c.processes[other].runs && !c.excused[other] &&
@@ -73,7 +73,8 @@ func (c *scene) judgeClaim() {
 	}
 }
 
-// judgeAttach judges that the volume is attached to a node. A taint on a node has volumes detached whatever runs there.
+// judgeAttach judges the attachment of the volume to a node. A taint on a node detaches volumes regardless of the pods
+// that run there.
 func (c *scene) judgeAttach(n int) {
 	for slot := range c.Pods {
 		p := c.processes[slot]
@@ -84,7 +85,7 @@ func (c *scene) judgeAttach(n int) {
 	}
 }
 
-// idle reports whether volume-guard has nothing under way any more.
+// idle reports whether volume-guard has no work left.
 func (k *worker) idle(s *state) bool {
 	for i := range k.Replicas {
 		l := &s.lines[i]
@@ -106,7 +107,7 @@ func (k *worker) idle(s *state) bool {
 	return true
 }
 
-// unsettled says what is not as it should be when all is at rest, empty if all is.
+// unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state) string {
 	for slot := range k.Pods {
 		p := s.pods[slot]
@@ -124,7 +125,7 @@ func (k *worker) unsettled(s *state) string {
 	return ""
 }
 
-// evidence reports whether work on a pod that was deleted can go on: written apart from the code that decides.
+// evidence reports whether work on a deleted pod can go on, independently of the code that decides.
 func (k *worker) evidence(s *state, slot int) bool {
 	p := s.pods[slot]
 	if p.node == 0 || p.confirmed == confirmedThis {

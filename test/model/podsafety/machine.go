@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
-// worker has its own.
+// machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
+// own.
 type machine struct {
 	now     time.Time
 	tracker *podsafety.Tracker
@@ -37,7 +37,7 @@ func newMachine() *machine {
 
 func uidOf(slot int) types.UID { return types.UID(strconv.Itoa(slot)) }
 
-// pod returns a pod as it is read from what the API server has, the zero value for none.
+// pod returns a pod as the engine reads it, the zero value if it does not exist.
 func (m *machine) pod(slot int, p pod, graceOver bool) objects.Pod {
 	if !p.exists {
 		return objects.Pod{}
@@ -122,7 +122,7 @@ func setStatus(o *v1.Pod, p pod) {
 	}
 }
 
-// since returns when something began, and ageOf how long ago that is.
+// since converts an age to a time, and ageOf a time to an age.
 func (m *machine) since(a age) time.Time {
 	switch a {
 	case young:
@@ -144,7 +144,7 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-// The resourceVersions of a Lease: as it is, and as it was.
+// The current and the former resourceVersion of a Lease.
 const (
 	currentLease = "current"
 	formerLease  = "former"
@@ -180,7 +180,7 @@ func (m *machine) sightOf(s podsafety.Sight) sight {
 	}
 }
 
-// with has the tracker be that of a pod while something is done with it.
+// with loads the records about a pod into the tracker for the call of do.
 func (m *machine) with(slot int, s *sight, do func(t *podsafety.Tracker)) {
 	clear(m.tracker.Sights)
 	if *s != (sight{}) {
@@ -197,7 +197,7 @@ func (m *machine) readAt(order uint8) session.Read {
 	return session.Read{Sent: m.now, Order: int(order)}
 }
 
-// seenOf returns what the watch shows of the node of a pod.
+// seenOf returns the state of a pod's node in the watch.
 func (m *machine) seenOf(n nodeView) podsafety.NodeSeen {
 	return m.nodeFacts(n.there, n.ready, n.tainted, false).Seen()
 }
@@ -215,8 +215,8 @@ func (m *machine) nodeFacts(there, ready, taint, own bool) podsafety.NodeFacts {
 	return read
 }
 
-// bootID is that of each Node and fence. A machine that a fence keeps off stays off here: test/model/fencing plays one
-// that somebody powers on.
+// bootID is the boot ID of each Node and fence. A machine that a fence keeps off stays off here, while
+// test/model/fencing also plays people who power it on.
 const bootID = "boot"
 
 // nodeObject returns a Node as the API server has it.
@@ -247,7 +247,7 @@ func fenceFacts(f fence, slot int) podsafety.FenceFacts {
 	return out
 }
 
-// facts returns those with which a replica begins, or works in a session.
+// facts returns the facts with which a replica begins, or works in a session.
 func (c *scene) facts(slot int, s *work) podsafety.Facts {
 	m := c.machine
 	return podsafety.Facts{
@@ -261,7 +261,7 @@ func (c *scene) facts(slot int, s *work) podsafety.Facts {
 	}
 }
 
-// forceRefusedSince is zero in a world in which force deletions happen that are not confirmed.
+// forceRefusedSince is zero in a world with unconfirmed force deletions.
 func (c *scene) forceRefusedSince() time.Time {
 	if c.Budget.Unasked > 0 {
 		return time.Time{}
@@ -279,7 +279,7 @@ func withFenceRead(f podsafety.FenceFacts, r session.Read) podsafety.FenceFacts 
 	return f
 }
 
-// session returns a session under way as the engine has it.
+// session returns a session in progress as the engine has it.
 func (c *scene) session(i, slot int) podsafety.Session {
 	s := &c.lines[i].sessions[slot]
 	return podsafety.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(slot, s),

@@ -1,6 +1,6 @@
 package podsafety
 
-// machines are the moves of kubelets, of the machines that they run on, and of the containers there.
+// machines makes the moves of kubelets, their machines, and their containers.
 func (k *worker) machines(s *state) {
 	for n := range maxNodes {
 		k.lifeOf(s, n)
@@ -23,7 +23,7 @@ func (k *worker) machines(s *state) {
 	k.faults(s)
 }
 
-// lifeOf are the moves of a machine and its Node.
+// lifeOf makes the moves of a machine and its Node.
 func (k *worker) lifeOf(s *state, n int) {
 	node := s.nodes[n]
 	k.Can(node.off && (!node.fence.inForce || node.fence.reboot), move{machineStarts, 0, n}, func(c *scene) {
@@ -59,14 +59,14 @@ func (k *worker) lifeOf(s *state, n int) {
 		func(c *scene) { c.nodes[n].own = false })
 }
 
-// renew has a kubelet that works again renew its Lease, if there is one.
+// renew renews the Lease of a kubelet that works again, if it exists.
 func (c *scene) renew(n int) {
 	if c.nodes[n].connected() && c.nodes[n].lease {
 		c.leaseChanges(n)
 	}
 }
 
-// forgetPods has a kubelet begin without knowledge of its pods. Their containers run on.
+// forgetPods starts a kubelet without knowledge of its pods, whose containers run on.
 func (c *scene) forgetPods(n int) {
 	for slot := range c.processes {
 		if p := &c.processes[slot]; int(p.node) == n+1 {
@@ -75,7 +75,7 @@ func (c *scene) forgetPods(n int) {
 	}
 }
 
-// stop ends a machine, and all that runs there.
+// stop ends a machine, and all processes there.
 func (c *scene) stop(n int) {
 	c.nodes[n].off, c.nodes[n].fresh = true, false
 	c.forgetPods(n)
@@ -86,7 +86,7 @@ func (c *scene) stop(n int) {
 	}
 }
 
-// kubelet are the moves of a kubelet with one pod.
+// kubelet makes the moves of a kubelet with one pod.
 func (k *worker) kubelet(s *state, slot, n int) {
 	node, p, api := s.nodes[n], s.processes[slot], s.pods[slot]
 	if node.down || node.off {
@@ -105,7 +105,7 @@ func (k *worker) kubelet(s *state, slot, n int) {
 		func(c *scene) { c.processes[slot].mounted = false })
 }
 
-// reports are the moves of a kubelet that reaches the API server.
+// reports makes the moves of a kubelet that reaches the API server.
 func (k *worker) reports(s *state, slot int) {
 	k.sees(s, slot)
 	p, api := s.processes[slot], s.pods[slot]
@@ -121,7 +121,7 @@ func (k *worker) reports(s *state, slot int) {
 	})
 }
 
-// sees are the moves of a kubelet that learns of a pod, or of its deletion or end.
+// sees makes the moves of a kubelet that learns of a pod, or of its deletion or end.
 func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	k.Can(!p.known && api.exists || p.known && !p.deleted && api.terminating, move{kubeletSees, 0, slot},
@@ -136,7 +136,7 @@ func (k *worker) sees(s *state, slot int) {
 		func(c *scene) { c.processes[slot].known, c.processes[slot].deleted = true, true })
 }
 
-// report has a kubelet report the containers of a pod as they are, of a generation.
+// report reports the containers of a pod for a generation, as its kubelet finds them.
 func (c *scene) report(slot int, generation uint8) {
 	c.write(slot, func(p *pod) {
 		switch {
@@ -150,12 +150,12 @@ func (c *scene) report(slot int, generation uint8) {
 		if !c.Older {
 			p.observed, p.written = generation, max(p.written, generation)
 		}
-		// Of a phase that is final it makes the condition, whether the containers have ended or not.
+		// A final phase leads to the condition, whether the containers have ended or not.
 		p.reasonEnded = p.reasonEnded || p.ended
 	})
 }
 
-// reportEnd has a kubelet report the end of a pod, in which the main container ran or not.
+// reportEnd reports the end of a pod. ran says whether the main container ran.
 func (c *scene) reportEnd(slot int, ran bool) {
 	c.processes[slot].done = true
 	c.write(slot, func(p *pod) {
@@ -171,7 +171,7 @@ func (c *scene) reportEnd(slot int, ran bool) {
 	})
 }
 
-// faults are those of the first node.
+// faults makes the faults of the first node.
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]

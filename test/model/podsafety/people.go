@@ -1,6 +1,6 @@
 package podsafety
 
-// people are the moves of users and administrators, each as often as the budget says.
+// people makes the moves of users and administrators, each within the budget.
 func (k *worker) people(s *state) {
 	for slot := range k.Pods {
 		if s.pods[slot].exists && (slot == 0 || !k.Beside) {
@@ -15,7 +15,7 @@ func (k *worker) people(s *state) {
 	k.fencers(s)
 }
 
-// users are those of one pod.
+// users makes the moves of users of one pod.
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
 	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *scene) {
@@ -42,7 +42,7 @@ func (k *worker) users(s *state, slot int) {
 	})
 }
 
-// administrators are those of the first node.
+// administrators makes the moves of administrators of the first node.
 func (k *worker) administrators(s *state) {
 	const n = 0
 	node := s.nodes[n]
@@ -61,7 +61,7 @@ func (k *worker) administrators(s *state) {
 	})
 }
 
-// fencers fence the first node, and unfence it. What an agent proves is so.
+// fencers fences the first node, and unfences it. Agents do not lie.
 func (k *worker) fencers(s *state) {
 	const n = 0
 	node := s.nodes[n]

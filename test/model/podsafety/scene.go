@@ -2,12 +2,12 @@ package podsafety
 
 import "fmt"
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
 }
 
@@ -17,16 +17,16 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
-// Settle does what happens at once after each move.
+// Settle makes the changes that follow a move at once, and returns the promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) {
 	c.settle()
 	return &c.state, c.wrong
 }
 
-// name is the number of a pod's name: one after the other has it, or each its own.
+// name returns the number of a pod's name. Pods have the name one after the other, or each has its own.
 func (w *World) name(slot int) int {
 	if w.Beside {
 		return slot
@@ -34,7 +34,7 @@ func (w *World) name(slot int) int {
 	return 0
 }
 
-// named returns the pod that there is of the name that a pod has, -1 for none.
+// named returns the existing pod with the name of a pod, -1 for none.
 func (c *scene) named(slot int) int {
 	for other := range c.Pods {
 		if c.pods[other].exists && c.name(other) == c.name(slot) {
@@ -44,7 +44,7 @@ func (c *scene) named(slot int) int {
 	return -1
 }
 
-// write changes a pod at the API server. One that is terminating without grace goes with its last finalizer.
+// write changes a pod at the API server. A terminating pod without grace goes with its last finalizer.
 func (c *scene) write(slot int, edit func(*pod)) {
 	was := c.pods[slot]
 	now := was
@@ -53,7 +53,7 @@ func (c *scene) write(slot int, edit func(*pod)) {
 		return
 	}
 	if now.terminating && now.graceZero && !now.held {
-		// One that was never held is not ours to answer for.
+		// volume-guard does not answer for a pod that was never held.
 		c.excused[slot] = c.excused[slot] || !was.held
 		now = pod{}
 	}
@@ -66,7 +66,7 @@ func (c *scene) write(slot int, edit func(*pod)) {
 	}
 }
 
-// leaseChanges ends a Lease as it was: it was renewed or removed.
+// leaseChanges records that a Lease was renewed or removed.
 func (c *scene) leaseChanges(n int) {
 	for i := range c.Replicas {
 		for slot := range c.Pods {
@@ -77,8 +77,8 @@ func (c *scene) leaseChanges(n int) {
 	}
 }
 
-// settle does what happens at once after each move: kubelets report their volumes and renew their Leases, and watches
-// that do not lag show the nodes.
+// settle makes the changes that follow a move at once: kubelets report their volumes and renew their Leases, and
+// watches without a lag deliver the nodes.
 func (c *scene) settle() {
 	for n := range maxNodes {
 		node := &c.nodes[n]
@@ -104,7 +104,7 @@ func (c *scene) settle() {
 	}
 }
 
-// first is the state in which a world begins: a pod that runs on the first node.
+// first returns the initial state of a world, with a pod on the first node.
 func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left, c.claim = w.Budget, true

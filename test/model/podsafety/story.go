@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// verb is what happens in a move. Those of calls are followed by the numbers of the calls.
+// verb is the kind of a move. The numbers of calls are added to the verbs of calls.
 type verb uint8
 
 const (
@@ -69,10 +69,11 @@ const (
 	noVerb       verb = 112
 )
 
-// move is one thing that happens: of a replica or a node, to a pod or a node.
+// move is one event: of a replica or a node, about a pod or a node.
 type move struct {
 	verb verb
-	// by is the replica that does it, or the node that a pod is bound to; on is the pod's number, or the node's.
+	// by is the number of the acting replica, or of the node that a pod is bound to. on is the number of the pod or the
+	// node.
 	by, on int
 }
 
@@ -80,7 +81,7 @@ func (m move) code() search.Move { return uint32(m.verb)<<8 | uint32(m.by)<<4 | 
 
 func moveOf(code search.Move) move { return move{verb(code >> 8), int(code >> 4 & 15), int(code & 15)} }
 
-// sentences say what happens; %[1]d is the pod, %[2]d the replica, %[3]s the node that on means, %[4]s that by means.
+// sentences describe the moves; %[1]d is the pod, %[2]d the replica, %[3]s the node in on, %[4]s the node in by.
 var sentences = [verbs]string{
 	userDeletesPod:          "a user deletes pod %[1]d",
 	userForces:              "a user deletes pod %[1]d by force, which is confirmed",
@@ -135,7 +136,7 @@ var sentences = [verbs]string{
 	leaseGraceEnds:          "replica %[2]d: the Lease of the node of pod %[1]d has not changed for its duration",
 }
 
-// describe says in words what happens.
+// describe returns the sentence of a move.
 func (w *World) describe(m move) string {
 	if m.verb < verbs {
 		return fmt.Sprintf(sentences[m.verb]+"%[5]s", m.on, m.by, nodeName(m.on), nodeName(m.by), "")
@@ -156,7 +157,7 @@ func (w *World) describe(m move) string {
 	return fmt.Sprintf(how, m.by, call, m.on)
 }
 
-// Story says in words how something came about, a sentence for each move.
+// Story describes a history, with a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

@@ -11,7 +11,7 @@ const (
 	maxReplicas = memory.Replicas
 )
 
-// status is what the container statuses of a pod show. The zero value: they are empty.
+// status is the state of the container statuses of a pod, which are empty in its zero value.
 type status uint8
 
 const (
@@ -19,32 +19,33 @@ const (
 	waiting
 	running
 	over
-	// unknown: the kubelet does not find the container, which ran according to the status before.
+	// unknown means that the kubelet does not find the container, which ran according to the status before.
 	unknown
 )
 
-// pod is a pod as the API server holds it. The zero value: there is none.
+// pod is a pod in the API server. The zero value does not exist.
 type pod struct {
 	exists bool
 	// node is the number of its node from 1, 0 for none.
 	node                         uint8
 	held, terminating, graceZero bool
 	confirmed                    confirmation
-	// ended: the phase is Failed.
+	// ended means that the phase is Failed.
 	ended    bool
 	statuses status
 	// observed is the observedGeneration of the condition ContainersReady: 1 from before the deletion, 2 from after it.
 	observed uint8
-	// written is status.observedGeneration, which the pod garbage collector writes too.
+	// written is status.observedGeneration, which the pod garbage collector writes, too.
 	written uint8
-	// phaseByKubelet, and reasonEnded: the condition ContainersReady has the reason PodFailed.
+	// phaseByKubelet means that the kubelet has written the phase, reasonEnded that the condition ContainersReady has the
+	// reason PodFailed.
 	phaseByKubelet, reasonEnded bool
 }
 
-// ending reports whether a container ran when the kubelet last spoke, after it had seen the deletion.
+// ending reports whether a container ran in the last report of the kubelet after it had seen the deletion.
 func (p pod) ending() bool { return p.observed == 2 && p.statuses == running }
 
-// confirmation is the annotation for that.
+// confirmation is the state of the annotation of that name.
 type confirmation uint8
 
 const (
@@ -55,42 +56,43 @@ const (
 
 // process is a pod on the machine of its node.
 type process struct {
-	// node is the number of its node from 1, also when the Pod is gone; 0 for none.
+	// node is the number of its node from 1, even if the Pod is gone; 0 for none.
 	node uint8
-	// runs: a container runs. mounted: the volume is mounted.
+	// runs means that a container runs, mounted that the volume is mounted.
 	runs, mounted bool
-	// known: the kubelet knows of the pod, deleted: and of its deletion.
+	// known means that the kubelet knows the pod, deleted that it also knows the deletion.
 	known, deleted bool
-	// done: the kubelet has reported the end of the pod.
+	// done means that the kubelet has reported the end of the pod.
 	done bool
-	// lost: it runs on the machine that had the name of the node before.
+	// lost means that the pod runs on the machine that had the name of the node before.
 	lost bool
 }
 
-// found reports whether the kubelet finds a container that runs.
+// found reports whether the kubelet finds a running container.
 func (p process) found() bool { return p.runs && !p.lost }
 
 // node is a machine, its kubelet, and its Node.
 type node struct {
-	// cut: the kubelet does not reach the API server. down: it does not run. off: nor does the machine.
+	// cut means that the kubelet does not reach the API server, down that it does not run, and off that the machine does
+	// not run either.
 	cut, down, off bool
-	// fresh: the kubelet has started, and registers its Node when it can.
+	// fresh means that the kubelet has started, and registers its Node when it can.
 	fresh bool
-	// there: the Node exists, and is Ready.
+	// there means that the Node exists, ready that it is Ready.
 	there, ready bool
-	// taint is that of an administrator, own that of a fence.
+	// taint is the taint of an administrator, own the taint of a fence.
 	taint, own bool
-	// lease: there is one.
+	// lease means that the Lease exists.
 	lease bool
-	// lost: the kubelet has not worked for a moment since the Node is gone.
+	// lost means that the kubelet has been out of work at a moment since the end of the Node.
 	lost  bool
 	fence fence
 }
 
-// fence is that of a node. The zero value: there never was one.
+// fence is the fence of a node. The zero value never existed.
 type fence struct {
 	exists, inForce bool
-	// reboot: by an agent that reboots; else the machine stays off.
+	// reboot means that its agent reboots the machine. Otherwise the machine stays off.
 	reboot bool
 	// covers are the pods that were terminating when it began, a bit each.
 	covers uint8
@@ -99,7 +101,7 @@ type fence struct {
 // connected reports whether the kubelet works.
 func (n node) connected() bool { return !n.cut && !n.down && !n.off }
 
-// age is how long something has been so.
+// age is the duration of a state.
 type age uint8
 
 const (
@@ -108,44 +110,44 @@ const (
 	old
 )
 
-// sight is what one replica has seen of a pod.
+// sight is the record of one replica about a pod.
 type sight struct {
 	finished, graceZero, lease          age
 	finishedWithGrace, forced, nodeAway bool
-	// leaseFound and leaseCurrent: what the read of the Lease found, and that it is as it was then.
+	// leaseFound is the result of the read of the Lease, and leaseCurrent means that the Lease has not changed since.
 	leaseFound, leaseCurrent bool
 }
 
-// view is what the watch of one replica shows of a pod; known: it shows one.
+// view is a pod in the watch of one replica, if known.
 type view struct {
 	known bool
 	pod   pod
 }
 
-// nodeView is what the watch of one replica shows of a node and its fence.
+// nodeView is a node and its fence in the watch of one replica.
 type nodeView struct{ there, ready, tainted, fenced bool }
 
 func (n node) view() nodeView { return nodeView{n.there, n.ready, n.taint || n.own, n.fence.exists} }
 
-// work is the state of the work of a replica on a pod, as far as it is not in what the replica has seen.
+// work is the state of the work of a replica on a pod, beyond the watch caches of the replica.
 type work struct {
 	on bool
-	// pod is what it works with, and changed: that was written since.
+	// pod is the pod as the session knows it, and changed means that it was written since.
 	pod     pod
 	changed bool
 	seen    nodeView
-	// The orders of the live reads, 0 for those not made, and how many there were.
+	// The orders of the live reads, 0 for missing reads, and their number.
 	podRead, nodeRead, leaseRead, fenceRead, reads uint8
-	// sight is what the replica had seen of the pod when the session last asked the tracker.
+	// sight is the record about the pod at the last use of the tracker by the session.
 	sight sight
-	// action and reason are those of the step that is carried out; the reason by its number.
+	// action and reason describe the current step, the reason by its number.
 	action podsafety.Action
 	reason uint8
-	// What the reads found.
+	// The results of the reads.
 	nodeThere, nodeReady, nodeTaint, nodeOwn, leaseFound bool
 	fence                                                fence
-	// For the judge: when the node was read it was tainted by a person and not Ready, or gone, and its kubelet had been
-	// cut off since; when its Lease was read, its kubelet did not renew it.
+	// For the judge. At the read of the node, it was tainted by a person and not Ready, or it was gone and its kubelet had
+	// been cut off since. At the read of its Lease, its kubelet did not renew it.
 	taintSpoke, goneSpoke, leaseSpoke bool
 }
 
@@ -156,36 +158,37 @@ type line struct {
 	nodes    [maxNodes]nodeView
 	sights   [maxPods]sight
 	sessions [maxPods]work
-	// woken: the pod is in the queue, timed: it comes back by the clock.
+	// woken means that the pod is in the queue, timed that it comes back by the clock.
 	woken, timed [maxPods]bool
 }
 
 // lock is the object that keeps other nodes from attaching the volume.
 type lock struct {
 	exists bool
-	// holder is the number of its pod from 1, and node that of the node.
+	// holder is the number of its pod from 1, and node the number of the node.
 	holder, node uint8
 }
 
-// state is everything. All of it is plain, so that it can be compared and copied.
+// state is the whole state, as plain data that can be compared and copied.
 type state struct {
 	pods      [maxPods]pod
 	born      [maxPods]bool
 	processes [maxPods]process
-	// graceOver: the grace period of a pod that was deleted has passed.
+	// graceOver means that the grace period of a deleted pod has passed.
 	graceOver [maxPods]bool
 	nodes     [maxNodes]node
 	lines     [maxReplicas]line
 	lock      lock
-	// claim is that of all pods: it exists, and is being deleted.
+	// claim means that the claim of all pods exists, claimGoes that it is being deleted.
 	claim, claimGoes bool
-	// attached are the nodes that the volume is attached to, mountSeen where its kubelet has last said it is mounted.
+	// attached are the nodes that the volume is attached to, and mountSeen the nodes whose kubelet last reported it as
+	// mounted.
 	attached, mountSeen [maxNodes]bool
 	left                Budget
-	// excused: a person answers for what the processes of the pod do from here.
+	// excused means that a person answers for the processes of the pod from here on.
 	excused [maxPods]bool
-	// collected: the pod garbage collector has deleted the pod by force while its volume was mounted.
+	// collected means that the pod garbage collector has deleted the pod by force while its volume was mounted.
 	collected [maxPods]bool
-	// detachExcused: a taint has had the volume detached.
+	// detachExcused means that a taint has detached the volume.
 	detachExcused [maxNodes]bool
 }

@@ -6,50 +6,49 @@ import (
 	"strings"
 )
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
-	// Pods is how many pods there can be, one after the other under one name.
+	// Pods is the maximal number of pods, one after the other under one name.
 	Pods int
-	// Beside: the second pod is another one, with a name of its own and the same claim.
+	// Beside adds a second pod with a name of its own and the same claim.
 	Beside bool
-	// Unheld: the first pod was created before the namespace asked for the hold. Unbound: it has no node. Starting: its
-	// kubelet has not started it.
+	// Unheld means that the first pod was created before the namespace asked for the hold, Unbound that it has no node,
+	// and Starting that its kubelet has not started it.
 	Unheld, Unbound, Starting bool
-	// Older: kubelets do not track generations.
+	// Older means that kubelets do not track generations.
 	Older bool
-	// Attach: volumes are attached.
+	// Attach means that volumes are attached.
 	Attach bool
-	// NoPodGC: the cluster has no pod garbage collector.
+	// NoPodGC means that the cluster has no pod garbage collector.
 	NoPodGC  bool
 	Replicas int
-	// Lag: watches show what is at any later time. Without, at once.
+	// Lag means that watches deliver a state at any later time, and not at once.
 	Lag    bool
 	Budget Budget
 }
 
-// Budget is how often each thing may happen in one history.
+// Budget bounds the number of each event in one history.
 type Budget struct {
-	// What people do. Force: a force deletion, of a pod whose confirmation is asked for. Unasked: one that is not asked
-	// for it. Confirm: the annotation. Mistake: with another UID. DeleteNode: the Node object. Taint: out of service.
-	// Untaint: the end of that.
+	// Force deletes a confirmed pod by force, Unasked an unconfirmed one. Confirm sets the annotation, and Mistake sets it
+	// with another UID. DeleteNode deletes the Node object, Taint adds the taint out-of-service, and Untaint removes it.
 	Delete, Force, Unasked, Confirm, Mistake, DeleteClaim, DeleteNode, Taint, Untaint uint8
-	// Fence: a fence that keeps the machine off. Reboot: one that reboots it. Unfence: its end.
+	// Fence begins a fence that keeps the machine off, Reboot one that reboots it, and Unfence ends the fence.
 	Fence, Reboot, Unfence uint8
-	// What breaks. Cut: a kubelet is cut off. Heal: and returns. KubeletEnds: its process; it starts again. PowerCut: the
-	// machine reboots. Container: a container ends, and is started again. Replace: another machine takes the name of a
-	// node that is cut off.
+	// Cut cuts a kubelet off, Heal lets it return, and KubeletEnds ends its process, which starts again. PowerCut reboots
+	// the machine, and Container ends a container, which starts again. Replace gives the name of a node that is cut off to
+	// another machine.
 	Cut, Heal, KubeletEnds, PowerCut, Container, Replace uint8
-	// Crash: a replica ends. API: calls that fail, or whose answer is lost.
+	// Crash ends a replica, and API lets a call fail or loses its answer.
 	Crash, API uint8
 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	worlds := append(append(partitions(), people()...), append(fences(), neighbours()...)...)
 	for i := range worlds {
@@ -66,7 +65,7 @@ const (
 	oneLeader = "one replica: a second does what one does after a crash, and two have a world of their own"
 )
 
-// partitions are about kubelets that are cut off, end, and return.
+// partitions returns worlds about kubelets that are cut off, end, and return.
 func partitions() []World {
 	return []World{
 		{
@@ -128,7 +127,7 @@ func partitions() []World {
 	}
 }
 
-// people are about what administrators declare.
+// people returns worlds about declarations of administrators.
 func people() []World {
 	return []World{
 		{
@@ -161,7 +160,7 @@ func people() []World {
 	}
 }
 
-// fences are about nodes that are fenced.
+// fences returns worlds about fenced nodes.
 func fences() []World {
 	return []World{
 		{
@@ -177,7 +176,7 @@ func fences() []World {
 	}
 }
 
-// neighbours are about the volume.
+// neighbours returns worlds about the volume.
 func neighbours() []World {
 	return []World{
 		{
@@ -204,7 +203,7 @@ func neighbours() []World {
 	}
 }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas)}
 	flags := []struct {
