@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
-// slotOf returns where the object of a run is kept, and that of its undoing. A remediation has one object, with the
-// name of the node, an agent of volumes one for all attempts, and each other agent one for each attempt.
+// slotOf returns the index of the objects of a run and of its undo. A remediation has one object, with the name of the
+// node, an agent of volumes has one for all attempts, and each other agent has one for each attempt.
 func (c *scene) slotOf(run fencing.Run) (slot int, kind Agent) {
 	kind = c.kindOf(agentNumber(run.Agent))
 	switch kind {
@@ -25,8 +25,8 @@ func (c *scene) firstOf(agent uint8) int {
 	return slices.IndexFunc(c.fence.attempts[:], func(a attempt) bool { return a.agent == agent })
 }
 
-// object returns the object of a run, nil for that of none: a remediation is undone by the end of its object, and what
-// cuts the machine off from volumes by another wish in the same object.
+// object returns the object of a run. A remediation is undone by the end of its object, and an agent of volumes by
+// another request in the same object.
 func (c *scene) object(of fencing.Run) *run {
 	slot, kind := c.slotOf(of)
 	if of.Undo && kind != Remediation {
@@ -35,7 +35,7 @@ func (c *scene) object(of fencing.Run) *run {
 	return &c.runs[slot]
 }
 
-// readRun is how far a run is, as the packages of agents read it.
+// readRun returns the state of a run, as the packages of agents read it.
 func (c *scene) readRun(of fencing.Run) (runState, age) {
 	o, kind := c.object(of), c.kindOf(agentNumber(of.Agent))
 	switch {
@@ -54,8 +54,8 @@ func (c *scene) readRun(of fencing.Run) (runState, age) {
 	}
 }
 
-// startRun creates the object of a run. It succeeds where there is one. That of the try before is forgotten, as one
-// that does nothing more.
+// startRun creates the object of a run, and succeeds if it exists. The object of an earlier try is dropped, because it
+// has no further effect.
 func (c *scene) startRun(of fencing.Run) {
 	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
 		c.stopRun(of)
@@ -69,7 +69,7 @@ func (c *scene) startRun(of fencing.Run) {
 	}
 }
 
-// stopRun has the object of a run deleted: what is at work ends before it is gone.
+// stopRun deletes the object of a run. An agent at work ends before its object is gone.
 func (c *scene) stopRun(of fencing.Run) {
 	switch o := c.object(of); o.state {
 	case running:
@@ -80,7 +80,7 @@ func (c *scene) stopRun(of fencing.Run) {
 	}
 }
 
-// agents are the moves of the agents.
+// agents makes the moves of the agents.
 func (k *worker) agents(s *state) {
 	for slot := range s.runs {
 		if s.runs[slot].state != noRun {
@@ -93,7 +93,7 @@ func (k *worker) agents(s *state) {
 	k.times(s)
 }
 
-// agent are the moves of one agent.
+// agent makes the moves of one agent.
 func (k *worker) agent(s *state, slot int, undoes bool) {
 	objects := func(s *state) *run {
 		if undoes {
@@ -140,14 +140,14 @@ func (k *worker) agent(s *state, slot int, undoes bool) {
 	})
 }
 
-// over reports whether the attempt has ended whose agent has its object there. One that was stopped has had its time to
-// end then, and is taken to do nothing more.
+// over reports whether the attempt of the agent with this object has ended. A stopped agent has had its time to end
+// then, and has no further effect.
 func (s *state) over(slot int) bool {
 	at := min(slot, max(int(s.fence.count), 1)-1)
 	return s.fence.attempts[at].result != 0
 }
 
-// act does what the agent of an attempt is for.
+// act carries out the purpose of the agent of an attempt, or its undo.
 func (c *scene) act(slot int, undoes bool) {
 	switch kind := c.kindAt(slot); {
 	case kind == Volumes:
@@ -165,7 +165,7 @@ func (c *scene) act(slot int, undoes bool) {
 	}
 }
 
-// kindAt returns the kind of the agent whose object is kept there.
+// kindAt returns the kind of the agent with this object.
 func (c *scene) kindAt(slot int) Agent {
 	if slot == maxAttempts {
 		return Remediation
@@ -173,7 +173,7 @@ func (c *scene) kindAt(slot int) Agent {
 	return c.kindOf(c.fence.attempts[slot].agent)
 }
 
-// lies marks what is not so.
+// lies marks a false proof.
 func (c *scene) lies(slot int) {
 	if slot < maxAttempts {
 		c.lied[slot] = true
@@ -184,7 +184,7 @@ func (c *scene) lies(slot int) {
 	}
 }
 
-// times are the time limits and the pauses that end.
+// times ends time limits and pauses.
 func (k *worker) times(s *state) {
 	f := s.fence
 	k.Can(f.returned == isTrue && f.sinceReturned == young && k.settled(s), move{keptLongEnough, 0, 0},
@@ -220,7 +220,7 @@ func (k *worker) times(s *state) {
 	})
 }
 
-// hangs reports whether the attempt has no result for ever.
+// hangs reports whether the attempt never gets a result.
 func (k *worker) hangs(s *state) bool {
 	f := s.fence
 	c := scene{World: k.World, machine: k.machine, state: *s}
@@ -231,7 +231,7 @@ func (k *worker) hangs(s *state) bool {
 	return c.object(of).hung
 }
 
-// passes has a time pass that is measured by the NodeFence. A session that is under way has decided by the time before.
+// passes lets a time pass that the NodeFence measures. A session in progress has decided by the time before.
 func (c *scene) passes(edit func(*fence)) {
 	was := c.fence
 	edit(&c.fence)
@@ -243,7 +243,7 @@ func (c *scene) passes(edit func(*fence)) {
 	}
 }
 
-// settled reports whether no replica is at work, and all watches show what is.
+// settled reports whether no replica is at work, and all watches are up to date.
 func (k *worker) settled(s *state) bool {
 	for i := range k.Replicas {
 		l := &s.lines[i]

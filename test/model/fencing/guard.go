@@ -5,7 +5,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
-// guard are the moves of one replica of volume-guard, and of what its calls meet.
+// guard makes the moves of one replica of volume-guard, and of its calls.
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
@@ -26,8 +26,8 @@ func (k *worker) guard(s *state, i int) {
 	k.waits(s, i)
 }
 
-// waits are the waits of a replica that end. It reads each fence every 10 s, and no session takes as long. A kubelet
-// that works renews its Lease in less than its duration, and writes its boot ID in less, too.
+// waits ends the waits of a replica. It reads each fence every 10 s, and no session takes as long. A working kubelet
+// renews its Lease in less than its duration, and writes its boot ID in less, too.
 func (k *worker) waits(s *state, i int) {
 	l := &s.lines[i]
 	if l.session.on || !l.sight.seen {
@@ -41,13 +41,13 @@ func (k *worker) waits(s *state, i int) {
 		move{runsGraceEnds, i, 0}, func(c *scene) { c.lines[i].sight.runsSince = old })
 }
 
-// start has a replica begin with a list of what the API server has.
+// start starts a replica with a list of the objects in the API server.
 func (c *scene) start(i int) {
 	c.lines[i] = line{up: true, fence: c.fence, tainted: c.node.tainted}
 	c.lines[i].woken = c.lines[i].work()
 }
 
-// begin has a worker take the fence. It continues until something is asked.
+// begin lets a worker take the fence, and continues until the first Ask.
 func (c *scene) begin(i int) {
 	l := &c.lines[i]
 	l.woken, l.timed = false, false
@@ -60,7 +60,7 @@ func (c *scene) begin(i int) {
 	})
 }
 
-// continues keeps what an answer has changed of a session, or puts it away.
+// continues records the changes of a session by an answer, or ends the session.
 func (c *scene) continues(i int, s *fencing.Session) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
@@ -78,7 +78,7 @@ func (c *scene) continues(i int, s *fencing.Session) {
 	}
 }
 
-// keep keeps what the session has beside what it has read, which was kept when it was read.
+// keep records the state of a session beyond the results of its reads, which were recorded at the reads.
 func keep(to *work, s *fencing.Session, m *machine) {
 	f := &s.Facts
 	to.fenceRead, to.nodeRead, to.leaseRead = order(f.FenceRead), order(f.Node.Read), order(f.Lease.Read)
@@ -98,7 +98,7 @@ func keep(to *work, s *fencing.Session, m *machine) {
 
 func order(r session.Read) uint8 { return uint8(r.Order) }
 
-// calls are what can become of a call.
+// calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i int) {
 	session := k.machine.session(&s.lines[i].session)
 	ask := session.Ask()
@@ -116,7 +116,7 @@ func (k *worker) calls(s *state, i int) {
 	}
 }
 
-// answer continues with a session: its call is carried out or not, and answered or not.
+// answer continues a session. done says whether its call is carried out, and answered whether it is answered.
 func (c *scene) answer(i int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.machine.session(&l.session)
@@ -133,7 +133,7 @@ func (c *scene) answer(i int, done, answered bool) {
 	c.continues(i, &s)
 }
 
-// carryOut is what the API server does with a call, and answers.
+// carryOut plays the API server for a call, and answers.
 func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 	s := &c.lines[i].session
 	reply := fencing.Reply{Outcome: session.Succeeded}
@@ -172,19 +172,19 @@ func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 	return reply
 }
 
-// crossed reports whether another leader has started the agent of an attempt since one has read that it was not
-// started, and writes down the end of the attempt for that. This is taken not to happen, as in overtaken.
+// crossed reports whether another leader has started the agent of an attempt since this one has read that it was not
+// started, and records the end of the attempt for that reason. The model excludes this, as in overtaken.
 func (c *scene) crossed(s *work) bool {
 	return s.runRead > 0 && !s.runUndoes && s.runState == noRun && c.object(s.of()).state != noRun
 }
 
-// overtaken reports whether another leader has written down the end of an attempt since one has read that it is at
-// work. A session starts an agent within seconds of that read, so this is taken not to happen.
+// overtaken reports whether another leader has recorded the end of an attempt since this one has read that it is at
+// work. The model excludes this, because a session starts an agent within seconds of that read.
 func (c *scene) overtaken(of fencing.Run) bool {
 	return !of.Undo && (c.fence.uid == 0 || c.fence.attempts[of.Attempt-1].result != 0)
 }
 
-// listRemaining lists what remains on the node.
+// listRemaining lists the remaining pods and attachments of the node.
 func (c *scene) listRemaining(s *work) {
 	s.terminating, s.remains, s.attached = 0, 0, 0
 	for slot := range c.Pods {
@@ -201,7 +201,7 @@ func (c *scene) listRemaining(s *work) {
 	}
 }
 
-// taint changes the taint of the Node, if it is as it was read.
+// taint changes the taint of the Node, provided that the Node has not changed since it was read.
 func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
 	if c.lines[i].session.nodeChanged || !c.node.there {
 		return session.Conflict
@@ -213,7 +213,7 @@ func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
 	return session.Succeeded
 }
 
-// write changes the NodeFence, if it is as it was read.
+// write changes the NodeFence, provided that it has not changed since it was read.
 func (c *scene) write(i int, ask fencing.Ask) session.Outcome {
 	s := &c.lines[i].session
 	switch {

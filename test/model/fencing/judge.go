@@ -6,10 +6,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
-// proofIsFalse reports whether what the proof of the fence says is not so.
+// proofIsFalse reports whether the proof of the fence is false.
 func (c *scene) proofIsFalse() bool { return c.fence.proven && c.lied[c.fence.proofOf-1] }
 
-// judgeRelease judges that the hold of a pod ends, for a fence.
+// judgeRelease judges the release of a held pod because of a fence.
 func (c *scene) judgeRelease(slot int) {
 	p := c.pods[slot]
 	switch {
@@ -21,14 +21,14 @@ func (c *scene) judgeRelease(slot int) {
 	}
 }
 
-// judgeDetach judges that the volume of a pod is detached for the taint.
+// judgeDetach judges the detachment of a pod's volume because of the taint.
 func (c *scene) judgeDetach(slot int) {
 	if c.pods[slot].runs && !c.answered {
 		c.violates("F1: the volume of pod %d is detached, and its processes run", slot)
 	}
 }
 
-// judgeTaint judges that the node is tainted.
+// judgeTaint judges the taint of the node.
 func (c *scene) judgeTaint() {
 	c.answered = c.answered || c.proofIsFalse()
 	if c.node.ready {
@@ -41,7 +41,7 @@ func (c *scene) judgeTaint() {
 	}
 }
 
-// judgeVolumes judges that nothing which was written on the node reaches a volume that another node writes to.
+// judgeVolumes judges that no data from the node reaches a volume that another node writes to.
 func (c *scene) judgeVolumes() {
 	for slot := range c.Pods {
 		if p := c.pods[slot]; p.lent && p.unwritten && !c.shut() && !c.vouched {
@@ -56,7 +56,7 @@ func (c *scene) shut() bool {
 	return c.node.storage&bit(agent) != 0
 }
 
-// judgeRun judges that the run of an agent is started.
+// judgeRun judges the start of an agent's run.
 func (c *scene) judgeRun(run fencing.Run) {
 	if run.Undo {
 		return
@@ -77,7 +77,7 @@ func (c *scene) judgeWrite(i int, ask fencing.Ask) {
 	c.judgeStatus(i, c.machine.status(c.fence, ask.Status))
 }
 
-// judgeStatus judges what a NodeFence becomes.
+// judgeStatus judges the new status of a NodeFence.
 func (c *scene) judgeStatus(i int, is fence) {
 	was := c.fence
 	if is.count > was.count {
@@ -97,7 +97,7 @@ func (c *scene) judgeStatus(i int, is fence) {
 	}
 }
 
-// judgeProven judges a proof, or one of more volumes.
+// judgeProven judges a proof, or an extension to more volumes.
 func (c *scene) judgeProven(was, is fence) {
 	switch {
 	case !was.proven, is.proofOf != was.proofOf:
@@ -107,7 +107,7 @@ func (c *scene) judgeProven(was, is fence) {
 	}
 }
 
-// judgeAttempt judges that an attempt begins.
+// judgeAttempt judges the begin of an attempt.
 func (c *scene) judgeAttempt(i int, a attempt) {
 	if c.ControlPlane {
 		c.violates("F2: a node of the control plane is fenced")
@@ -122,7 +122,7 @@ func (c *scene) judgeAttempt(i int, a attempt) {
 	}
 }
 
-// judgeProof judges a proof. A person's word is one, whatever it is worth, and a copy of one is none.
+// judgeProof judges a proof. A person's word is a proof, even if it is false, but a copy of one is not.
 func (c *scene) judgeProof(of int) {
 	kind := c.kindAt(of)
 	slot := of
@@ -143,7 +143,7 @@ func (c *scene) judgeProof(of int) {
 	}
 }
 
-// judgeReturn judges that the fence ends.
+// judgeReturn judges the end of the fence.
 func (c *scene) judgeReturn() {
 	if c.abandoned {
 		return
@@ -161,14 +161,14 @@ func (c *scene) judgeReturn() {
 	}
 }
 
-// judgeGone judges that the NodeFence is gone.
+// judgeGone judges the removal of the NodeFence.
 func (c *scene) judgeGone() {
 	if c.node.tainted {
 		c.violates("F3: the NodeFence is gone, and its taint is there")
 	}
 }
 
-// idle reports whether volume-guard has nothing under way any more.
+// idle reports whether volume-guard has no work left.
 func (k *worker) idle(s *state) bool {
 	if !k.settled(s) {
 		return false
@@ -176,8 +176,8 @@ func (k *worker) idle(s *state) bool {
 	return !slices.ContainsFunc(s.lines[:k.Replicas], func(l line) bool { return l.woken })
 }
 
-// polled has each replica work on the fence once more, and reports whether that changes nothing, and why the fence
-// waits.
+// polled lets each replica work on the fence once more, and returns the reason of the wait. rests reports whether this
+// changes the state in no way.
 func (k *worker) polled(s *state) (reason string, rests bool) {
 	if s.fence.uid == 0 && !s.node.tainted {
 		return "", true
@@ -186,7 +186,7 @@ func (k *worker) polled(s *state) (reason string, rests bool) {
 	return c.reason, c.state == *s && c.reason != "NodeRuns"
 }
 
-// work has each replica work on the fence once more.
+// work lets each replica work on the fence once more.
 func (k *worker) work(s *state) *scene {
 	c := scene{World: k.World, machine: k.machine, state: *s}
 	for i := range k.Replicas {
@@ -201,7 +201,7 @@ func (k *worker) work(s *state) *scene {
 	return &c
 }
 
-// unsettled says what is not as it should be when all is at rest, empty if all is.
+// unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state, reason string) string {
 	n := s.node
 	switch {
@@ -216,7 +216,7 @@ func (k *worker) unsettled(s *state, reason string) string {
 	return ""
 }
 
-// isSo reports whether a fence may wait for this reason: it names what a person can do, and the state is like that.
+// isSo reports whether a fence may wait for this reason, because it is true and names a remedy.
 func (k *worker) isSo(s *state, reason string) bool {
 	n, away := s.node, !s.node.connected()
 	switch reason {

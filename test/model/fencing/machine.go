@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
-// worker has its own.
+// machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
+// own.
 type machine struct {
 	*World
 	now     time.Time
@@ -29,7 +29,7 @@ func newMachine(w *World) *machine {
 	return &machine{World: w, now: time.Unix(1e9, 0), tracker: fencing.NewTracker(), fences: map[fence]fencing.Fence{}}
 }
 
-// timeout is that of each agent. long is longer than all that is waited for.
+// timeout is the time limit of each agent. long exceeds every wait.
 const (
 	timeout = 5 * time.Minute
 	long    = 48 * time.Hour
@@ -50,7 +50,7 @@ const (
 	contradicted = 5
 )
 
-// agentOf returns the agent of a number as a spec has it.
+// agentOf returns the agent with a number for a spec.
 func (w *World) agentOf(number uint8) v1alpha1.Agent {
 	a := v1alpha1.Agent{Name: agentName(number), Timeout: metav1.Duration{Duration: timeout}}
 	switch w.Agents[number-1] {
@@ -84,27 +84,27 @@ func agentNumber(name string) uint8 {
 	return name[len(name)-1] - '0'
 }
 
-// driver is the CSI driver of the volumes, and system the attribute that has their storage system: each agent of
-// volumes is of one.
+// driver is the CSI driver of the volumes, and system the attribute with their storage system. Each agent of volumes
+// covers one storage system.
 const driver, system = "driver", "system"
 
-// bit is that of an agent in a set.
+// bit is the bit of an agent in a set.
 func bit(agent uint8) uint8 { return 1 << (agent - 1) }
 
-// volumesOf are those that an agent cuts the machine off from.
+// volumesOf returns the volumes that an agent covers.
 func volumesOf(agent uint8) v1alpha1.CoveredVolumes {
 	name := agentName(agent)
 	return v1alpha1.CoveredVolumes{Agent: name, Driver: driver, Volumes: v1alpha1.VolumesMatching,
 		VolumeAttributes: map[string]v1alpha1.AttributeValue{system: v1alpha1.AttributeValue(name)}}
 }
 
-// volumeOf returns the volume of each pod, and the agent that cuts the machine off from it: the last one.
+// volumeOf returns the volume of each pod, and its agent, which is the last one.
 func (w *World) volumeOf() (v objects.Volume, agent uint8) {
 	agent = uint8(len(w.Agents))
 	return objects.Volume{Driver: driver, Attributes: map[string]string{system: agentName(agent)}}, agent
 }
 
-// cutsOff reports whether an agent cuts the machine off from volumes, and does not end its processes.
+// cutsOff reports whether an agent cuts the machine off from volumes, without ending its processes.
 func (w *World) cutsOff() bool { return slices.Contains(w.Agents, Volumes) }
 
 // kindOf returns the kind of an agent.
@@ -124,7 +124,7 @@ func version(kind string, n uint8) string {
 	return kind + strconv.Itoa(int(n))
 }
 
-// machineID is that of the first machine, or of the second one.
+// machineID returns the machine ID of the first or the second machine.
 func machineID(second bool) string {
 	if second {
 		return "second"
@@ -141,7 +141,7 @@ func number(s string) uint8 {
 	return uint8(n)
 }
 
-// back returns a time that is so long ago.
+// back converts an age to a time, with until as the measured wait.
 func (m *machine) back(a age, until time.Duration) time.Time {
 	switch a {
 	case old:
@@ -153,7 +153,7 @@ func (m *machine) back(a age, until time.Duration) time.Time {
 	return m.now
 }
 
-// fence returns a NodeFence as it is read from what the API server has.
+// fence returns a NodeFence as the engine reads it.
 func (m *machine) fence(f fence) fencing.Fence {
 	if f.uid == 0 {
 		return fencing.Fence{}
@@ -296,7 +296,7 @@ func conditionOf(s *v1alpha1.NodeFenceStatus, name string) condition {
 	return noCondition
 }
 
-// tidy forgets times that nothing is measured by any more.
+// tidy drops times that no wait depends on any more.
 func (f fence) tidy() fence {
 	for i := range f.attempts {
 		if i+1 < int(f.count) {
@@ -309,7 +309,7 @@ func (f fence) tidy() fence {
 	return f
 }
 
-// sight returns what one process has seen of the fence, as the engine has it.
+// sight returns the record of one process about the fence, as the engine has it.
 func (m *machine) sight(s sight) fencing.Sight {
 	if !s.seen {
 		return fencing.Sight{}
@@ -339,7 +339,7 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-// with has the tracker be that of a replica while something is done with it.
+// with loads the records of a replica into the tracker for the call of do.
 func (m *machine) with(uid uint8, s *sight, do func(t *fencing.Tracker)) {
 	clear(m.tracker.Fences)
 	if s.seen {
@@ -356,7 +356,7 @@ func (m *machine) readAt(order uint8) session.Read {
 	return session.Read{Sent: m.now, Order: int(order)}
 }
 
-// facts returns those with which a replica works in a session.
+// facts returns the facts with which a replica works in a session.
 func (m *machine) facts(s *work) fencing.Facts {
 	f := fencing.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
 		Lease: fencing.LeaseFacts{Read: m.readAt(s.leaseRead), Version: version("l", s.lease)}, Sight: m.sight(s.sight)}
@@ -416,7 +416,7 @@ func remaining(s *work) (f fencing.RemainingFacts) {
 	return f
 }
 
-// session returns a session under way as the engine has it.
+// session returns a session in progress as the engine has it.
 func (m *machine) session(s *work) fencing.Session {
 	f := m.facts(s)
 	return fencing.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,

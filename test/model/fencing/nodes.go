@@ -5,8 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 )
 
-// always are the moves that come again and again, and end no rest: kubelets that renew their Leases, reads, and polls.
-// A kubelet that has started renews its Lease once, at most, before it writes its boot ID.
+// always makes the moves that recur and end no rest: renewals of Leases, reads, and polls. A kubelet that has started
+// renews its Lease at most once before it writes its boot ID.
 func (k *worker) always(s *state) {
 	n := s.node
 	renews := n.connected() && n.there && (n.shown == n.boot || n.lease == s.fence.proofAt)
@@ -25,14 +25,14 @@ func (k *worker) always(s *state) {
 	}
 }
 
-// heard reports whether the next renewal of the Lease matters: there is a proof that it can contradict.
+// heard reports whether the next renewal of the Lease matters, because it can contradict a proof.
 func (k *worker) heard(s *state) bool {
 	f := s.fence
 	contradicts := f.fenced == isTrue && f.proven && k.kindOf(f.attempts[f.proofOf-1].agent) != Volumes
 	return contradicts || f.proven && f.proofAt == s.node.lease
 }
 
-// nodes are the moves of the machine, of its kubelet as far as it is about the Node, and of the node lifecycle.
+// nodes makes the moves of the machine, of its kubelet as far as the Node is concerned, and of the node lifecycle.
 func (k *worker) nodes(s *state) {
 	n := s.node
 	k.Can(n.off && !n.agent && !n.person && k.slowly(s), move{machineStarts, 0, 0}, func(c *scene) {
@@ -61,8 +61,8 @@ func (k *worker) nodes(s *state) {
 	k.faults(s)
 }
 
-// slowly reports whether what takes less time than the start of a machine has happened: requests that were under way
-// are carried out or lost, and each replica has seen that the Lease is not renewed any more.
+// slowly reports whether all events have happened that take less time than the start of a machine: requests in flight
+// are carried out or lost, and each replica has seen that the Lease is no longer renewed.
 func (k *worker) slowly(s *state) bool {
 	for _, l := range s.lines[:k.Replicas] {
 		if l.sight.runsOn && l.sight.since == old {
@@ -72,8 +72,8 @@ func (k *worker) slowly(s *state) bool {
 	return !s.node.lateLease && s.node.lateStatus == 0
 }
 
-// tended reports whether volume-guard has removed the taint from a node that is Ready, if it does that at all: it takes
-// longer until a node that is cut off is not Ready any more.
+// tended reports whether volume-guard has removed the taint from a node that is Ready, if it does so at all, because a
+// node that is cut off takes longer to become not Ready.
 func (k *worker) tended(s *state) bool {
 	if !s.node.ready || !s.node.tainted {
 		return true
@@ -93,7 +93,7 @@ func (k *worker) tended(s *state) bool {
 	}
 }
 
-// faults are those of the node.
+// faults makes the faults of the node.
 func (k *worker) faults(s *state) {
 	n := s.node
 	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *scene) {
@@ -115,7 +115,7 @@ func (k *worker) faults(s *state) {
 	})
 }
 
-// late has requests of a kubelet that works be under way.
+// late puts requests of a working kubelet in flight.
 func (c *scene) late() {
 	if c.node.connected() && c.left.Late > 0 {
 		c.left.Late--
@@ -123,7 +123,7 @@ func (c *scene) late() {
 	}
 }
 
-// stop ends the machine, and all that runs there.
+// stop ends the machine, and all processes there.
 func (c *scene) stop() {
 	if !c.node.off {
 		c.late()
@@ -135,7 +135,7 @@ func (c *scene) stop() {
 	}
 }
 
-// kubelets are the moves of the kubelet with its pods, and of the controllers of Kubernetes that end pods.
+// kubelets makes the moves of the kubelet with its pods, and of the controllers of Kubernetes that end pods.
 func (k *worker) kubelets(s *state) {
 	for slot := range k.Pods {
 		if s.node.second {
@@ -149,8 +149,8 @@ func (k *worker) kubelets(s *state) {
 	}
 }
 
-// kubelet are the moves of the kubelet with one pod. One that has started starts no pods before it is Ready, and writes
-// that together with its boot ID.
+// kubelet makes the moves of the kubelet with one pod. A kubelet that has started starts no pods before it is Ready,
+// and writes this condition together with its boot ID.
 func (k *worker) kubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot}, func(c *scene) {
@@ -166,14 +166,15 @@ func (k *worker) kubelet(s *state, slot int) {
 		func(c *scene) { c.pods[slot] = pod{} })
 }
 
-// newKubelet are the moves of the kubelet of another machine: it knows no container of the pod, and reports its end.
+// newKubelet makes the moves of the kubelet of another machine, which knows no container of the pod and reports its
+// end.
 func (k *worker) newKubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	k.Can(n.connected() && n.shown == n.boot && p.exists && p.terminating, move{podIsFinished, 0, slot},
 		func(c *scene) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
 }
 
-// isNews reports whether the kubelet does not know how a pod is, and is to know.
+// isNews reports whether the kubelet has to learn of a change of the pod.
 func (p pod) isNews(ready bool) bool {
 	if !p.known {
 		return p.exists && ready
@@ -181,8 +182,8 @@ func (p pod) isNews(ready bool) bool {
 	return !p.deleted && (p.terminating || !p.exists)
 }
 
-// cluster are the moves of Kubernetes' own controllers: the taint has pods deleted that do not tolerate it, then marked
-// Failed, and their volumes detached (pkg/controller/tainteviction, podgc, volume/attachdetach).
+// cluster makes the moves of Kubernetes' own controllers. The taint deletes pods that do not tolerate it, then marks
+// them Failed, and detaches their volumes (pkg/controller/tainteviction, podgc, volume/attachdetach).
 func (k *worker) cluster(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	outOfService := n.there && n.tainted
@@ -199,7 +200,7 @@ func (k *worker) cluster(s *state, slot int) {
 	})
 }
 
-// holder is the controller that holds pods. It reads the evidence of a fence after it has seen the deletion: the
+// holder plays the controller that holds pods. It reads the evidence of a fence after it has seen the deletion: the
 // NodeFence, and then the Node.
 func (k *worker) holder(s *state, slot int) {
 	p := s.pods[slot]
@@ -216,13 +217,13 @@ func (k *worker) holder(s *state, slot int) {
 		c.pods[slot] = pod{attached: p.attached, runs: p.runs, known: p.known, deleted: p.deleted, unwritten: p.unwritten,
 			lent: p.lent}
 	})
-	// It begins anew after each pause, also where the Node is Ready.
+	// The holder begins again after each pause, even if the Node is Ready.
 	k.Can(p.evidence.covered && (!p.evidence.notReady && !seen || !e.covered), move{holderBeginsAnew, 0, slot},
 		func(c *scene) { c.pods[slot].evidence = evidence{} })
 }
 
-// readsFence has the holder read the NodeFence for a pod: in time for a read of the Node that shows what it has to, or
-// else in vain, if nothing happens in between.
+// readsFence makes the reads of the NodeFence by the holder. inTime selects reads after which the Node can show the
+// required state. The others are in vain, unless another event happens in between.
 func (k *worker) readsFence(s *state, slot int, inTime bool) {
 	p := s.pods[slot]
 	if !p.exists || !p.terminating || p.evidence.covered {
@@ -235,12 +236,12 @@ func (k *worker) readsFence(s *state, slot int, inTime bool) {
 	})
 }
 
-// seen reports whether the Node shows what it has to for this evidence.
+// seen reports whether the Node shows the state that this evidence requires.
 func (s *state) seen(e evidence) bool {
 	return s.node.there && !s.node.ready && (!e.bound || s.node.shown == e.boot)
 }
 
-// shown is what a live read of the NodeFence shows about a pod.
+// shown returns the result of a live read of the NodeFence about a pod.
 func (k *worker) shown(s *state, slot int) evidence {
 	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
 	down := podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown}
@@ -253,8 +254,8 @@ func (k *worker) shown(s *state, slot int) evidence {
 	return evidence{}
 }
 
-// locker is the controller that locks claims for one pod at a time. It gives the volume of a pod that is held and
-// terminating to another one if a fence keeps the run of the node from it: it reads the NodeFence, and then the Node.
+// locker plays the controller that locks claims for one pod at a time. It gives the volume of a held, terminating pod
+// to another one if a fence keeps the run of the node from it. It reads the NodeFence, and then the Node.
 func (k *worker) locker(s *state, slot int) {
 	p := s.pods[slot]
 	if !k.cutsOff() || !p.exists || !p.terminating || p.lent {

@@ -1,6 +1,6 @@
 package fencing
 
-// people are the moves of users and administrators, each as often as the budget says.
+// people makes the moves of users and administrators, each within the budget.
 func (k *worker) people(s *state) {
 	f, n := s.fence, s.node
 	k.User(f.uid == 0 && (!k.Policy || n.there && !n.ready), s.left.Fence, move{nodeFenceIsCreated, 0, 0},
@@ -35,7 +35,7 @@ func (k *worker) people(s *state) {
 	})
 	k.User(n.off && (n.agent || n.person), s.left.On, move{userPowersOn, 0, 0}, func(c *scene) {
 		c.left.On--
-		// Who has said that the machine stays off, and powers it on before that is a proof, answers for it.
+		// A person who has said that the machine stays off, and powers it on before this is a proof, answers for it.
 		c.falseWord = c.falseWord || c.node.person
 		c.node.agent, c.node.person = false, false
 	})
@@ -48,7 +48,7 @@ func (k *worker) people(s *state) {
 	}
 }
 
-// masters are those who have a say about the NodeFence.
+// masters makes the moves of people who control the NodeFence.
 func (k *worker) masters(s *state) {
 	f := s.fence
 	say := func(c *scene, falsely bool) {

@@ -2,14 +2,14 @@ package fencing
 
 import "fmt"
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
-	// reason is that of the session that has ended last.
+	// reason is the reason of the last session that has ended.
 	reason string
 }
 
@@ -19,17 +19,17 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
-// Settle does what happens at once after each move.
+// Settle makes the changes that follow a move at once, and returns the promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) {
 	c.settle()
 	return &c.state, c.wrong
 }
 
-// writeFence changes the NodeFence at the API server. One that is terminating goes with its finalizer, and the objects
-// of its agents go with it.
+// writeFence changes the NodeFence at the API server. A terminating NodeFence goes with its finalizer, together with
+// the objects of its agents.
 func (c *scene) writeFence(edit func(*fence)) {
 	was := c.fence
 	edit(&c.fence)
@@ -50,7 +50,7 @@ func (c *scene) writeFence(edit func(*fence)) {
 	}
 }
 
-// showFence has the watch of a replica show the NodeFence as it is.
+// showFence delivers the state of the NodeFence to the watch of a replica.
 func (c *scene) showFence(i int) {
 	l := &c.lines[i]
 	if !l.up || l.fence == c.fence {
@@ -63,7 +63,7 @@ func (c *scene) showFence(i int) {
 	l.woken = l.work()
 }
 
-// work reports whether the watches of a replica show something to work on: a NodeFence, or what is left of one.
+// work reports whether the watches of a replica show work: a NodeFence, or the taint of a former one.
 func (l *line) work() bool { return l.fence.uid != 0 || l.tainted }
 
 // writeNode changes the Node at the API server.
@@ -82,7 +82,7 @@ func (c *scene) writeNode(edit func(*node)) {
 	}
 }
 
-// showNode has the watch of a replica show the Node as it is.
+// showNode delivers the state of the Node to the watch of a replica.
 func (c *scene) showNode(i int) {
 	l := &c.lines[i]
 	if !l.up || l.tainted == c.node.tainted {
@@ -92,7 +92,7 @@ func (c *scene) showNode(i int) {
 	l.woken = l.woken || l.work()
 }
 
-// settle does what is so after each move: what the judge has to know, and the numbers of what only is the same or not.
+// settle updates the facts for the judge after each move, and renumbers names of which only the identity matters.
 func (c *scene) settle() {
 	for i := range c.Replicas {
 		s := &c.lines[i].session
@@ -130,8 +130,8 @@ func (c *scene) settle() {
 	})
 }
 
-// renumber gives names that are only equal or not the numbers of their order, so that there are no more states than
-// differ. of refers to the names in a NodeFence, and all to the others.
+// renumber gives names of which only the identity matters the numbers of their order, so that equivalent states are
+// equal. of visits the names in a NodeFence, and all the other names.
 func (c *scene) renumber(of func(*fence, func(*uint8)), all func(refer func(*uint8))) {
 	var names [32]uint8
 	next := uint8(1)
@@ -152,10 +152,10 @@ func (c *scene) renumber(of func(*fence, func(*uint8)), all func(refer func(*uin
 	}
 }
 
-// unused returns a version, or a boot ID, that nothing has.
+// unused is a version, or a boot ID, of no object.
 const unused = 31
 
-// first is the state in which a world begins: pods that run on the node.
+// first returns the initial state of a world, with pods that run on the node.
 func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left = w.Budget

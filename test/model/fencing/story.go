@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// verb is what happens in a move. Those of calls are followed by the numbers of the calls.
+// verb is the kind of a move. The numbers of calls are added to the verbs of calls.
 type verb uint8
 
 const (
@@ -77,10 +77,11 @@ const (
 	noVerb       verb = 112
 )
 
-// move is one thing that happens: of a replica or an agent, to a pod or an attempt.
+// move is one event: of a replica or an agent, about a pod or an attempt.
 type move struct {
 	verb verb
-	// by is the replica that does it, or 1 for an agent that undoes; on is the number of the pod or of the attempt from 0.
+	// by is the number of the acting replica, or 1 for an agent that undoes. on is the number of the pod or of the attempt
+	// from 0.
 	by, on int
 }
 
@@ -88,7 +89,7 @@ func (m move) code() search.Move { return uint32(m.verb)<<8 | uint32(m.by)<<4 | 
 
 func moveOf(code search.Move) move { return move{verb(code >> 8), int(code >> 4 & 15), int(code & 15)} }
 
-// sentences say what happens; %[1]d is the pod, %[2]d the replica, %[3]s the agent.
+// sentences describe the moves; %[1]d is the pod, %[2]d the replica, %[3]s the agent.
 var sentences = [verbs]string{
 	nodeFenceIsCreated:  "a NodeFence is created",
 	userDeletesPod:      "a user deletes pod %[1]d",
@@ -149,7 +150,7 @@ var sentences = [verbs]string{
 	runsGraceEnds:       "replica %[2]d: the node has run as before for the duration of a Lease",
 }
 
-// describe says in words what happens.
+// describe returns the sentence of a move.
 func (w *World) describe(m move) string {
 	if m.verb < verbs {
 		agent := fmt.Sprintf("the agent of attempt %d", m.on+1)
@@ -168,7 +169,7 @@ func (w *World) describe(m move) string {
 	return fmt.Sprintf(how, m.by, fencing.Action(m.verb-base))
 }
 
-// Story says in words how something came about, a sentence for each move.
+// Story describes a history, with a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

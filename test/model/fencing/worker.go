@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
 func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
 }
@@ -28,7 +28,7 @@ func newWorker(w *World) *worker {
 	return k
 }
 
-// moves makes every move that is possible in a state.
+// moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
 	k.people(s)
 	k.always(s)
@@ -42,8 +42,8 @@ func (k *worker) moves(s *state) {
 	})
 }
 
-// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is. It is not at rest
-// while volume-guard has something under way, or would have after a pause.
+// rests returns the broken promise when no component of the cluster can act, empty for none. The state is not at rest
+// while volume-guard has work, or would have work after a pause.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
 	if !k.idle(s) {
 		return "", false

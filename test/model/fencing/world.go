@@ -8,17 +8,17 @@ const (
 	maxReplicas = memory.Replicas
 )
 
-// age is how long something has been so. The zero value: it has just begun.
+// age is the duration of a state, which has just begun in its zero value.
 type age uint8
 
 const (
 	young age = iota
-	// old: as long as matters. older: and the time that an agent has to stop is over, too.
+	// old means as long as matters, and older that the time of an agent to stop is over, too.
 	old
 	older
 )
 
-// condition is the status of a condition. The zero value: it is not there.
+// condition is the status of a condition. The zero value does not exist.
 type condition uint8
 
 const (
@@ -37,19 +37,19 @@ const (
 	abandon
 )
 
-// fence is a NodeFence as the API server holds it. The zero value: there is none.
+// fence is a NodeFence in the API server. The zero value does not exist.
 type fence struct {
 	// uid numbers the NodeFences from 1.
 	uid                    uint8
 	terminating, finalized bool
 	unfence                unfence
-	// word is the confirmation, 0 for none. copied: it is a copy of one of another NodeFence.
+	// word is the confirmation, 0 for none, and copied means that it is a copy from another NodeFence.
 	word                       uint8
 	copied                     bool
 	fenced, released, returned condition
-	// vacant: it does not count against the limits of policies.
+	// vacant means that it does not count against the limits of policies.
 	vacant bool
-	// sinceReturned is since when the condition Returned is as it is.
+	// sinceReturned is the age of the condition Returned.
 	sinceReturned               age
 	count                       uint8
 	attempts                    [maxAttempts]attempt
@@ -63,26 +63,26 @@ type fence struct {
 type attempt struct {
 	// agent is the number of the agent from 1, and byWord for a person's word.
 	agent uint8
-	// result is that of the attempt, by its number; 0 for none.
+	// result is the number of the result of the attempt, 0 for none.
 	result uint8
 	// word is the message, if it is the confirmation.
 	word uint8
-	// boot is the boot ID, and pods are those that were terminating, a bit each.
+	// boot is the boot ID, and pods are the terminating pods, a bit each.
 	boot, pods uint8
 	undone     bool
-	// tries counts the tries to undo it, and sinceTry is since when the last one has been at work.
+	// tries counts the tries to undo it, and sinceTry is the age of the last one.
 	tries    uint8
 	sinceTry age
-	// second: it began with the second machine.
+	// second means that it began with the second machine.
 	second bool
-	// since is since when it has been at work, or has ended.
+	// since is the age of the attempt, or of its end.
 	since age
 }
 
 // byWord is the number of the agent that is a person's word.
 const byWord = 9
 
-// runState is how far the object of an agent is. The zero value: there is none.
+// runState is the state of the object of an agent. The zero value does not exist.
 type runState uint8
 
 const (
@@ -96,9 +96,9 @@ const (
 // run is the object of an agent.
 type run struct {
 	state runState
-	// acted: the agent has done what it is for. hung: it has no result, or does not end.
+	// acted means that the agent has served its purpose, hung that it gets no result, or does not end.
 	acted, hung bool
-	// since is since when it has failed.
+	// since is the age of its failure.
 	since age
 	// try is the number of the try to undo.
 	try uint8
@@ -106,58 +106,60 @@ type run struct {
 
 // node is a machine, its kubelet, and its Node.
 type node struct {
-	// cut: the kubelet does not reach the API server. off: the machine does not run.
+	// cut means that the kubelet does not reach the API server, off that the machine does not run.
 	cut, off bool
-	// agent: an agent keeps the machine off until it undoes that; person: a person does.
+	// agent means that an agent keeps the machine off until it undoes that, person that a person does.
 	agent, person bool
 	// storage are the agents whose volumes the machine does not reach, a bit each.
 	storage uint8
-	// boot is the boot ID of the machine, and shown that in the Node.
+	// boot is the boot ID of the machine, and shown the boot ID in the Node.
 	boot, shown uint8
-	// second: another machine has taken the name. It is the one that boots and that the Node shows. The first one is cut
-	// off, and its processes run on.
+	// second means that another machine has taken the name, boots, and appears in the Node. The first machine is cut off,
+	// and its processes run on.
 	second bool
-	// there: the Node exists, ready: its condition Ready is True, else it is Unknown.
+	// there means that the Node exists, and ready that its condition Ready is True instead of Unknown.
 	there, ready, tainted bool
 	// lease is the version of the Lease, 0 for none.
 	lease uint8
-	// lateLease: a renewal is under way. lateStatus: a status is, with this boot ID; 0 for none.
+	// lateLease means that a renewal is in flight. lateStatus is the boot ID of a status in flight, 0 for none.
 	lateLease  bool
 	lateStatus uint8
 }
 
 func (n node) connected() bool { return !n.cut && !n.off }
 
-// pod is a Pod that is held, and its processes on the machine.
+// pod is a held Pod with its processes on the machine.
 type pod struct {
 	exists, terminating bool
-	// collected: the pod garbage collector has marked it Failed. attached: its volume is attached to the node.
+	// collected means that the pod garbage collector has marked it Failed, attached that its volume is attached to the
+	// node.
 	collected, attached bool
-	// runs: its processes run. known: the kubelet knows of the pod, deleted: and of its deletion.
+	// runs means that its processes run, known that the kubelet knows the pod, and deleted that it also knows the
+	// deletion.
 	runs, known, deleted bool
-	// unwritten: the machine may hold what its processes have written, and the volume has not. lent: its volume was given
-	// to a pod on another node, because the fence keeps this one from it.
+	// unwritten means that the machine may hold data of its processes that the volume lacks. lent means that its volume
+	// was given to a pod on another node, because the fence keeps this node from it.
 	unwritten, lent bool
-	// evidence is what the controller that holds it has read, one thing after the other. fencedOff: the NodeFence was
-	// read, and keeps the node from the volume, for the lock of the claim.
+	// evidence are the successive reads of the controller that holds it. fencedOff means that the NodeFence was read for
+	// the lock of the claim, and keeps the node from the volume.
 	evidence  evidence
 	fencedOff bool
 }
 
-// evidence is what was read for the release of a pod.
+// evidence is the result of the reads for the release of a pod.
 type evidence struct {
-	// covered: the NodeFence covers the pod; if bound, while the Node shows this boot ID. notReady: the Node is not Ready,
-	// and has it.
+	// covered means that the NodeFence covers the pod, and bound that it does so while the Node shows this boot ID.
+	// notReady means that the Node is not Ready, and has the boot ID.
 	covered, bound, notReady bool
 	boot                     uint8
 }
 
-// sight is what one replica has seen of the fence. seen: anything.
+// sight is the record of one replica about the fence, empty unless seen.
 type sight struct {
 	seen  bool
 	lease uint8
 	since age
-	// runsOn: the node shows that it runs as before, since runsSince.
+	// runsOn means that the node shows that it runs as before, since runsSince.
 	runsOn    bool
 	runsSince age
 }
@@ -165,10 +167,10 @@ type sight struct {
 // work is the state of the work of a replica on the fence.
 type work struct {
 	on bool
-	// fence is what it works with, and changed: that was written since.
+	// fence is the NodeFence as the session knows it, and changed means that it was written since.
 	fence              fence
 	changed, taintSeen bool
-	// node is what was read of the Node, and nodeChanged: it was written since.
+	// The results of the read of the Node. nodeChanged means that it was written since.
 	nodeThere, nodeReady, nodeTainted, nodeChanged, nodeSecond bool
 	nodeBoot                                                   uint8
 	lease                                                      uint8
@@ -178,11 +180,11 @@ type work struct {
 	runUndoes bool
 	runState  runState
 	runSince  age
-	// terminating are the pods that were, remains those that were there, and attached those whose volumes were attached, a
+	// terminating are the terminating pods, remains the existing pods, and attached the pods with an attached volume, a
 	// bit each.
 	terminating, remains, attached uint8
 	sight                          sight
-	// The orders of the live reads, 0 for those not made, and how many there were.
+	// The orders of the live reads, 0 for missing reads, and their number.
 	fenceRead, nodeRead, leaseRead, runRead, remainingRead, reads uint8
 	// For the judge: the node was not Ready at a moment since the session began.
 	wasNotReady bool
@@ -191,30 +193,31 @@ type work struct {
 // line is one replica of volume-guard.
 type line struct {
 	up bool
-	// fence and tainted are what its watches show.
+	// fence and tainted are the states in its watches.
 	fence   fence
 	tainted bool
 	sight   sight
 	session work
-	// woken: the fence is in the queue, timed: it comes back by the clock.
+	// woken means that the fence is in the queue, timed that it comes back by the clock.
 	woken, timed bool
 }
 
-// state is everything. All of it is plain, so that it can be compared and copied.
+// state is the whole state, as plain data that can be compared and copied.
 type state struct {
 	fence fence
 	born  uint8
 	node  node
 	pods  [maxPods]pod
-	// runs are the objects of agents that fence, and undos those of agents that undo it, of one attempt each.
+	// runs are the objects of agents that fence, and undos the objects of agents that undo it, one for each attempt.
 	runs, undos [maxAttempts + 1]run
 	lines       [maxReplicas]line
 	left        Budget
-	// lied: what an attempt proves is not so. answered: somebody answers for what runs on the node.
+	// lied means that the proof of an attempt is false, answered that a person or an agent answers for the processes on
+	// the node.
 	lied     [maxAttempts]bool
 	answered bool
-	// falseWord: the confirmation is not so. abandoned: somebody has said that they undo what agents did.
+	// falseWord means that the confirmation is false, abandoned that a person takes over the undo of agents.
 	falseWord, abandoned bool
-	// vouched: somebody has ended the fence at once, and answers for what is not written yet.
+	// vouched means that a person has ended the fence at once, and answers for data that is not written yet.
 	vouched bool
 }

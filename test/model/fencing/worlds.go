@@ -14,7 +14,7 @@ const (
 	Power Agent = iota
 	// Reboot is a Job that reboots the machine.
 	Reboot
-	// Remediation is a custom resource that has the machine rebooted, and is deleted to undo that.
+	// Remediation is a custom resource whose creation reboots the machine, and whose deletion is the undo.
 	Remediation
 	// Volumes cuts the machine off from the volumes of a driver.
 	Volumes
@@ -22,47 +22,46 @@ const (
 	Person
 )
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
-	// Agents are those of each NodeFence.
+	// Agents are the agents of each NodeFence.
 	Agents []Agent
-	// Pods is how many pods there are on the node. The second one tolerates the taint.
+	// Pods is the number of pods on the node. The second one tolerates the taint.
 	Pods     int
 	Replicas int
-	// Policy: a FencePolicy creates the NodeFence. ControlPlane: the node is one of the control plane.
+	// Policy means that a FencePolicy creates the NodeFence, ControlPlane that the node is one of the control plane.
 	Policy, ControlPlane bool
-	// WhenReleased: the fence is undone once the pods are released.
+	// WhenReleased undoes the fence once the pods are released.
 	WhenReleased bool
-	// Lag: watches show what is at any later time. Without, at once.
+	// Lag means that watches deliver a state at any later time, and not at once.
 	Lag    bool
 	Budget Budget
 }
 
-// Budget is how often each thing may happen in one history.
+// Budget bounds the number of each event in one history.
 type Budget struct {
-	// What people do. Fence: a NodeFence is created. Delete: a pod is deleted. Off: the machine is powered off by hand,
-	// and On: on. Confirm: a person says so who has done it. LieWord: and who has not. Now, Abandon: the fence is ended.
-	// DeleteFence, DeleteNode: the objects are. Restore: a NodeFence is applied as a backup has it, with a confirmation.
+	// Fence creates a NodeFence, Delete deletes a pod, and Off and On power the machine off and on by hand. Confirm is the
+	// confirmation of a person who has powered it off, and LieWord of one who has not. Now and Abandon end the fence, and
+	// DeleteFence and DeleteNode delete the objects. Restore applies a NodeFence from a backup, with a confirmation.
 	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
-	// What breaks. Cut: a kubelet is cut off. Heal: and returns. PowerCut: the machine reboots. Replace: another
-	// machine takes the name of one that was cut off. Late: requests of a
-	// machine that are carried out after it was cut off or has ended.
+	// Cut cuts a kubelet off, Heal lets it return, and PowerCut reboots the machine. Replace gives the name of a machine
+	// that was cut off to another one. Late carries out requests of a machine after it was cut off or has ended.
 	Cut, Heal, PowerCut, Replace, Late uint8
-	// What becomes of agents. Slow: one takes longer than its time limit. Fail: it fails. Hang: it has no result. Endless:
-	// one that was stopped does not end. Vanish: its object is deleted. Lie: it says that it has done what it has not.
-	// Again: all are tried once more.
+	// Slow lets an agent exceed its time limit, Fail lets it fail, and Hang leaves it without a result. Endless keeps a
+	// stopped agent from ending, Vanish deletes its object, and Lie lets it report a false success. Again tries all agents
+	// once more.
 	Slow, Fail, Hang, Endless, Vanish, Lie, Again uint8
-	// Crash: a replica ends. API: calls that fail, or whose answer is lost.
+	// Crash ends a replica, and API lets a call fail or loses its answer.
 	Crash, API uint8
 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	worlds := append(append(basic(), agents()...), append(people(), append(machines(), liars()...)...)...)
 	for i := range worlds {
@@ -79,7 +78,7 @@ const (
 	oneAgent  = "one agent: chains have worlds of their own"
 )
 
-// basic are about one agent that powers the machine off, and about volume-guard itself.
+// basic returns worlds about one agent that powers the machine off, and about volume-guard itself.
 func basic() []World {
 	return []World{
 		{
@@ -108,7 +107,7 @@ func basic() []World {
 	}
 }
 
-// agents are about agents of each kind, and what can become of them.
+// agents returns worlds about agents of each kind, and their faults.
 func agents() []World {
 	return []World{
 		{
@@ -145,7 +144,7 @@ func agents() []World {
 	}
 }
 
-// machines are about nodes whose machine is another one.
+// machines returns worlds about nodes whose machine is replaced.
 func machines() []World {
 	return []World{{
 		Name: "fence, another machine", About: "another machine takes the name of a node that is fenced from volumes",
@@ -154,7 +153,7 @@ func machines() []World {
 	}}
 }
 
-// people are about what people do, and machines that return.
+// people returns worlds about actions of people, and machines that return.
 func people() []World {
 	return []World{
 		{
@@ -187,7 +186,7 @@ func people() []World {
 	}
 }
 
-// liars are about proofs that are not so, and nodes that are not to be fenced.
+// liars returns worlds about false proofs, and about nodes that must not be fenced.
 func liars() []World {
 	return []World{
 		{
@@ -227,7 +226,7 @@ func liars() []World {
 	}
 }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{fmt.Sprintf("agents %v, pods %d, replicas %d", w.Agents, w.Pods, w.Replicas)}
 	for _, f := range []struct {
@@ -247,7 +246,7 @@ func (w *World) Bounds() string {
 	return strings.Join(parts, ", ")
 }
 
-// String returns the kind in words.
+// String returns the name of the kind.
 func (a Agent) String() string {
 	return [...]string{Power: "power", Reboot: "reboot", Remediation: "remediation", Volumes: "volumes",
 		Person: "person"}[a]
