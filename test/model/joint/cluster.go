@@ -1,6 +1,6 @@
 package joint
 
-// cluster are the moves of Kubernetes' own controllers.
+// cluster makes the moves of Kubernetes' own controllers.
 func (k *worker) cluster(s *state) {
 	for slot, p := range s.pods {
 		if p.exists && p.node == nodeA {
@@ -12,7 +12,7 @@ func (k *worker) cluster(s *state) {
 		func(c *scene) { c.claim = claim{} })
 }
 
-// workload creates the second pod once the first does not count any more, and binds it. A user creates it earlier.
+// workload creates the second pod once the first no longer counts, and binds it. A user creates it earlier.
 func (k *worker) workload(s *state) {
 	first, second := s.pods[0], s.pods[1]
 	counts := first.exists && !first.terminating && !first.ended || k.Unlocked
@@ -28,15 +28,15 @@ func (k *worker) workload(s *state) {
 	})
 }
 
-// create has the second pod be created. The policies of admission add finalizer and gate.
+// create creates the second pod. The policies of admission add finalizer and gate.
 func (c *scene) create() {
 	c.born = true
 	c.writePod(1, func(p *pod) { *p = pod{exists: true, held: true, gated: true} })
 }
 
-// evict is what ends a pod of node a: the taint out-of-service has it deleted (pkg/controller/tainteviction), and the
-// pod garbage collector ends one whose Node is gone, or that is terminating on a node that is out of service and not
-// Ready (pkg/controller/podgc).
+// evict makes the moves that end a pod of node a. The taint out-of-service deletes the pod
+// (pkg/controller/tainteviction). The pod garbage collector ends a pod whose Node is gone, or that is terminating on a
+// node that is out of service and not Ready (pkg/controller/podgc).
 func (k *worker) evict(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	out := n.there && (n.taint || n.own)
@@ -51,7 +51,7 @@ func (k *worker) evict(s *state, slot int) {
 	})
 }
 
-// delete has a pod be deleted with grace. The API server sets the grace of one that has no node, or has ended, to 0
+// delete deletes a pod with grace. The API server sets the grace of a pod that has no node, or has ended, to 0
 // (CheckGracefulDelete).
 func (c *scene) delete(slot int) {
 	c.writePod(slot, func(p *pod) { p.terminating, p.graceZero = true, p.node == 0 || p.ended })

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// guard are the moves of volume-guard: a session of one of its controllers, from its first call to its last.
+// guard makes the moves of volume-guard, each of which is a whole session of one of its controllers.
 func (k *worker) guard(s *state) {
 	for slot, p := range s.pods {
 		if !p.exists {
@@ -33,7 +33,7 @@ func (k *worker) guard(s *state) {
 	}
 }
 
-// session offers a session that changes something. Others begin again and again, and end no rest.
+// session offers a session that changes the state. Other sessions recur, and end no rest.
 func (k *worker) session(s *state, m move, do func(*scene)) {
 	c := k.scene(s)
 	do(c)
@@ -41,11 +41,11 @@ func (k *worker) session(s *state, m move, do func(*scene)) {
 	k.Can(c.state != *s || c.wrong != "", m, func(to *scene) { to.state, to.wrong = c.state, c.wrong })
 }
 
-// waits are the waits of a pod that end. A kubelet unmounts in less time than the unmount grace, also while it is cut
-// off, and one that works ends a pod without grace in less than the duration of a Lease.
+// waits ends the waits of a pod. A kubelet unmounts in less time than the unmount grace, even while it is cut off, and
+// a working kubelet ends a pod without grace in less than the duration of a Lease.
 func (k *worker) waits(s *state, slot int) {
 	seen, p, n := s.sights[slot], s.processes[slot], s.node
-	// Of a pod that runs on, or whose node is kept from the volume, it does not.
+	// It does not unmount for a pod that runs on, or whose node is kept from the volume.
 	mounted := p.mounted && !p.runs && (p.node == nodeB || !n.storage)
 	c := k.scene(s)
 	c.unmountGraceEnds(slot)
@@ -58,7 +58,7 @@ func (k *worker) waits(s *state, slot int) {
 		func(c *scene) { c.sights[slot].lease = old })
 }
 
-// unmountGraceEnds has so much time pass that the unmount grace of a pod that has ended is over, whenever it began.
+// unmountGraceEnds lets time pass until the unmount grace of an ended pod is over, whenever it began.
 func (c *scene) unmountGraceEnds(slot int) {
 	seen := &c.sights[slot]
 	if seen.finished == never && c.completed[slot] == never {
@@ -115,7 +115,7 @@ func (c *scene) hold(slot int) podsafety.Decision {
 	}
 }
 
-// nodeSeen returns what the watch shows of a node.
+// nodeSeen returns the state of a node in the watch.
 func (c *scene) nodeSeen(n uint8) podsafety.NodeSeen {
 	if n == 0 {
 		return podsafety.NodeUnseen
@@ -123,14 +123,14 @@ func (c *scene) nodeSeen(n uint8) podsafety.NodeSeen {
 	return c.nodeOf(n).Seen()
 }
 
-// user returns what the locks know of a pod.
+// user returns the facts of the locks about a pod.
 func (c *scene) user(slot int) singlenode.User {
 	p := c.pods[slot]
 	return singlenode.User{Pod: c.machine.pod(slot, p), EndedSince: c.machine.since(c.completed[slot]),
 		NodeSeen: c.nodeSeen(p.node), FenceSeen: c.shown(p.node, "").InForce, Storage: c.storage(p.node)}
 }
 
-// users returns the pods that have no gate, or the one that has a name.
+// users returns the pods without a gate, or the pod with this name.
 func (c *scene) users(name string) (users []singlenode.User) {
 	for slot, p := range c.pods {
 		if p.exists && (name == podName(slot) || name == "" && !p.gated) {
@@ -140,7 +140,7 @@ func (c *scene) users(name string) (users []singlenode.User) {
 	return users
 }
 
-// evidence returns what the fence shows the locks about a pod.
+// evidence returns the evidence of the fence about a pod, for the locks.
 func (c *scene) evidence(ask singlenode.Ask) podsafety.FenceFacts {
 	f := c.shown(c.pods[slotOf(ask.UID)].node, ask.UID)
 	f.SinceTerminating = f.SinceTerminating || c.Without == TheRun
@@ -222,7 +222,7 @@ func (c *scene) lock() {
 	}
 }
 
-// protect is a session of pvc-protection about the claim, where Kubernetes' own controller is off.
+// protect is a session of pvc-protection about the claim, in place of Kubernetes' own controller.
 func (c *scene) protect() {
 	if !c.claim.exists {
 		return
@@ -250,7 +250,8 @@ func (c *scene) protect() {
 	}
 }
 
-// fencing is a session of node fencing about node a. It returns why the fence waits, empty if it does not.
+// fencing is a session of node fencing about node a. It returns the reason for which the fence waits, empty if it does
+// not.
 func (c *scene) fencing() (why fencing.Reason) {
 	m, t := c.machine, fencing.NewTracker()
 	if c.silent != never {
@@ -312,7 +313,7 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 	return reply
 }
 
-// writeFence is what a write does to the NodeFence.
+// writeFence applies a write to the NodeFence.
 func (c *scene) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStatus) {
 	switch action {
 	case fencing.AddFinalizer:
@@ -325,7 +326,7 @@ func (c *scene) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStat
 		was := c.fence
 		c.fence = was.status(status, c.node)
 		if was.fenced == isTrue && c.fence.proven && c.fence.fenced == isFalse {
-			c.fence, c.ending = was, true // what it has listed may change before that is written
+			c.fence, c.ending = was, true // the listed pods may change before that is written
 		}
 	default:
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// writes reports whether processes of pods on node a, and on node b, can write to the volume, those left out that a
-// person answers for. Two machines that have one name count as one node. What a process has written before its end can
+// writes reports whether processes of pods on node a, and on node b, can write to the volume, except for pods that a
+// person answers for. Two machines with one name count as one node. Data that a process has written before its end can
 // reach a volume that is mounted.
 func (c *scene) writes() (a, b bool) {
 	for slot, p := range c.processes {
@@ -20,7 +20,6 @@ func (c *scene) writes() (a, b bool) {
 	return a, b
 }
 
-// judge judges a state.
 func (c *scene) judge() {
 	a, b := c.writes()
 	switch {
@@ -42,7 +41,7 @@ func (c *scene) runs() bool {
 	return false
 }
 
-// released judges that the hold releases a pod, and excuses what a person has said: a confirmation, the taint on a node
+// released judges the release of a pod by the hold, and excuses a person's word: a confirmation, the taint on a node
 // that is not Ready, and the end of the Node of a kubelet that has been cut off since.
 func (c *scene) released(slot int, why podsafety.Reason) {
 	n := c.node
@@ -67,7 +66,7 @@ func (c *scene) released(slot int, why podsafety.Reason) {
 	c.excused[slot] = true
 }
 
-// freed judges that the lock of the claim is freed.
+// freed judges the removal of the claim's lock.
 func (c *scene) freed(why singlenode.Reason) {
 	holder := int(c.claim.lock) - 1
 	if holder < 0 || c.excused[holder] {
@@ -85,14 +84,14 @@ func (c *scene) freed(why singlenode.Reason) {
 	}
 }
 
-// ungated judges that the gate of a pod goes.
+// ungated judges the removal of a pod's gate.
 func (c *scene) ungated(slot int) {
 	if int(c.claim.lock) != slot+1 || !c.claim.kept {
 		c.violates("S3: pod %d loses its gate without the lock", slot)
 	}
 }
 
-// rests says what is not as it should be when nobody of the cluster can do anything, empty if all is.
+// rests returns the broken promise when no component of the cluster can act, empty for none.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
 	for slot, p := range s.pods {
 		if wrong := k.unsettledPod(s, slot, p); wrong != "" {
@@ -111,8 +110,8 @@ func (k *worker) rests(s *state) (wrong string, rests bool) {
 	return k.unsettledFence(s), true
 }
 
-// unsettledPod says what is wrong with a pod at rest: it runs, has completed, or waits for a reason that is so and has
-// a way out.
+// unsettledPod returns the promise that a pod breaks at rest. It has to run, or to have completed, or to wait for a
+// true reason with a way out.
 func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 	switch {
 	case !p.exists:
@@ -131,7 +130,7 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 	return ""
 }
 
-// holdIsSo reports whether a pod may be held for a reason: it names what a person can do, and the state is like that.
+// holdIsSo reports whether a pod may be held for a reason, because it is true and names a remedy.
 func holdIsSo(s *state, slot int, why podsafety.Reason) bool {
 	p, n := s.pods[slot], s.node
 	away := p.node == nodeA && !n.connected()
@@ -160,7 +159,7 @@ func (k *worker) gateIsSo(s *state, slot int, why singlenode.Reason) bool {
 	}
 }
 
-// unsettledFence says what is wrong with the fence at rest.
+// unsettledFence returns the promise that the fence breaks at rest.
 func (k *worker) unsettledFence(s *state) string {
 	n, f := s.node, s.fence
 	why := k.scene(s).fencing()

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// machine makes what the controllers record of the objects of a state, each in its own way. It is not safe for
+// machine makes the records of the controllers about the objects of a state, each in its own way. It is not safe for
 // concurrent use: each worker has its own.
 type machine struct {
 	*World
@@ -29,7 +29,7 @@ type machine struct {
 	fences map[fence]*v1alpha1.NodeFence
 }
 
-// records are those of the claim.
+// records are the records about the claim.
 type records struct {
 	locks      singlenode.Claim
 	protection pvc.Claim
@@ -45,7 +45,7 @@ func newMachine(w *World) *machine {
 		claims: map[claim]records{}, nodes: map[node]podsafety.NodeFacts{}, fences: map[fence]*v1alpha1.NodeFence{}}
 }
 
-// once returns what is known by a key, and makes it the first time.
+// once returns the value of a key, and makes it the first time.
 func once[K comparable, V any](known map[K]V, key K, make func() V) V {
 	v, found := known[key]
 	if !found {
@@ -55,7 +55,7 @@ func once[K comparable, V any](known map[K]V, key K, make func() V) V {
 	return v
 }
 
-// pod returns a pod as it is recorded by the hold, the locks and node fencing, the zero value for none.
+// pod returns a pod as the hold, the locks and node fencing record it, the zero value if it does not exist.
 func (m *machine) pod(slot int, p pod) objects.Pod {
 	if !p.exists {
 		return objects.Pod{}
@@ -69,7 +69,7 @@ func (m *machine) pod(slot int, p pod) objects.Pod {
 	})
 }
 
-// user returns a pod as it is recorded by pvc-protection.
+// user returns a pod as pvc-protection records it.
 func (m *machine) user(slot int, p pod) pvc.Pod {
 	return once(m.users, podKey{p, slot}, func() pvc.Pod {
 		read := pvc.PodOf(podObject(slot, p, m.now))
@@ -80,7 +80,7 @@ func (m *machine) user(slot int, p pod) pvc.Pod {
 	})
 }
 
-// claim returns the claim as it is recorded, the zero value for none. All locks are asked for.
+// claim returns the records about the claim, the zero value if it does not exist. All locks are required.
 func (m *machine) claim(at claim) records {
 	if !at.exists {
 		return records{}
@@ -93,7 +93,7 @@ func (m *machine) claim(at claim) records {
 	})
 }
 
-// fence returns the NodeFence of node a, nil for none.
+// fence returns the NodeFence of node a, nil if it does not exist.
 func (m *machine) fence(f fence) *v1alpha1.NodeFence {
 	if !f.exists {
 		return nil
@@ -107,7 +107,7 @@ func (m *machine) keepsVolume(f fence) bool {
 	return o != nil && m.Without != TheStorage && fencing.FenceOf(o).MayKeepVolumes()
 }
 
-// storage returns what the watch has shown of whether a node reaches the volume.
+// storage returns the record of the watch about whether a node reaches the volume.
 func (c *scene) storage(n uint8) podsafety.Storage {
 	if n != nodeA {
 		return podsafety.Storage{}
@@ -115,7 +115,7 @@ func (c *scene) storage(n uint8) podsafety.Storage {
 	return podsafety.Storage{Fenced: c.shut, Since: c.machine.since(c.opened)}
 }
 
-// shown returns what the fence of a node shows about a pod.
+// shown returns the evidence of a node's fence about a pod.
 func (c *scene) shown(n uint8, pod types.UID) podsafety.FenceFacts {
 	o := c.machine.fence(c.fence)
 	if o == nil || n != nodeA {
@@ -124,9 +124,9 @@ func (c *scene) shown(n uint8, pod types.UID) podsafety.FenceFacts {
 	return nodefence.Facts(o, pod)
 }
 
-// nodeOf returns what a live read of a node finds.
+// nodeOf returns the result of a live read of a node.
 func (c *scene) nodeOf(n uint8) podsafety.NodeFacts {
-	// What is not in the Node does not tell one from another.
+	// Only the contents of the Node distinguish the keys.
 	at := node{shown: c.node.shown, ready: c.node.ready, taint: c.node.taint, own: c.node.own}
 	switch {
 	case n == nodeB:
@@ -137,7 +137,7 @@ func (c *scene) nodeOf(n uint8) podsafety.NodeFacts {
 	return once(c.machine.nodes, at, func() podsafety.NodeFacts { return podsafety.NodeOf(nodeObject(at)) })
 }
 
-// fencedNode returns what node fencing finds in Node a (nodeOf in pkg/fencing).
+// fencedNode returns the facts of node fencing about Node a (nodeOf in pkg/fencing).
 func (c *scene) fencedNode() fencing.NodeFacts {
 	n := c.node
 	if !n.there {
@@ -147,7 +147,7 @@ func (c *scene) fencedNode() fencing.NodeFacts {
 		BootID: bootID(n.shown), Machine: fencing.Machine{MachineID: c.machineID(n.shownMachine)}, Tainted: n.own}
 }
 
-// remaining lists what remains on node a (countPod in pkg/fencing).
+// remaining lists the remaining pods of node a (countPod in pkg/fencing).
 func (c *scene) remaining() (f fencing.RemainingFacts) {
 	for slot, at := range c.pods {
 		p := c.machine.pod(slot, at)
@@ -167,7 +167,7 @@ func (c *scene) remaining() (f fencing.RemainingFacts) {
 	return f
 }
 
-// leaseVersion returns the resourceVersion of the Lease of node a, which is there as long as the Node is.
+// leaseVersion returns the resourceVersion of the Lease of node a, which exists as long as the Node.
 func (c *scene) leaseVersion() string {
 	if c.node.there {
 		return currentLease
@@ -175,7 +175,7 @@ func (c *scene) leaseVersion() string {
 	return ""
 }
 
-// since returns when something began, and ageOf how long ago that is.
+// since converts an age to a time, and ageOf a time to an age.
 func (m *machine) since(a age) time.Time {
 	switch a {
 	case young:
@@ -197,7 +197,7 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-// tracker returns what the hold has seen of a pod.
+// tracker returns the records of the hold about a pod.
 func (c *scene) tracker(slot int) *podsafety.Tracker {
 	t, s, m := podsafety.NewTracker(), c.sights[slot], c.machine
 	if s == (sight{}) {
@@ -213,7 +213,7 @@ func (c *scene) tracker(slot int) *podsafety.Tracker {
 	return t
 }
 
-// keep keeps what the hold has seen of a pod.
+// keep stores the records of the hold about a pod.
 func (c *scene) keep(slot int, t *podsafety.Tracker) {
 	s, m := t.Sights[uidOf(slot)], c.machine
 	if !c.pods[slot].exists {
@@ -224,7 +224,7 @@ func (c *scene) keep(slot int, t *podsafety.Tracker) {
 		nodeAway: s.NodeAway}
 }
 
-// saw has the trackers record a state of a pod.
+// saw records a state of a pod in the trackers.
 func (m *machine) saw(c *scene, slot int) {
 	p := m.pod(slot, c.pods[slot])
 	t := c.tracker(slot)
@@ -238,7 +238,7 @@ func (m *machine) saw(c *scene, slot int) {
 	c.completed[slot] = m.ageOf(locks.Ended[p.UID])
 }
 
-// status returns the fence with a status that node fencing writes.
+// status returns the fence with a status from node fencing.
 func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
 	f.fenced, f.released = conditionOf(s, v1alpha1.ConditionFenced), conditionOf(s, v1alpha1.ConditionReleased)
 	f.returned = conditionOf(s, v1alpha1.ConditionReturned)

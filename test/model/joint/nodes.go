@@ -1,6 +1,6 @@
 package joint
 
-// machines are the moves of the machines, their kubelets, and what runs there.
+// machines makes the moves of the machines, their kubelets, and their processes.
 func (k *worker) machines(s *state) {
 	for slot, p := range s.processes {
 		if p.node == nodeB || p.node == nodeA && !s.node.off {
@@ -12,7 +12,7 @@ func (k *worker) machines(s *state) {
 	k.faults(s)
 }
 
-// kubelet are the moves of a kubelet with one pod.
+// kubelet makes the moves of a kubelet with one pod.
 func (k *worker) kubelet(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	connected := p.node == nodeB || s.node.connected()
@@ -30,7 +30,7 @@ func (k *worker) kubelet(s *state, slot int) {
 	k.ends(s, slot)
 }
 
-// ends are the ends of processes and mounts.
+// ends makes the ends of processes and mounts.
 func (k *worker) ends(s *state, slot int) {
 	p := s.processes[slot]
 	k.Can(p.deleted && p.runs, move{processesEnd, slot}, func(c *scene) { c.processes[slot].runs = false })
@@ -43,7 +43,7 @@ func (k *worker) ends(s *state, slot int) {
 	})
 }
 
-// sees has a kubelet learn of a pod, or of its deletion or end.
+// sees lets a kubelet learn of a pod, or of its deletion or end.
 func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	goes := api.terminating || !api.exists
@@ -57,7 +57,7 @@ func (k *worker) sees(s *state, slot int) {
 	})
 }
 
-// reports are the moves of a kubelet that reports the end of a pod, and deletes it once its volume is unmounted.
+// reports makes the moves of a kubelet that reports the end of a pod, and deletes it once its volume is unmounted.
 func (k *worker) reports(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	if !p.known || !api.exists {
@@ -73,7 +73,7 @@ func (k *worker) reports(s *state, slot int) {
 		func(c *scene) { c.writePod(slot, func(p *pod) { p.graceZero = true }) })
 }
 
-// reportEnd is what a kubelet writes of a pod that has ended. It writes no phase where there is a final one.
+// reportEnd is the write of a kubelet about an ended pod. It does not replace a final phase.
 func (now *pod) reportEnd(p process) {
 	now.succeeded = now.succeeded || p.done && !p.deleted && !now.ended
 	now.ended, now.byKubelet = true, now.byKubelet || !now.ended
@@ -83,7 +83,7 @@ func (now *pod) reportEnd(p process) {
 	}
 }
 
-// life are the moves of the machine of node a, and of its Node.
+// life makes the moves of the machine of node a, and of its Node.
 func (k *worker) life(s *state) {
 	n := s.node
 	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *scene) {
@@ -103,7 +103,7 @@ func (k *worker) life(s *state) {
 		func(c *scene) { c.node.ready = !n.ready })
 }
 
-// stop ends the machine of node a, and all that runs there. A kubelet that starts knows of no pod.
+// stop ends the machine of node a, and all processes there. A kubelet that starts knows no pod.
 func (c *scene) stop() {
 	c.node.off, c.node.fresh = true, false
 	for slot := range c.processes {
@@ -113,7 +113,7 @@ func (c *scene) stop() {
 	}
 }
 
-// agents are the moves of the agent that fences node a, and of the one that undoes it. What it says is so of the
+// agents makes the moves of the agent that fences node a, and of the agent that undoes it. Its reports are true of the
 // machine that the Node shows.
 func (k *worker) agents(s *state) {
 	k.Can(s.run == atWork, move{agentActs, 0}, func(c *scene) {
@@ -139,7 +139,7 @@ func (k *worker) agents(s *state) {
 	})
 }
 
-// faults are those of node a.
+// faults makes the faults of node a.
 func (k *worker) faults(s *state) {
 	n := s.node
 	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0}, func(c *scene) {

@@ -41,7 +41,7 @@ func nodeName(n uint8) string { return [...]string{"", "a", "b"}[n] }
 
 func bootID(n uint8) string { return "boot-" + strconv.Itoa(int(n)) }
 
-// machineID returns what tells a machine from another, empty where nothing does.
+// machineID returns the ID that distinguishes machines, empty in a world without it.
 func (w *World) machineID(n uint8) string {
 	if w.Without == TheMachine {
 		return ""
@@ -49,7 +49,7 @@ func (w *World) machineID(n uint8) string {
 	return "machine-" + strconv.Itoa(int(n))
 }
 
-// number returns the number at the end of a boot ID or a machine ID, 0 of an empty one.
+// number returns the number at the end of a boot ID or a machine ID, 0 for an empty ID.
 func number(id string) uint8 {
 	if id == "" {
 		return 0
@@ -162,7 +162,7 @@ func nodeObject(n node) *v1.Node {
 	return o
 }
 
-// The resourceVersions of a Lease: as it is, and as it was.
+// The current and the former resourceVersion of a Lease.
 const currentLease, formerLease = "current", "former"
 
 // agent returns the agent of the fences of a world.
@@ -181,7 +181,7 @@ func (w *World) agent() v1alpha1.Agent {
 	return a
 }
 
-// fenceObject returns the NodeFence of node a as the API server has it. now: it has ended by a person's word.
+// fenceObject returns the NodeFence of node a as the API server has it, at the time now.
 func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: nodeName(nodeA), UID: fenceUID, ResourceVersion: "1"}}
 	o.Spec = v1alpha1.NodeFenceSpec{Agents: []v1alpha1.Agent{w.agent()}, Unfence: v1alpha1.UnfenceWhenReturned}

@@ -1,7 +1,7 @@
 package joint
 
-// people are the moves of users and administrators, and of programs that act for them, each as often as the budget
-// says. What the policies of admission refuse does not happen.
+// people makes the moves of users and administrators, and of programs that act for them, each within the budget.
+// Changes that the policies of admission refuse do not happen.
 func (k *worker) people(s *state) {
 	for slot, p := range s.pods {
 		if p.exists {
@@ -15,7 +15,8 @@ func (k *worker) people(s *state) {
 	k.administrators(s)
 }
 
-// administrators are those of node a and its fence, and the programs that detect and remediate nodes.
+// administrators makes the moves of administrators of node a and its fence, and of programs that detect and remediate
+// nodes.
 func (k *worker) administrators(s *state) {
 	n, f := s.node, s.fence
 	k.User(n.there && !n.taint, s.left.Taint, move{userTaints, 0}, func(c *scene) {
@@ -52,9 +53,9 @@ func (k *worker) administrators(s *state) {
 	})
 }
 
-// users are those of one pod. A force deletion is refused unless it is confirmed, the pod has no node, or it has ended
-// and was not deleted before (csi-reclaimer-pod-force-delete). Nobody else removes finalizer or gate, and they are
-// there from the creation on (csi-reclaimer-pod-hold-stays, csi-reclaimer-pod-gate-stays,
+// users makes the moves of users of one pod. A force deletion is refused unless it is confirmed, the pod has no node,
+// or it has ended and was not deleted before (csi-reclaimer-pod-force-delete). Only volume-guard removes finalizer or
+// gate, and both exist from the creation on (csi-reclaimer-pod-hold-stays, csi-reclaimer-pod-gate-stays,
 // csi-reclaimer-pod-gate-required).
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// verb is what happens in a move.
+// verb is the kind of a move.
 type verb uint8
 
 const (
@@ -58,7 +58,7 @@ const (
 	verbs
 )
 
-// move is one thing that happens, to the pod of a number where it is about one.
+// move is one event, with the number of its pod, if it is about one.
 type move struct {
 	verb verb
 	slot int
@@ -68,7 +68,7 @@ func (m move) code() search.Move { return uint32(m.verb)<<4 | uint32(m.slot) }
 
 func moveOf(code search.Move) move { return move{verb(code >> 4), int(code & 15)} }
 
-// sentences say what happens to pod %d.
+// sentences describe the moves of pod %d.
 var sentences = [verbs]string{
 	userDeletesPod:       "a user deletes pod %d",
 	userForces:           "a user deletes pod %d by force",
@@ -116,12 +116,12 @@ var sentences = [verbs]string{
 	leaseIsSilent:        "the Lease has been silent for long, for the fence",
 }
 
-// describe says in words what happens.
+// describe returns the sentence of a move.
 func (w *World) describe(m move) string {
 	return strings.ReplaceAll(sentences[m.verb], "%d", strconv.Itoa(m.slot))
 }
 
-// Story says in words how something came about, a sentence for each move.
+// Story describes a history, with a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
 func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
 }
@@ -27,10 +27,10 @@ func newWorker(w *World) *worker {
 	return k
 }
 
-// scene returns a copy of a state, to be changed.
+// scene returns a copy of a state for a change.
 func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
 
-// moves makes every move that is possible in a state.
+// moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
 	k.people(s)
 	k.Cluster(func() {
@@ -40,12 +40,12 @@ func (k *worker) moves(s *state) {
 	})
 }
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong is the promise that the move broke, in words.
+	// wrong describes the promise that the move broke.
 	wrong string
 }
 
@@ -55,10 +55,11 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
-// Break marks that a fault has happened.
+// Break is called for a fault, of which the model keeps no record.
 func (c *scene) Break() {}
 
-// Settle does what happens at once after each move: a kubelet that works renews its Lease.
+// Settle makes the changes that follow a move at once, such as renewals of Leases by working kubelets, and returns the
+// promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) {
 	n := &c.node
 	n.lost = !n.there && (n.lost || !n.connected())
@@ -82,7 +83,7 @@ func (c *scene) watchStorage() {
 	}
 }
 
-// leaseChanges ends the Lease of node a as it was.
+// leaseChanges records a change of the Lease of node a.
 func (c *scene) leaseChanges() {
 	c.fence.renewed = c.fence.proven
 	c.silent = never
@@ -91,7 +92,7 @@ func (c *scene) leaseChanges() {
 	}
 }
 
-// writePod changes a pod at the API server. One that is terminating without grace goes with its last finalizer.
+// writePod changes a pod at the API server. A terminating pod without grace goes with its last finalizer.
 func (c *scene) writePod(slot int, edit func(*pod)) {
 	now := &c.pods[slot]
 	edit(now)
@@ -105,7 +106,7 @@ func (c *scene) writePod(slot int, edit func(*pod)) {
 	c.machine.saw(c, slot)
 }
 
-// first returns the state in which a world begins: a pod runs on node a, and has the lock of its claim.
+// first returns the initial state of a world: a pod runs on node a, and has the lock of its claim.
 func (k *worker) first() state {
 	s := state{left: k.Budget, node: node{boot: 1, shown: 1, there: true, ready: true},
 		claim: claim{exists: true, lock: 1, kept: true, protected: true}}

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Agent is the kind of the agent that fences node a. The zero value: there are no fences.
+// Agent is the kind of the agent that fences node a.
 type Agent uint8
 
 const (
-	// NoAgent: there are no fences.
+	// NoAgent is the zero value, for a world without fences.
 	NoAgent Agent = iota
 	// Volumes keeps the machine from the volume.
 	Volumes
@@ -21,74 +21,74 @@ const (
 	Reboot
 )
 
-// Guard is what a world can lack, to show what it is for. The zero value: nothing.
+// Guard is a guard that a world can lack, to show its purpose.
 type Guard uint8
 
 const (
-	// Nothing is lacking.
+	// Nothing is the zero value: no guard is missing.
 	Nothing Guard = iota
-	// TheHoldOfClaims: pvc-protection judges a pod by its phase and its grace alone.
+	// TheHoldOfClaims: without it, pvc-protection judges a pod by its phase and its grace alone.
 	TheHoldOfClaims
-	// TheWord: a final phase counts as the word of the kubelet, whoever wrote it.
+	// TheWord: without it, a final phase counts as the word of the kubelet, regardless of its writer.
 	TheWord
-	// TheReboot: the deletion of a fence of volumes ends it at once.
+	// TheReboot: without it, the deletion of a fence of volumes ends the fence at once.
 	TheReboot
-	// TheRun: a fence frees the lock of a pod whichever run of the node started it.
+	// TheRun: without it, a fence frees the lock of a pod regardless of the run of the node that started it.
 	TheRun
-	// TheList: a fence ends after a reboot, whichever pods are terminating on the node.
+	// TheList: without it, a fence ends after a reboot, regardless of terminating pods on the node.
 	TheList
-	// TheStorage: the unmount grace ends by the clock, whether a fence keeps the node from the volume or not.
+	// TheStorage: without it, the unmount grace ends by the clock, even while a fence keeps the node from the volume.
 	TheStorage
-	// TheMachine: another machine under the name of a node counts as its reboot.
+	// TheMachine: without it, another machine under the name of a node counts as its reboot.
 	TheMachine
-	// TheNode: a grace that was set to 0 shows the unmount, also if the node was not Ready then.
+	// TheNode: without it, a grace that was set to 0 shows the unmount, even if the node was not Ready then.
 	TheNode
 )
 
-// World names bounds: what there is, and how often what can happen does.
+// World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is how it is called in tables and on the command line.
+	// Name is the name in tables and on the command line.
 	Name string
-	// About says in a sentence what it is for.
+	// About is the purpose of the world, in a sentence.
 	About string
-	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
 	Agent    Agent
-	// OptedIn: the first pod was created before the namespace asked for locks, and has none.
+	// OptedIn means that the first pod was created before the namespace asked for locks, and has none.
 	OptedIn bool
-	// Unlocked: the namespace asks for no locks. There is one pod then, which is held.
+	// Unlocked means that the namespace asks for no locks. The world then has one pod, which is held.
 	Unlocked bool
-	// FencedFirst: another machine takes the name of node a only once a fence has begun.
+	// FencedFirst lets another machine take the name of node a only once a fence has begun.
 	FencedFirst bool
-	// Without is the guard that is lacking.
+	// Without is the missing guard.
 	Without Guard
 	Budget  Budget
 }
 
-// Budget is how often each thing may happen in one history.
+// Budget bounds the number of each event in one history.
 type Budget struct {
-	// What people do. Delete: a pod. Force: a pod by force, where the policies allow that. Confirm: the word that the
-	// processes of a pod cannot run. DeleteClaim: the claim. Early: the second pod is created beside the first.
+	// Delete deletes a pod, Force deletes one by force, if the policies allow it, and Confirm confirms that the processes
+	// of a pod cannot run. DeleteClaim deletes the claim, and Early creates the second pod beside the first.
 	Delete, Force, Confirm, DeleteClaim, Early uint8
-	// Taint, Untaint, DeleteNode: of node a. Fence, Now: a fence is created, and ended by a person's word. Unfence: a
-	// program deletes it.
+	// Taint, Untaint and DeleteNode concern node a. Fence creates a fence, Now ends it by a person's word, and Unfence
+	// lets a program delete it.
 	Taint, Untaint, DeleteNode, Fence, Now, Unfence uint8
-	// What breaks. Cut: the kubelet of node a is cut off. Heal: and returns. Reboot: its machine does. Replace: another
-	// machine takes the name of the node. End: a pod completes.
+	// Cut cuts the kubelet of node a off, Heal lets it return, and Reboot reboots its machine. Replace gives the name of
+	// the node to another machine, and End completes a pod.
 	Cut, Heal, Reboot, Replace, End uint8
 }
 
-// broken are the worlds in which the engines break a promise, as far as is known, with the promise. A world is explored
-// with the others once its line is gone.
+// broken are the worlds in which the engines are known to break a promise, with the promise. Without its line, a world
+// is explored with the others.
 var broken = map[string]string{
-	// The fence is about the machine that the Node shows. Nothing shows that the pod runs on the one before.
+	// The fence concerns the machine that the Node shows. No object shows that the pod runs on the machine before it.
 	"joint, another machine fenced": "S3",
-	// The fence is about the machine before. The kubelet of the next one has seen the pod, and not its deletion, when it
-	// writes its boot ID: until then the lock counts as one of the run that is fenced.
+	// The fence concerns the former machine. The kubelet of the next machine has seen the pod, and not its deletion, when
+	// it writes its boot ID. Until then the lock counts as a lock of the fenced run.
 	"joint, volumes, another machine": "S1",
 }
 
-// Worlds are the bounds that are explored.
+// Worlds returns the explored worlds.
 func Worlds() []World {
 	var worlds []World
 	for _, w := range all() {
@@ -107,7 +107,7 @@ const (
 
 func all() []World { return slices.Concat(pods(), unlocked(), unmounts(), fences(), replaced()) }
 
-// pods are about the hold, the locks and pvc-protection.
+// pods returns worlds about the hold, the locks and pvc-protection.
 func pods() []World {
 	return []World{
 		{
@@ -135,7 +135,7 @@ func pods() []World {
 	}
 }
 
-// unlocked are about the hold and pvc-protection, where nobody asks for locks.
+// unlocked returns worlds about the hold and pvc-protection, without locks.
 func unlocked() []World {
 	return []World{
 		{
@@ -146,7 +146,7 @@ func unlocked() []World {
 	}
 }
 
-// unmounts are about a pod that has ended, and its volume that is mounted.
+// unmounts returns worlds about an ended pod whose volume is mounted.
 func unmounts() []World {
 	return []World{
 		{
@@ -165,7 +165,7 @@ func unmounts() []World {
 	}
 }
 
-// fences are about node fencing beside them.
+// fences returns worlds with node fencing.
 func fences() []World {
 	returns := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
 	ended, deleted, gone := returns, returns, returns
@@ -217,7 +217,7 @@ func fences() []World {
 	}
 }
 
-// replaced are about another machine that takes the name of node a.
+// replaced returns worlds about another machine that takes the name of node a.
 func replaced() []World {
 	return []World{
 		{
@@ -235,7 +235,7 @@ func replaced() []World {
 	}
 }
 
-// Bounds says in words what there is, and what may happen how often.
+// Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{"nodes 2, pods 2, claim 1"}
 	if w.Agent != NoAgent {
