@@ -70,9 +70,9 @@ func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: wh
 // pod that uses a claim without its lock, such as one that was created before the namespace asked. The gate goes last.
 //
 // A pod takes no lock while it has other gates, because a queue may admit another pod that needs the claim, and never
-// this one. It takes none either while another pod visibly has a lock that it needs. Pods take their locks in the order
-// of claim names and therefore never wait for each other in a circle. The order is not by UID, because a claim that is
-// deleted and created again has another UID.
+// this one. It also takes none while it sees another pod's lock on a claim that it needs. Pods take their locks in the
+// order of claim names and therefore never wait for each other in a circle. The order is not by UID, because a claim
+// that is deleted and created again has another UID.
 //
 // now decides whether reads are too old and waits are over.
 func Decide(f Facts, now time.Time) Decision {

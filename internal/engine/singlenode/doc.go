@@ -1,5 +1,5 @@
-// Package singlenode decides which pod may use a claim. It serves volumes that have no attach step, which any number of
-// nodes can mount at a time, whatever their access mode says.
+// Package singlenode decides which pod may use a claim. It serves volumes without an attach step, which any number of
+// nodes can mount at a time despite their access mode.
 //
 // A pod with such a claim is created with a scheduling gate, and is scheduled only after each of its claims has a lock
 // in its name: an annotation with the UID of the pod, written by compare-and-swap. [Decide] returns the next step for

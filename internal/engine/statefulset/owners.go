@@ -87,7 +87,8 @@ func (f Facts) without(drop func(metav1.OwnerReference) bool) []metav1.OwnerRefe
 	return slices.DeleteFunc(slices.Clone(f.Claim.Owners), drop)
 }
 
-// policyOwners returns which of set and pod should own the claim according to the policy.
+// policyOwners returns which of set and pod should own the claim according to the policy. Another controller, a hold or
+// an invalid annotation excludes both. Otherwise:
 //
 //	Retain when deleted, Retain when scaled: none
 //	Delete when deleted, Retain when scaled: the set
@@ -151,7 +152,7 @@ func (f Facts) mark(owners []metav1.OwnerReference) Mark {
 	case f.hasPod():
 		return Mark{Set: f.Set.Name, UID: f.Set.UID, Ordinal: f.Ordinal, WhenScaled: p.WhenScaled, Claim: f.Claim.UID}
 	case p.WhenScaled == Retain:
-		now.WhenScaled = Retain // the claim is kept, whatever the policy says later, until it has a pod again
+		now.WhenScaled = Retain // a later policy does not reach back, until the claim has a pod again
 	}
 	return now
 }

@@ -82,7 +82,7 @@ func ReplicaOf(s Set, ordinal int, pod Pod, claim func(name string) Claim) Repli
 	return r
 }
 
-// FindGap returns the gap of a set, and looks up each ordinal in range with replica. With OrderedReady the StatefulSet
+// FindGap returns the gap of a set, and looks up the ordinals in range with replica. With OrderedReady the StatefulSet
 // controller waits for each pod to be ready before it creates the next.
 func FindGap(s Set, replica func(ordinal int) Replica) Gap {
 	gap := GapNone

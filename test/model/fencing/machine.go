@@ -265,7 +265,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 			now.pods |= 1 << (uid[len(uid)-1] - '0')
 		}
 		if now.result == was.attempts[i].result {
-			now.since = was.attempts[i].since // the time of its beginning, or of its end, is as it was
+			now.since = was.attempts[i].since // its beginning, or its end, has not changed
 		}
 		if now.tries == was.attempts[i].tries {
 			now.sinceTry = was.attempts[i].sinceTry

@@ -107,7 +107,7 @@ func (c *scene) hold(slot int) podsafety.Decision {
 		}
 		s.Answer(t, reply, m.now, m.now)
 		c.keep(slot, t)
-		c.writePod(slot, func(*pod) {}) // what was written is shown, or gone
+		c.writePod(slot, func(*pod) {}) // shows the write, or removes the pod
 		if !c.pods[slot].exists {
 			return s.Decision
 		}
@@ -186,7 +186,7 @@ func (c *scene) gate(slot int) singlenode.Decision {
 			return s.Decision
 		case singlenode.PatchClaim:
 			if c.claim.terminating && !c.claim.kept {
-				reply.Outcome = session.Conflict // no finalizer is added to what is terminating
+				reply.Outcome = session.Conflict // a terminating object takes no finalizer
 				break
 			}
 			c.claim.lock, c.claim.kept = uint8(slot+1), true

@@ -39,7 +39,7 @@ func (k *worker) administrators(s *state) {
 	})
 	k.User(f.exists && !f.terminating, s.left.Unfence, move{programDeletesFence, 0}, func(c *scene) {
 		c.left.Unfence--
-		c.ending = false // the write is bound to the NodeFence as it was
+		c.ending = false // the write is bound to the former NodeFence
 		c.fence.terminating = true
 		c.writeFence(0, nil)
 	})
