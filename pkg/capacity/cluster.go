@@ -13,18 +13,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// cluster is what is asked of the API server.
+// cluster holds the controller's calls to the API server.
 type cluster interface {
 	create(ctx context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error)
-	// patch and remove change an object only if it is exactly as it was read, else they return
-	// kube.ErrChanged, or kube.ErrGone.
+	// patch and remove are bound to the UID and resourceVersion that were read. They return kube.ErrChanged if the
+	// object differs from that, and kube.ErrGone if it does not exist.
 	patch(ctx context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error)
 	remove(ctx context.Context, o Object) error
-	// owner returns who owns the objects.
+	// owner looks up the owner of the objects.
 	owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error)
 }
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	objects storageclient.CSIStorageCapacityInterface
 	owners  owners
@@ -58,7 +58,7 @@ func (a apiServer) owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference
 	return a.owners.find(ctx, by)
 }
 
-// meaning classifies the API server's answers.
+// meaning marks NotFound and Conflict with the errors of package kube.
 func meaning(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-func TestADeletionIsBoundToWhatWasRead(t *testing.T) {
+func TestDeletePreconditions(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "csistoragecapacities"}
 	for name, c := range map[string]struct{ answer, want error }{
 		"it is as it was": {nil, nil},
@@ -43,7 +43,7 @@ func TestADeletionIsBoundToWhatWasRead(t *testing.T) {
 	}
 }
 
-func TestWhatWasWrittenAndDeletedIsNotThere(t *testing.T) {
+func TestObjectsAtOmitsDeletedObject(t *testing.T) {
 	m, o := newTracker(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Item: WorkItem{"late", "zone=a"}}
 	m.wrote(o)
 	behind := &lagging{shown: map[string]Object{"a": o}, version: 1}
@@ -56,8 +56,8 @@ func TestWhatWasWrittenAndDeletedIsNotThere(t *testing.T) {
 	}
 }
 
-// What was written counts beside what the cache shows, until the cache shows it.
-func TestWhatWasWrittenHidesNothingElse(t *testing.T) {
+// The cache may still lack one written object while it shows the others.
+func TestObjectsAtMergesCacheAndWrites(t *testing.T) {
 	m, item := newTracker(), WorkItem{"late", "zone=a"}
 	own := Object{Name: "b", UID: "u2", ResourceVersion: "7", Item: item}
 	m.wrote(own)
@@ -73,8 +73,8 @@ func TestWhatWasWrittenHidesNothingElse(t *testing.T) {
 	}
 }
 
-// An object that is gone is one less, however it went: the cache still shows it for a while.
-func TestAnObjectThatIsGoneIsDeleted(t *testing.T) {
+// The cache still shows an object for a while after its deletion by another client.
+func TestRemoveOfMissingObject(t *testing.T) {
 	w := newWorld(t)
 	gone := Object{Name: "gone", UID: "u1"}
 	if err := w.c.remove(t.Context(), gone); err != nil || !w.c.tracker.deleted["u1"] {
@@ -82,8 +82,7 @@ func TestAnObjectThatIsGoneIsDeleted(t *testing.T) {
 	}
 }
 
-// The API server's answer counts for the item that it is of.
-func TestAnObjectOfAnotherItemIsNotNoted(t *testing.T) {
+func TestWroteIgnoresOtherItems(t *testing.T) {
 	w := newWorld(t)
 	stored := newObject(WorkItem{"late", "zone=b"}, Capacity{}, w.c.labels, nil)
 	if w.c.wrote(WorkItem{"late", "zone=a"}, stored); len(w.c.tracker.written) > 0 {
@@ -94,8 +93,7 @@ func TestAnObjectOfAnotherItemIsNotNoted(t *testing.T) {
 	}
 }
 
-// Before it is known who is to own the objects, none is made.
-func TestWhoOwnsTheObjectsIsNotAssumed(t *testing.T) {
+func TestOwnerUnknownBeforeSurvey(t *testing.T) {
 	w := newWorld(t)
 	if f := w.c.observe(WorkItem{"late", "zone=a"}); f.OwnerKnown {
 		t.Errorf("known from the start: %+v", f)

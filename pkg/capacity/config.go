@@ -10,39 +10,39 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. Namespace is required, the rest has defaults: those of
-// the stock external-provisioner.
+// Config holds the settings of a Controller. Namespace is required, and every other field has the default of the
+// stock external-provisioner.
 type Config struct {
-	// Namespace is where the objects are. Required.
+	// Namespace is the namespace of the CSIStorageCapacity objects. Required.
 	Namespace string
-	// Owner is the owner of the objects, with which they are garbage-collected. Default: none.
+	// Owner selects the owner of the objects, with which they are garbage-collected. Default: none.
 	Owner *OwnedBy
-	// ManagedBy is the value of the label [LabelManagedBy]: of all objects of the driver, those with
-	// it are ours. Default "external-provisioner", so that its objects are taken over.
+	// ManagedBy is the value of the label [LabelManagedBy]; the Controller manages only the driver's objects with this
+	// value. Default "external-provisioner", so that the Controller takes over that program's objects.
 	ManagedBy string
-	// ForImmediate has objects made for classes with immediate binding too, which no scheduler asks
-	// for. Default: only where binding waits for a pod.
+	// ForImmediate publishes capacity for classes with immediate binding as well, although no scheduler reads it.
+	// Default: only for classes with WaitForFirstConsumer.
 	ForImmediate bool
-	// PollInterval is how often the driver is asked what is left where no event reports a change;
-	// up to a fifth less. Default 1 minute.
+	// PollInterval is the time between two GetCapacity calls for an item that no event marks as changed. Jitter shortens
+	// it by up to a fifth. Default 1 minute.
 	PollInterval time.Duration
-	// Workers is how many items are worked on at once. Default 1.
+	// Workers is the number of items that are reconciled in parallel. Default 1.
 	Workers int
-	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. A refusal of
-	// the driver starts at ten times RetryStart. Default 1 second and 5 minutes.
+	// RetryStart and RetryMax bound the exponential backoff after a failure. After a refusal of the driver it starts at
+	// ten times RetryStart. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics registers the package's metrics. Default: they are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.WithTicker
 }
 
-// OwnedBy says who owns the objects: a pod, or what controls it.
+// OwnedBy selects the owner of the objects: a pod, or a controller above it.
 type OwnedBy struct {
-	// Pod is the name of a pod in the objects' namespace. Required.
+	// Pod is the name of a pod in the namespace of the objects. Required.
 	Pod string
-	// Level is how many steps from the pod up, from controller to controller: 0 the pod itself, 1
-	// its StatefulSet or DaemonSet, 2 its Deployment.
+	// Level is the number of controller references to follow from the pod: 0 for the pod itself, 1 for its StatefulSet
+	// or DaemonSet, 2 for its Deployment.
 	Level int
 }
 
@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Namespace == "", "namespace: none is given for the objects")

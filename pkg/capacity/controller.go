@@ -23,38 +23,37 @@ import (
 // apiTimeout bounds one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// Driver reports how much it has left; csidriver.Driver is one. Its errors are marked with an
-// errclass.Class.
+// Driver reports free capacity. Its errors carry an errclass.Class; csidriver.Driver implements it.
 type Driver interface {
 	GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
 }
 
-// Nodes are the driver's nodes; nodes.Lister is one.
+// Nodes watches the driver's nodes; nodes.Lister implements it.
 type Nodes interface {
-	// Watch keeps them up to date until ctx ends, and Synced reports whether the first list has come.
+	// Watch keeps the nodes up to date until ctx ends, and Synced reports whether the first list has arrived.
 	Watch(ctx context.Context)
 	Synced() bool
-	// Permissions are what Watch needs, and without says what does not work otherwise.
+	// Permissions returns the permissions that Watch needs; without describes the effect of lacking them.
 	Permissions(without string) []permission.Permission
 	// Nodes returns all nodes.
 	Nodes() ([]topology.Node, error)
-	// Follow has a function called for each change; it is called before Watch.
+	// Follow registers a function that is called for each change. It is called before Watch.
 	Follow(changed func())
 }
 
-// Controller keeps the capacity objects of one driver.
+// Controller publishes the capacity of one driver.
 type Controller struct {
 	cfg        Config
 	driverName string
 	driver     Driver
 	cluster    cluster
-	// labels are those of our objects.
+	// labels identifies the Controller's objects.
 	labels labels.Set
-	// nodes is nil where volumes can be used from everywhere.
+	// nodes is nil for a driver without topology.
 	nodes   Nodes
 	classes cached[class]
 	objects cached[Object]
-	// authorization answers what this program may do.
+	// authorization reviews this program's permissions.
 	authorization authorizationv1.AuthorizationV1Interface
 	tracker       *tracker
 
@@ -63,10 +62,9 @@ type Controller struct {
 	surveys *controller.Queue[surveyKey]
 }
 
-// New returns a Controller for the driver with this name on the cluster that config describes, which
-// is copied; its QPS and Burst are for the capacity objects alone, 0 for no limit. nodes is nil for
-// a driver without topology: its volumes can be used from everywhere, and one object for each class
-// says so. Nothing is started: see Run.
+// New returns a Controller for the named driver on the cluster of config, which New copies. The QPS and Burst of
+// config apply to the capacity objects alone, and 0 means no limit. nodes is nil for a driver without topology: its
+// volumes are accessible from every node, and each class has one object that says so. New starts nothing; see Run.
 func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a capacity controller: no cluster is given")
@@ -111,7 +109,7 @@ func newController(at cluster, driverName string, driver Driver, nodes Nodes, cf
 	}, nil
 }
 
-// start makes the queues, and has the controller watch the caches.
+// start creates the queues and registers the caches to watch.
 func (c *Controller) start(caches ...controller.Cache) (err error) {
 	if c.nodes != nil {
 		caches = append(caches, controller.Polled("nodes", c.nodes.Watch, c.nodes.Synced))
@@ -127,17 +125,16 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 	return err
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
-// waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
-// cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
+// leadership calls it to be able to act at once as the leader. Watch writes nothing to the cluster.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it
-// returns when all work has ended. It is called once, by the one replica that leads: where leader
-// election is used, ctx has to end with the lease.
+// Run reconciles until ctx ends, which cancels calls in flight, or until Stop, which lets them finish. It returns
+// when all work has ended. Only the leading replica calls Run, once; with leader election, ctx has to end with the
+// Lease.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue. It returns an
-// error only when ctx ended before the caches were filled.
+// Run starts Watch unless the caller did; then the caller has to keep Watch running. Run returns an error only if ctx
+// ends before the caches are filled.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.control.Run(ctx, func(ctx context.Context) {
 		klog.FromContext(ctx).Info("Publishing capacity", "driver", c.driverName, "namespace", c.cfg.Namespace,
@@ -146,16 +143,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+// Stop begins no more work and lets the work in progress finish, whereupon Run returns. Stop does not wait.
 func (c *Controller) Stop() { c.control.Stop() }
 
-// Synced reports whether the caches hold what the API server had when they were started.
+// Synced reports whether the caches hold the API server's state at the time of their start.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Changed says that what the driver has left may have changed: a volume of the class was created or
-// deleted, or could not be created for want of room. at are the topology segments from which the
-// volume can be used; without, all segments of the class are asked for anew. It may be called at any
-// time, and does not block.
+// Changed marks capacity as outdated: a volume of the class was created or deleted, or could not be created for lack
+// of space. at holds the topology segments from which the volume is accessible; if it is empty, the driver is asked
+// again for all segments of the class. Changed may be called at any time, from any goroutine, and does not block.
 func (c *Controller) Changed(class string, at []map[string]string) {
 	for _, item := range c.tracker.markStale(func(item WorkItem) bool {
 		if len(at) == 0 {
@@ -169,7 +165,8 @@ func (c *Controller) Changed(class string, at []map[string]string) {
 
 func (c *Controller) enqueueSurvey() { c.surveys.Enqueue(surveyKey{}) }
 
-// segments returns the topology segments in which the driver has nodes.
+// segments returns the topology segments with nodes of the driver, and the empty segment for a driver without
+// topology.
 func (c *Controller) segments() (map[Segment]bool, error) {
 	if c.nodes == nil {
 		return map[Segment]bool{"": true}, nil

@@ -15,7 +15,7 @@ import (
 
 const bothMade = "ask zone=a, create zone=a 10, ask zone=b, create zone=b 20"
 
-func TestEachPlaceHasOneObject(t *testing.T) {
+func TestOneObjectPerSegment(t *testing.T) {
 	w := newWorld(t)
 	w.want(w.settle(), bothMade)
 	w.want(w.settle(), "")
@@ -30,19 +30,19 @@ func TestEachPlaceHasOneObject(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenWhereNothingChanged(t *testing.T) {
+func TestNoWriteWithoutChange(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	w.clock.Step(time.Minute)
 	w.want(w.settle(), "ask zone=a, ask zone=b")
-	w.start() // another process finds all as it is to be
+	w.start() // another process finds everything up to date
 	w.want(w.settle(), "ask zone=a, ask zone=b")
 	w.left["zone=b"] = 19
 	w.clock.Step(time.Minute)
 	w.want(w.settle(), "ask zone=a, ask zone=b, update zone=b 19")
 }
 
-func TestADecisionBeforeTheCacheShowsTheLastWrite(t *testing.T) {
+func TestDecisionBeforeCacheShowsWrite(t *testing.T) {
 	w := newWorld(t)
 	w.look()
 	begin := len(w.diary)
@@ -59,7 +59,7 @@ func TestADecisionBeforeTheCacheShowsTheLastWrite(t *testing.T) {
 	w.want(w.settle(), "")
 }
 
-func TestAnAnswerThatWasLostLeavesOneObject(t *testing.T) {
+func TestLostAnswerLeavesOneObject(t *testing.T) {
 	w := newWorld(t)
 	w.nodes.set("a")
 	w.lost = true
@@ -77,7 +77,7 @@ func TestAnAnswerThatWasLostLeavesOneObject(t *testing.T) {
 	}
 }
 
-func TestVolumesHaveTheDriverAskedAgain(t *testing.T) {
+func TestChangedCallsGetCapacity(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	w.c.Changed("late", []map[string]string{{"zone": "b", "rack": "1"}, {"zone": "a"}})
@@ -88,7 +88,7 @@ func TestVolumesHaveTheDriverAskedAgain(t *testing.T) {
 	w.want(w.settle(), "")
 }
 
-func TestAVolumeThatIsMadeWhileTheDriverIsAskedHasItAskedAgain(t *testing.T) {
+func TestChangeDuringGetCapacity(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	w.meanwhile = func() {
@@ -99,7 +99,7 @@ func TestAVolumeThatIsMadeWhileTheDriverIsAskedHasItAskedAgain(t *testing.T) {
 	w.want(w.settle(), "ask zone=a, ask zone=a, update zone=a 7")
 }
 
-func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
+func TestFailedGetCapacity(t *testing.T) {
 	item := WorkItem{"late", "zone=a"}
 	for name, c := range map[string]struct {
 		err   error
@@ -131,7 +131,7 @@ func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
 	})
 }
 
-func TestNothingIsDoneFromWhatIsNotKnown(t *testing.T) {
+func TestUnknownFacts(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	w.start()
@@ -156,7 +156,7 @@ func (u unsynced) Sync() cache.DoneChecker { return u }
 func (unsynced) Name() string              { return "storageclasses" }
 func (unsynced) Done() <-chan struct{}     { return nil }
 
-func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
+func TestChangesByOtherClients(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	each := func(change func(*storagev1.CSIStorageCapacity)) {
@@ -185,7 +185,7 @@ func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
 	})
 	w.catchUp()
 	w.want(w.settle(), "create zone=a 10")
-	// The change was made behind our back: what we read is not what we may delete.
+	// The cache has not seen this change, so the deletion's precondition fails.
 	each(func(o *storagev1.CSIStorageCapacity) {})
 	w.nodes.set("b")
 	w.want(w.settle(), "")
@@ -195,7 +195,7 @@ func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
 	}
 }
 
-func TestClassesThatBindAtOnceAreForOthers(t *testing.T) {
+func TestImmediateBinding(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	late := (*w.classes)["late"]
@@ -209,7 +209,7 @@ func TestClassesThatBindAtOnceAreForOthers(t *testing.T) {
 	w.want(w.settle(), "delete zone=a, delete zone=b")
 }
 
-func TestADriverWithoutTopologyHasOneObjectForEachClass(t *testing.T) {
+func TestDriverWithoutTopology(t *testing.T) {
 	w := newWorld(t)
 	w.left[""] = 40
 	c, err := newController(w, driverName, w, nil, w.c.cfg)

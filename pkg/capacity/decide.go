@@ -2,17 +2,17 @@ package capacity
 
 import "time"
 
-// Action is one step. The zero value is to do nothing.
+// Action is one step. Its zero value is Wait.
 type Action uint8
 
 const (
-	// Wait: nothing is to be done now.
+	// Wait does nothing for now.
 	Wait Action = iota
-	// GetCapacity asks the driver what is left.
+	// GetCapacity asks the driver for its free capacity.
 	GetCapacity
-	// Create makes the object of the item.
+	// Create creates the item's object.
 	Create
-	// Update writes into an object what has changed.
+	// Update writes new capacity or a missing owner into an object.
 	Update
 	// Delete deletes an object.
 	Delete
@@ -35,15 +35,15 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Decision is what to do about a item.
+// Decision is the next step for an item.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Object is the one to update or to delete.
+	// Object is the object to update or delete.
 	Object Object
-	// After is when to decide again if nothing happens, as a delay; 0 for never.
+	// After is the delay until the next decision if no event comes first; 0 means that only an event causes it.
 	After time.Duration
-	// Over: there is nothing at the item, and nothing is to be there.
+	// Gone: the item has no object and needs none.
 	Gone bool
 }
 
@@ -52,8 +52,8 @@ func (d Decision) Waits() bool                    { return d.Action == Wait }
 func (d Decision) Writes() bool                   { return d.Action != Wait && d.Action != GetCapacity }
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
-// Decide says what to do about one item. It deletes only objects of ours, and none while a fact is
-// unknown, and changes none without a new answer of the driver.
+// Decide returns the next step for one item at time now. It deletes only the Controller's own objects and none while
+// a fact is unknown. It creates or updates an object only from an answer of the driver that is still current.
 func Decide(s Facts, now time.Time) Decision {
 	ours := s.ours()
 	switch {
@@ -81,7 +81,7 @@ func Decide(s Facts, now time.Time) Decision {
 	return Decision{Reason: ReasonUpToDate, After: s.PollInterval - now.Sub(s.Answered)}
 }
 
-// drop deletes what is not to be there, one object at a time.
+// drop deletes obsolete objects, one at a time.
 func drop(ours []Object, why Reason) Decision {
 	if len(ours) == 0 {
 		return Decision{Reason: why, Gone: true}

@@ -9,7 +9,7 @@ var noon = time.Unix(1_000_000, 0)
 
 func left(bytes int64) Capacity { return Capacity{Available: Size{bytes, true}} }
 
-// good is a item where all is as it should be, with the changes.
+// good returns the facts of an item that needs no step, with the changes applied.
 func good(changes ...func(*Facts)) Facts {
 	s := Facts{
 		Class: ClassServed, Segment: Present, OwnerKnown: true,
@@ -104,9 +104,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideOverAllThatCanBe holds, for every combination of facts, what must never be decided, and that
-// acting on decisions comes to rest.
-func TestDecideOverAllThatCanBe(t *testing.T) {
+// TestDecideAllCombinations checks the forbidden decisions for every combination of facts, and that carrying out
+// decisions always ends in Wait.
+func TestDecideAllCombinations(t *testing.T) {
 	all := 0
 	each := func(visit func(Facts)) {
 		for _, class := range []Class{ClassUnknown, ClassServed, ClassImmediate, ClassGone} {
@@ -165,7 +165,7 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 	}
 }
 
-// carriedOut returns what is known after a step.
+// carriedOut returns the facts after a step.
 func carriedOut(s Facts, d Decision) Facts {
 	var rest []Object
 	for _, o := range s.Objects {

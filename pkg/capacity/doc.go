@@ -1,21 +1,20 @@
-// Package capacity publishes how much a driver has left: one CSIStorageCapacity for each StorageClass
-// of the driver and each topology segment where it has nodes. The scheduler keeps pods from nodes where
-// their volumes have no room (KEP-1472).
+// Package capacity publishes the free capacity of a CSI driver as CSIStorageCapacity objects, one for each of the
+// driver's StorageClasses and each topology segment where it has nodes. The scheduler then avoids nodes without room
+// for a pod's volumes (KEP-1472).
 //
-// Names, labels and meaning of the objects are those of external-provisioner with --enable-capacity:
-// either takes over what the other left. The driver's nodes are left to package nodes, creating volumes
-// to package provision.
+// The objects have the names, labels and meaning that external-provisioner gives them with --enable-capacity, so that
+// either program takes over the other's objects. Package nodes finds the driver's nodes, and package provision
+// creates the volumes.
 //
 // # How it is used
 //
-// [New] makes a [Controller] and starts nothing; [Controller.Run] works until its context ends.
-// [Controller.Changed] is called when volumes are created and deleted, so that the driver is asked at
-// once, and not only with the next poll.
+// [New] creates a [Controller] without starting it, and [Controller.Run] works until its context ends. The
+// provisioner calls [Controller.Changed] when it creates or deletes a volume, so that the driver is asked at once and
+// not only at the next poll.
 //
 // # How it works
 //
-// The unit of work is a [WorkItem], a class and a segment. observe.go gathers what is known of one into
-// [Facts]; decide.go is a pure function from Facts to [Decision], one step at a time; execute.go carries
-// the step out, and decides again. A second queue (survey.go) finds the items that there should be, and
-// those that there should not.
+// The unit of work is a [WorkItem]: a StorageClass and a topology segment. observe.go gathers its [Facts], and the
+// pure function [Decide] turns them into a [Decision], one step at a time. execute.go carries the step out and
+// decides again. A second queue (survey.go) finds missing and obsolete items.
 package capacity

@@ -16,20 +16,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// maxSteps bounds the steps of one run. Asking and writing takes two; each duplicate one more.
+// maxSteps bounds the steps of one run: GetCapacity and a write take two, and each duplicate takes one more.
 const maxSteps = 16
 
-// errNegative: a driver's answer that the CSI specification does not allow ("GetCapacity").
+// errNegative is an answer that the CSI specification does not allow ("GetCapacity").
 var errNegative = errors.New("the driver answers with a negative size")
 
-// session is the work on one item until there is nothing to do now.
+// session is one run for an item, up to a Wait.
 type session struct {
 	*Controller
 	item  WorkItem
 	facts Facts
 }
 
-// reconcile works on an item.
 func (c *Controller) reconcile(ctx context.Context, item WorkItem) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("storageClass", item.Class, "segment", item.Segment))
 	return controller.Reconcile(ctx, &session{Controller: c, item: item},
@@ -42,7 +41,7 @@ func (s *session) Decide(now time.Time) Decision {
 	return Decide(s.facts, now)
 }
 
-// Wait implements controller.Session. Where no delay is named, the survey or a change enqueues the item.
+// Wait implements controller.Session. After a decision without a delay, the survey or a change enqueues the item.
 func (s *session) Wait(_ context.Context, d Decision) controller.Result {
 	if d.Gone {
 		s.tracker.forget(s.item)
@@ -53,7 +52,7 @@ func (s *session) Wait(_ context.Context, d Decision) controller.Result {
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == GetCapacity {
-		// the driver has a time limit of its own
+		// The driver client has its own timeout.
 		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item))
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -74,12 +73,12 @@ func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	return false, reasons.Because(ReasonAPIWriteFailed, err)
 }
 
-// Fail implements controller.Session. The object stays as it is.
+// Fail implements controller.Session. It leaves the object unchanged.
 func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	switch {
 	case ctx.Err() == nil && errors.Is(err, kube.ErrGone):
-		// Unlike that of other controllers, the item outlives its object. The cache shows the end soon.
+		// In other controllers the work ends with the object; here the item remains, and the cache soon shows the deletion.
 		failure = controller.Transient
 	case failure == controller.Retryable, failure == controller.Lasting:
 		klog.FromContext(ctx).Info("A step for a CSIStorageCapacity failed; retrying",
@@ -92,11 +91,11 @@ func (c *Controller) retries() controller.Backoff {
 	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}
 }
 
-// getCapacity asks the driver what is left, with the class's parameters as they are.
+// getCapacity asks the driver for the free capacity of an item, with the class's unchanged parameters.
 func (c *Controller) getCapacity(ctx context.Context, item WorkItem) error {
 	known, found := c.classes.Get(item.Class)
 	if !found {
-		return nil // the next decision sees that the class is gone
+		return nil // the next decision finds the class gone
 	}
 	request := &csi.GetCapacityRequest{Parameters: known.parameters}
 	if item.Segment != "" {
@@ -138,7 +137,7 @@ func (c *Controller) update(ctx context.Context, item WorkItem, a Capacity, o Ob
 	return nil
 }
 
-// wrote notes an object as it is stored: the next decision may come before the cache shows it.
+// wrote records a stored object, because the next decision may come before the cache shows it.
 func (c *Controller) wrote(item WorkItem, stored *storagev1.CSIStorageCapacity) {
 	if o := objectOf(stored, c.labels); o.Item == item {
 		c.tracker.wrote(o)

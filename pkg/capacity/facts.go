@@ -6,85 +6,84 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Facts is all that is known about one item at one moment. The zero value of every field means
-// that the fact is not known, or speaks for leaving the objects as they are.
+// Facts holds everything that a decision about one item depends on. The zero value of a field means that the fact is
+// unknown, or is the value that leaves the objects unchanged.
 type Facts struct {
 	Class   Class
 	Segment Presence
-	// OwnerKnown: it is known which object is to own the objects, or that none is.
+	// OwnerKnown: the owner of the objects has been looked up, or none is configured.
 	OwnerKnown bool
-	// Objects are those of the item, in the order of their names.
+	// Objects are the item's objects, sorted by name.
 	Objects []Object
 
-	// Capacity is what the driver said last, at the time Answered, which is zero if it said nothing yet.
+	// Capacity is the driver's last answer. Answered is the time of its call, and zero before the first answer.
 	Capacity Capacity
 	Answered time.Time
-	// Stale: something happened since that may have changed it.
+	// Stale: an event since then may have changed the capacity.
 	Stale bool
-	// PollInterval is how long an answer counts by itself. Required.
+	// PollInterval is the time for which an answer remains valid without events. Required.
 	PollInterval time.Duration
 }
 
-// Class is what is known of a StorageClass.
+// Class is the state of a StorageClass.
 type Class uint8
 
 const (
-	// ClassUnknown: nothing.
+	// ClassUnknown: the caches are not filled yet.
 	ClassUnknown Class = iota
-	// ClassServed: the driver makes its volumes, and their capacity is to be known.
+	// ClassServed: the driver provisions the class, and its capacity is to be published.
 	ClassServed
-	// ClassImmediate: the driver makes its volumes, and the scheduler is not asked where.
+	// ClassImmediate: the driver provisions the class, but its volumes bind before a pod is scheduled.
 	ClassImmediate
 	// ClassGone: the driver has no such class.
 	ClassGone
 )
 
-// Presence is whether something is there.
+// Presence tells whether the driver has nodes in a segment.
 type Presence uint8
 
 const (
-	// PresenceUnknown: it is unknown.
+	// PresenceUnknown: the driver's nodes have not been listed yet.
 	PresenceUnknown Presence = iota
-	// Present: it is there.
+	// Present: the segment has a node.
 	Present
-	// Absent: it is not.
+	// Absent: the segment has none.
 	Absent
 )
 
-// Size is an amount of bytes, or none that is known.
+// Size is a number of bytes. The zero value is an unknown size.
 type Size struct {
 	Bytes int64
 	Known bool
 }
 
-// Capacity is what a driver has left in one place.
+// Capacity is a driver's free capacity in one segment.
 type Capacity struct {
-	// Left is what all volumes that are still to be made can have together.
+	// Available is the capacity for all further volumes together.
 	Available Size
-	// Largest is what one of them can have.
+	// MaximumVolumeSize is the largest size of a single volume.
 	MaximumVolumeSize Size
 }
 
-// Object is what is kept of a CSIStorageCapacity. The zero value is none of ours.
+// Object is the record of a CSIStorageCapacity. The zero value is an object of another program.
 type Object struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 	Item            WorkItem
-	// Ours: its labels say that it is this driver's, and ours to keep.
+	// Ours: its labels name this driver and this Controller's ManagedBy.
 	Ours bool
-	// Terminating: it is being deleted.
+	// Terminating: it has a deletionTimestamp.
 	Terminating bool
-	// Owners are the UIDs of its owners. Owned: who is to own our objects is among them, or nobody is
-	// to own them.
+	// Owners holds the UIDs of its owners. Owned: the configured owner is among them, or none is configured.
 	Owners []types.UID
 	Owned  bool
-	// Controlled: it has an owner that is its controller.
+	// Controlled: one of its owners is its controller.
 	Controlled bool
 	Capacity   Capacity
 }
 
-// ours are the objects that are ours to change.
+// ours returns the Controller's own objects that are not terminating.
 func (s Facts) ours() []Object {
 	var ours []Object
 	for _, o := range s.Objects {
@@ -95,8 +94,8 @@ func (s Facts) ours() []Object {
 	return ours
 }
 
-// due reports whether the driver is to be asked: its last answer is old, as one that it never gave is. The work loop's
-// delays are up to a fifth shorter than the interval, and then it is time.
+// due reports whether GetCapacity is to be called. The limit is three quarters of the interval, because the jitter of
+// the work loop shortens delays by up to a fifth.
 func (s Facts) due(now time.Time) bool {
 	return s.Stale || now.Sub(s.Answered) >= s.PollInterval*3/4
 }

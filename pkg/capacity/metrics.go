@@ -6,20 +6,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// objectMetrics counts objects at the moment it is asked, under external-provisioner's names.
+// objectMetrics counts objects at each scrape, under external-provisioner's metric names.
 type objectMetrics struct {
 	*Controller
 	goal, current, obsolete *prometheus.Desc
 }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (f objectMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{f.goal, f.current, f.obsolete} {
 		descs <- desc
 	}
 }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (f objectMetrics) Collect(metrics chan<- prometheus.Metric) {
 	f.tracker.mu.Lock()
 	segments := f.tracker.segments

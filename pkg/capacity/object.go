@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of the objects, as external-provisioner has them.
+// Labels of the objects, identical to external-provisioner's.
 const (
-	// LabelDriver has the driver's name as its value.
+	// LabelDriver holds the driver's name.
 	LabelDriver = "csi.storage.k8s.io/drivername"
-	// LabelManagedBy says who of several keeps the object: see Config.ManagedBy.
+	// LabelManagedBy identifies the program that manages the object; see Config.ManagedBy.
 	LabelManagedBy = "csi.storage.k8s.io/managed-by"
 )
 
-// namePrefix begins the names of the objects, which the API server completes.
+// namePrefix is the generateName of the objects.
 const namePrefix = "csisc-"
 
-// labelsOf are what makes an object ours.
+// labelsOf returns the labels that identify the Controller's objects.
 func labelsOf(driver, managedBy string) labels.Set {
 	return labels.Set{LabelDriver: driver, LabelManagedBy: managedBy}
 }
 
-// objectOf reads what is kept of an object, without keeping a reference to it.
+// objectOf reads the record of an object, without keeping a reference to the object.
 func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	object := Object{
 		Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
@@ -43,7 +43,7 @@ func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	return object
 }
 
-// ownedBy reports whether an owner is among the object's; true for nil, which is no owner.
+// ownedBy reports whether the object has that owner. A nil owner means that none is configured, and yields true.
 func (o Object) ownedBy(owner *metav1.OwnerReference) bool {
 	return owner == nil || slices.Contains(o.Owners, owner.UID)
 }
@@ -62,7 +62,6 @@ func (s Size) quantity() *resource.Quantity {
 	return resource.NewQuantity(s.Bytes, resource.BinarySI)
 }
 
-// newObject makes the object of an item.
 func newObject(item WorkItem, a Capacity, marks labels.Set,
 	owner *metav1.OwnerReference) *storagev1.CSIStorageCapacity {
 	o := &storagev1.CSIStorageCapacity{
@@ -76,14 +75,14 @@ func newObject(item WorkItem, a Capacity, marks labels.Set,
 	return o
 }
 
-// patchOf is the strategic merge patch that writes an answer, and the owner where it is missing, into
-// an object, only if that is exactly as it was read. Other owners stay.
+// patchOf returns the strategic merge patch that writes the capacity, and the owner where it is missing. The patch
+// carries the UID and resourceVersion that were read, and keeps other owners.
 func patchOf(o Object, a Capacity, owner *metav1.OwnerReference) ([]byte, error) {
 	about := map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if owner != nil && !o.Owned {
 		own := *owner
 		if o.Controlled {
-			own.Controller = nil // there can be one only; what it owns goes with all of its owners
+			own.Controller = nil // an object has at most one controller; garbage collection considers all owners
 		}
 		about["ownerReferences"] = []metav1.OwnerReference{own}
 	}

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAPlaceIsTheSameHoweverItIsTold(t *testing.T) {
+func TestSegmentRoundTrip(t *testing.T) {
 	for _, segments := range []map[string]string{{}, {"zone": "a"}, {"zone": "a", "rack": "1"},
 		{"example.com/host": "n.1_2-3", "z": ""}} {
 		p := SegmentOf(segments)
@@ -48,7 +48,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
+func TestObjectOursByLabels(t *testing.T) {
 	ours := labelsOf("disk.example.com", "external-provisioner")
 	for name, c := range map[string]struct {
 		labels map[string]string
@@ -71,7 +71,7 @@ func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+func TestObjectRoundTrip(t *testing.T) {
 	ours, yes := labelsOf("disk.example.com", "external-provisioner"), true
 	owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes}
 	for _, answer := range []Capacity{left(0), left(7), {Available: Size{7, true}, MaximumVolumeSize: Size{3, true}}} {
@@ -90,7 +90,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestAPatchIsBoundToWhatWasRead(t *testing.T) {
+func TestPatchPreconditions(t *testing.T) {
 	yes := true
 	owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes}
 	o := Object{Name: "csisc-a", UID: "u1", ResourceVersion: "7", Owned: true}

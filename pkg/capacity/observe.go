@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cached is what is asked of a watch cache.
+// cached is the part of a watch cache that the Controller reads.
 type cached[R any] interface {
 	Get(name string) (R, bool)
 	Each(visit func(R))
 	Reached(version string) bool
 }
 
-// class is what is kept of a StorageClass.
+// class is the record of a StorageClass.
 type class struct {
 	name       string
 	uid        types.UID
@@ -29,7 +29,7 @@ type class struct {
 	parameters map[string]string
 }
 
-// recordClass keeps the classes of this driver.
+// recordClass keeps only the classes of this driver.
 func (c *Controller) recordClass(object runtime.Object, _ bool) (class, bool, error) {
 	o, ok := object.(*storagev1.StorageClass)
 	if !ok {
@@ -51,7 +51,7 @@ func (c *Controller) recordObject(object runtime.Object, _ bool) (Object, bool, 
 	return r, r.Ours, nil
 }
 
-// classChanges and objectChanges are called by the watch caches.
+// classChanges and objectChanges are event handlers of the watch caches.
 type classChanges struct{ *Controller }
 
 func (c classChanges) Added(now class)            { c.classChanged(now) }
@@ -62,7 +62,7 @@ func (c classChanges) Updated(before, now class) {
 	}
 }
 
-// classChanged has a class that may be another now be asked for anew.
+// classChanged outdates the capacity of a class that may have been replaced.
 func (c *Controller) classChanged(now class) {
 	c.Changed(now.name, nil)
 	c.enqueueSurvey()
@@ -81,22 +81,22 @@ func (c objectChanges) Deleted(last Object, _ bool) {
 	c.items.Enqueue(last.Item)
 }
 
-// tracker is what this process remembers of items and objects. It is safe for concurrent use.
+// tracker remembers this process's observations and writes. It is safe for concurrent use.
 type tracker struct {
 	mu      sync.Mutex
 	records map[WorkItem]record
-	// written are objects as we wrote them last, until the cache shows that state or a later one.
+	// written holds objects as last written, until the cache shows that version or a later one.
 	written map[WorkItem]Object
-	// ended are the UIDs of objects that we deleted, until the cache shows it.
+	// deleted holds the UIDs of objects that this process deleted, until the cache shows the deletion.
 	deleted map[types.UID]bool
-	// nodes are where the driver is, nil before that is known.
+	// segments holds the segments with nodes of the driver, and is nil before the first survey.
 	segments map[Segment]bool
-	// owner is who owns the objects, once ownerKnown.
+	// owner is valid once ownerKnown is set; nil then means no owner.
 	owner      *metav1.OwnerReference
 	ownerKnown bool
 }
 
-// record is what is remembered of one item.
+// record holds the driver's last answer for one item.
 type record struct {
 	capacity Capacity
 	at       time.Time
@@ -107,7 +107,7 @@ func newTracker() *tracker {
 	return &tracker{records: map[WorkItem]record{}, written: map[WorkItem]Object{}, deleted: map[types.UID]bool{}}
 }
 
-// stale marks the answers for some items, and returns these items.
+// markStale marks the answers of the selected items as stale, and returns these items.
 func (t *tracker) markStale(some func(WorkItem) bool) []WorkItem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *tracker) markStale(some func(WorkItem) bool) []WorkItem {
 	return marked
 }
 
-// asking notes that the driver is being asked: what happens from now on makes its answer stale.
+// asking clears the stale mark before a call, so that events during the call set it again.
 func (t *tracker) asking(item WorkItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +131,7 @@ func (t *tracker) asking(item WorkItem) {
 	t.records[item] = n
 }
 
-// answered notes what the driver said; with ok false it said nothing, and is to be asked again.
+// answered records the driver's answer. If ok is false the call failed, and the item becomes stale.
 func (t *tracker) answered(item WorkItem, a Capacity, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *tracker) wrote(o Object) {
 	t.written[o.Item] = o
 }
 
-// ends notes that an object is being deleted, until forgetDeletion.
+// deleting records a deletion in progress, until forgetDeletion.
 func (t *tracker) deleting(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +163,7 @@ func (t *tracker) forgetDeletion(uid types.UID) {
 	delete(t.deleted, uid)
 }
 
-// forget ends what is remembered of an item.
+// forget drops the records of an item.
 func (t *tracker) forget(item WorkItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +171,7 @@ func (t *tracker) forget(item WorkItem) {
 	delete(t.written, item)
 }
 
-// observe gathers what is known of an item.
+// observe gathers the facts about an item.
 func (c *Controller) observe(item WorkItem) Facts {
 	s := Facts{Class: c.classAt(item), PollInterval: c.cfg.PollInterval}
 	t := c.tracker
@@ -194,8 +194,8 @@ func (c *Controller) observe(item WorkItem) Facts {
 	return s
 }
 
-// objectsAt returns the objects of an item: those in the cache, with what we wrote and the cache does
-// not show yet. The caller holds the lock.
+// objectsAt returns the item's objects in the cache, and the one just written if the cache does not show it yet. The
+// caller holds the lock.
 func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
 	own, wrote := t.written[item]
 	if t.deleted[own.UID] || from.Reached(own.ResourceVersion) {
@@ -215,14 +215,14 @@ func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
 	return there
 }
 
-// ownedBy returns the owner of the objects, nil for none.
+// ownedBy returns the owner of the objects, or nil for none.
 func (t *tracker) ownedBy() *metav1.OwnerReference {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.owner
 }
 
-// classAt returns what the cache knows of an item's class. Nothing is asked of it before it is filled.
+// classAt returns the state of an item's class, which is unknown until the caches are filled.
 func (c *Controller) classAt(item WorkItem) Class {
 	if !c.Synced() {
 		return ClassUnknown

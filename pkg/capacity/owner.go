@@ -14,15 +14,15 @@ import (
 )
 
 var (
-	// errUncontrolled: the way up from the pod ends before the level that was asked for.
+	// errUncontrolled: the chain of controllers ends below the requested level.
 	errUncontrolled = errors.New("no controller owns it")
-	// errReplaced: another object has the name now.
+	// errReplaced: the name now belongs to another object.
 	errReplaced = errors.New("it is another one than the owner")
-	// errNoKind: the API server has no such kind.
+	// errNoKind: the API server does not serve the kind.
 	errNoKind = errors.New("there is no such kind")
 )
 
-// owners finds who controls a pod, in one namespace.
+// owners looks up the controllers of pods in one namespace.
 type owners struct {
 	namespace string
 	objects   metadata.Interface
@@ -41,8 +41,8 @@ func newOwners(config *rest.Config, namespace string) (owners, error) {
 	return owners{namespace, objects, kinds}, nil
 }
 
-// find goes up from the pod. The owner itself is not read, so that no right is needed for its kind:
-// of a Deployment's pod, the pod and its ReplicaSet are.
+// find follows controller references upward from the pod. It does not read the owner itself, so the owner's kind
+// needs no permission: for a Deployment, find reads only the pod and its ReplicaSet.
 func (o owners) find(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error) {
 	pod, err := o.read(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, by.Pod)
 	if err != nil {
@@ -61,7 +61,7 @@ func (o owners) find(ctx context.Context, by OwnedBy) (metav1.OwnerReference, er
 	return owner, err
 }
 
-// above returns the controller of an owner.
+// above returns the controller of an owner, after checking the owner's UID.
 func (o owners) above(ctx context.Context, owner metav1.OwnerReference) (metav1.OwnerReference, error) {
 	resource, err := o.resource(owner)
 	if err != nil {
@@ -94,13 +94,13 @@ func controllerOf(object *metav1.PartialObjectMetadata) (metav1.OwnerReference, 
 	return reference(*controller), nil
 }
 
-// reference makes an owner the controller of what it owns, as external-provisioner does.
+// reference returns the owner as a controller reference, as external-provisioner writes it.
 func reference(of metav1.OwnerReference) metav1.OwnerReference {
 	yes := true
 	return metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Kind, Name: of.Name, UID: of.UID, Controller: &yes}
 }
 
-// resource returns under which name the API server has objects of an owner's kind.
+// resource returns the API resource of an owner's kind.
 func (o owners) resource(owner metav1.OwnerReference) (schema.GroupVersionResource, error) {
 	version, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
@@ -111,7 +111,7 @@ func (o owners) resource(owner metav1.OwnerReference) (schema.GroupVersionResour
 		return schema.GroupVersionResource{}, fmt.Errorf("find the kind %s of %s: %w", owner.Kind, owner.APIVersion, err)
 	}
 	for _, r := range list.APIResources {
-		if r.Kind == owner.Kind && !strings.Contains(r.Name, "/") { // what has one is a subresource
+		if r.Kind == owner.Kind && !strings.Contains(r.Name, "/") { // a name with a slash is a subresource
 			return version.WithResource(r.Name), nil
 		}
 	}

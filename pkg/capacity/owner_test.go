@@ -14,7 +14,7 @@ import (
 	fakemetadata "k8s.io/client-go/metadata/fake"
 )
 
-// part is an object of which only the metadata is known, controlled by others.
+// part returns the metadata of an object with the given owners.
 func part(version, kind, name, uid string, controllers ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: kind},
@@ -22,7 +22,7 @@ func part(version, kind, name, uid string, controllers ...metav1.OwnerReference)
 	}
 }
 
-func TestTheOwnerIsFoundAboveThePod(t *testing.T) {
+func TestFindOwner(t *testing.T) {
 	yes := true
 	set := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", UID: "u-set", Controller: &yes,
 		BlockOwnerDeletion: &yes}

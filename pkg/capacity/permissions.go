@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with these settings needs to be allowed.
+// Permissions returns the permissions that the Controller needs with its settings.
 func (c *Controller) Permissions() []permission.Permission {
 	const storage, nothing = "storage.k8s.io", "no capacity is published"
 	here := func(group, resource, verb, without string) permission.Permission {
@@ -36,8 +36,8 @@ func (c *Controller) Permissions() []permission.Permission {
 	return rights
 }
 
-// MissingPermissions returns those of the permissions that the API server does not grant. An error means that it
-// could not be found out.
+// MissingPermissions returns the permissions that the API server does not grant. An error means that the review
+// failed.
 func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	return permission.Missing(ctx, c.authorization, c.Permissions())
 }

@@ -1,19 +1,19 @@
 package capacity
 
-// Reason is why a decision is what it is. The same word is a value in the log.
+// Reason explains a decision. Its value also appears in the log.
 type Reason string
 
-// Reasons for leaving an item as it is.
+// Reasons for changing nothing.
 const (
-	// ReasonUnknown: it is not known yet whether the item is to have an object.
+	// ReasonUnknown: the state of the class or of the segment is not known yet.
 	ReasonUnknown Reason = "Unknown"
-	// ReasonOwnerUnknown: it is not known yet which object owns this one.
+	// ReasonOwnerUnknown: the owner of the objects has not been found yet.
 	ReasonOwnerUnknown Reason = "OwnerUnknown"
-	// ReasonUpToDate: the object has what the driver answered.
+	// ReasonUpToDate: the object matches the driver's answer.
 	ReasonUpToDate Reason = "UpToDate"
 )
 
-// Reasons for deleting an object; with no object left, for doing nothing.
+// Reasons for deleting an object, or for waiting once no object is left.
 const (
 	// ReasonClassGone: the driver has no such StorageClass.
 	ReasonClassGone Reason = "ClassGone"
@@ -39,7 +39,7 @@ const (
 
 // Reasons that only carrying out a step can find.
 const (
-	// ReasonGetCapacityFailed: GetCapacity failed. The object stays as it is.
+	// ReasonGetCapacityFailed: GetCapacity failed, and the object remains unchanged.
 	ReasonGetCapacityFailed Reason = "Unanswered"
 	// ReasonAPIWriteFailed: the API server did not accept a change.
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"

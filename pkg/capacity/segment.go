@@ -8,20 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Segment is where volumes can be used from, as the labels of its nodes: "rack=1,zone=a", in the order of
-// their keys. The empty segment is everywhere. (Neither "=" nor "," can be in a label.)
+// Segment is a topology segment in the form of its labels, sorted by key: "rack=1,zone=a". The empty segment covers
+// every node. Labels contain neither "=" nor ",".
 type Segment string
 
-// nowhere stands for every segment of an object that no driver's nodes can be at.
+// nowhere is the segment of every object that no set of labels describes.
 const nowhere Segment = "?"
 
-// WorkItem is what one object is about: external-provisioner's word.
+// WorkItem identifies one CSIStorageCapacity, a term of external-provisioner.
 type WorkItem struct {
 	Class   string
 	Segment Segment
 }
 
-// SegmentOf returns the segment with these labels.
+// SegmentOf returns the segment with the given labels.
 func SegmentOf(segments map[string]string) Segment {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
@@ -30,8 +30,8 @@ func SegmentOf(segments map[string]string) Segment {
 	return Segment(strings.Join(all, ","))
 }
 
-// segmentOf returns the segment of an object. One without is at no node (storage/v1,
-// CSIStorageCapacity.nodeTopology), and segments are known by labels alone.
+// segmentOf returns the segment of an object. A nil selector matches no node (storage/v1,
+// CSIStorageCapacity.nodeTopology), and a segment cannot represent match expressions.
 func segmentOf(selector *metav1.LabelSelector) Segment {
 	if selector == nil || len(selector.MatchExpressions) > 0 {
 		return nowhere
@@ -50,7 +50,7 @@ func (s Segment) Labels() map[string]string {
 	return segments
 }
 
-// within reports whether all that is in the segment has those labels too.
+// within reports whether the segment has all of the given labels.
 func (s Segment) within(segments map[string]string) bool {
 	here := s.Labels()
 	for key, value := range segments {

@@ -11,11 +11,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
-// The survey finds the items that there are to be, and wakes those that have to change. It is one
-// key of a loop of its own: one survey covers all nodes that join at once.
+// surveyKey is the only key of the survey's queue, so that one survey covers many nodes that join together.
 type surveyKey struct{}
 
-// survey settles who owns the objects and where the driver is, and wakes items.
+// survey looks up the owner and the driver's segments, and enqueues the items that have to change.
 func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -36,7 +35,7 @@ func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result 
 	return controller.Done()
 }
 
-// findOwner reads who owns the objects, once.
+// findOwner looks up the owner of the objects, until it succeeds once.
 func (c *Controller) findOwner(ctx context.Context) error {
 	t := c.tracker
 	t.mu.Lock()
@@ -65,7 +64,7 @@ func (c *Controller) findOwner(ctx context.Context) error {
 	return nil
 }
 
-// refreshSegments notes where the driver is, and returns it.
+// refreshSegments records the driver's segments and returns them.
 func (c *Controller) refreshSegments() (map[Segment]bool, error) {
 	segments, err := c.segments()
 	if err != nil {
@@ -81,8 +80,7 @@ func (c *Controller) refreshSegments() (map[Segment]bool, error) {
 	return segments, nil
 }
 
-// due returns the items that are to have an object and were never reconciled, and those of objects
-// that are not to be there.
+// due returns the wanted items without an answer of the driver so far, and unwanted items with an object or a record.
 func (c *Controller) due(segments map[Segment]bool) []WorkItem {
 	goal := c.goalOf(segments)
 	visit := map[WorkItem]bool{}
@@ -101,13 +99,13 @@ func (c *Controller) due(segments map[Segment]bool) []WorkItem {
 	}
 	for item := range t.records {
 		if !goal[item] {
-			visit[item] = true // to be forgotten
+			visit[item] = true // its record is dropped
 		}
 	}
 	return slices.Collect(maps.Keys(visit))
 }
 
-// goalOf returns the items that are to have an object.
+// goalOf returns the items that need an object.
 func (c *Controller) goalOf(segments map[Segment]bool) map[WorkItem]bool {
 	goal := map[WorkItem]bool{}
 	c.classes.Each(func(k class) {

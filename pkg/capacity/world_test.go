@@ -27,8 +27,7 @@ const driverName = "disk.example.com"
 
 var errLost = errors.New("the answer was lost")
 
-// world is an API server, a driver, and the Controller between the two, whose loops the test plays: what
-// they are to visit is visited when the test says so.
+// world is an API server, a driver, and the Controller between them. The test itself plays the work loops.
 type world struct {
 	*testing.T
 	c       *Controller
@@ -36,22 +35,22 @@ type world struct {
 	objects *lagging
 	classes *known
 	nodes   *nodes
-	// left is what the driver has in each place; err answers instead of it.
+	// left is the driver's capacity in each segment; err, if set, is its answer instead.
 	left map[Segment]int64
 	err  error
-	// meanwhile, if set, is what happens once while the driver is asked.
+	// meanwhile, if set, runs once during the next GetCapacity call.
 	meanwhile func()
-	// diary is what was written and asked.
+	// diary lists the writes and GetCapacity calls.
 	diary []string
-	// stored are the objects of the API server, and version its latest.
+	// stored holds the API server's objects, and version its latest resourceVersion.
 	stored  map[string]*storagev1.CSIStorageCapacity
 	version int
-	// lost has the next write be done and its answer be lost; ownerErr answers who the owner is.
+	// lost loses the answer to the next write, which takes effect; ownerErr fails the lookup of the owner.
 	lost     bool
 	ownerErr error
 }
 
-// lagging shows the objects as they were at a version.
+// lagging is a watch cache that shows the objects of an earlier version.
 type lagging struct {
 	shown   map[string]Object
 	version int
@@ -69,7 +68,7 @@ func (l *lagging) Reached(version string) bool {
 	return err == nil && l.version >= n
 }
 
-// known are the classes.
+// known is the cache of StorageClasses.
 type known map[string]class
 
 func (k known) Get(name string) (class, bool) { c, found := k[name]; return c, found }
@@ -80,7 +79,7 @@ func (k known) Each(visit func(class)) {
 	}
 }
 
-// nodes are where the driver is.
+// nodes fakes the driver's nodes.
 type nodes struct {
 	all    []topology.Node
 	unread bool
@@ -120,7 +119,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start starts another process.
+// start replaces the Controller with a new one, as after a restart.
 func (w *world) start(changes ...func(*Config)) {
 	w.Helper()
 	cfg := Config{Namespace: "ns", Clock: w.clock, Owner: &OwnedBy{Pod: "p", Level: 2}}
@@ -138,12 +137,12 @@ func (w *world) start(changes ...func(*Config)) {
 	w.c = c
 }
 
-// catchUp has the cache show what there is.
+// catchUp brings the cache up to date.
 func (w *world) catchUp() {
 	before := w.objects.shown
 	w.objects.shown, w.objects.version = map[string]Object{}, w.version
 	for name, o := range w.stored {
-		if now := objectOf(o, w.c.labels); now.Ours { // as the label selector and recordObject have it
+		if now := objectOf(o, w.c.labels); now.Ours { // the label selector and recordObject do the same
 			w.objects.shown[name] = now
 		}
 	}
@@ -154,8 +153,7 @@ func (w *world) catchUp() {
 	}
 }
 
-// settle has the survey made and all items visited that matter, and the cache catch up; it returns what
-// was done.
+// settle runs the survey, reconciles all items, and brings the cache up to date. It returns the calls.
 func (w *world) settle() string {
 	w.Helper()
 	begin := len(w.diary)
@@ -164,7 +162,7 @@ func (w *world) settle() string {
 	return w.since(begin)
 }
 
-// refreshSegments does so without the cache.
+// look does the same with an unchanged cache.
 func (w *world) look() {
 	w.c.survey(w.Context(), surveyKey{})
 	var items []WorkItem
