@@ -9,27 +9,24 @@ import (
 	"strings"
 )
 
-// ErrAddress is wrapped by every error about an address that can never be a CSI socket,
-// however long one waits.
+// ErrAddress is wrapped by every error about an address that can never become a CSI socket.
 var ErrAddress = errors.New("not the address of a CSI socket")
 
-// maxSocketPath is the longest path a unix socket can have: sun_path of sockaddr_un is
-// 108 bytes on Linux, the last of them a NUL (unix(7)).
+// maxSocketPath is the longest path of a unix socket: sun_path of sockaddr_un has 108 bytes on Linux, including the
+// final NUL (unix(7)).
 const maxSocketPath = 107
 
-// SocketPath returns the file behind a CSI address, which is an absolute path or one
-// with the scheme unix:// (CSI spec, "Architecture": a unix domain socket on the host).
+// SocketPath returns the file of a CSI address, which is an absolute path or one with the scheme unix:// (CSI spec,
+// "Architecture": a unix domain socket on the host).
 //
-// A file that is not there yet is no error: the driver may come up later. An error says
-// that waiting is of no use (other scheme, folder missing, not a socket, a symbolic
-// link) and wraps ErrAddress.
+// A missing file is no error, because the driver may start later. An error wraps ErrAddress and means that waiting is
+// useless: the scheme is another one, the folder is missing, or the file is a symbolic link or no socket.
 //
-// Permissions are not judged. Anyone who may write to the directory can replace the socket and is
-// the driver from then on, with the secrets that it receives; the socket does not distinguish
-// that from a driver that was restarted. But an emptyDir, where most drivers
-// have their socket, always has mode 0777 (the kubelet's pkg/volume/emptydir), and drivers run
-// as any user, so that refusing either would refuse most pods. An emptyDir is seen by
-// the pod's own containers only; a hostPath folder should belong to root alone.
+// SocketPath does not check permissions. A process that may write to the folder can replace the socket, act as the
+// driver and receive its secrets; on the socket that looks like a restart of the driver. But an emptyDir, the usual
+// place of the socket, always has mode 0777 (the kubelet's pkg/volume/emptydir), and drivers run as any user, so a
+// check of either would refuse most pods. Only the pod's own containers see an emptyDir; a hostPath folder should
+// belong to root alone.
 func SocketPath(address string) (string, error) {
 	path, err := socketFile(address)
 	if err != nil {
@@ -47,8 +44,7 @@ func SocketPath(address string) (string, error) {
 		return "", fmt.Errorf("%w: %q: %q is not a folder", ErrAddress, address, folder)
 	}
 
-	// Lstat: a link could be turned to another driver's socket behind our back, and
-	// deletions would go there.
+	// Lstat, because a link could later point to another driver's socket, which would then get the deletions.
 	info, err = os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -32,7 +32,7 @@ func TestSocketPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = open.Close() })
-	// What the kubelet and a driver with umask 0 make of them.
+	// The kubelet sets this mode on an emptyDir, and a driver with umask 0 on its socket.
 	if err := errors.Join(os.Chmod(emptyDir, 0o777), os.Chmod(emptyDir+"/csi.sock", 0o777)); err != nil {
 		t.Fatal(err)
 	}

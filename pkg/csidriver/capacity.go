@@ -13,12 +13,12 @@ func (d *Driver) ReportsCapacity() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 }
 
-// GetCapacity asks the driver what it has left, and returns once the driver answered or the timeout
-// passed (CSI spec, "GetCapacity"). The request is not changed. An error carries its errclass.Class.
+// GetCapacity asks the driver for its free capacity (CSI spec, "GetCapacity"). It returns the driver's answer, or an
+// error with an errclass.Class if the driver fails or Config.Timeout passes. It does not modify the request.
 func (d *Driver) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
+	// No logger for csi-lib-utils, which would log the driver's error unfiltered.
 	answer, err := csi.NewControllerClient(d.conn).GetCapacity(klog.NewContext(ctx, klog.Logger{}), request,
 		d.ifKnown())
 	err = plainly(err, nil)

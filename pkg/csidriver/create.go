@@ -13,18 +13,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// errNameless: the driver made a volume and does not say which.
+// errNameless: CreateVolume succeeded without a volume_id in the answer.
 var errNameless = errors.New("the driver answers with a volume that has no id")
 
-// CreateVolume asks the driver for the volume that the request names, and returns once the
-// driver answered or the timeout passed. A driver makes one volume for a name, however often it
-// is asked (CSI spec, "CreateVolume"); asked again, it answers which it made.
+// CreateVolume asks the driver for the volume that the request names, and returns once the driver has answered or the
+// timeout has passed. CreateVolume is idempotent (CSI spec, "CreateVolume"): a driver creates one volume for a name
+// and returns it again on repeated calls.
 //
-// The request is not changed and carries no secrets: they come apart, may be nil, and are never
-// logged. An error carries its errclass.Class. One that is Uncertain or InProgress may have made
-// the volume, or may still be making it; an answer without a volume's id is Uncertain too. After
-// the other classes this call has made nothing; Unfit: besides, there is no volume of
-// that name.
+// The request is not modified and contains no secrets: they are a separate argument, may be nil, and are never
+// logged. An error carries its errclass.Class. After Uncertain or InProgress the volume may exist or may still be
+// created, and an answer without a volume_id is Uncertain too. Any other class means that this call created nothing,
+// and Unfit also means that no volume of that name exists.
 func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest,
 	secrets map[string]string) (*csi.Volume, error) {
 	if err := d.mayAct(); err != nil {
@@ -37,7 +36,7 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	name := text.Truncate(request.GetName(), maxHandle)
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling CreateVolume", "volumeName", name, "secrets", len(secrets))
-	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
+	// No logger for csi-lib-utils, which would log the driver's error unfiltered.
 	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full, d.ifKnown())
 	err = plainly(err, secrets)
 	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle",

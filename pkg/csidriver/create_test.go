@@ -24,7 +24,7 @@ func (d *fakeDriver) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id}}, err
 }
 
-func TestCreateVolumeTellsWhatTheAnswerMeans(t *testing.T) {
+func TestCreateVolumeErrorClass(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
 	serve(t, socket, driver)

@@ -25,27 +25,25 @@ import (
 
 // Config holds the settings of a connection to a driver. The zero value is usable.
 type Config struct {
-	// Timeout bounds each single call. Default 10 seconds, as in the other
-	// kubernetes-csi sidecars.
+	// Timeout bounds each call. Default 10 seconds, as in the other kubernetes-csi sidecars.
 	Timeout time.Duration
-	// SayEvery is how often a wait for the driver is logged. Default 5 seconds.
+	// SayEvery is the interval of the log lines while the driver is awaited. Default 5 seconds.
 	SayEvery time.Duration
-	// ProbeEvery is how long to wait between two Probe calls while the driver is not
-	// ready. Default 1 second.
+	// ProbeEvery is the delay between two calls to a driver that is not ready yet. Default 1 second.
 	ProbeEvery time.Duration
-	// Lease is asked before each call that makes or deletes something: those are refused with an error that
-	// wraps ErrLeaseExpired when nothing is left of it. Default nil: there is no leader election.
+	// Lease is checked before each CreateVolume and DeleteVolume, which fail with ErrLeaseExpired once no time is left.
+	// Default nil: no leader election.
 	Lease Lease
 	// Metrics records every call as csi_sidecar_operations_seconds. Default none.
 	Metrics metrics.CSIMetricsManager
-	// TracerProvider makes a span of a DeleteVolume that is part of a trace, and hands the trace on to the
-	// driver (W3C trace context). Default none.
+	// TracerProvider creates a span for each DeleteVolume that is part of a trace, and passes the trace on to the driver
+	// (W3C trace context). Default none.
 	TracerProvider trace.TracerProvider
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.WithTicker
 }
 
-// Lease says how long this process may still act as the leader: at zero or less it must not, see
+// Lease reports the time for which this process may still act as the leader; at zero or less it must not. See
 // lease.Holder. It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
@@ -67,38 +65,36 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Driver is a connection to one CSI driver that was ready once. A driver that goes away
-// is reconnected to, and asked for its name and capabilities again; calls made meanwhile fail as Uncertain. It is safe
-// for concurrent use.
+// Driver is a connection to a CSI driver that has been ready once. After a loss it reconnects and asks for the name
+// and capabilities again; until they are known, calls fail as Uncertain. It is safe for concurrent use.
 type Driver struct {
 	cfg  Config
 	conn *grpc.ClientConn
-	// end ends what follows the connection, and running counts it.
+	// end stops the goroutines that watch the connection, and running counts them.
 	end     context.CancelFunc
 	running sync.WaitGroup
-	// loss has an element after a loss of the connection.
+	// loss holds an element after a loss of the connection.
 	loss chan struct{}
 	// replaced is closed when err is set.
 	replaced chan struct{}
 
-	// judging is held while a driver is judged by fits.
+	// judging is held while fits checks a driver.
 	judging sync.Mutex
 	fits    func(ctx context.Context, before, after Facts) error
 
 	mu    sync.Mutex
 	facts Facts
-	// lost is how many connections were lost, and known how many of them before the one that facts are of.
+	// lost counts the losses of the connection. known is its value for the connection of facts.
 	lost, known int
 	// place: facts include the segments.
 	place bool
 	err   error
 }
 
-// Connect waits until the driver behind address is there and ready, and asks for its
-// name and capabilities. It waits as long as ctx lives, logging what it waits for every
-// cfg.SayEvery; it returns early only for what waiting cannot mend: an address that can
-// never be a socket (ErrAddress), a name that is none (ErrDriverName).
-// The caller closes the Driver.
+// Connect waits until the driver at the address is ready, and asks for its name and capabilities. It waits as long as
+// ctx lives, and logs the missing answer every cfg.SayEvery. It returns earlier only for an error that waiting cannot
+// fix: an address that can never be a socket (ErrAddress), or an invalid name (ErrDriverName). The caller closes the
+// Driver.
 func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 	cfg = cfg.withDefaults()
 	path, err := SocketPath(address)
@@ -112,7 +108,7 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 	}
 	following, end := context.WithCancel(context.WithoutCancel(ctx))
 	d.end = end
-	// What was not there at first may have turned out to be a link.
+	// A file that was missing before may have turned out to be a link.
 	if _, err := SocketPath(address); err != nil {
 		d.Close()
 		return nil, err
@@ -125,11 +121,11 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// dial returns once the socket accepted a connection. lost is called before each further one.
+// dial returns once the socket has accepted a connection. lost is called before each reconnection.
 func dial(ctx context.Context, path string, cfg Config, lost func(context.Context) bool) (*grpc.ClientConn, error) {
 	stop := sayWhile(ctx, cfg, "Waiting for the CSI driver's socket", "socket", path)
 	defer stop()
-	// No bound of its own: the driver's container may take as long as it likes to start.
+	// No timeout, because the driver's container may need any time to start.
 	options := []connection.Option{connection.WithTimeout(0), connection.OnConnectionLoss(lost)}
 	if cfg.Metrics != nil {
 		options = append(options, connection.WithMetrics(cfg.Metrics))
@@ -141,8 +137,7 @@ func dial(ctx context.Context, path string, cfg Config, lost func(context.Contex
 	return conn, nil
 }
 
-// sayWhile logs the message at once, unless the wait is over within SayEvery, and then
-// again and again until stop is called.
+// sayWhile logs the message every SayEvery until stop is called.
 func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...any) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -162,8 +157,8 @@ func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...
 	return func() { cancel(); <-ended }
 }
 
-// ask learns who the driver is. Each answer is asked for until it comes: a driver
-// may go away again while it starts.
+// ask gathers the driver's facts. It repeats each call until the driver answers, because a driver may restart during
+// its start.
 func (d *Driver) ask(ctx context.Context) (facts Facts, err error) {
 	if err := d.until(ctx, "be ready", func(ctx context.Context) (bool, error) {
 		return rpc.Probe(ctx, d.conn)
@@ -207,11 +202,11 @@ func (d *Driver) ask(ctx context.Context) (facts Facts, err error) {
 	return facts, err
 }
 
-// Refresh asks for what the driver says of itself again, until it is answered or ctx ends. After a loss of the
-// connection that is done unasked; a driver that stays can have other capabilities once it has found its backend.
+// Refresh asks the driver for its facts again, until it answers or ctx ends. A reconnection does so by itself, but
+// the capabilities of a connected driver can also change, once it has found its backend.
 func (d *Driver) Refresh(ctx context.Context) error { return d.introduce(ctx) }
 
-// until asks again and again until the answer is yes, and says what it waits for.
+// until repeats a call until its answer is yes, and logs the missing answer every SayEvery.
 func (d *Driver) until(ctx context.Context, what string, ask func(context.Context) (bool, error)) error {
 	logger := klog.FromContext(ctx)
 	said := time.Time{}
@@ -234,8 +229,8 @@ func (d *Driver) until(ctx context.Context, what string, ask func(context.Contex
 	}
 }
 
-// CheckName returns an error that wraps ErrDriverName if name is not one a CSI driver may
-// have: domain name notation, at most 63 characters (CSI spec, "GetPluginInfo").
+// CheckName returns an error that wraps ErrDriverName if the name is not valid for a CSI driver: domain name
+// notation, at most 63 characters (CSI spec, "GetPluginInfo").
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -244,8 +239,8 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName,
 			text.Truncate(name, maxHandle), len(name))
 	}
-	// The spec allows upper case where Kubernetes' own check does not. Some letters that are not
-	// ASCII have a small one that is, such as the Kelvin sign.
+	// The spec allows upper case, unlike Kubernetes' own check. Some non-ASCII letters, such as the Kelvin sign, have an
+	// ASCII letter as their lower case.
 	foreign := strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII })
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); foreign || len(problems) > 0 {
 		return fmt.Errorf("%w: %q: the CSI specification wants domain name notation, such as disk.csi.example.com",
@@ -254,8 +249,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Facts returns what the driver said of itself when it was last asked: by Connect, after a loss of the connection, or
-// by Refresh. Its maps are not to be changed.
+// Facts returns the facts as last gathered: by Connect, after a loss of the connection, or by Refresh. The caller
+// must not modify its maps.
 func (d *Driver) Facts() Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,34 +263,34 @@ func (d *Driver) Name() string { return d.Facts().Name }
 // Version returns the driver's vendor_version (GetPluginInfo); see Facts.
 func (d *Driver) Version() string { return d.Facts().Version }
 
-// Has reports whether the driver advertised the controller capability when it was last asked; see Facts.
+// Has reports whether the driver advertises the controller capability; see Facts.
 func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool { return d.Facts().Controller[c] }
 
-// CanDelete reports whether the driver creates and deletes volumes
-// (CREATE_DELETE_VOLUME). Without it every DeleteVolume would be refused.
+// CanDelete reports whether the driver creates and deletes volumes (CREATE_DELETE_VOLUME). A driver without this
+// capability refuses every DeleteVolume.
 func (d *Driver) CanDelete() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
 }
 
-// Attaches reports whether volumes of this driver are attached to nodes
-// (PUBLISH_UNPUBLISH_VOLUME), so that a VolumeAttachment says one is in use.
+// Attaches reports whether the driver attaches its volumes to nodes (PUBLISH_UNPUBLISH_VOLUME), in which case a
+// VolumeAttachment marks a volume in use.
 func (d *Driver) Attaches() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 }
 
-// Offers reports whether the driver advertised the service (GetPluginCapabilities) when it was last
-// asked; see Facts.
+// Offers reports whether the driver advertises the service (GetPluginCapabilities); see Facts.
 func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
 	return d.Facts().Services[service]
 }
 
-// HasTopology reports whether volumes of this driver are not reachable from every node
-// (VOLUME_ACCESSIBILITY_CONSTRAINTS), so that CreateVolume wants to know where they are needed.
+// HasTopology reports whether some nodes cannot access all volumes of the driver (VOLUME_ACCESSIBILITY_CONSTRAINTS),
+// in which case CreateVolume needs the topology of the requesting node.
 func (d *Driver) HasTopology() bool {
 	return d.Offers(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 }
 
-// Probe asks the driver once whether it is healthy and ready (CSI spec, "Probe").
+// Probe asks the driver once whether it is healthy and ready (CSI spec, "Probe"). It returns nil for a ready driver
+// whose facts are known, and else an error.
 func (d *Driver) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
@@ -312,11 +307,10 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return nil
 }
 
-// DeleteVolume asks the driver to delete the volume with this handle and returns once
-// the driver answered or the timeout passed. nil means that the volume is gone (CSI spec,
-// "DeleteVolume"). An error carries its errclass.Class; one that is Uncertain may have
-// deleted. secrets may be nil and are never logged; where the driver repeats one in the
-// message of its error, it is hidden.
+// DeleteVolume asks the driver to delete the volume with this handle, and returns once the driver has answered or the
+// timeout has passed. nil means that the volume is gone (CSI spec, "DeleteVolume"). An error carries its
+// errclass.Class, and after Uncertain the volume may be deleted. secrets may be nil and are never logged; a secret
+// that the driver repeats in its error message is hidden.
 func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
 	if err := d.mayAct(); err != nil {
 		return fmt.Errorf("delete volume %q: %w", text.Truncate(handle, maxHandle), err)
@@ -326,7 +320,7 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling DeleteVolume", "volumeHandle", text.Truncate(handle, maxHandle), "secrets", len(secrets))
 	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
-	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
+	// No logger for csi-lib-utils, which would log the driver's error unfiltered.
 	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
@@ -340,7 +334,7 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	return nil
 }
 
-// mayAct is an error when this process must not have the driver make or delete anything.
+// mayAct returns ErrLeaseExpired if this process must no longer create or delete volumes.
 func (d *Driver) mayAct() error {
 	if d.cfg.Lease == nil || d.cfg.Lease.Left() > 0 {
 		return nil
@@ -348,17 +342,17 @@ func (d *Driver) mayAct() error {
 	return ErrLeaseExpired
 }
 
-// forLibrary returns the context of a call as csi-lib-utils is to see it: without a logger, and with what its
-// metrics say of the volume (package migration), which they do only if they have that label.
+// forLibrary returns the context of a call for csi-lib-utils: without a logger, and with the value of its metric
+// label migrated (package migration), which it uses only if its metrics have that label.
 func forLibrary(ctx context.Context) context.Context {
 	migrated := connection.AdditionalInfo{Migrated: strconv.FormatBool(migration.Marked(ctx))}
 	return context.WithValue(klog.NewContext(ctx, klog.Logger{}), connection.AdditionalInfoKey, migrated)
 }
 
-// Close ends the connection. Calls in flight fail.
+// Close closes the connection. Calls in flight fail.
 func (d *Driver) Close() {
 	d.end()
-	// The only error is that of closing twice.
+	// The only possible error reports that it was already closed.
 	_ = d.conn.Close()
 	d.running.Wait()
 }

@@ -28,20 +28,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeDriver is a driver on a real socket that answers as its fields say.
+// fakeDriver is a driver on a real socket whose fields define its answers.
 type fakeDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedNodeServer
 	probes     atomic.Int32
-	readyAfter int32 // probes that are answered with "not ready", or an error
+	readyAfter int32 // number of probes that get "not ready" or an error
 	controller bool
-	// name is disk.csi.example.com if it is empty. controllers are its capabilities besides CREATE_DELETE_VOLUME.
+	// name defaults to disk.csi.example.com. controllers are capabilities in addition to CREATE_DELETE_VOLUME.
 	name        string
 	controllers []csi.ControllerServiceCapability_RPC_Type
-	// introduced is called, if it is set, for each request for the name.
+	// introduced, if set, is called for each GetPluginInfo.
 	introduced func()
-	// topology: it has one, and NodeGetInfo answers as place does.
+	// topology: the driver reports topology, and place answers NodeGetInfo.
 	topology bool
 	place    func() (*csi.NodeGetInfoResponse, error)
 
@@ -57,7 +57,7 @@ type fakeDriver struct {
 func (d *fakeDriver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	switch n := d.probes.Add(1); {
 	case n > d.readyAfter:
-		return &csi.ProbeResponse{}, nil // no word means ready
+		return &csi.ProbeResponse{}, nil // a missing field means ready
 	case n%2 == 0:
 		return nil, status.Error(codes.FailedPrecondition, "still starting")
 	}
@@ -150,9 +150,7 @@ func connect(t *testing.T, socket string) *Driver {
 	return d
 }
 
-// TestCallsAreMeasuredWithTheirOrigin: where the metrics have the label migrated, it says which calls are about a
-// volume of an in-tree plugin (package migration).
-func TestCallsAreMeasuredWithTheirOrigin(t *testing.T) {
+func TestMetricsLabelMigrated(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{controller: true})
 	calls := metrics.NewCSIMetricsManagerWithOptions("a", metrics.WithProcessStartTime(false), metrics.WithMigration())
@@ -189,7 +187,7 @@ func TestCallsAreMeasuredWithTheirOrigin(t *testing.T) {
 	}
 }
 
-func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
+func TestConnectWaitsForReadyDriver(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{readyAfter: 4, controller: true}
 	serve(t, socket, driver)
@@ -203,7 +201,7 @@ func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
 	}
 }
 
-func TestADriverWithoutControllerServiceCannotDelete(t *testing.T) {
+func TestCanDeleteWithoutControllerService(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{})
 	if connect(t, socket).CanDelete() {
@@ -219,7 +217,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestDeleteVolumeTellsWhatTheAnswerMeans(t *testing.T) {
+func TestDeleteVolumeErrorClass(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
 	serve(t, socket, driver)
@@ -263,7 +261,7 @@ func TestDeleteVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 	}
 }
 
-func TestADriverThatReturnsIsReconnectedTo(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	socket := socketPath(t)
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
@@ -284,7 +282,7 @@ func TestADriverThatReturnsIsReconnectedTo(t *testing.T) {
 	}
 }
 
-// hookedClock calls hook when the wait for a socket begins.
+// hookedClock calls hook at the beginning of the wait for a socket.
 type hookedClock struct {
 	clock.RealClock
 	hook func()
@@ -295,7 +293,7 @@ func (c hookedClock) NewTicker(d time.Duration) clock.Ticker {
 	return c.RealClock.NewTicker(d)
 }
 
-func TestALinkThatAppearsWhileTheDriverIsWaitedForIsRefused(t *testing.T) {
+func TestConnectRefusesLateSymlink(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{})
 	link := filepath.Join(filepath.Dir(socket), "link.sock")
@@ -315,12 +313,12 @@ func TestALinkThatAppearsWhileTheDriverIsWaitedForIsRefused(t *testing.T) {
 	}
 }
 
-// expired is a Lease with nothing left.
+// expired is a Lease without time left.
 type expired struct{}
 
 func (expired) Left() time.Duration { return 0 }
 
-func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
+func TestNoCreateOrDeleteAfterLeaseExpiry(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
 	serve(t, socket, driver)
@@ -343,12 +341,12 @@ func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
 	}
 }
 
-// leftOf is a Lease with as much left.
+// leftOf is a Lease with this time left.
 type leftOf time.Duration
 
 func (l leftOf) Left() time.Duration { return time.Duration(l) }
 
-func TestWhatIsShownOfADriversError(t *testing.T) {
+func TestErrorMessagesHideSecrets(t *testing.T) {
 	secrets := map[string]string{"password": " hunter2\n", "short": "a", "empty": ""}
 	if got := hide("hunter2 is a bad password", secrets); got != "*** is a bad password" {
 		t.Errorf("shown: %q", got)

@@ -14,38 +14,37 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
+// ErrDriverName is wrapped by errors about an invalid name in a driver's answer to GetPluginInfo.
 var ErrDriverName = errors.New("invalid driver name")
 
-// ErrLeaseExpired: the call was not sent, because this process does not hold its leader election lease any more
+// ErrLeaseExpired: the call was not sent, because this process no longer holds the leader election Lease
 // (Config.Lease).
 var ErrLeaseExpired = errors.New("the leader election lease is not held")
 
 const (
-	// maxWords bounds what is repeated of a driver's message, in bytes. gRPC lets up to 16 MiB
-	// through; an Event has room for one.
+	// maxWords bounds the part of a driver's message that is repeated, in bytes. gRPC allows 16 MiB, but an Event has
+	// room for only one message of this size.
 	maxWords = 2048
-	// maxHandle bounds what is repeated of a volume handle, in bytes. The CSI spec allows 128
-	// ("Size Limits"), the API server whatever fits into an object.
+	// maxHandle bounds the part of a volume handle that is repeated, in bytes. The CSI spec allows 128 ("Size Limits"),
+	// the API server any length that fits into an object.
 	maxHandle = 256
-	// minSecret is the shortest value of a Secret that is hidden, in bytes: shorter ones occur
-	// everywhere in a text, and the gaps would reveal them.
+	// minSecret is the minimum length of a secret value to hide, in bytes. Shorter values occur in any text, and the
+	// gaps would reveal them.
 	minSecret = 4
 )
 
-// plainly returns a driver's error with the same code and a message that can be shown to
-// people: bounded, valid UTF-8, and without the secrets that the call carried. Details, which
-// drivers may attach, are left out. No error stays none.
+// plainly returns a driver's error with the same code and a presentable message: bounded, valid UTF-8, and without
+// the secrets of the call. It drops the details that drivers may attach. For a nil error it returns nil.
 func plainly(err error, secrets map[string]string) error {
-	s := status.Convert(err) // OK for no error
+	s := status.Convert(err) // OK for a nil error
 	return status.Error(s.Code(), text.Truncate(hide(s.Message(), secrets), maxWords))
 }
 
-// hide replaces the values of secrets in a text. Values that a driver repeats in another form
-// (quoted, cut in two) are not found.
+// hide replaces the values of secrets in a text. It does not find values that a driver repeats in another form, such
+// as quoted or split.
 func hide(text string, secrets map[string]string) string {
 	values := slices.Collect(maps.Values(secrets))
-	// One value may be part of another: the longest goes first.
+	// A value may be part of another, so the longest is replaced first.
 	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	for _, value := range values {
 		if value = strings.TrimSpace(value); len(value) >= minSecret {
@@ -55,9 +54,9 @@ func hide(text string, secrets map[string]string) string {
 	return text
 }
 
-// mark gives a driver's answer the class its gRPC code has in the CSI spec ("Error
-// Scheme", and the tables of each call). Codes the spec leaves open stay Uncertain: a
-// driver that timed out or broke may have done the work.
+// mark classifies a driver's answer by its gRPC code, as in the CSI spec ("Error Scheme", and the table of each
+// call). Codes without a meaning in the spec are Uncertain, because a driver that timed out or broke may have done
+// the work.
 func mark(err error) error {
 	switch status.Code(err) {
 	case codes.Aborted:
@@ -72,13 +71,12 @@ func mark(err error) error {
 	}
 }
 
-// markCreate does so for CreateVolume ("CreateVolume Errors"). The specification has a driver
-// answer OK where a volume of that name exists and fits the request, so that InvalidArgument and
-// OutOfRange, which judge the request, also mean that there is none. FailedPrecondition,
-// PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) refuse the
-// call before the driver looks for a volume: this call created nothing, an earlier one may have. AlreadyExists
-// is a volume of that name that does not fit: this call made nothing either, and the volume is another's, unless an
-// earlier call made it.
+// markCreate does the same for CreateVolume ("CreateVolume Errors"). If a volume of that name exists and fits the
+// request, the spec requires OK. InvalidArgument and OutOfRange judge the request, so they imply that none exists.
+// FailedPrecondition, PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) refuse
+// the call before the driver looks for a volume: this call created nothing, but an earlier one may have.
+// AlreadyExists reports a volume of that name that does not fit. This call did not create it either; unless an
+// earlier call did, the volume belongs to another client.
 func markCreate(err error) error {
 	switch status.Code(err) {
 	case codes.Aborted:

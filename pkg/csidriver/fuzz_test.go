@@ -26,8 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// bytesCodec takes messages as the bytes they are on the wire, so that an answer need not be
-// one that protobuf would write.
+// bytesCodec sends raw bytes as messages, so that an answer need not be valid protobuf.
 type bytesCodec struct{}
 
 func (bytesCodec) Marshal(v any) ([]byte, error)      { return *v.(*[]byte), nil }
@@ -36,10 +35,10 @@ func (bytesCodec) Name() string                       { return "proto" }
 
 var _ encoding.Codec = bytesCodec{}
 
-// parrot is a driver that answers each call with given bytes, or a given error.
+// parrot is a driver that answers each call with given bytes, or with a given error.
 type parrot struct {
 	mu      sync.Mutex
-	answers map[string][]byte // by the bare name of the call
+	answers map[string][]byte // by method name
 	fails   map[string]error
 	heard   func()
 }
@@ -67,7 +66,7 @@ func (p *parrot) handle(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&answer)
 }
 
-// serveParrot returns the socket of a driver that lives as long as the target.
+// serveParrot returns a parrot and its socket. It serves until the fuzz target ends.
 func serveParrot(f *testing.F) (*parrot, string) {
 	f.Helper()
 	p, socket := &parrot{}, socketPath(f)
@@ -83,7 +82,7 @@ func serveParrot(f *testing.F) (*parrot, string) {
 	return p, socket
 }
 
-// wire is a message as it is sent.
+// wire returns the encoded message.
 func wire(f *testing.F, m proto.Message) []byte {
 	f.Helper()
 	data, err := proto.Marshal(m)
@@ -93,8 +92,7 @@ func wire(f *testing.F, m proto.Message) []byte {
 	return data
 }
 
-// domainName is what the CSI specification says of a driver's name, with the labels that
-// Kubernetes wants of it.
+// domainName matches the driver names that the CSI specification and Kubernetes' DNS labels allow.
 var domainName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*$`)
 
 func FuzzCheckName(f *testing.F) {
@@ -114,8 +112,8 @@ func FuzzCheckName(f *testing.F) {
 	})
 }
 
-// FuzzIntroduction connects to drivers that answer anything: Connect ends with a driver of a
-// valid name, with an error about the name, or, at its context's end, with what it waited for.
+// FuzzIntroduction connects to drivers with arbitrary answers. Connect must return a driver with a valid name, an
+// error about the name, or, when its context ends, an error that names the missing answer.
 func FuzzIntroduction(f *testing.F) {
 	driver, socket := serveParrot(f)
 	capability := wire(f, &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
@@ -147,7 +145,7 @@ func FuzzIntroduction(f *testing.F) {
 		calls := 0
 		driver.set(map[string][]byte{"Probe": probe, "GetPluginInfo": info, "GetPluginCapabilities": services,
 			"ControllerGetCapabilities": controller}, fails, func() {
-			if calls++; calls > 8 { // it is asked again and again
+			if calls++; calls > 8 { // Connect repeats the call forever
 				cancel()
 			}
 		})
@@ -169,8 +167,8 @@ func FuzzIntroduction(f *testing.F) {
 	})
 }
 
-// classOf is the CSI specification's table for DeleteVolume ("DeleteVolume Errors", "Error
-// Scheme"): what is not in it may have happened.
+// classOf is the CSI specification's table for DeleteVolume ("DeleteVolume Errors", "Error Scheme"). For a code
+// outside the table, the deletion may have happened.
 func classOf(code codes.Code) errclass.Class {
 	switch code {
 	case codes.OK:
@@ -187,7 +185,7 @@ func classOf(code codes.Code) errclass.Class {
 	}
 }
 
-// FuzzDeleteVolume has drivers answer DeleteVolume with anything, the secrets included.
+// FuzzDeleteVolume lets the driver answer DeleteVolume arbitrarily, including with the secrets.
 func FuzzDeleteVolume(f *testing.F) {
 	driver, socket := serveParrot(f)
 	driver.set(map[string][]byte{"GetPluginInfo": wire(f, &csi.GetPluginInfoResponse{Name: "a"})}, nil, func() {})

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrNowhere: the driver does not say where it is.
+// ErrNowhere: the driver reports no topology segments for its node.
 var ErrNowhere = errors.New("the driver does not say in which place of its topology it is")
 
-// Segments asks the driver for its place: accessible_topology of its answer to NodeGetInfo (CSI spec,
-// "NodeGetInfo"). It waits until the driver answers or ctx ends, as Connect does. A driver without topology,
-// or that names no segment, is ErrNowhere; so is one without NodeGetInfo.
+// Segments returns the driver's topology segments: accessible_topology of NodeGetInfo (CSI spec, "NodeGetInfo"). Like
+// Connect, it waits until the driver answers or ctx ends. It returns ErrNowhere if the driver has no topology,
+// reports no segment, or does not implement NodeGetInfo.
 func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	if !d.HasTopology() {
 		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
@@ -33,13 +33,13 @@ func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	return segments, nil
 }
 
-// askPlace asks for the driver's place until it is answered. A driver that does not say it has none.
+// askPlace returns the driver's topology segments once it answers, and none for a driver without NodeGetInfo.
 func (d *Driver) askPlace(ctx context.Context) (map[string]string, error) {
 	var info *csi.NodeGetInfoResponse
 	if err := d.until(ctx, "return its topology", func(ctx context.Context) (answered bool, err error) {
 		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 		if status.Code(err) == codes.Unimplemented {
-			return true, nil // waiting does not mend it
+			return true, nil // waiting does not help
 		}
 		return true, err
 	}); err != nil {

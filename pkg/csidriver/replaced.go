@@ -14,12 +14,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrReplaced: another driver serves the socket now, one that this process was not set up for. The Driver makes no
-// call any more, and the process is to start anew.
+// ErrReplaced: another driver now serves the socket, and this process is not set up for it. The Driver makes no more
+// calls, and the process has to restart.
 var ErrReplaced = errors.New("the CSI driver was replaced")
 
-// Facts are what a driver says of itself. They hold for one connection: whoever serves the socket after it may be
-// another version of the driver, or another driver.
+// Facts are the driver's own statements about itself. They hold for one connection, because the next one may lead to
+// another version of the driver, or to another driver.
 type Facts struct {
 	// Name and Version are name and vendor_version of GetPluginInfo.
 	Name, Version string
@@ -27,26 +27,25 @@ type Facts struct {
 	Services rpc.PluginCapabilitySet
 	// Controller are the capabilities of ControllerGetCapabilities.
 	Controller rpc.ControllerCapabilitySet
-	// Segments are the driver's place (NodeGetInfo), once Driver.Segments was called.
+	// Segments are the driver's topology segments (NodeGetInfo), once Driver.Segments has been called.
 	Segments map[string]string
 }
 
-// equal reports whether two drivers say the same.
 func (f Facts) equal(other Facts) bool {
 	return f.Name == other.Name && f.Version == other.Version && maps.Equal(f.Services, other.Services) &&
 		maps.Equal(f.Controller, other.Controller) && maps.Equal(f.Segments, other.Segments)
 }
 
-// Require has every driver judged from now on that serves the socket after the present one. If fits returns an error,
-// the process was not set up for that driver: see Replaced. It is called before the driver gets any other call, and
-// its context ends with the Driver.
+// Require registers a check of every driver that serves the socket after the current one. An error of fits means that
+// the process is not set up for that driver: see Replaced. fits runs before the driver gets any other call, and its
+// context ends with the Driver.
 func (d *Driver) Require(fits func(ctx context.Context, before, after Facts) error) {
 	d.judging.Lock()
 	defer d.judging.Unlock()
 	d.fits = fits
 }
 
-// Replaced is closed when another driver serves the socket, which has another name, or does not fit (Require).
+// Replaced is closed when a driver with another name serves the socket, or one that does not fit (Require).
 func (d *Driver) Replaced() <-chan struct{} { return d.replaced }
 
 // Err returns an error that wraps ErrReplaced once Replaced is closed, and nil before.
@@ -56,22 +55,22 @@ func (d *Driver) Err() error {
 	return d.err
 }
 
-// lose notes that the connection is lost. It is called before there is another one.
+// lose counts a loss of the connection. csi-lib-utils calls it before it reconnects.
 func (d *Driver) lose(context.Context) (reconnect bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lost++
 	select {
 	case d.loss <- struct{}{}:
-	default: // noted already
+	default: // already recorded
 	}
 	return true
 }
 
-// follow asks the driver for its facts again after each loss of the connection, until ctx ends.
+// follow gathers the facts again after each loss of the connection, until ctx ends.
 func (d *Driver) follow(ctx context.Context) {
 	d.running.Go(func() {
-		// gRPC reconnects at the next call. The facts of the next driver are to be known before.
+		// gRPC reconnects only at the next call, but the facts have to be known before that call.
 		for ctx.Err() == nil {
 			state := d.conn.GetState()
 			if state == connectivity.Idle {
@@ -102,7 +101,7 @@ func (d *Driver) follow(ctx context.Context) {
 	})
 }
 
-// introduce learns who serves the socket, until that is known of the present connection.
+// introduce gathers the driver's facts, until they are known for the current connection.
 func (d *Driver) introduce(ctx context.Context) error {
 	for {
 		d.mu.Lock()
@@ -118,8 +117,8 @@ func (d *Driver) introduce(ctx context.Context) error {
 	}
 }
 
-// accept judges a driver, and takes its facts for those of the present connection, unless connections were lost after
-// the first so many.
+// accept checks a driver, and stores its facts for the current connection if no connection was lost since the loss
+// count lost.
 func (d *Driver) accept(ctx context.Context, facts Facts, lost int) (known bool, err error) {
 	d.judging.Lock()
 	defer d.judging.Unlock()
@@ -127,7 +126,7 @@ func (d *Driver) accept(ctx context.Context, facts Facts, lost int) (known bool,
 	before, another := d.facts, d.known != lost
 	d.mu.Unlock()
 	switch {
-	case before.Name == "": // the first
+	case before.Name == "": // the first driver
 	case before.Name != facts.Name:
 		err = fmt.Errorf("its name was %q, and %q serves the socket now", before.Name, facts.Name)
 	case d.fits != nil && another:
@@ -153,7 +152,7 @@ func (d *Driver) accept(ctx context.Context, facts Facts, lost int) (known bool,
 	return true, nil
 }
 
-// Known returns an error while it is not known who serves the socket: after a loss of the connection, until the driver
+// Known returns an error while the driver on the socket is unknown: from a loss of the connection until the driver
 // has returned its name and capabilities again.
 func (d *Driver) Known() error {
 	d.mu.Lock()
@@ -168,11 +167,11 @@ func (d *Driver) Known() error {
 	return nil
 }
 
-// ifKnown has a call refused as Unavailable while it is not known who serves the socket.
+// ifKnown makes a call fail as Unavailable while the driver on the socket is unknown.
 func (d *Driver) ifKnown() grpc.CallOption { return grpc.PerRPCCredentials(permission{d}) }
 
-// permission is asked for each call when its connection is chosen: a check before could be followed by a loss, and the
-// call would go to the next driver.
+// permission is consulted when gRPC has chosen the connection of a call. After an earlier check the connection could
+// be lost, and the call would reach the next driver.
 type permission struct{ *Driver }
 
 func (p permission) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {

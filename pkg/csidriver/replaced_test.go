@@ -17,10 +17,10 @@ const (
 	attachs = csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME
 )
 
-// patience is far above what anything here takes.
+// patience is far above the duration of any test here.
 const patience = 30 * time.Second
 
-// succeeds calls until a call is answered.
+// succeeds repeats a call until it succeeds.
 func succeeds(t *testing.T, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -32,12 +32,12 @@ func succeeds(t *testing.T, call func(context.Context) error) {
 	}
 }
 
-// deletes returns a DeleteVolume.
+// deletes returns a function that calls DeleteVolume.
 func deletes(d *Driver) func(context.Context) error {
 	return func(ctx context.Context) error { return d.DeleteVolume(ctx, "vol-1", nil) }
 }
 
-func TestAReplacedDriverIsAskedAgain(t *testing.T) {
+func TestFactsAfterReplacement(t *testing.T) {
 	socket := socketPath(t)
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
@@ -51,7 +51,7 @@ func TestAReplacedDriverIsAskedAgain(t *testing.T) {
 	}
 	stop()
 	serve(t, socket, &fakeDriver{controller: true, controllers: []csi.ControllerServiceCapability_RPC_Type{clones}})
-	// A call that succeeds is one that the facts are known for.
+	// A call succeeds only once the facts are known.
 	succeeds(t, deletes(d))
 	if !d.Has(clones) || d.Err() != nil {
 		t.Errorf("after it was replaced: %+v, %v", d.Facts(), d.Err())
@@ -61,7 +61,7 @@ func TestAReplacedDriverIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestADriverThatDoesNotFitGetsNoCall(t *testing.T) {
+func TestUnfitDriverGetsNoCalls(t *testing.T) {
 	unfit := errors.New("it attaches")
 	for name, next := range map[string]*fakeDriver{
 		"another name": {controller: true, name: "other.csi.example.com"},
@@ -114,8 +114,7 @@ func TestADriverThatDoesNotFitGetsNoCall(t *testing.T) {
 	}
 }
 
-// TestTheFirstCallAfterALossReachesNoUnknownDriver has the call itself make the connection.
-func TestTheFirstCallAfterALossReachesNoUnknownDriver(t *testing.T) {
+func TestFirstCallAfterLossWaitsForFacts(t *testing.T) {
 	socket := socketPath(t)
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
@@ -145,7 +144,7 @@ func TestTheFirstCallAfterALossReachesNoUnknownDriver(t *testing.T) {
 	succeeds(t, deletes(d))
 }
 
-func TestADriverThatIsReplacedWhileItIsAskedIsAskedAgain(t *testing.T) {
+func TestReplacementWhileGatheringFacts(t *testing.T) {
 	socket := socketPath(t)
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
@@ -164,7 +163,7 @@ func TestADriverThatIsReplacedWhileItIsAskedIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestThePlaceIsAskedForAgain(t *testing.T) {
+func TestSegmentsAfterReplacement(t *testing.T) {
 	at := func(node string) *fakeDriver {
 		return &fakeDriver{topology: true, place: func() (*csi.NodeGetInfoResponse, error) {
 			return &csi.NodeGetInfoResponse{NodeId: node, AccessibleTopology: &csi.Topology{

@@ -13,19 +13,19 @@ import (
 
 const tracerName = "github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 
-// The names are those of OpenTelemetry's semantic conventions for RPCs (1.41).
+// The names follow OpenTelemetry's semantic conventions for RPCs (1.41).
 const (
 	traceSystem = attribute.Key("rpc.system.name")
 	traceMethod = attribute.Key("rpc.method")
 	traceCode   = attribute.Key("rpc.response.status_code")
 )
 
-// beginSpan has a call be a span of the trace that ctx is in, which a driver that traces continues with. A call
-// outside of a trace begins none. end takes the error as it may be shown to people.
+// beginSpan makes a call a span of the trace in ctx, which a tracing driver continues. Outside a trace it does
+// nothing. end takes the presentable error, or nil.
 //
-// csi-lib-utils' own option for this (connection.WithOtelTracing) is not used: it puts the driver's message
-// into the span as it came, with the secrets that a driver may repeat, it knows the global TracerProvider
-// only, and it makes a trace of every Probe.
+// csi-lib-utils' own option (connection.WithOtelTracing) is not used: it copies the driver's unfiltered message into
+// the span, with any secrets that the driver repeats. It also knows only the global TracerProvider, and starts a
+// trace for every Probe.
 func (d *Driver) beginSpan(ctx context.Context, method string) (_ context.Context, end func(error)) {
 	if d.cfg.TracerProvider == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx, func(error) {}

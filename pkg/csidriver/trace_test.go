@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestADeletionIsAStepOfTheTraceItIsPartOf(t *testing.T) {
+func TestDeleteVolumeSpan(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true, deleteErr: status.Error(codes.Internal, "login with hunter22 failed")}
 	serve(t, socket, driver)

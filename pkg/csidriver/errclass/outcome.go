@@ -1,8 +1,8 @@
-// Package errclass names how a call to a storage system can end.
+// Package errclass classifies the outcomes of calls to a storage system.
 //
-// It is the vocabulary between the client that makes the call (package csidriver, or a vendor's
-// own client of their cloud) and the controller that decides what comes next (package reclaim):
-// the client marks an error with a Class, the controller asks Of. Nothing here knows gRPC.
+// It is the vocabulary between the client (package csidriver, or a vendor's client of its own cloud) and the
+// controller that decides the next step (package reclaim). The client marks an error with a Class, and the controller
+// reads it with Of. The package is independent of gRPC.
 package errclass
 
 import (
@@ -10,33 +10,30 @@ import (
 	"fmt"
 )
 
-// Class says what an error means for the next step. The zero value is Uncertain: the
-// work may or may not have happened, so it is tried again, later and later.
+// Class is the meaning of an error for the next step. The zero value is Uncertain: the work may have happened or not,
+// so it is retried with exponential backoff.
 type Class int
 
 const (
-	// Uncertain: the work may have happened. Retried with exponential back-off.
+	// Uncertain: the work may have happened. It is retried with exponential backoff.
 	Uncertain Class = iota
 	// Done: the call succeeded. Of(nil) is Done.
 	Done
-	// InProgress: the storage system is already at work on this volume. Retried soon,
-	// and nothing a person must know of.
+	// InProgress: the storage system is already at work on this volume. The call is retried soon and is not reported.
 	InProgress
-	// Refused: the same call will be refused again until a person changes something.
-	// Retried slowly.
+	// Refused: the same call will fail until a person changes something. It is retried slowly.
 	Refused
-	// NotFound: the storage system does not know the volume, where it should have
-	// answered success. Retried slowly, unless the user chose to take it for success.
+	// NotFound: the storage system does not know the volume, although it should have answered success. The call is
+	// retried slowly, unless the user chose to treat the answer as success.
 	NotFound
-	// Exhausted: there is no room where it was asked for, and the call made nothing. Another
-	// place may have room.
+	// Exhausted: the requested segment has no room, and the call created nothing. Another segment may have room.
 	Exhausted
-	// Unfit: the storage system has looked at what is asked for, has nothing of that name, and
-	// cannot make it as it is asked for. Retried slowly.
+	// Unfit: the storage system has examined the request, has no volume of that name, and cannot create one as
+	// requested. The call is retried slowly.
 	Unfit
 )
 
-// String returns the class as used in logs and metrics.
+// String returns the class as it appears in logs and metrics.
 func (c Class) String() string {
 	switch c {
 	case Uncertain:
@@ -57,7 +54,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("Class(%d)", int(c))
 }
 
-// Mark attaches the class to err. It returns nil when err is nil.
+// Mark attaches the class to err. It returns nil if err is nil.
 func Mark(c Class, err error) error {
 	if err == nil {
 		return nil
@@ -65,8 +62,8 @@ func Mark(c Class, err error) error {
 	return &marked{class: c, err: err}
 }
 
-// Of returns the class that the outermost Mark in err's chain gave, Done for a nil error,
-// and Uncertain for an error without a mark. An error is never Done, even if its mark is.
+// Of returns the class of the outermost Mark in err's chain, Done for a nil error, and Uncertain for an error without
+// a mark. A non-nil error is never Done, even if it is marked so.
 func Of(err error) Class {
 	if err == nil {
 		return Done

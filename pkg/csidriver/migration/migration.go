@@ -1,17 +1,17 @@
-// Package migration marks the calls of a CSI driver that are about a volume of the in-tree plugin which the driver took
-// over from, for the label migrated of csi_sidecar_operations_seconds. It leaves it to others to find that out.
+// Package migration marks calls about volumes of the in-tree plugin that a CSI driver replaces. The mark sets the
+// label migrated of csi_sidecar_operations_seconds; the caller decides about it.
 package migration
 
 import "context"
 
 type key struct{}
 
-// Mark returns a context in which calls of a driver count as about such a volume, or not.
+// Mark returns a context that sets the label of driver calls.
 func Mark(ctx context.Context, migrated bool) context.Context {
 	return context.WithValue(ctx, key{}, migrated)
 }
 
-// Marked reports which they are; without Mark they are not.
+// Marked returns the label's value, which is false without Mark.
 func Marked(ctx context.Context) bool {
 	migrated, _ := ctx.Value(key{}).(bool)
 	return migrated
