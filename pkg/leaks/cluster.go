@@ -20,8 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cluster is what is read of the API server. Each call reads all objects of a kind by consistent pages: as
-// they were at one moment after the call began. An error means that not all were shown.
+// cluster holds the leak check's reads from the API server. Each method lists all objects of a kind in pages of one
+// consistent snapshot, taken after the call began. An error means that the list is incomplete.
 type cluster interface {
 	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
 	eachSnapshot(ctx context.Context, visit func(snapshot.Content)) error
@@ -29,22 +29,21 @@ type cluster interface {
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
 
-// Annotations of a claim that say who makes its volume.
+// Annotations of a claim that name its provisioner.
 const (
 	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	annMigratedTo      = "pv.kubernetes.io/migrated-to"
 )
 
-// maker is a claim or a snapshot whose volume, of a name that only the driver knows, is being made.
+// maker is a claim or snapshot in creation. The handle of its volume is unknown, because only the driver chooses it.
 type maker struct {
 	uid types.UID
-	// name is for people: what it is, and how it is called.
+	// name holds the kind and name for messages.
 	name string
 }
 
-// makes reports whether a volume of the driver may be there, or come, for a claim that no PV names yet: it
-// waits for its volume.
+// makes reports whether the driver may have created, or may yet create, a volume for a claim that has no PV yet.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	asked, named := claim.Annotations[annProvisioner]
 	if !named {
@@ -54,8 +53,8 @@ func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	return ours && claim.Spec.VolumeName == ""
 }
 
-// names returns the volume of the driver that a PV names, empty if that is unknown, and whether it is about a
-// volume of the driver at all: it says so itself, or is the driver's by its annotations.
+// names returns the handle of the driver's volume that a PV names, or "" if that is unknown. about reports whether
+// the PV is for a volume of the driver at all, by its source or by its annotations.
 func names(pv volume.PV, driver string) (handle string, about bool) {
 	if pv.Driver == driver {
 		return pv.Handle, true
@@ -63,13 +62,13 @@ func names(pv volume.PV, driver string) (handle string, about bool) {
 	return "", pv.Owner() == driver
 }
 
-// listPage is how much one page asks for, listTimeout how long a whole list may take.
+// listPage is the page size of a list, and listTimeout bounds the whole list.
 const (
 	listPage    = 500
 	listTimeout = 5 * time.Minute
 )
 
-// apiServer is the cluster behind real clients.
+// apiServer implements cluster with real clients.
 type apiServer struct {
 	core   corev1.CoreV1Interface
 	leases coordinationv1client.LeasesGetter
@@ -84,7 +83,7 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolum
 	return nil
 }
 
-// inFlight reads the in-flight logs of all drivers, in all namespaces.
+// inFlight reads the in-flight logs of all drivers in all namespaces.
 func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
 	var shards []coordinationv1.Lease
 	of := func(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error) {
@@ -105,7 +104,7 @@ func (a apiServer) eachPV(ctx context.Context, visit func(*v1.PersistentVolume))
 	return nil
 }
 
-// eachSnapshot finds none in a cluster that serves no snapshots: nothing there can account for a volume.
+// eachSnapshot visits nothing in a cluster without the snapshot API, where no snapshot can account for a volume.
 func (a apiServer) eachSnapshot(ctx context.Context, visit func(snapshot.Content)) error {
 	if a.contents == nil {
 		return nil
@@ -118,7 +117,7 @@ func (a apiServer) eachSnapshot(ctx context.Context, visit func(snapshot.Content
 	return nil
 }
 
-// each shows all objects of a kind, by pages of which a few are held at a time.
+// each visits all objects of a kind, and holds only a few pages in memory at a time.
 func each[L runtime.Object, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
 	visit func(*O)) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)

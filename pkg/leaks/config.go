@@ -13,39 +13,37 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Controller. Interval is required, the rest has defaults.
+// Config holds the settings of a Controller. Interval is required, and every other field has a default.
 type Config struct {
-	// Interval is how long after one leak check the next begins; up to a fifth less, so that many drivers do
-	// not all list at once. Required.
+	// Interval is the delay between two leak checks. Jitter shortens it by up to a fifth, so that many drivers do not
+	// all list at once. Required.
 	Interval time.Duration
-	// Sightings is in how many complete leak checks in a row nothing accounts for a volume before it is
-	// suspected. Default 3, at least 2.
+	// Sightings is the number of consecutive complete leak checks without anything that accounts for a volume, before
+	// the volume is suspected. Default 3, at least 2.
 	Sightings int
-	// Grace is how long since the first of these sightings. Default 1 hour; negative: none.
+	// Grace is the minimum time since the first of these sightings. Default 1 hour; negative: none.
 	Grace time.Duration
-	// PageSize is how many volumes the driver is asked for at once. Default 500; negative: as many as it
-	// likes.
+	// PageSize is max_entries of ListVolumes. Default 500; negative: the driver chooses.
 	PageSize int
-	// Snapshots: the driver takes snapshots, so the VolumeSnapshotContents are read. Default: they are not.
+	// Snapshots: the driver takes snapshots, so VolumeSnapshotContents are read. Default false.
 	Snapshots bool
-	// Volumes are the PVs that a Reclaimer of the same driver watches: those that come or go while an
-	// leak check is made count too. Default: none; then the sightings and the grace alone have to see to that.
+	// Volumes is the PV watch of a Reclaimer for the same driver, so that PVs created or deleted during a leak check
+	// count too. Default nil, which leaves this case to sightings and grace alone.
 	Volumes Volumes
-	// Events records new suspects and leak checks that fail, on the Lease On, which need not exist.
-	// Default none.
+	// Events records new suspects and failed leak checks on the Lease named by On, which need not exist. Default nil.
 	Events record.EventRecorder
 	On     types.NamespacedName
-	// Metrics is where the package's metrics are registered. Default nowhere.
+	// Metrics registers the package's metrics. Default: they are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default the real one.
+	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.WithTicker
 }
 
-// Volumes are the PVs that somebody watches; reclaim.PVs is one.
+// Volumes is a watch of PVs; reclaim.PVs implements it.
 type Volumes interface {
-	// Follow has a function called for each PV that comes or goes; it is called before the watch begins.
+	// Follow registers a function that is called for each PV created or deleted. It is called before the watch begins.
 	Follow(changed func(volume.PV))
-	// Synced reports whether the watch has shown what there was when it began.
+	// Synced reports whether the watch has delivered its initial list.
 	Synced() bool
 }
 
@@ -58,10 +56,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxPageSize is what max_entries can be at most (CSI spec, int32).
+// maxPageSize is the largest max_entries (CSI spec, int32).
 const maxPageSize = 1<<31 - 1
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Interval <= 0, "interval: %v is no time between two leak checks", c.Interval)

@@ -17,14 +17,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Controller finds volumes of one driver that nothing accounts for, by one leak check after another. What it
-// knows from one leak check to the next is in memory: a process that takes over begins to count anew.
+// Controller finds leaked volumes of one driver in repeated leak checks. Its counts are kept in memory, so a new
+// leader starts counting from zero.
 type Controller struct {
 	cfg     Config
 	name    string
 	driver  Driver
 	cluster cluster
-	// authorization answers what this program may do.
+	// authorization reviews this program's permissions.
 	authorization authorizationv1.AuthorizationV1Interface
 	tracker       *tracker
 	recorder      *events.Recorder[Reason]
@@ -32,11 +32,11 @@ type Controller struct {
 	checks        *controller.Queue[checkKey]
 }
 
-// checkKey is the one key of the queue.
+// checkKey is the queue's only key.
 type checkKey struct{}
 
-// New returns a Controller for the driver with this name on the cluster that config describes, which is copied.
-// Nothing is started: see Run.
+// New returns a Controller for the named driver on the cluster of config, which New copies. It starts nothing; see
+// Run.
 func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a leak check: no cluster is given")
@@ -74,7 +74,7 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	var caches []controller.Cache
 	if pvs := a.cfg.Volumes; pvs != nil {
 		pvs.Follow(a.pvChanged)
-		// The caller who passes them keeps them up to date.
+		// The caller keeps these PVs up to date.
 		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() },
 			pvs.Synced))
 	}
@@ -85,22 +85,22 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	return a, errors.Join(err, a.register(a.cfg.Metrics))
 }
 
-// pvChanged is called with each PV that comes or goes.
+// pvChanged handles each PV created or deleted.
 func (a *Controller) pvChanged(pv volume.PV) {
 	if handle, about := names(pv, a.name); about && handle != "" {
 		a.tracker.seen(handle)
 	}
 }
 
-// Watch returns when ctx ends: nothing is watched but what Config.Volumes is.
+// Watch returns when ctx ends. It watches nothing itself, as the owner of Config.Volumes watches the PVs.
 func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
 
-// Synced reports whether Run has what it needs to begin.
+// Synced reports whether Run can begin.
 func (a *Controller) Synced() bool { return a.control.Synced() }
 
-// Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called; it
-// returns when the leak check under way has ended. It is called once, by the one replica that leads. A leak check
-// that fails is reported, and made again when the next is due.
+// Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called. It returns when
+// the leak check in progress has ended. Only the leading replica calls Run, once. A failed leak check is reported,
+// and the next one follows after the interval.
 func (a *Controller) Run(ctx context.Context) error {
 	return a.control.Run(ctx, func(ctx context.Context) {
 		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings,
@@ -109,11 +109,10 @@ func (a *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop ends the leak check under way, with which nothing is lost, and begins no more; Run then returns. It
-// does not wait.
+// Stop cancels the leak check in progress, which loses nothing, and begins no more, whereupon Run returns. Stop does
+// not wait.
 func (a *Controller) Stop() { a.control.Stop() }
 
-// reconcile makes one leak check.
 func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +129,7 @@ func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Resul
 	return controller.Every(a.cfg.Interval)
 }
 
-// check makes one leak check. An error means that it could not be completed, and nothing was learned from it.
+// check makes one leak check. An error means that the check is incomplete and has no effect on the counts.
 func (a *Controller) check(ctx context.Context) error {
 	a.tracker.begin()
 	found, err := readAll(ctx, a.name, a.driver, a.cluster, int32(a.cfg.PageSize), a.cfg.Clock.Now)
@@ -141,7 +140,7 @@ func (a *Controller) check(ctx context.Context) error {
 	return nil
 }
 
-// found reports new suspects: the largest by name. The report has all.
+// found reports new suspects in an Event that names the largest; the report lists them all.
 func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 	_, last := a.tracker.state()
 	klog.FromContext(ctx).V(2).Info("A leak check was completed", "driver", a.name, "volumes", last.listed, "newSuspects",
@@ -160,7 +159,7 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 		plural.Count(len(fresh), "more volume"), a.name, shown(largest.Handle), size, a.name))
 }
 
-// failed reports that a leak check could not be completed, once until one can.
+// failed reports an incomplete leak check, with one Event for consecutive failures.
 func (a *Controller) failed(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("A leak check could not be completed; the next one is due after the interval", "driver",
 		a.name, "err", err)
@@ -169,7 +168,7 @@ func (a *Controller) failed(ctx context.Context, err error) {
 	}
 }
 
-// event records an Event on the Lease, as the driver's volumes have no object.
+// event records an Event on the Lease, because the driver's volumes have no API object.
 func (a *Controller) event(ctx context.Context, reason Reason, detail string) {
 	a.recorder.Event(ctx, events.Lease(a.cfg.On), reason, detail)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// recorder notes Events in the world.
+// recorder stores Events in the world.
 type recorder struct{ w *world }
 
 func (r recorder) Event(o runtime.Object, kind, reason, message string) {
@@ -35,7 +35,7 @@ func (r recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, r
 	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
 }
 
-func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
+func TestSuspicionAfterSightingsAndGrace(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(func(c *Config) { c.Sightings = 3 })
 	w.volumes["kept"], w.volumes["leak"] = true, true
@@ -71,8 +71,8 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 	}
 }
 
-// TestWhatAccountsForAVolume has each speak for it in one leak check, after which the sightings begin anew.
-func TestWhatAccountsForAVolume(t *testing.T) {
+// TestReasonsAgainstSuspicion also checks that each reason resets the sightings.
+func TestReasonsAgainstSuspicion(t *testing.T) {
 	const handle = "Vol-1"
 	claim := func(change func(*v1.PersistentVolumeClaim)) func(*world) {
 		return func(w *world) { change(w.addClaim("c")) }
@@ -160,7 +160,7 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
 		}
 	}
-	// Who may make a volume counts only if it was there before.
+	// A possible maker counts only if it existed before the volume was listed.
 	for sentence, c := range map[string]struct {
 		so    func(*world)
 		makes bool
@@ -227,8 +227,7 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 	}
 }
 
-// TestAnEntryThatIsLeft is named in the report once its claim and its PV do not exist, and it is older than the grace.
-func TestAnEntryThatIsLeft(t *testing.T) {
+func TestReportForgottenEntries(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		so    func(*world)
 		age   time.Duration
@@ -259,8 +258,7 @@ func TestAnEntryThatIsLeft(t *testing.T) {
 	}
 }
 
-// TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft: only one that waited in every leak check that listed the volume.
-func TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft(t *testing.T) {
+func TestMakerWithInterruptedWait(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(func(c *Config) { c.Grace = -1 })
 	c := w.addClaim("c")
@@ -279,8 +277,7 @@ func TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestAnAuditThatIsNotCompleteIsNoSighting, whatever cannot be read.
-func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
+func TestIncompleteLeakCheckIsNoSighting(t *testing.T) {
 	for _, what := range parts {
 		w := newWorld(t)
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
@@ -312,8 +309,7 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 	}
 }
 
-// TestAPVThatPassesByEndsASuspicion, in a leak check and between two.
-func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
+func TestPVChangeEndsSuspicion(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(func(c *Config) { c.Grace = -1 })
 	w.volumes["leak"] = true
@@ -339,8 +335,8 @@ func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
 	}
 }
 
-// TestAnInTreePV is clear only as long as the driver lists the volume under the name that it translates to.
-func TestAnInTreePV(t *testing.T) {
+// An in-tree PV is clear only while the driver lists the volume under its translated name.
+func TestInTreePVUnclear(t *testing.T) {
 	const driver = "ebs.csi.aws.com"
 	for id, unclear := range map[string]string{"aws://us-east-1a/vol-1": "", "aws://us-east-1a/vol-2": "PV pv"} {
 		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{},
@@ -356,7 +352,7 @@ func TestAnInTreePV(t *testing.T) {
 	}
 }
 
-func TestRunUntilItIsStopped(t *testing.T) {
+func TestRunUntilStopped(t *testing.T) {
 	for how, stop := range map[string]func(*Controller, context.CancelFunc){
 		"the context ends": func(_ *Controller, cancel context.CancelFunc) { cancel() },
 		"it is stopped":    func(a *Controller, _ context.CancelFunc) { a.Stop() },
@@ -395,7 +391,6 @@ func TestRunUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// TestStopBeforeRun ends it at once.
 func TestStopBeforeRun(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(nil)
@@ -408,7 +403,7 @@ func TestStopBeforeRun(t *testing.T) {
 	}
 }
 
-func TestWhatIsMeasured(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	registry := prometheus.NewPedanticRegistry()
 	a := w.auditor(func(c *Config) { c.Grace, c.Metrics = -1, registry })
@@ -449,7 +444,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	w := newWorld(t)
 	for sentence, change := range map[string]func(*Config){
 		"no interval":               func(c *Config) { c.Interval = 0 },

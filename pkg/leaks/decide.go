@@ -2,15 +2,15 @@ package leaks
 
 import "time"
 
-// Verdict is what is thought of one volume, and why.
+// Verdict is the result of a leak check for one volume.
 type Verdict struct {
-	// Suspected: it is taken for a leak.
+	// Suspected: the volume is reported as a leak.
 	Suspected bool
 	Reason    Reason
 }
 
-// Decide says whether a listed volume is taken for a leak. It is a pure function; now is the time by which
-// the grace period is judged. An unknown fact speaks against a suspicion.
+// Decide returns whether a listed volume is suspected to be a leak. It is a pure function; the grace period is
+// measured up to now. An unknown fact prevents a suspicion.
 func Decide(s Facts, now time.Time) Verdict {
 	if why, against := s.against(); against {
 		return Verdict{Reason: why}
@@ -24,8 +24,8 @@ func Decide(s Facts, now time.Time) Verdict {
 	return Verdict{Suspected: true, Reason: ReasonLeakSuspected}
 }
 
-// against returns what speaks against a suspicion, however often and long the volume was seen. A leak check in
-// which something does is no sighting.
+// against returns the reason that prevents a suspicion regardless of time and sightings. A leak check with such a
+// reason is not a sighting.
 func (s Facts) against() (why Reason, against bool) {
 	switch {
 	case s.PV == Present:
@@ -51,5 +51,5 @@ func (s Facts) against() (why Reason, against bool) {
 	return "", false
 }
 
-// accounted reports whether the volume has an owner in the cluster, so that nothing is remembered of it.
+// accounted reports whether the volume has an owner in the cluster and needs no record.
 func (r Reason) accounted() bool { return r == ReasonPV || r == ReasonSnapshot }

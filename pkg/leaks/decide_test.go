@@ -8,7 +8,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// leaked is a volume for which nothing accounts, for long enough.
+// leaked returns the facts of a suspected volume, with the change applied.
 func leaked(change func(*Facts)) Facts {
 	s := Facts{
 		Rules: Rules{Sightings: 3, Grace: time.Hour},
@@ -21,7 +21,7 @@ func leaked(change func(*Facts)) Facts {
 	return s
 }
 
-func TestWhatIsTakenForALeak(t *testing.T) {
+func TestDecide(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		snapshot Facts
 		want     Reason
@@ -85,8 +85,8 @@ func TestWhatIsTakenForALeak(t *testing.T) {
 	}
 }
 
-// TestOneFactIsEnoughToKeepAVolumeFromSuspicion goes through all there is.
-func TestOneFactIsEnoughToKeepAVolumeFromSuspicion(t *testing.T) {
+// TestSuspicionNeedsAllFacts tries every combination of facts.
+func TestSuspicionNeedsAllFacts(t *testing.T) {
 	presences, either := []Presence{PresenceUnknown, Present, Absent}, []bool{false, true}
 	suspected, all := 0, 0
 	for _, pv := range presences {
@@ -129,7 +129,7 @@ func TestOneFactIsEnoughToKeepAVolumeFromSuspicion(t *testing.T) {
 	}
 }
 
-func TestEachReasonIsListed(t *testing.T) {
+func TestReasons(t *testing.T) {
 	for _, reason := range []Reason{ReasonPV, ReasonSnapshot} {
 		if !reason.accounted() || slices.Contains(Reasons(), reason) {
 			t.Errorf("%s is no reason of an unaccounted volume", reason)

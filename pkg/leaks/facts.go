@@ -2,19 +2,19 @@ package leaks
 
 import "time"
 
-// Presence says whether something is there. The zero value is not known, which is never taken for absent.
+// Presence is the result of a search for an object. Its zero value is unknown, which never counts as absent.
 type Presence uint8
 
 const (
-	// PresenceUnknown: it could not be found out.
+	// PresenceUnknown: the reads did not show whether it exists.
 	PresenceUnknown Presence = iota
-	// Present: it is there, or may be.
+	// Present: it exists, or may exist.
 	Present
-	// Absent: complete reads, made after the volume was listed, showed that it is not there.
+	// Absent: complete reads after the volume was listed showed that it does not exist.
 	Absent
 )
 
-// presence returns what a complete look says.
+// presence returns the result of a complete read.
 func presence(there bool) Presence {
 	if there {
 		return Present
@@ -22,43 +22,43 @@ func presence(there bool) Presence {
 	return Absent
 }
 
-// Rules are how long a volume must go unaccounted for.
+// Rules set how long a volume must remain unaccounted for.
 type Rules struct {
-	// Sightings is in how many complete leak checks in a row, at least 2.
+	// Sightings is the required number of consecutive complete leak checks, at least 2.
 	Sightings int
-	// Grace is how long since the first of them.
+	// Grace is the minimum time since the first of them.
 	Grace time.Duration
 }
 
-// leastSightings is what no rules go below: one sighting may be of a volume that is deleted, with its PV,
-// between the two reads of one leak check. In the next it is not listed any more.
+// leastSightings is the lower bound for all rules. A single sighting can be a volume that is deleted, together with
+// its PV, between two reads of one leak check; the next one no longer lists it.
 const leastSightings = 2
 
-// Facts is all that is known about one listed volume at the end of one leak check. The zero value of every
-// field means that the fact is not known, or speaks against a suspicion; but InUse and Ephemeral, which
-// few drivers report, only ever speak against one.
+// Facts holds everything known about one listed volume at the end of one leak check. The zero value of every field
+// means that the fact is unknown, or prevents a suspicion. InUse and Ephemeral are the exceptions: few drivers report
+// them, and they can only prevent one.
 type Facts struct {
 	Rules Rules
 
-	// PV: a PV names the volume, or did since the leak check began.
+	// PV: a PV names the volume, or has named it since the leak check began.
 	PV Presence
-	// Snapshot: a snapshot of the cluster has the volume's name.
+	// Snapshot: a snapshot of the cluster has the volume's handle.
 	Snapshot Presence
-	// InFlight: the in-flight log has an entry whose volume it may be.
+	// InFlight: the in-flight log has an entry that may be for the volume.
 	InFlight Presence
-	// Unclear: of some PV of the driver it is unknown which listed volume it is about.
+	// Unclear: for some PV of the driver it is unknown which listed volume it names.
 	Unclear Presence
-	// Maker: a claim or a snapshot is being made, without a break since before the volume was first listed.
+	// Maker: a claim or snapshot has been in creation in every leak check since the volume was first listed, or earlier.
 	Maker Presence
-	// NamesMatch: the driver listed the volume of at least one PV, or there is no PV of the driver.
+	// NamesMatch: the driver lists the volume of at least one PV, or has no PVs.
 	NamesMatch bool
-	// InUse: the driver says that the volume is attached to some node.
+	// InUse: the driver reports the volume as attached to a node.
 	InUse bool
-	// Ephemeral: its name is that of a volume which the kubelet makes for one pod.
+	// Ephemeral: the handle has the form of the kubelet's names for ephemeral inline volumes.
 	Ephemeral bool
 
-	// Sightings is in how many complete leak checks in a row, this one among them, nothing spoke against a
-	// suspicion, and FirstSeen when the volume was listed in the first of them.
+	// Sightings is the number of consecutive complete leak checks, including this one, in which nothing prevented a
+	// suspicion. FirstSeen is the time at which the first of them had listed the volumes.
 	Sightings int
 	FirstSeen time.Time
 }

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// ReportHandler serves a report by HTTP, from before there is any. Its zero value says so. It is safe for concurrent
-// use.
+// ReportHandler serves a report over HTTP. Its zero value serves a report that says that csi-reclaimer is starting.
+// It is safe for concurrent use.
 type ReportHandler struct{ report atomic.Pointer[func() Report] }
 
-// Show has the board serve what report returns at each request.
+// Show sets the function that returns the report for each request.
 func (b *ReportHandler) Show(report func() Report) { b.report.Store(&report) }
 
-// ServeHTTP answers with the report: ?format=json, csv, or table for people, which is the default; with &all
-// the table has the volumes too that are no suspects. It answers GET alone, and changes nothing.
+// ServeHTTP writes the report in the form of the parameter format: json, csv, or table, which is the default. With
+// the parameter all, the table also has volumes that are not suspected. It answers only GET and HEAD.
 func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -25,7 +25,7 @@ func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if report := b.report.Load(); report != nil {
 		current = (*report)()
 	}
-	// An error of a write to the client is not reported: the client is gone.
+	// Write errors are ignored, because they mean that the client is gone.
 	switch r.URL.Query().Get("format") {
 	case "json":
 		w.Header().Set("Content-Type", "application/json")

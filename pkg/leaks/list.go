@@ -10,56 +10,56 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Driver lists the volumes of a storage system; csidriver.Driver is one. Its errors are marked with an
-// errclass.Class; for a token that expired it is InProgress.
+// Driver lists the volumes of a storage system; csidriver.Driver implements it. Its errors carry an errclass.Class,
+// which is InProgress for an expired token.
 type Driver interface {
 	ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error)
 }
 
-// Bounds of one list, beyond which a driver is taken to page without end.
+// Bounds of one list, beyond which the driver's paging is considered endless.
 const (
-	// listTries is how often a list is begun, when its tokens expire.
+	// listTries bounds the starts of a list whose tokens expire.
 	listTries = 4
-	// maxIdlePages is how many pages in a row may bring nothing new.
+	// maxIdlePages bounds consecutive pages without a new volume.
 	maxIdlePages = 100
-	// maxVolumes is how many volumes are taken in, at about 300 bytes each.
+	// maxVolumes bounds the number of volumes, at about 300 bytes each.
 	maxVolumes = 1_000_000
 )
 
 var (
-	// errExpired: the driver does not know a token any more that it gave out.
+	// errExpired: the driver no longer accepts a token that it returned.
 	errExpired = errors.New("the driver does not know its own token any more")
-	// errEndless: the driver's pages do not come to an end.
+	// errEndless: the driver's pages do not end.
 	errEndless = errors.New("the driver's pages come to no end")
 )
 
-// Volume is a volume that the driver lists.
+// Volume is a volume in the driver's list.
 type Volume struct {
-	// Handle is its volume_id, as in spec.csi.volumeHandle of a PV.
+	// Handle is the volume_id, as in spec.csi.volumeHandle of a PV.
 	Handle string
-	// Bytes is its size, 0 if the driver does not report it.
+	// Bytes is the size, or 0 if the driver does not report it.
 	Bytes int64
-	// Nodes are those to which the driver reports it as attached. Few drivers do.
+	// Nodes are the nodes to which the driver reports the volume as attached. Few drivers report them.
 	Nodes []string
-	// Topology is from where it can be used. Empty: from everywhere, or the driver does not report it.
+	// Topology holds the segments from which the volume is accessible. Empty means every node, or not reported.
 	Topology []map[string]string
 }
 
-// listing is what the driver has, each volume once.
+// listing is a complete list of the driver's volumes, without duplicates.
 type listing struct {
-	// volumes are by the key of their handle.
+	// volumes are keyed by keyOf of their handle.
 	volumes map[string]Volume
-	// nameless counts entries without a volume_id, of which nothing can be said.
+	// nameless counts entries without a volume_id, which cannot be checked.
 	nameless int
 }
 
-// list asks the driver for all its volumes, by pages of at most so many (0 leaves that to the driver), and takes
-// in at most so many volumes. What is there from the beginning to the end is in the answer, however the pages
-// overlap or are ordered; what comes or goes meanwhile may be. An error means that the list is not complete,
-// and nothing may be taken from it.
+// list returns all volumes of the driver. It asks for pages of at most pageSize (0: the driver chooses), and fails if
+// the list has more than most volumes. However the pages overlap or are sorted, the result contains every volume that
+// exists during the whole call; volumes created or deleted during the call may be included or not. An error means
+// that the list is incomplete and unusable.
 //
-// The specification has a caller begin anew where a token has expired (CSI spec, "ListVolumes Errors"). What
-// was seen before does not count then: it may be gone since.
+// After an expired token the list begins again (CSI spec, "ListVolumes Errors"). Earlier pages are dropped, because
+// their volumes may be gone.
 func list(ctx context.Context, driver Driver, pageSize int32, most int) (listing, error) {
 	var err error
 	for range listTries {
@@ -101,7 +101,7 @@ func listOnce(ctx context.Context, driver Driver, pageSize int32, most int) (lis
 	return listing{}, fmt.Errorf("list volumes: %w: %d pages in a row have no new volume", errEndless, maxIdlePages)
 }
 
-// add takes the volumes of a page in, and returns how many there are then.
+// add adds the volumes of a page, and returns the number of volumes afterwards.
 func (l *listing) add(entries []*csi.ListVolumesResponse_Entry) int {
 	for _, entry := range entries {
 		v := Volume{Handle: entry.GetVolume().GetVolumeId(), Bytes: max(0, entry.GetVolume().GetCapacityBytes()),

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// paging is a driver that answers as a function does.
+// paging is a driver that answers with a function.
 type paging func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error)
 
 func (p paging) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
@@ -35,10 +35,10 @@ func page(next string, handles ...string) *csi.ListVolumesResponse {
 	return p
 }
 
-// expired is how a driver says that it does not know a token any more.
+// expired returns the error for an expired token.
 func expired() error { return errclass.Mark(errclass.InProgress, errors.New("ABORTED")) }
 
-// pages answers by the token.
+// pages answers by token.
 func pages(by map[string]*csi.ListVolumesResponse) paging {
 	return func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 		if p := by[r.GetStartingToken()]; p != nil {
@@ -56,7 +56,7 @@ func (l listing) handles() (all []string) {
 	return all
 }
 
-func TestWhatADriverLists(t *testing.T) {
+func TestList(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		driver paging
 		want   []string
@@ -93,7 +93,7 @@ func TestWhatADriverLists(t *testing.T) {
 	}
 }
 
-func TestListsThatAreNotComplete(t *testing.T) {
+func TestIncompleteLists(t *testing.T) {
 	endless := 0
 	for sentence, c := range map[string]struct {
 		driver paging
@@ -122,8 +122,8 @@ func TestListsThatAreNotComplete(t *testing.T) {
 	}
 }
 
-// TestACircleIsNoticedAtOnce, and not after a hundred calls more.
-func TestACircleIsNoticedAtOnce(t *testing.T) {
+// The driver is not called another hundred times.
+func TestRepeatedTokenEndsList(t *testing.T) {
 	circle, calls := pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"),
 		"2": page("1", "c")}), 0
 	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse,
@@ -136,7 +136,7 @@ func TestACircleIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// crowd never comes to an end.
+// crowd is a driver with an endless list.
 func crowd() paging {
 	n := 0
 	return func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
@@ -150,8 +150,7 @@ func crowd() paging {
 	}
 }
 
-// TestAListBeginsAnewAFewTimes counts how often.
-func TestAListBeginsAnewAFewTimes(t *testing.T) {
+func TestListRestartsAfterExpiredToken(t *testing.T) {
 	begun := 0
 	driver := func(fails int) paging {
 		begun = 0
@@ -175,7 +174,7 @@ func TestAListBeginsAnewAFewTimes(t *testing.T) {
 	}
 }
 
-// chance returns a source of randomness whose seed is logged, and taken from the variable SEED if that is set.
+// chance returns a random source with a logged seed, which the environment variable SEED can set.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -189,11 +188,11 @@ func chance(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// unruly is a driver that pages by position, as real ones do, while volumes come and go before and behind; it
-// repeats and reorders entries, and forgets its tokens.
+// unruly is a driver that pages by position, as real ones do, while volumes come and go before and behind. It repeats
+// and reorders entries, and its tokens expire.
 type unruly struct {
 	dice *rand.Rand
-	// stay are there all the time; ever are all that ever were.
+	// stay are the volumes that exist throughout; ever are all volumes that ever existed.
 	stay, ever map[string]bool
 	there      []string
 	calls, n   int
@@ -212,7 +211,7 @@ func newUnruly(dice *rand.Rand) *unruly {
 func (u *unruly) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	u.calls++
 	u.stir()
-	// The token is the last entry of the page before: what stays is listed, whatever comes and goes around it.
+	// The token names the next entry, so every permanent volume is listed despite insertions and deletions around it.
 	at := 0
 	if token := r.GetStartingToken(); token != "" {
 		if u.dice.IntN(30) == 0 {
@@ -231,13 +230,13 @@ func (u *unruly) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi
 			answer.Entries[i]
 	})
 	if end < len(u.there) {
-		// Each is another, so that none looks as if it had been given out before.
+		// The prefix varies, so that no token repeats.
 		answer.NextToken = string(rune('a'+u.calls%26)) + "token-" + u.there[end]
 	}
 	return answer, nil
 }
 
-// stir has volumes come and go.
+// stir adds and removes volumes.
 func (u *unruly) stir() {
 	for range u.dice.IntN(3) {
 		u.n++
@@ -254,7 +253,7 @@ func (u *unruly) stir() {
 	slices.Sort(u.there)
 }
 
-func TestAnUnrulyDriverIsListed(t *testing.T) {
+func TestListWhileVolumesChange(t *testing.T) {
 	dice := chance(t)
 	complete := 0
 	for range 300 {

@@ -6,21 +6,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// inventory reports what is known at the moment it is asked.
+// inventory reports the tracker's state at each scrape.
 type inventory struct {
 	tracker *tracker
 
 	leaks, bytes, volumes, last, failures *prometheus.Desc
 }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (i inventory) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{i.leaks, i.bytes, i.volumes, i.last, i.failures} {
 		descs <- desc
 	}
 }
 
-// Collect counts.
+// Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	all, last := i.tracker.state()
 	var leaks, bytes int64

@@ -17,9 +17,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Each operand of a condition counts by itself.
+// The tests below check each operand of a condition separately.
 
-func TestWhichVolumesAreEphemeral(t *testing.T) {
+func TestIsEphemeral(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	for handle, want := range map[string]bool{
 		"csi-" + sum: true, sum: false, "csi-" + sum[1:]: false, "csi-" + sum[:63] + "x": false, "vol-" + sum: false,
@@ -30,7 +30,7 @@ func TestWhichVolumesAreEphemeral(t *testing.T) {
 	}
 }
 
-func TestAReportThatNeverEndedIsOld(t *testing.T) {
+func TestReportWithoutCompletionIsOld(t *testing.T) {
 	var never time.Time
 	c := Case{Remediation: Adopt, Fresh: true, Reported: true, Suspected: true, Others: Absent, Own: OwnPV{Read: true}}
 	if step, why := DecideRemediation(c, never.Add(time.Second)); step != Refuse || why != WhyReportOld {
@@ -38,7 +38,7 @@ func TestAReportThatNeverEndedIsOld(t *testing.T) {
 	}
 }
 
-func TestAnAdoptedPVThatIsBeingDeletedIsRefused(t *testing.T) {
+func TestTerminatingAdoptedPVIsRefused(t *testing.T) {
 	c := Case{Remediation: Adopt, Others: Absent, Own: OwnPV{
 		Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyDelete, Terminating: true},
 	}}
@@ -47,7 +47,7 @@ func TestAnAdoptedPVThatIsBeingDeletedIsRefused(t *testing.T) {
 	}
 }
 
-func TestASnapshotWithoutHandleAccountsForNothing(t *testing.T) {
+func TestSnapshotWithoutHandle(t *testing.T) {
 	s := survey{snapshots: map[string]bool{}}
 	s.takeSnapshot(snapshot.Content{Driver: driverName}, driverName)
 	if len(s.snapshots) != 0 {
@@ -55,7 +55,7 @@ func TestASnapshotWithoutHandleAccountsForNothing(t *testing.T) {
 	}
 }
 
-func TestAPVWithoutHandleIsUnclear(t *testing.T) {
+func TestPVWithoutHandleIsUnclear(t *testing.T) {
 	s := survey{named: map[string]bool{}, ofEntry: map[string]bool{}}
 	pv := &v1.PersistentVolume{}
 	pv.Name = "pv"
@@ -66,7 +66,7 @@ func TestAPVWithoutHandleIsUnclear(t *testing.T) {
 	}
 }
 
-func TestAnEntryThatIsFoundCountsBesideOneThatCannotBeRead(t *testing.T) {
+func TestReadableEntryBesideUnreadableOne(t *testing.T) {
 	entry := inflight.Located{}
 	entry.Volume, entry.Claim.UID = "pvc-1", types.UID("1")
 	s := survey{inFlight: []inflight.Located{entry}, unreadable: "an entry", snapshots: map[string]bool{}}
@@ -75,7 +75,7 @@ func TestAnEntryThatIsFoundCountsBesideOneThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// refusing lists one page, and answers the request for the next with an error.
+// refusing returns one page, and fails the request for the next one.
 type refusing struct {
 	first, next error
 	calls       int
@@ -89,7 +89,7 @@ func (d *refusing) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*c
 	return nil, d.next
 }
 
-func TestOnlyATokenThatExpiresBeginsAListAnew(t *testing.T) {
+func TestOtherErrorsDoNotRestartList(t *testing.T) {
 	refused := errclass.Mark(errclass.Unfit, errors.New("INVALID_ARGUMENT"))
 	for name, d := range map[string]*refusing{
 		"the first page says what an expired token does": {first: expired()},
@@ -105,7 +105,7 @@ func TestOnlyATokenThatExpiresBeginsAListAnew(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedBesideAReason(t *testing.T) {
+func TestBecause(t *testing.T) {
 	entry := inflight.Located{}
 	entry.Volume, entry.Claim.UID, entry.Claim.Namespace, entry.Claim.Name = "vol-1", types.UID("1"), "ns", "data"
 	for want, c := range map[string]struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Controller with these settings needs to be allowed.
+// Permissions returns the permissions that the Controller needs with its settings.
 func (a *Controller) Permissions() []permission.Permission {
 	const nothing = "no leak check can be completed, so no leak is ever suspected"
 	needed := []permission.Permission{

@@ -7,46 +7,46 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// Reason is why a volume is suspected to be a leak, or why it is not. The same word is in reports, in the log, the
-// reason of Events and a label of metrics.
+// Reason explains why a volume is suspected to be a leak, or why not. Its value appears in reports and in the log, as
+// the reason of Events, and as a metric label.
 type Reason string
 
-// Reasons for which a volume is accounted for.
+// Reasons of volumes with an owner.
 const (
-	// ReasonPV: a PV names it, or did during the leak check.
+	// ReasonPV: a PV names the volume, or did during the leak check.
 	ReasonPV Reason = "HasPV"
-	// ReasonSnapshot: it is the storage of a snapshot that has a VolumeSnapshotContent.
+	// ReasonSnapshot: the volume is the storage of a snapshot with a VolumeSnapshotContent.
 	ReasonSnapshot Reason = "IsSnapshot"
 )
 
-// Reasons for which something may account for a volume, so that it is not suspected.
+// Reasons of volumes that are not suspected because an owner may exist.
 const (
 	// ReasonInFlight: the in-flight log has an entry for it.
 	ReasonInFlight Reason = "InFlight"
-	// ReasonIncomplete: part of what could account for it could not be read.
+	// ReasonIncomplete: some objects that could account for the volume could not be read.
 	ReasonIncomplete Reason = "LeakCheckIncomplete"
-	// ReasonEphemeral: it is named as the kubelet names ephemeral inline volumes.
+	// ReasonEphemeral: its name has the form that the kubelet gives ephemeral inline volumes.
 	ReasonEphemeral Reason = "MayBeEphemeral"
-	// ReasonInUse: the driver lists it as published to a node, although this cluster has no use of it.
+	// ReasonInUse: the driver lists it as published to a node, although no object of this cluster uses it.
 	ReasonInUse Reason = "InUse"
-	// ReasonNamesDiffer: there are PVs, and the driver lists the volume of none of them.
+	// ReasonNamesDiffer: the driver has PVs, but lists the volume of none of them.
 	ReasonNamesDiffer Reason = "NamesDiffer"
-	// ReasonPVUnclear: which volume a PV of the driver names is unclear, so it may be this one.
+	// ReasonPVUnclear: it is unclear which volume a PV of the driver names, so it may be this one.
 	ReasonPVUnclear Reason = "PVUnclear"
-	// ReasonBeingMade: a claim or snapshot whose creation began before the volume was seen may become its owner.
+	// ReasonBeingMade: a claim or snapshot whose creation began before the volume was first listed may become its owner.
 	ReasonBeingMade Reason = "MayBeBeingMade"
-	// ReasonSeenTooSeldom and ReasonSeenTooShort: nothing accounts for it, but not for long enough.
+	// ReasonSeenTooSeldom and ReasonSeenTooShort: no owner was found, but not often or not long enough for a suspicion.
 	ReasonSeenTooSeldom Reason = "SeenTooSeldom"
 	ReasonSeenTooShort  Reason = "SeenTooShort"
 )
 
-// ReasonLeakSuspected: nothing accounts for it, and has not for long enough. It has Events.
+// ReasonLeakSuspected: no owner was found, often and long enough. It has Events.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonLeakCheckFailed: a leak check could not be completed, so it has no result. It has Events.
+// ReasonLeakCheckFailed: a leak check is incomplete and has no result. It has Events.
 const ReasonLeakCheckFailed Reason = "LeakCheckFailed"
 
-// table has a row for every reason there is, in the order of their declaration.
+// table has a row for every reason, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonPV, Sentence: "A PV names it."},
 	{Reason: ReasonSnapshot, Sentence: "A VolumeSnapshotContent names it."},
@@ -66,14 +66,14 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonLeakCheckFailed, Severity: reasons.Warning, Sentence: "The leak check could not be completed."},
 })
 
-// Reasons returns the reasons of volumes that are not accounted for, in the order of their declaration: the values of
-// the label of csi_reclaimer_unaccounted_volumes.
+// Reasons returns the reasons of volumes without an owner, in the order of their declaration. They are the values of
+// the label reason of csi_reclaimer_unaccounted_volumes.
 func Reasons() []Reason {
 	return slices.DeleteFunc(table.Reasons(), func(r Reason) bool { return r.accounted() || r == ReasonLeakCheckFailed })
 }
 
-// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+// About returns the reason's meaning and severity, or the zero value for an unknown reason.
 func (r Reason) About() reasons.About { return table.About(r) }
 
-// Sentence returns what the reason means, the word itself for one that is none of the reasons.
+// Sentence returns the reason's meaning, or the word itself for an unknown reason.
 func (r Reason) Sentence() string { return cmp.Or(r.About().Sentence, string(r)) }

@@ -16,9 +16,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Annotations of the PVs that are made for suspects.
+// Annotations of the PVs of remediations.
 const (
-	// RemediationAnnotation says what a PV was made for: "adopt" or "reclaim".
+	// RemediationAnnotation names the remediation of a PV: "adopt" or "reclaim".
 	RemediationAnnotation = "csi-reclaimer.io/remedy"
 
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
@@ -26,36 +26,35 @@ const (
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 )
 
-// Remediation is what a person can have done about a suspect.
+// Remediation is a person's choice for a suspect.
 type Remediation string
 
 const (
-	// Adopt brings the volume back: a PV that keeps it, and that a claim can take.
+	// Adopt keeps the volume: its PV has policy Retain and is available to a claim.
 	Adopt Remediation = "adopt"
-	// Reclaim has the volume deleted, in the way in which volumes of released PVs are.
+	// Reclaim deletes the volume, in the same way as the volumes of released PVs.
 	Reclaim Remediation = "reclaim"
 )
 
-// PVOptions are what a report does not say about a volume. The zero value is usable where the driver says
-// sizes.
+// PVOptions complete a report's data about a volume. The zero value is usable if the driver reports sizes.
 type PVOptions struct {
-	// Bytes is the volume's size; 0 is what the report says. A PV that is adopted must have one.
+	// Bytes is the volume's size; 0 takes the report's. An adopted PV must have one.
 	Bytes int64
-	// StorageClass is that of the PV. Of one that is to be reclaimed it names the Secret for the deletion;
-	// empty: no class, and no Secret.
+	// StorageClass is the PV's class. For Reclaim it also selects the Secret of the deletion; empty: no class and no
+	// Secret.
 	StorageClass string
-	// FSType and Attributes are what the driver's node service needs. Default nothing.
+	// FSType and Attributes are passed to the driver's node service. Default: empty.
 	FSType     string
 	Attributes map[string]string
-	// Block: it is a raw device. Default: a filesystem.
+	// Block: the volume is a raw block device. Default: a filesystem.
 	Block bool
 }
 
-// errSizeUnknown: neither the report nor the caller says how large the volume is.
+// errSizeUnknown: neither the report nor the caller provides the volume's size.
 var errSizeUnknown = errors.New("the driver does not report its size")
 
-// AdoptPV returns the PV that brings a volume back: it keeps the volume whatever becomes of its claim, and
-// waits for one. An error means that its size is not known.
+// AdoptPV returns the PV that makes a volume available again. Its policy is Retain, so it keeps the volume even after
+// its claim is gone. The error is that the size is unknown.
 func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) {
 	pv := remediationPV(Adopt, driver, v, o)
 	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {
@@ -64,17 +63,16 @@ func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) 
 	return pv, nil
 }
 
-// reclaimedClaim is the claim that the PV of a volume to be reclaimed is said to have had. Nobody makes one of
-// that name; were there one, its UID would be another.
+// reclaimedClaim is the alleged claim of a PV for Reclaim. A real claim of this name would have another UID.
 const (
 	reclaimedNamespace = metav1.NamespaceDefault
 	reclaimedClaim     = "csi-reclaimer-leaks"
 )
 
-// ReclaimPV returns the PV by which a volume is deleted in the normal way, as it is created: it still keeps the
-// volume. It is one that was provisioned for a claim which is gone, so that the PV controller marks it
-// Released and leaves the deletion to the program that deletes the driver's volumes. Changing its policy to Delete
-// starts that (see [Remediator]). The claim's UID is that of no claim: it is derived from the volume's name.
+// ReclaimPV returns the PV by which a volume is deleted in the normal way. Initially its policy is Retain. The PV
+// looks as if it was provisioned for a claim that is gone, so the PV controller marks it Released and leaves the
+// deletion to the program that deletes the driver's volumes. A change of its policy to Delete starts the deletion
+// (see [Remediator]). The claim's UID belongs to no claim, because it is derived from driver and handle.
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	pv := remediationPV(Reclaim, driver, v, o)
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
@@ -91,8 +89,8 @@ func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	return pv
 }
 
-// remediationPV is what the PVs of both remedies have in common. Their names hang on the volume alone, so that one
-// is made for it however often it is asked for.
+// remediationPV returns the common part of both kinds of PVs. Their names depend on driver and handle only, so that
+// repeated runs create one PV.
 func remediationPV(to Remediation, driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	bytes := v.Bytes
 	if o.Bytes > 0 {
@@ -130,13 +128,13 @@ func affinity(places []map[string]string) *v1.VolumeNodeAffinity {
 	return topology.Affinity(at)
 }
 
-// digest is a name for a volume that objects may have.
+// digest returns the part of a PV's name that identifies the volume.
 func digest(driver, handle string) string {
 	sum := digestOf(driver, handle)
 	return hex.EncodeToString(sum[:8])
 }
 
-// uidOf is the UID of a claim that there never was.
+// uidOf returns the UID of a claim that never existed.
 func uidOf(driver, handle string) types.UID {
 	sum := digestOf(driver, handle)
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[8:12], sum[12:14], sum[14:16], sum[16:18], sum[18:24]))
@@ -146,8 +144,8 @@ func digestOf(driver, handle string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(driver + "\x00" + handle))
 }
 
-// isRemediation reports whether a PV is the one that was made for the remedy, whatever became of it since. One that
-// was adopted may have a claim.
+// isRemediation reports whether the PV was created for the remediation, regardless of later changes. An adopted PV
+// may have a claim.
 func isRemediation(made, want *v1.PersistentVolume) bool {
 	pv, is := volume.Of(made), volume.Of(want)
 	to := want.Annotations[RemediationAnnotation]

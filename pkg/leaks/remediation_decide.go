@@ -6,52 +6,52 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Step is what is to be done next for a remedy. The zero value is nothing.
+// Step is the next step of a remediation. Its zero value is Refuse.
 type Step uint8
 
 const (
-	// Refuse: nothing is done.
+	// Refuse changes nothing and ends the remediation.
 	Refuse Step = iota
-	// CreatePV makes the PV, which keeps the volume.
+	// CreatePV creates the PV, which keeps the volume.
 	CreatePV
-	// WaitReleased waits until the PV controller has found that the PV's claim is gone.
+	// WaitReleased waits until the PV controller has marked the PV Released.
 	WaitReleased
-	// TurnPolicy turns the PV's policy to Delete, by which the volume is deleted.
+	// TurnPolicy sets the PV's policy to Delete, which starts the deletion of the volume.
 	TurnPolicy
-	// Finished: the PV is as it is to be.
+	// Finished: the remediation is complete.
 	Finished
 )
 
-// String names the step as logs and tests do.
+// String returns the step as it appears in logs and tests.
 func (s Step) String() string {
 	return [...]string{"Refuse", "CreatePV", "WaitReleased", "TurnPolicy", "Finished"}[s]
 }
 
-// Why is why a remedy is refused, or done.
+// Why is the reason of a step.
 type Why string
 
-// Reasons of remedies.
+// Reasons of steps.
 const (
-	// WhyUnknown: what has to be known could not be read.
+	// WhyUnknown: a required fact could not be read.
 	WhyUnknown Why = "Unknown"
-	// WhyNotReported and WhyNotSuspected: the report does not have the volume, or not as a suspect.
+	// WhyNotReported and WhyNotSuspected: the volume is not in the report, or not as a suspect.
 	WhyNotReported  Why = "NotReported"
 	WhyNotSuspected Why = "NotSuspected"
-	// WhyReportOld: the report is so old that much may have happened since.
+	// WhyReportOld: the report is older than maxReportAge.
 	WhyReportOld Why = "ReportOld"
-	// WhyHasPV: a PV names the volume by now.
+	// WhyHasPV: another PV names the volume now.
 	WhyHasPV Why = "HasPV"
-	// WhyNameTaken: a PV has the name, and is not the one that would be made.
+	// WhyNameTaken: another PV already has the name of the remediation's PV.
 	WhyNameTaken Why = "NameTaken"
-	// WhyChanged: the PV that was made is in use, or being deleted.
+	// WhyChanged: the remediation's PV is in use or terminating.
 	WhyChanged Why = "Changed"
-	// WhyTakenBack: the PV was deleted while its remedy was carried out.
+	// WhyTakenBack: the PV was deleted during its remediation.
 	WhyTakenBack Why = "TakenBack"
-	// WhySuspected: nothing accounts for the volume.
+	// WhySuspected: the volume is suspected to be a leak.
 	WhySuspected Why = "LeakSuspected"
 )
 
-// Sentence says it in words, for people.
+// Sentence returns the reason as a clause for messages, or the word itself for an unknown reason.
 func (w Why) Sentence() string {
 	switch w {
 	case WhyUnknown:
@@ -76,35 +76,35 @@ func (w Why) Sentence() string {
 	return string(w)
 }
 
-// maxReportAge is how old a report may be to act on.
+// maxReportAge is the maximum age of a report to act on.
 const maxReportAge = 24 * time.Hour
 
-// Case is all that is known about one remedy. The zero value of every field means that the fact is not known,
-// or speaks against it.
+// Case holds everything known about one remediation. The zero value of every field means that the fact is unknown, or
+// prevents the remediation.
 type Case struct {
 	Remediation Remediation
-	// Fresh: this is the first decision, and no PV is created yet. If somebody deletes the PV that was created, the
-	// remediation is withdrawn, and the PV is not created again.
+	// Fresh: this is the first decision, before the PV is created. If the PV is deleted after that, the remediation is
+	// withdrawn and does not create it again.
 	Fresh bool
-	// Reported and Suspected are what the report says of the volume, and Completed is when its leak check ended.
+	// Reported and Suspected are the report's data about the volume, and Completed is the end of its leak check.
 	Reported, Suspected bool
 	Completed           time.Time
-	// Others: a PV other than the remedy's own names the volume, by a live list of all.
+	// Others: a PV other than the remediation's own names the volume, according to a live list of all PVs.
 	Others Presence
-	// Own is what a live read says of the PV with the name of the remedy's own.
+	// Own is the result of a live read of the remediation's own PV.
 	Own OwnPV
 }
 
-// OwnPV is what is known of the PV of a remedy.
+// OwnPV is the state of the remediation's PV.
 type OwnPV struct {
-	// Read: it was looked for. Found: there is one of its name. Made: it is the remedy's.
+	// Read: the read succeeded. Found: a PV has its name. Made: that PV is the remediation's.
 	Read, Found, Made bool
 	PV                volume.PV
 }
 
-// DecideRemediation says what is to be done next. It is a pure function; now is the time by which the report is
-// judged too old. A volume is put on its way to deletion only while nothing but our own PV names it, and only
-// after the PV controller itself has found that this PV has no claim.
+// DecideRemediation returns the next step and its reason. It is a pure function; the report's age is measured at now.
+// The deletion of a volume starts only while no other PV names the volume, and only after the PV controller itself
+// has found that this PV's claim is gone.
 func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	switch {
 	case c.Others == Present:
@@ -114,7 +114,7 @@ func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	case c.Own.Found && !c.Own.Made:
 		return Refuse, WhyNameTaken
 	case c.Own.Found:
-		return c.goOn() // its own PV accounts for it by now, so no report has it any more
+		return c.goOn() // its own PV accounts for the volume, so reports no longer have it
 	case !c.Fresh:
 		return Refuse, WhyTakenBack
 	case !c.Reported:
@@ -127,12 +127,12 @@ func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	return CreatePV, WhySuspected
 }
 
-// goOn has a PV that is to reclaim its volume be marked Released while it keeps that, and only then turned.
+// goOn sets the policy of a PV for Reclaim only after the PV is marked Released under policy Retain.
 func (c Case) goOn() (Step, Why) {
 	pv := c.Own.PV
 	switch {
 	case c.Remediation == Reclaim && pv.Policy == volume.PolicyDelete:
-		return Finished, WhySuspected // also if it is on its way out: its volume goes with it
+		return Finished, WhySuspected // also if it is terminating, because its volume is deleted with it
 	case pv.Terminating:
 		return Refuse, WhyChanged
 	case c.Remediation == Adopt:

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// suspect is a case in which a PV is to be made.
+// suspect returns a case whose next step is CreatePV.
 func suspect(to Remediation, change func(*Case)) Case {
 	c := Case{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour),
 		Others: Absent, Own: OwnPV{Read: true}}
@@ -21,7 +21,7 @@ func suspect(to Remediation, change func(*Case)) Case {
 	return c
 }
 
-// made is a case in which the remedy's PV was made.
+// made returns a case whose PV was created by an earlier run.
 func made(to Remediation, change func(*volume.PV)) Case {
 	return suspect(to, func(c *Case) {
 		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
@@ -31,7 +31,7 @@ func made(to Remediation, change func(*volume.PV)) Case {
 	})
 }
 
-func TestTheStepsOfARemedy(t *testing.T) {
+func TestDecideRemediation(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		of   Case
 		step Step
@@ -97,7 +97,7 @@ func TestTheStepsOfARemedy(t *testing.T) {
 	}
 }
 
-func TestThePVsOfRemedies(t *testing.T) {
+func TestRemediationPVs(t *testing.T) {
 	v := Found{Handle: "vol-1", Bytes: 5 << 30, Topology: []map[string]string{{"zone": "a"}}}
 	pv, err := AdoptPV(driverName, v, PVOptions{StorageClass: "fast", FSType: "xfs",
 		Attributes: map[string]string{"share": "x"}})
@@ -137,7 +137,7 @@ func TestThePVsOfRemedies(t *testing.T) {
 		other.Spec.ClaimRef.UID == gone.Spec.ClaimRef.UID {
 		t.Errorf("another volume's: %+v", other)
 	}
-	// The reclaim contract deletes such a volume once it is turned, and not before.
+	// Package reclaim deletes such a volume only after its policy is set to Delete.
 	s := reclaim.Facts{Leading: true, Rules: reclaim.Rules{Driver: driverName, Role: volume.RoleOwner},
 		PV: volume.Of(gone), Brake: reclaim.BrakeOff}
 	s.PV.Phase = volume.PhaseReleased
@@ -154,7 +154,7 @@ func TestThePVsOfRemedies(t *testing.T) {
 	}
 }
 
-func TestWhichPVIsTheRemedys(t *testing.T) {
+func TestIsRemediation(t *testing.T) {
 	want := ReclaimPV(driverName, Found{Handle: "vol-1"}, PVOptions{})
 	for sentence, change := range map[string]func(*v1.PersistentVolume){
 		"of another volume": func(pv *v1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "vol-2" },

@@ -18,27 +18,27 @@ import (
 )
 
 var (
-	// ErrRefused is wrapped where a remedy is not carried out; the text says why.
+	// ErrRefused is wrapped if a remediation is refused; the text names the reason.
 	ErrRefused = errors.New("nothing is done about the volume")
-	// ErrNotReleased: the PV controller does not say in time that the PV has no claim.
+	// ErrNotReleased: the PV controller did not mark the PV Released in time.
 	ErrNotReleased = errors.New("kube-controller-manager does not mark the PV Released")
 )
 
-// How long the PV controller is waited for, and how often it is checked. It takes some seconds at most.
+// Timeout and poll interval for the PV controller, which takes some seconds at most.
 const (
 	releasedWithin = time.Minute
 	lookEvery      = 200 * time.Millisecond
 )
 
-// Remediator carries remedies out, step by step, each decided by [DecideRemediation] from live reads. Its methods are
-// safe for concurrent use.
+// Remediator carries out remediations step by step, each decided by [DecideRemediation] from live reads. It is safe
+// for concurrent use.
 type Remediator struct {
 	pvs   corev1.PersistentVolumeInterface
 	clock clock.Clock
 }
 
-// NewRemediator returns a Remediator for the cluster that config describes, which is copied. It needs the rights to
-// list, get and create PVs, and to patch one that is to be reclaimed.
+// NewRemediator returns a Remediator for the cluster of config, which it copies. It needs the permissions to list,
+// get and create PVs, and to patch the PV of Reclaim.
 func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if config == nil {
 		return nil, errors.New("create a remediator: no cluster is given")
@@ -50,15 +50,16 @@ func NewRemediator(config *rest.Config) (*Remediator, error) {
 	return &Remediator{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
 }
 
-// Check decides on a remedy without carrying anything out, and returns the next step, and the PV that was made for it
-// before, nil for none. An error says why it would be refused. pv is what [AdoptPV] or [ReclaimPV] made for the volume.
+// Check decides about a remediation without any write. pv is the PV of [AdoptPV] or [ReclaimPV] for the volume. Check
+// returns the next step, and the remediation's PV if an earlier run created it, or else nil. An error gives the
+// reason of a refusal.
 func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step,
 	*v1.PersistentVolume, error) {
 	return m.next(ctx, r, to, pv, true)
 }
 
-// Carry carries a remedy out, and returns the PV as it is then. Interrupted, or after an error, it can be begun
-// again at any time: up to the turn of its policy, the last step, the PV keeps the volume.
+// Carry carries out a remediation and returns the resulting PV. After an interruption or error the same call
+// continues. The PV keeps the volume up to the last step, the change of its policy.
 func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 	pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	until := m.clock.Now().Add(releasedWithin)
@@ -88,7 +89,7 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 				Policy: v1.PersistentVolumeReclaimDelete}
 			turned, err := kube.PatchPolicy(ctx, m.pvs, patch)
 			if err == nil {
-				return turned, nil // a look at it may come after its volume's end, and its own
+				return turned, nil // a later read could find volume and PV deleted
 			}
 			if !errors.Is(err, kube.ErrChanged) {
 				return own, err
@@ -97,8 +98,8 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 	}
 }
 
-// next reads what there is and decides. The remedy's own PV is read after all others, so that a write which is
-// bound to it goes by what was known then.
+// next reads the cluster and decides. It reads the remediation's own PV last, so that a write bound to its
+// resourceVersion rests on all other reads.
 func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step,
 	*v1.PersistentVolume, error) {
 	handle := pv.Spec.CSI.VolumeHandle
@@ -132,7 +133,7 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	return step, own, nil
 }
 
-// say says why a remedy is refused, and about which PV that is.
+// say returns the reason of a refusal, and names the PV concerned.
 func (c Case) say(why Why, found Found, shared string) string {
 	switch why {
 	case WhyHasPV:

@@ -19,25 +19,25 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// errStopped is what a program hears that ends while it writes.
+// errStopped ends a run in the middle of a write.
 var errStopped = errors.New("stopped")
 
-// ward is an API server with PVs, the PV controller, and a sidecar that deletes the volumes of released PVs at once,
-// all in tracker. It stops whoever writes at one of the writes.
+// ward is an API server with PVs, a PV controller, and a sidecar that deletes the volumes of released PVs at once,
+// all in memory. It can fail one write by number.
 type ward struct {
-	corev1.PersistentVolumeInterface // what is not used here is not there
+	corev1.PersistentVolumeInterface // unused methods panic
 	*testing.T
 	pvs     map[string]*v1.PersistentVolume
 	volumes map[string]bool
 	calls   []string
 	version int
 
-	// writes are those that were asked for; the one of the number stopAt ends the program, after it was stored if lost.
+	// writes counts the writes. Number stopAt ends the run, after the write was stored if lost is set.
 	writes, stopAt int
 	lost           bool
-	// away: there is no PV controller.
+	// away: the PV controller does not run.
 	away bool
-	// beforeWrite receives the number of each write before it is looked at.
+	// beforeWrite receives the number of each write before it is applied.
 	beforeWrite func(number int)
 }
 
@@ -47,7 +47,7 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-// put has a PV name a volume, and keep it.
+// put stores a PV with policy Retain for a volume.
 func (w *ward) put(name, handle string) {
 	w.store(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Spec: v1.PersistentVolumeSpec{
@@ -64,7 +64,7 @@ func (w *ward) store(pv *v1.PersistentVolume) {
 	w.controllers(pv)
 }
 
-// controllers do what theirs is, at once: nothing is quicker than they.
+// controllers plays the PV controller and the sidecar, without any delay.
 func (w *ward) controllers(pv *v1.PersistentVolume) {
 	if claim := pv.Spec.ClaimRef; claim == nil || claim.UID == "" || w.away {
 		return
@@ -82,7 +82,7 @@ func (w *ward) controllers(pv *v1.PersistentVolume) {
 	}
 }
 
-// write carries a write out, or has the program end before or after it.
+// write applies a write, or ends the run before or after it.
 func (w *ward) write(do func() (*v1.PersistentVolume, error)) (*v1.PersistentVolume, error) {
 	w.writes++
 	if w.beforeWrite != nil {
@@ -147,7 +147,7 @@ func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []b
 	})
 }
 
-// hurried is a clock whose waits are over at once.
+// hurried is a clock whose waits end at once.
 type hurried struct{ *testclock.FakeClock }
 
 func (c hurried) After(d time.Duration) <-chan time.Time {
@@ -161,7 +161,7 @@ func (w *ward) mender() *Remediator {
 	return &Remediator{pvs: w, clock: hurried{testclock.NewFakeClock(noon)}}
 }
 
-// carry has the remedy carried out for the leak, by a program that goes by this report.
+// carry runs the remediation of the leak with this report.
 func (w *ward) carry(ctx context.Context, r Report, to Remediation) (*v1.PersistentVolume, error) {
 	return w.mender().Carry(ctx, r, to, w.pv(to))
 }
@@ -179,7 +179,7 @@ func (w *ward) pv(to Remediation) *v1.PersistentVolume {
 	return pv
 }
 
-// suspecting is a report that suspects the leak; one that was made when a PV accounted for it has nothing.
+// suspecting returns a report that suspects the leak. Once a PV accounts for the volume, nothingSuspected follows.
 func suspecting() Report {
 	return Report{Driver: driverName, Completed: noon.Add(-time.Minute), Volumes: []Found{{Handle: "leak",
 		Suspected: true}}}
@@ -187,9 +187,9 @@ func suspecting() Report {
 
 func nothingSuspected() Report { return Report{Driver: driverName, Completed: noon} }
 
-// TestARemedyThatStoppedAtAWriteIsFinishedByTheNext stops the program at each of its writes, before or after it is
-// stored, and once at none, and runs it again by the report that there is then.
-func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
+// TestCarryAfterInterruptedWrite ends the first run at each of its writes, before or after it is stored, and once at
+// none. A second run uses the report of that moment.
+func TestCarryAfterInterruptedWrite(t *testing.T) {
 	for to, writes := range map[Remediation]int{Adopt: 1, Reclaim: 2} {
 		for stopAt := 1; stopAt <= writes+1; stopAt++ {
 			for _, lost := range []bool{false, true} {
@@ -210,7 +210,7 @@ func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
 				}
 				again := suspecting()
 				if len(w.pvs) > 1 || turned {
-					again = nothingSuspected() // its own PV accounts for it, or it is gone
+					again = nothingSuspected() // its own PV accounts for it, or the volume is deleted
 				}
 				if _, err = w.carry(t.Context(), again, to); turned != errors.Is(err, ErrRefused) || !turned && err != nil {
 					t.Errorf("%s: again: %v", at, err)
@@ -221,7 +221,7 @@ func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-// judge says what is not as it is to be at the end.
+// judge checks the final state.
 func (w *ward) judge(at string, to Remediation) {
 	w.Helper()
 	if !w.volumes["kept"] || w.pvs["pvc-kept"] == nil {
@@ -237,9 +237,8 @@ func (w *ward) judge(at string, to Remediation) {
 	}
 }
 
-// TestWhatHappensWhileARemedyIsStopped between the making of its PV and the turn: what speaks against the turn is
-// heeded.
-func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
+// The changes come after the creation of the PV and before its policy is set.
+func TestCarryAfterChangesBeforePolicyPatch(t *testing.T) {
 	own := newWard(t).pv(Reclaim).Name
 	for sentence, change := range map[string]func(*ward){
 		"another PV names the volume":   func(w *ward) { w.put("taken", "LEAK") },
@@ -264,7 +263,7 @@ func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
 		_, err := between.carry(t.Context(), nothingSuspected(), Reclaim)
 		between.expectRefused("between two runs "+sentence, err)
 
-		// In the moment before the turn it makes the look at the PV an old one: the next read shows others.
+		// A change just before the policy is set makes its resourceVersion outdated; the next read sees the change.
 		within := newWard(t)
 		within.beforeWrite = func(number int) {
 			if number != 2 {
@@ -290,8 +289,8 @@ func (w *ward) expectRefused(sentence string, err error) {
 	}
 }
 
-// TestARemedyThatIsTakenBackIsNotMadeAgain: whoever deletes the PV while the PV controller is waited for stops all.
-func TestARemedyThatIsTakenBackIsNotMadeAgain(t *testing.T) {
+// The PV is deleted during the wait for the PV controller.
+func TestWithdrawnRemediation(t *testing.T) {
 	w := newWard(t)
 	w.away = true
 	pv, m := w.pv(Reclaim), w.mender()
@@ -303,8 +302,7 @@ func TestARemedyThatIsTakenBackIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTwoRunsOfARemedyMakeOnePV, of which both say that it is there.
-func TestTwoRunsOfARemedyMakeOnePV(t *testing.T) {
+func TestConcurrentCarryCreatesOnePV(t *testing.T) {
 	w := newWard(t)
 	w.beforeWrite = func(int) {
 		pv := w.pv(Adopt)
@@ -317,7 +315,7 @@ func TestTwoRunsOfARemedyMakeOnePV(t *testing.T) {
 	w.judge("two runs at once", Adopt)
 }
 
-// stirred has something happen in each wait.
+// stirred calls during in each wait.
 type stirred struct {
 	hurried
 	during func()
@@ -328,8 +326,7 @@ func (c stirred) After(d time.Duration) <-chan time.Time {
 	return c.hurried.After(d)
 }
 
-// TestARemedyWaitsForThePVController, not for ever, and continues when it is there.
-func TestARemedyWaitsForThePVController(t *testing.T) {
+func TestCarryWaitsForPVController(t *testing.T) {
 	w := newWard(t)
 	w.away = true
 	pv, err := w.carry(t.Context(), suspecting(), Reclaim)
@@ -339,7 +336,7 @@ func TestARemedyWaitsForThePVController(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	m := w.mender()
-	m.clock = testclock.NewFakeClock(noon) // whose waits have no end
+	m.clock = testclock.NewFakeClock(noon) // its waits never end
 	if _, err := m.Carry(ended, nothingSuspected(), Reclaim, w.pv(Reclaim)); !errors.Is(err, context.Canceled) ||
 		!w.volumes["leak"] {
 		t.Errorf("interrupted while it waits: %v; deleted: %q", err, w.calls)

@@ -16,63 +16,65 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// Report is what the leak checks of one driver have found. Fields are added to it, and not changed.
+// Report holds the findings of the leak checks of one driver. New fields may be added, and existing ones do not
+// change.
 type Report struct {
 	Driver string `json:"driver"`
-	// Off says why no leak checks are made; empty where they are.
+	// Off is the reason for which no leak checks are made, or empty.
 	Off string `json:"off,omitempty"`
-	// Completed is when the last complete leak check ended; zero before the first, or on a replica that waits.
+	// Completed is the end of the last complete leak check; zero before the first one, or on a replica that waits to
+	// lead.
 	Completed time.Time `json:"completed,omitzero"`
-	// Failure is why a leak check after that could not be completed.
+	// Failure is the error of a later leak check that is incomplete.
 	Failure string `json:"failure,omitempty"`
 	// Interval, Sightings and Grace are the settings.
 	Interval  string `json:"interval,omitempty"`
 	Sightings int    `json:"sightings,omitempty"`
 	Grace     string `json:"grace,omitempty"`
-	// Listed and ListedBytes are how many volumes the driver has, and their size as far as it reports it.
-	// Nameless are entries of its list without an id.
+	// Listed and ListedBytes are the number of the driver's volumes, and their size as far as the driver reports it.
+	// Nameless counts entries of its list without a volume_id.
 	Listed      int   `json:"listed"`
 	ListedBytes int64 `json:"listedBytes"`
 	Nameless    int   `json:"nameless,omitempty"`
-	// Suspected and SuspectedBytes are the same of the volumes that are taken for leaks.
+	// Suspected and SuspectedBytes are the same figures for suspects.
 	Suspected      int   `json:"suspected"`
 	SuspectedBytes int64 `json:"suspectedBytes"`
-	// InFlight are entries of the in-flight log that were begun before the grace period, and whose claim and PV do not
-	// exist: the driver does not answer whether it has made their volumes.
+	// InFlight holds entries of the in-flight log that are older than the grace period and whose claim and PV do not
+	// exist: the driver does not answer whether it has created their volumes.
 	InFlight []InFlight `json:"inFlight,omitempty"`
-	// Volumes are those without a PV: suspects first, of these the largest.
+	// Volumes are the volumes without an owner: suspects first, larger ones before smaller ones.
 	Volumes []Found `json:"volumes"`
 }
 
-// Found is a volume without a PV.
+// Found is a volume without an owner.
 type Found struct {
 	Handle string `json:"handle"`
-	// Bytes is its size, 0 if the driver does not report it.
+	// Bytes is the size, or 0 if the driver does not report it.
 	Bytes     int64 `json:"bytes,omitempty"`
 	Suspected bool  `json:"suspected"`
-	// Reason is why it is a suspect, or none; Because who or what speaks against it.
+	// Reason is the verdict's reason. Because names the object or node that prevents a suspicion.
 	Reason  Reason `json:"reason"`
 	Because string `json:"because,omitempty"`
-	// Sightings and FirstSeen are in how many leak checks in a row nothing accounted for it, and since when.
+	// Sightings is the number of consecutive leak checks without an owner, and FirstSeen the time of the first one.
 	Sightings int       `json:"sightings,omitempty"`
 	FirstSeen time.Time `json:"firstSeen,omitzero"`
-	// Topology is from where it can be used; empty: from everywhere, or the driver does not report it.
+	// Topology holds the segments from which the volume is accessible. Empty means every node, or not reported.
 	Topology []map[string]string `json:"topology,omitempty"`
 }
 
 // InFlight is an entry of the in-flight log.
 type InFlight struct {
-	// Volume is the name that CreateVolume was called with.
+	// Volume is the name in the CreateVolume request.
 	Volume string `json:"volume"`
-	// Claim is the namespace and name of the claim.
+	// Claim is the claim's namespace and name.
 	Claim string    `json:"claim"`
 	Since time.Time `json:"since"`
-	// Lease is the namespace and name of the Lease with the entry, and Annotation its key.
+	// Lease is the namespace and name of the Lease that holds the entry, and Annotation is the entry's key.
 	Lease      string `json:"lease"`
 	Annotation string `json:"annotation"`
 }
 
-// Report returns what is known now.
+// Report returns the current findings.
 func (a *Controller) Report() Report {
 	all, last := a.tracker.state()
 	r := Report{
@@ -100,7 +102,7 @@ func (a *Controller) Report() Report {
 	return r
 }
 
-// Find returns the volume with this handle, if the report has it.
+// Find returns the volume with this handle, and false if the report does not have it.
 func (r Report) Find(handle string) (Found, bool) {
 	for _, v := range r.Volumes {
 		if v.Handle == handle {
@@ -110,7 +112,7 @@ func (r Report) Find(handle string) (Found, bool) {
 	return Found{}, false
 }
 
-// Headline says in a sentence what the report comes to.
+// Headline summarizes the report in a sentence.
 func (r Report) Headline() string {
 	switch {
 	case r.Off != "":
@@ -131,8 +133,8 @@ func (r Report) Headline() string {
 	return text
 }
 
-// WriteTable writes the report for people: the suspects, and with all the other volumes without a PV too.
-// What would steer a terminal is made visible.
+// WriteTable writes the report as a table for people. It lists suspects, and with all also the other volumes without
+// an owner. Texts with non-graphic characters are quoted.
 func (r Report) WriteTable(w io.Writer, all bool) error {
 	if _, err := fmt.Fprintln(w, printable(r.Headline())); err != nil {
 		return err
@@ -176,7 +178,7 @@ func (r Report) WriteTable(w io.Writer, all bool) error {
 	return nil
 }
 
-// others counts the volumes that are no suspects, by reason.
+// others lists the number of unsuspected volumes for each reason.
 func (r Report) others() string {
 	var words []string
 	for _, reason := range Reasons() {
@@ -193,7 +195,7 @@ func (r Report) others() string {
 	return strings.Join(words, ", ")
 }
 
-// WriteCSV writes the volumes without a PV as comma-separated values with a header (RFC 4180).
+// WriteCSV writes the volumes without an owner as comma-separated values with a header (RFC 4180).
 func (r Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{"driver", "handle", "bytes", "suspected", "reason", "sightings", "first_seen", "because"}}
@@ -213,7 +215,7 @@ func (r Report) WriteCSV(w io.Writer) error {
 	return nil
 }
 
-// cell keeps a spreadsheet from taking the words of others for a formula (OWASP, "CSV Injection").
+// cell keeps a spreadsheet from interpreting foreign text as a formula (OWASP, "CSV Injection").
 func cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
@@ -221,13 +223,13 @@ func cell(text string) string {
 	return text
 }
 
-// maxShown bounds what is shown of a handle, in bytes; the CSI specification allows 128.
+// maxShown bounds the printed part of a handle, in bytes; the CSI specification allows 128.
 const maxShown = 256
 
-// shown is a handle as people see it.
+// shown returns a handle in printable form.
 func shown(handle string) string { return printable(text.Truncate(handle, maxShown)) }
 
-// printable returns a text as it is, or quoted where it has something in it that cannot be seen.
+// printable quotes a text that contains non-graphic characters, and returns any other text unchanged.
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return strconv.QuoteToGraphic(text)
@@ -235,7 +237,7 @@ func printable(text string) string {
 	return text
 }
 
-// sizeWords is a size in words, such as 10Gi.
+// sizeWords formats a size, such as 10Gi.
 func sizeWords(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 
 func sizeOrDash(bytes int64) string {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sample has a suspect with a wild name, one of unknown size, and one that is none.
+// sample has a suspect with control characters in its handle, one of unknown size, and an unsuspected volume.
 func sample() Report {
 	return Report{
 		Driver: driverName, Completed: noon, Interval: "1h0m0s", Sightings: 3, Grace: "1h0m0s", Listed: 9,
@@ -33,7 +33,7 @@ func ask(t *testing.T, b *ReportHandler, method, query string) (int, string) {
 	return answer.Code, answer.Body.String()
 }
 
-func TestHowAReportIsServed(t *testing.T) {
+func TestReportHandler(t *testing.T) {
 	var b ReportHandler
 	if code, body := ask(t, &b, "GET", ""); code != 200 || !strings.Contains(body,
 		"No leak checks are made: csi-reclaimer is still starting.") {
@@ -86,7 +86,7 @@ func TestHowAReportIsServed(t *testing.T) {
 	}
 }
 
-func TestTheHeadlineOfAReport(t *testing.T) {
+func TestHeadline(t *testing.T) {
 	for want, change := range map[string]func(*Report){
 		"No leak checks are made: because.":                        func(r *Report) { r.Off = "because" },
 		"No leak check of disk.csi.example.com was completed yet.": func(r *Report) { r.Completed = time.Time{} },

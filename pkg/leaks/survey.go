@@ -14,32 +14,31 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// survey is what one leak check has read: all of it, or it is none.
+// survey holds all reads of one complete leak check.
 type survey struct {
-	// began is when the leak check did, listed when the list of volumes was complete.
+	// began is the start of the leak check, and listed the end of the volume list.
 	began, listed time.Time
 	listing       listing
 	makers        []maker
-	// snapshots and named are the keys of the volumes that a snapshot, and a PV, name.
+	// snapshots and named are the keys of the volumes that snapshots and PVs name.
 	snapshots, named map[string]bool
-	// unclear describes a PV whose volume is unknown; empty for none.
+	// unclear describes a PV whose volume is unknown, or is empty.
 	unclear string
 	// claims are the UIDs of all claims.
 	claims map[types.UID]bool
-	// inFlight are the driver's entries in the in-flight log, and unreadable says of one that cannot be read; empty
-	// for none.
+	// inFlight are the driver's entries in the in-flight log. unreadable describes an entry that cannot be read, or is
+	// empty.
 	inFlight   []inflight.Located
 	unreadable string
-	// ofEntry are the names of the entries' volumes that a PV has.
+	// ofEntry tells for each entry's volume name whether a PV of this name exists.
 	ofEntry map[string]bool
-	// pvs is how many PVs are about volumes of the driver, matched how many name a listed one.
+	// pvs counts the PVs of the driver's volumes, and matched counts those whose volume is listed.
 	pvs, matched int
 }
 
-// readAll reads all that a leak check needs, in this order. Volumes come first, so that whatever made or named one
-// of them is there when it is read, and has not gone without the volume being gone too. PVs come last:
-// an entry of the in-flight log goes, and a claim is seen to be done with its volume, only once the PV is there.
-// DESIGN.md has the proof.
+// readAll makes all reads of a leak check in a fixed order. Volumes come first, so that the object that created or
+// named a volume exists when its kind is read, or else is gone together with the volume. PVs come last, because an
+// entry of the in-flight log is removed, and a claim is bound, only after the PV is stored. DESIGN.md has the proof.
 func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32,
 	now func() time.Time) (survey, error) {
 	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, claims: map[types.UID]bool{},
@@ -85,8 +84,8 @@ func (s *survey) takeClaim(c *v1.PersistentVolumeClaim, driver string) {
 	}
 }
 
-// takeLog notes the driver's entries. The volume of one may be there or come, whatever became of its claim: it has
-// the same key as the claim that waits.
+// takeLog records the driver's entries. Each counts as a maker with its claim's UID, even if the claim is gone,
+// because its volume may exist or still be created.
 func (s *survey) takeLog(entries []inflight.Located, problems []inflight.LocatedProblem, driver string) {
 	for _, e := range entries {
 		if e.Driver == driver {
@@ -102,8 +101,8 @@ func (s *survey) takeLog(entries []inflight.Located, problems []inflight.Located
 	}
 }
 
-// entryOf returns the entry of the in-flight log whose volume a handle may name: drivers put the name that they were
-// given, or the claim's UID in it, into their handles.
+// entryOf returns the entry of the in-flight log whose volume the handle may name: drivers put the requested name, or
+// the claim's UID, into their handles.
 func (s *survey) entryOf(handle string) (entry inflight.Located, found bool) {
 	key := keyOf(handle)
 	for _, e := range s.inFlight {
@@ -114,7 +113,7 @@ func (s *survey) entryOf(handle string) (entry inflight.Located, found bool) {
 	return inflight.Located{}, false
 }
 
-// forgotten returns the entries that were begun before then, and whose claim and PV do not exist.
+// forgotten returns the entries begun before that time whose claim and PV do not exist.
 func (s *survey) forgotten(before time.Time) (all []inflight.Located) {
 	for _, e := range s.inFlight {
 		if !s.claims[e.Claim.UID] && !s.ofEntry[e.Volume] && e.Begun.Before(before) {
@@ -124,9 +123,9 @@ func (s *survey) forgotten(before time.Time) (all []inflight.Located) {
 	return all
 }
 
-// takePV notes which volume a PV is about. That of an in-tree plugin may be listed under another name than
-// the one it translates to: for some plugins the translation is not what the driver says (paths of vSphere,
-// projects of GCE). So while the driver lists nothing under that name, it may be any of the others.
+// takePV records the volume of a PV. The driver may list the volume of an in-tree PV under another name than its
+// translation (paths of vSphere, projects of GCE). While no listed volume has the translated name, it may be any
+// other.
 func (s *survey) takePV(pv volume.PV, driver string) {
 	if _, inFlight := s.ofEntry[pv.Name]; inFlight {
 		s.ofEntry[pv.Name] = true
@@ -147,14 +146,14 @@ func (s *survey) takePV(pv volume.PV, driver string) {
 	}
 }
 
-// isEphemeral reports whether a volume is named as the kubelet names those that it makes for one pod:
-// makeVolumeHandle in pkg/volume/csi, "csi-" and a SHA-256 in hexadecimal.
+// isEphemeral reports whether the handle has the form of the kubelet's ephemeral inline volumes: "csi-" and a SHA-256
+// in hexadecimal (makeVolumeHandle in pkg/volume/csi).
 func isEphemeral(handle string) bool {
 	sum, found := strings.CutPrefix(handle, "csi-")
 	return found && len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == ""
 }
 
-// snapshot returns what the survey alone says about a volume.
+// snapshot returns the facts about a volume that follow from the survey alone.
 func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	inFlight := PresenceUnknown
 	if _, found := s.entryOf(v.Handle); found || s.unreadable == "" {
@@ -171,7 +170,7 @@ func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	}
 }
 
-// sizeOf is the size of volumes, as far as the driver reports it. Sizes that no disk has do not make it negative.
+// sizeOf returns the total size of volumes. It never turns negative by an overflow.
 func sizeOf[V any](volumes iter.Seq[V], bytes func(V) int64) (sum int64) {
 	for v := range volumes {
 		sum = max(sum, sum+bytes(v))

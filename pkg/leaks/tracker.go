@@ -13,57 +13,57 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// keyOf is by what a volume is known. Some drivers spell a handle now in large and now in small letters
-// (Azure); two volumes that differ in nothing else are taken for one.
+// keyOf returns the key of a handle. Some drivers vary its case (Azure), so handles that differ only in case are
+// considered equal.
 func keyOf(handle string) string { return strings.ToLower(handle) }
 
-// unaccounted is what is remembered of a volume that the last complete leak check found without an owner.
+// unaccounted is the record of a volume that had no owner in the last complete leak check.
 type unaccounted struct {
 	volume Volume
-	// since is the number of the first complete leak check, of those in a row up to the last, that listed it.
+	// since is the number of the first complete leak check in the unbroken series that listed the volume.
 	since uint64
 	// sightings and firstSeen are as in Facts.
 	sightings int
 	firstSeen time.Time
 	verdict   Verdict
-	// because says more about the reason, for people.
+	// because completes the reason for messages.
 	because string
 }
 
-// making is a claim or snapshot whose volume is being made.
+// making is a claim or snapshot in creation.
 type making struct {
 	name string
-	// since is the number of the first complete leak check, of those in a row up to the last, that saw it so.
+	// since is the number of the first complete leak check in the unbroken series that saw it in creation.
 	since uint64
 }
 
-// tracker is what is kept between leak checks. It is safe for concurrent use.
+// tracker holds the state between leak checks. It is safe for concurrent use.
 type tracker struct {
 	mu sync.Mutex
-	// round numbers the complete leak checks, from 1 on.
+	// round numbers the complete leak checks, starting with 1.
 	round   uint64
 	volumes map[string]unaccounted
 	makers  map[types.UID]making
-	// passing are the volumes that a PV named which came or went since the running leak check began; nil
-	// between leak checks.
+	// passing holds the volumes of PVs created or deleted since the current leak check began. It is nil between leak
+	// checks.
 	passing map[string]bool
 	last    figures
 }
 
-// figures are what the last leak checks came to.
+// figures summarize the last leak checks.
 type figures struct {
-	// began and completed are when the last complete leak check did; zero before the first.
+	// began and completed are start and end of the last complete leak check; zero before the first one.
 	began, completed time.Time
-	// listed and bytes are how many volumes the driver listed in it, and their size as far as it reported it.
+	// listed and bytes are the number and total size of its listed volumes, as far as the driver reported sizes.
 	listed int
 	bytes  int64
-	// forgotten are entries of the in-flight log whose claim and PV do not exist for the grace period.
+	// forgotten are entries of the in-flight log older than the grace period whose claim and PV do not exist.
 	forgotten []inflight.Located
-	// nameless is how many entries of the list had no volume_id.
+	// nameless counts list entries without a volume_id.
 	nameless int
 	// complete and failed count leak checks.
 	complete, failed int
-	// failure is why the last leak check could not be completed; empty if it could.
+	// failure is the error of the last leak check, or empty if it was complete.
 	failure string
 }
 
@@ -71,15 +71,15 @@ func newTracker() *tracker {
 	return &tracker{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
 }
 
-// begin notes that a leak check begins.
+// begin marks the start of a leak check.
 func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.passing = map[string]bool{}
 }
 
-// seen notes that a PV of the volume came or went. It ends a suspicion: what was seen before a PV named a
-// volume says nothing about what comes after.
+// seen records that a PV of the volume was created or deleted. It ends a suspicion, because earlier sightings say
+// nothing about the volume after that.
 func (t *tracker) seen(handle string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,8 @@ func (t *tracker) seen(handle string) {
 	}
 }
 
-// fail notes that a leak check could not be completed. It is no sighting, and takes nothing back.
+// fail records an incomplete leak check, which neither adds sightings nor removes any. first is true for the first of
+// consecutive failures.
 func (t *tracker) fail(err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +101,7 @@ func (t *tracker) fail(err error) (first bool) {
 	return first
 }
 
-// complete takes in what a leak check found, and returns the volumes that it suspects and the last one did not.
+// complete applies a complete leak check, and returns the volumes that it newly suspects.
 func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,8 +129,7 @@ func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []un
 	return fresh
 }
 
-// remember notes who makes volumes, and returns the one that has done so for the longest time; its since is
-// 0 where there is none.
+// remember records the makers, and returns the one that has been in creation longest; its since is 0 if none exists.
 func (t *tracker) remember(makers []maker) (oldest making) {
 	now := make(map[types.UID]making, len(makers))
 	for _, of := range makers {
@@ -146,11 +146,11 @@ func (t *tracker) remember(makers []maker) (oldest making) {
 	return oldest
 }
 
-// judge decides on one volume.
+// judge updates and decides one volume.
 func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules,
 	now time.Time) unaccounted {
 	key := keyOf(v.Handle)
-	if found.named[key] || t.passing[key] { // nothing else needs to be looked up
+	if found.named[key] || t.passing[key] { // no other fact is needed
 		return unaccounted{verdict: Verdict{Reason: ReasonPV}}
 	}
 	u := before
@@ -189,12 +189,12 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 	return u
 }
 
-// byWeight sorts the largest first.
+// byWeight sorts by size, largest first, and then by handle.
 func byWeight(a, b unaccounted) int {
 	return cmp.Or(cmp.Compare(b.volume.Bytes, a.volume.Bytes), cmp.Compare(a.volume.Handle, b.volume.Handle))
 }
 
-// state returns what is known now: the volumes, suspects first and of these the largest, and the figures.
+// state returns the volumes, suspects first and each group by size, and the figures.
 func (t *tracker) state() ([]unaccounted, figures) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 
 const driverName = "disk.csi.example.com"
 
-// world is a storage system and an API server in tracker. Before each read of either, stir has it change.
+// world is a storage system and an API server in memory. It calls stir before each read of either.
 type world struct {
 	*testing.T
 	clock    *testclock.FakeClock
@@ -37,18 +37,18 @@ type world struct {
 	entries  map[string]inflight.Located // of the in-flight log, by volume
 	problems []inflight.LocatedProblem
 	stir     func()
-	// broken are what cannot be read: see parts.
+	// broken names the reads that fail: see parts.
 	broken map[string]bool
-	// followers are notified of PVs that come and go, unless blind.
+	// followers get PVs that are created and deleted, unless blind is set.
 	followers []func(volume.PV)
 	blind     bool
-	// reported are the Events.
+	// reported lists the Events.
 	reported []string
 }
 
 var _ cluster = &world{}
 
-// parts are what a leak check reads.
+// parts are the reads of a leak check.
 var parts = []string{"volumes", "snapshots", "claims", "log", "pvs"}
 
 func newWorld(t *testing.T) *world {
@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-// auditor returns one that asks for two sightings and an hour, unless change says otherwise.
+// auditor returns a Controller with two sightings and the default grace, after change.
 func (w *world) auditor(change func(*Config)) *Controller {
 	w.Helper()
 	cfg := Config{Interval: time.Minute, Sightings: 2, PageSize: 2, Clock: w.clock, Volumes: w, Events: recorder{w}}
@@ -171,7 +171,7 @@ func (w *world) removePV(name string) {
 	w.passes(pv)
 }
 
-// addClaim makes one that waits for its volume.
+// addClaim adds a claim that waits for its volume.
 func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
 		Annotations: map[string]string{annProvisioner: driverName}}}
@@ -179,7 +179,7 @@ func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 	return c
 }
 
-// addEntry adds one to the in-flight log, for a claim that may be gone.
+// addEntry adds an entry to the in-flight log, for a claim that may be gone.
 func (w *world) addEntry(claim string) {
 	w.entries["pvc-"+claim] = inflight.Located{
 		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim,
@@ -189,7 +189,7 @@ func (w *world) addEntry(claim string) {
 	}
 }
 
-// rename has the entry of claim x be for another volume and UID.
+// rename gives the entry of claim x another volume and UID.
 func (w *world) rename(volume string, uid types.UID) {
 	const claim = "x"
 	e := w.entries["pvc-"+claim]
@@ -208,11 +208,10 @@ func (w *world) problem(driver string) {
 		Driver: driver}}
 }
 
-// quiet is a context in which nothing is logged: thousands of leak checks are made.
+// quiet returns a context without logging, because thousands of leak checks run.
 func (w *world) quiet() context.Context { return klog.NewContext(w.Context(), klog.Logger{}) }
 
-// check makes one that is complete, and returns what it thinks of a volume; empty: it is accounted for, or
-// not listed.
+// check makes a complete leak check and returns the reason of a volume, or "" if it has an owner or is not listed.
 func (w *world) check(a *Controller, handle string) Reason {
 	w.Helper()
 	if err := a.check(w.quiet()); err != nil {
@@ -222,21 +221,21 @@ func (w *world) check(a *Controller, handle string) Reason {
 	return v.Reason
 }
 
-// soak is a cluster in which claims are provisioned and deleted and snapshots made, each step at any moment of
-// a leak check, and volumes leak now and then.
+// soak is a cluster with claims that are provisioned and deleted, with snapshots, and with occasional leaks. Each
+// step can fall into any moment of a leak check.
 type soak struct {
 	*world
 	dice *rand.Rand
-	// at is how far each life is, by its name.
+	// lives holds the progress of each claim and snapshot by name.
 	lives map[string]int
 	n     int
 	leaks map[string]bool
 }
 
-// steps of a life: a claim, its entry, its volume, its PV, the claim bound, its entry settled; the claim gone, the
-// volume gone, the PV gone. Some claims are deleted while their volume is made.
+// live advances a claim: claim created, entry, volume, PV, claim bound, entry settled; then claim, volume and PV
+// deleted. Some claims are deleted during the creation of their volume.
 func (s *soak) live(name string) {
-	handle := "vol-of-" + strings.TrimPrefix(name, "claim-") // without all of the claim's UID
+	handle := "vol-of-" + strings.TrimPrefix(name, "claim-") // without the complete UID of the claim
 	switch s.lives[name]++; s.lives[name] {
 	case 1:
 		s.addClaim(name)
@@ -266,7 +265,7 @@ func (s *soak) live(name string) {
 	}
 }
 
-// snap makes a snapshot, which the driver lists as a volume before anybody knows its name.
+// snap advances a snapshot, which the driver lists as a volume before its handle is known.
 func (s *soak) snap(name string) {
 	handle := "snap-of-" + name
 	switch s.lives[name]++; s.lives[name] {
@@ -284,7 +283,7 @@ func (s *soak) snap(name string) {
 	}
 }
 
-// step has some lives go on: some by a step each, or one by several.
+// step advances some lives by a step each, or one life by several steps.
 func (s *soak) step() {
 	s.clock.Step(time.Second)
 	for len(s.lives) < 8 {
@@ -313,12 +312,11 @@ func (s *soak) advance(name string) {
 	}
 }
 
-// TestNoMomentOfALifeIsASighting has a claim whose volume is there go on in its life by some steps before each of the
-// reads of a leak check.
-func TestNoMomentOfALifeIsASighting(t *testing.T) {
+// TestLifeCycleIsNoSighting advances a claim with an existing volume by some steps before each read of a leak check.
+func TestLifeCycleIsNoSighting(t *testing.T) {
 	for seed := range uint64(12) { // lives of each kind
 		for moment := range len(parts) {
-			for steps := 1; steps <= 6; steps++ { // the last: its claim is gone
+			for steps := 1; steps <= 6; steps++ { // the last step deletes the claim
 				aMoment(t, seed, moment, steps)
 			}
 		}
@@ -350,9 +348,9 @@ func aMoment(t *testing.T, seed uint64, moment, steps int) {
 	}
 }
 
-// TestNothingThatIsAccountedForIsSuspected at the least that the rules allow, two sightings and no grace, and
-// without a watch of PVs: the order of the reads alone has to see to it. Every leak is found all the same.
-func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
+// TestSoakSuspectsOnlyLeaks uses the least settings that the rules allow, two sightings and no grace, and no watch of
+// PVs. The order of the reads alone must prevent wrong suspicions, and every leak must be found.
+func TestSoakSuspectsOnlyLeaks(t *testing.T) {
 	dice := chance(t)
 	found := 0
 	for round := range 60 {
@@ -365,7 +363,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 				s.leaks[leak], s.volumes[leak] = true, true
 			}
 			s.broken[parts[dice.IntN(len(parts))]] = dice.IntN(6) == 0
-			_ = a.check(s.quiet()) // one that fails is no sighting
+			_ = a.check(s.quiet()) // a failed one is no sighting
 			clear(s.broken)
 			for _, v := range a.Report().Volumes {
 				if v.Suspected && !s.leaks[v.Handle] {
@@ -373,7 +371,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 				}
 			}
 		}
-		// With nothing new, whatever is being made comes to its end.
+		// Without new claims and snapshots, all lives end.
 		s.stir = func() {
 			for _, name := range slices.Sorted(maps.Keys(s.lives)) {
 				s.advance(name)
