@@ -1,3 +1,3 @@
-// Mock-driver is a CSI driver for tests: real gRPC, real state on disk, faults on demand, and a ledger that records
-// afterwards what it was asked and what it did. See README.md, or --help.
+// Mock-driver is a CSI driver for tests. It serves real gRPC, keeps its state on disk, injects faults on demand, and
+// records every call and its effect in a ledger. See README.md, or --help.
 package main

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
-// flags are the flags as given.
+// flags holds the flag values.
 type flags struct {
 	endpoint, name, version, nodeID                             string
 	nodes, kubelets                                             []string
@@ -29,7 +29,7 @@ type flags struct {
 	printVersion                                                bool
 }
 
-// group is a set of flags that the help shows together.
+// group is a set of flags under one title of the help.
 type group struct {
 	title string
 	flags *pflag.FlagSet

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run serves until the context ends. All that can be wrong with the flags is found before anything is touched.
+// run serves until ctx ends. It checks all flags before any side effect.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	s, err := parse(args, stdout)
 	if err != nil {
@@ -95,7 +95,7 @@ func orElse(s, other string) string {
 	return s
 }
 
-// openBackend opens the state on disk, which is then this process's alone, or one in memory.
+// openBackend opens the state on disk and locks it for this process, or creates one in memory.
 func openBackend(s settings) (_ *backend.Backend, unlock func() error, err error) {
 	var volumes backend.Store[backend.Volume] = memory.Store[backend.Volume]{}
 	var snapshots backend.Store[backend.Snapshot] = memory.Store[backend.Snapshot]{}
@@ -125,7 +125,7 @@ func openLedger(s settings) (*ledger.Writer, error) {
 	return ledger.Open(s.ledger, fmt.Sprintf("%s, profile %s", s.server.Name, s.profile), time.Now)
 }
 
-// serveFaults serves the fault plan, if so asked, and returns its address.
+// serveFaults serves the fault plan if the flags request it, and returns its address.
 func serveFaults(s settings, engine *faults.Engine) (address string, closeAll func() error, err error) {
 	if s.faultAddress == "" {
 		return "", func() error { return nil }, nil
@@ -152,7 +152,7 @@ func serveFaults(s settings, engine *faults.Engine) (address string, closeAll fu
 	}, nil
 }
 
-// writeWhole writes a file that others wait for: once it is there, all of it is.
+// writeWhole writes a file atomically, because other programs wait for it to appear.
 func writeWhole(path, text string) error {
 	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".next")
 	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {

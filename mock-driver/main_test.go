@@ -30,7 +30,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	dir := shortDir(t)
 	plan := filepath.Join(dir, "plan.json")
 	if err := os.WriteFile(plan, []byte(`{"rules":[{"method":"*","action":"fail","code":"Oops"}]}`), 0o600); err != nil {
@@ -90,7 +90,7 @@ func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
 		"a ledger in no folder":             {[]string{endpoint, "--ledger=" + dir + "/none/ledger"}, "open ledger"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A driver that takes the flags serves: the time bounds that, and is then the failure.
+			// A driver that accepts the flags would serve; the timeout ends it and the test fails.
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			err := run(ctx, c.args, io.Discard, io.Discard)
@@ -117,7 +117,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestVersion is asked for without the flags that are required otherwise.
+// The version needs no required flags.
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"--version"}, &out, io.Discard); !errors.Is(err, errVersion) {
@@ -149,7 +149,7 @@ func started(t *testing.T, dir string, args ...string) (stop func() error, line 
 	return func() error { cancel(); return <-ended }, string(announced[:n])
 }
 
-func TestServesSaysSoOnceAndStops(t *testing.T) {
+func TestServe(t *testing.T) {
 	dir := shortDir(t)
 	address := filepath.Join(dir, "address")
 	stop, line := started(t, dir, "--state-dir="+dir+"/state", "--fault-address=127.0.0.1:0",

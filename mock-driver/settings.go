@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
-// settings are the flags, checked and put into the form in which they are used.
+// settings holds the validated and converted flags.
 type settings struct {
 	socket, stateDir, ledger       string
 	profile                        string
@@ -46,10 +46,10 @@ const (
 	defaultZone     = "zone-a"
 )
 
-// errVersion is returned by parse once it has written the version.
+// errVersion is returned by parse after it has written the version.
 var errVersion = errors.New("the version was asked for")
 
-// parse reads the flags. With --help it writes the help and returns pflag.ErrHelp, with --version errVersion.
+// parse parses the flags. With --help it writes the help and returns pflag.ErrHelp, with --version errVersion.
 func parse(args []string, out io.Writer) (settings, error) {
 	var f flags
 	groups := f.groups()
@@ -138,7 +138,7 @@ func (f *flags) capabilities(s *settings) error {
 	if err := set.Enable(f.enable...); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
-	// Before anything is taken away: Disable drops what is incomplete, and what was asked for must not vanish in silence.
+	// Complete comes before Disable, which would silently drop requested but incomplete capabilities.
 	if err := set.Complete(); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
@@ -155,7 +155,7 @@ func (f *flags) capabilities(s *settings) error {
 	return f.where(s)
 }
 
-// where says where the node is, and where volumes can be.
+// where sets the topology of the node and the places of volumes.
 func (f *flags) where(s *settings) error {
 	for _, text := range f.places {
 		place, err := parsePlace(text)

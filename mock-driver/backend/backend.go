@@ -8,36 +8,35 @@ import (
 	"sync"
 )
 
-// Store keeps records of one kind. Put replaces a record as a whole, Remove of an unknown id succeeds, and either
-// has happened entirely or not at all once the process is killed. A backend never calls a store twice at the same
-// time.
+// Store keeps records of one kind. Put replaces the whole record, and Remove of an unknown id succeeds. Both are
+// atomic with respect to a kill of the process. A backend makes one call at a time.
 type Store[T any] interface {
 	Load() ([]T, error)
 	Put(T) error
 	Remove(id string) error
 }
 
-// Config limits a backend. The zero value is a backend of 1 PiB that knows no node.
+// Config limits a backend. The zero value is a backend of 1 PiB without nodes.
 type Config struct {
-	// CapacityBytes is what all volumes together may hold. Default 1 PiB.
+	// CapacityBytes is the total size of all volumes. Default 1 PiB.
 	CapacityBytes int64
-	// MaxVolumes is how many volumes there may be. Default 0: no limit.
+	// MaxVolumes is the maximum number of volumes. Default 0: no limit.
 	MaxVolumes int
-	// MaxVolumeBytes is the largest volume. Default 0: whatever fits.
+	// MaxVolumeBytes is the maximum size of a volume. Default 0: no limit but the capacity.
 	MaxVolumeBytes int64
 	// Nodes are the nodes that volumes can be attached to.
 	Nodes []string
-	// MaxVolumesPerNode is how many volumes may be attached to one node. Default 0: no limit.
+	// MaxVolumesPerNode is the maximum number of volumes attached to one node. Default 0: no limit.
 	MaxVolumesPerNode int
-	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. Default false: refuse with
+	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. Default false: it fails with
 	// ErrInUse.
 	DeleteUsed bool
-	// KeepSnapshotted makes DeleteVolume refuse, with ErrInUse, a volume that has snapshots. Default false: snapshots
-	// outlive volumes.
+	// KeepSnapshotted lets DeleteVolume of a volume with snapshots fail with ErrInUse. Default false: snapshots outlive
+	// their volumes.
 	KeepSnapshotted bool
-	// Places are where volumes can be, each in one of them. Default none: volumes are everywhere.
+	// Places are the topologies of volumes, each of which has one. Default none: volumes are accessible from everywhere.
 	Places []Place
-	// Context is added to the context of each new volume.
+	// Context is added to the volume context of each new volume.
 	Context map[string]string
 }
 
@@ -46,7 +45,7 @@ const (
 	defaultVolumeBytes int64 = 1 << 30
 )
 
-// Validate reports the first setting that makes no sense.
+// Validate reports the first invalid setting.
 func (c Config) Validate() error {
 	switch {
 	case c.CapacityBytes < 0:
@@ -61,7 +60,7 @@ func (c Config) Validate() error {
 	return validatePlaces(c.Places)
 }
 
-// Backend holds volumes and snapshots. All methods are safe for concurrent use, and each is atomic.
+// Backend holds volumes and snapshots. Its methods are atomic and safe for concurrent use.
 type Backend struct {
 	config Config
 
@@ -72,7 +71,7 @@ type Backend struct {
 	usedAt    map[string]int64 // by placeKey
 }
 
-// New loads what the stores hold.
+// New returns a backend with the records of the stores.
 func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Backend, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -97,14 +96,14 @@ func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Back
 	return b, nil
 }
 
-// Available is the capacity that is left, in bytes.
+// Available returns the free capacity in bytes.
 func (b *Backend) Available() int64 { return b.AvailableAt(nil) }
 
-// left may find less than nothing after a restart with a smaller capacity.
+// left is never negative, even after a restart with a smaller capacity.
 func (b *Backend) left() int64 { return max(0, b.config.CapacityBytes-b.used) }
 
-// size picks the size of a volume that must hold at least required and at most limit bytes (0: not given), or says
-// why there is none.
+// size returns the size of a volume with at least required and at most limit bytes (0: not given), or an error if no
+// size is possible. A request without required bytes gets unspecified, as far as the limits allow.
 func (b *Backend) size(required, limit, unspecified int64) (int64, error) {
 	switch {
 	case required < 0 || limit < 0:
@@ -128,7 +127,7 @@ func (b *Backend) size(required, limit, unspecified int64) (int64, error) {
 	return bytes, nil
 }
 
-// reserve reports whether so many bytes more would fit where the volume is.
+// reserve returns ErrExhausted unless the volume's place has room for the additional bytes.
 func (b *Backend) reserve(v Volume, bytes int64) error {
 	if left := b.left(); bytes > left {
 		return fmt.Errorf("%d bytes wanted, %d left: %w", bytes, left, ErrExhausted)

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/memory"
 )
 
-// Every backend keeps the same contract, whatever its store.
+// forEachStore runs a test with every store, because all have the same contract.
 func forEachStore(t *testing.T, test func(t *testing.T, open func(backend.Config) *backend.Backend)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -48,7 +48,7 @@ func request(name string) backend.VolumeRequest {
 	return backend.VolumeRequest{Name: name, Access: []backend.Access{mount()}}
 }
 
-func TestCreateVolumeAgain(t *testing.T) {
+func TestCreateVolumeIdempotency(t *testing.T) {
 	base := backend.VolumeRequest{
 		Name: "pvc-1", Required: 2 << 30, Limit: 4 << 30, Parameters: map[string]string{"type": "ssd"},
 		Mutable: map[string]string{"iops": "10"},
@@ -106,7 +106,7 @@ func TestCreateVolumeAgain(t *testing.T) {
 	}
 }
 
-func TestModifiedVolumeIsStillTheOneThatWasCreated(t *testing.T) {
+func TestCreateVolumeAfterModify(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
 		b := open(backend.Config{})
 		r := request("pvc-1")
@@ -298,7 +298,7 @@ func TestExpand(t *testing.T) {
 	})
 }
 
-func TestListsAreCopies(t *testing.T) {
+func TestRecordsAreCopies(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
 		b := open(backend.Config{})
 		r := request("pvc-1")
@@ -316,7 +316,7 @@ func TestListsAreCopies(t *testing.T) {
 	})
 }
 
-// Names may be any text; ids made from them must be safe names for directories, all different.
+// Names may be any text, but the ids derived from them must be safe and unique directory names.
 func TestIDs(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
 		b := open(backend.Config{})

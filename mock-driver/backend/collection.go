@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// collection is a store with its records at hand: by id, by name, and in the order of their ids, which is the order
-// of listing.
+// collection caches the records of a store by id, by name, and in the order of listing, which is by id.
 type collection[T any] struct {
 	store  Store[T]
 	key    func(T) (id, name string)
@@ -42,7 +41,7 @@ func (c *collection[T]) named(name string) (T, bool) {
 	return c.byID[id], ok
 }
 
-// put stores first: what the store refuses, the collection never had.
+// put writes to the store first, so that a failed write leaves the collection unchanged.
 func (c *collection[T]) put(r T) error {
 	if err := c.store.Put(r); err != nil {
 		return err
@@ -69,9 +68,9 @@ func (c *collection[T]) remove(r T) error {
 	return nil
 }
 
-// after returns up to limit records (0: all) that match, whose ids sort after the given one, and whether there are
-// more. Going by id and not by position, it neither repeats nor misses a record that was there all the time,
-// whatever comes and goes meanwhile.
+// after returns up to limit matching records (0: all) with ids above the given one, and whether more follow. Because
+// it goes by id and not by position, it neither repeats nor skips a record that exists throughout, despite insertions
+// and deletions between pages.
 func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []T, more bool) {
 	at, found := slices.BinarySearch(c.order, id)
 	if found {
@@ -90,12 +89,12 @@ func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []
 	return page, false
 }
 
-// maxReadable is how much of a name an id repeats, so that a person finds it. With the suffix, ids stay well below
-// the 128 bytes of the spec.
+// maxReadable bounds the part of a name that an id repeats for people. With its suffix, an id stays well below the
+// 128 bytes of the spec.
 const maxReadable = 80
 
-// newID makes an id that is never used again and that is a safe name for a directory: the readable part of the
-// name, and 48 random bits.
+// newID returns an id that is never used again and is a safe directory name: the readable part of the name, and 48
+// random bits.
 func newID(name string) string {
 	readable := strings.Map(func(r rune) rune {
 		if idRune(r) {
@@ -112,8 +111,7 @@ func newID(name string) string {
 	return readable + "-" + hex.EncodeToString(random[:])
 }
 
-// ValidID reports whether an id has the form of those that a backend gives out, which makes it a safe name for a
-// directory.
+// ValidID reports whether an id has the form of a backend's ids, and so is a safe directory name.
 func ValidID(id string) bool {
 	return len(id) > 0 && len(id) <= 128 && id[0] != '.' && id[0] != '-' &&
 		!strings.ContainsFunc(id, func(r rune) bool { return !idRune(r) })

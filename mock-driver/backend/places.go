@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Place is somewhere where volumes can be.
+// Place is a topology that volumes can have, with its own capacity.
 type Place struct {
-	// Segments are the place's topology. Required, different for each place.
+	// Segments are the place's topology segments. Required, and different for each place.
 	Segments map[string]string
-	// CapacityBytes is what the volumes there may hold together. Default 0: whatever fits into the backend as a whole.
+	// CapacityBytes is the total size of the volumes in this place. Default 0: no limit but the backend's capacity.
 	CapacityBytes int64
 }
 
 func (p Place) String() string { return placeKey(p.Segments) }
 
-// placeKey is the same for equal segments, and readable.
+// placeKey returns a readable key, equal for equal segments.
 func placeKey(segments map[string]string) string {
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
@@ -40,8 +40,7 @@ func validatePlaces(places []Place) error {
 	return nil
 }
 
-// pick returns where a volume of so many bytes goes: the first of the places asked for that has room. Nowhere in
-// particular if the backend has no places.
+// pick returns the topology of a new volume: the first requested place that has room. Without places it returns nil.
 func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]string, error) {
 	if len(b.config.Places) == 0 {
 		return nil, nil
@@ -58,8 +57,7 @@ func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]st
 	return nil, fmt.Errorf("%d bytes wanted, and none of %v has as many left: %w", bytes, there, ErrExhausted)
 }
 
-// among returns the backend's places that are asked for, in the order in which they are; all of them if none is
-// asked for.
+// among returns the backend's places that match a request, in the order of the request. An empty request matches all.
 func (b *Backend) among(wanted []map[string]string) []Place {
 	if len(wanted) == 0 {
 		return b.config.Places
@@ -75,7 +73,7 @@ func (b *Backend) among(wanted []map[string]string) []Place {
 	return found
 }
 
-// leftAt is the capacity that is left in a place.
+// leftAt returns the free capacity of a place.
 func (b *Backend) leftAt(p Place) int64 {
 	if p.CapacityBytes == 0 {
 		return b.left()
@@ -83,7 +81,7 @@ func (b *Backend) leftAt(p Place) int64 {
 	return max(0, min(b.left(), p.CapacityBytes-b.usedAt[p.String()]))
 }
 
-// account notes that a volume holds so many bytes more than before.
+// account adds bytes to the capacity that a volume uses.
 func (b *Backend) account(v Volume, bytes int64) {
 	b.used += bytes
 	for _, segments := range v.Topology {
@@ -91,8 +89,8 @@ func (b *Backend) account(v Volume, bytes int64) {
 	}
 }
 
-// AvailableAt is the capacity, in bytes, that is left for volumes which can be used from a place; no segments mean
-// from anywhere.
+// AvailableAt returns the free capacity, in bytes, for volumes that are accessible from a place. Empty segments mean
+// any place.
 func (b *Backend) AvailableAt(segments map[string]string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,12 +100,12 @@ func (b *Backend) AvailableAt(segments map[string]string) int64 {
 	}
 	total := int64(0)
 	for _, p := range b.among([]map[string]string{segments}) {
-		total += min(b.leftAt(p), left-total) // never more than there is in all
+		total += min(b.leftAt(p), left-total) // never more than the backend's free capacity
 	}
 	return total
 }
 
-// anyWithin reports whether all segments of one of the wanted places agree with one of the places that there are.
+// anyWithin reports whether one of the wanted topologies matches one of the existing ones.
 func anyWithin(wanted, have []map[string]string) bool {
 	for _, w := range wanted {
 		for _, h := range have {

@@ -20,13 +20,13 @@ func twoZones() backend.Config {
 	}}
 }
 
-func TestVolumesGoToTheFirstPlaceAskedForThatHasRoom(t *testing.T) {
+func TestFirstPlaceWithRoom(t *testing.T) {
 	a, b := zone("a"), zone("b")
 	region := map[string]string{"region": "r1"}
 	for name, c := range map[string]struct {
-		// Each volume is asked for with these places, one after the other.
+		// One request for each volume, in this order.
 		asked [][]map[string]string
-		want  string // the zones they land in, - for ErrExhausted
+		want  string // the resulting zones, - for ErrExhausted
 	}{
 		"anywhere: the first place, then the next": {asked: [][]map[string]string{nil, nil, nil, nil}, want: "aab-"},
 		"the order of the request decides": {asked: [][]map[string]string{{b, a}, {b, a}, {a, b}, {a, b}},
@@ -59,7 +59,7 @@ func TestVolumesGoToTheFirstPlaceAskedForThatHasRoom(t *testing.T) {
 	}
 }
 
-func TestRoomInAPlaceIsTakenAndGivenBack(t *testing.T) {
+func TestPlaceCapacity(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *backend.Backend { return must(backend.New(disk.Volumes(dir), disk.Snapshots(dir), twoZones())) }
 	driver := open()
@@ -111,7 +111,7 @@ func TestRoomInAPlaceIsTakenAndGivenBack(t *testing.T) {
 	left(2048, 1024, 3072)
 }
 
-func TestPlacesHaveNoMoreThanThereIsInAll(t *testing.T) {
+func TestPlaceCapacityWithinTotal(t *testing.T) {
 	dir := t.TempDir()
 	open := func(all, a int64) *backend.Backend {
 		c := twoZones()
@@ -133,12 +133,12 @@ func TestPlacesHaveNoMoreThanThereIsInAll(t *testing.T) {
 		t.Fatal(v, err)
 	}
 	expect(driver, 512, 512, 512)
-	// As after a restart with less than what is in use.
+	// As after a restart with less capacity than used.
 	expect(open(1536, 512), 0, 512, 512)
 	expect(open(512, 2048), 0, 0, 0)
 }
 
-func TestPlacesThatMakeNoSense(t *testing.T) {
+func TestInvalidPlaces(t *testing.T) {
 	for want, places := range map[string][]backend.Place{
 		"place 2: has no segments":               {{Segments: zone("a")}, {}},
 		"place region=r1,zone=a: capacity -1":    {{Segments: zone("a"), CapacityBytes: -1}},

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// SnapshotRequest describes a snapshot to be taken.
+// SnapshotRequest describes a snapshot to create.
 type SnapshotRequest struct {
-	// Name is the key of idempotency: one snapshot per name.
+	// Name is the idempotency key: one snapshot per name.
 	Name       string
 	VolumeID   string
 	Parameters map[string]string
-	// Places are the topologies of which the snapshot must be usable in at least one. Empty: anywhere.
+	// Places are requested topologies; the snapshot must be accessible from at least one. Empty: anywhere.
 	Places []map[string]string
 }
 
-// CreateSnapshot returns the snapshot of that name, and whether this call took it. ErrIncompatible if it is one of
-// another volume.
+// CreateSnapshot returns the snapshot of that name, and whether this call created it. ErrIncompatible means that the
+// name belongs to a snapshot of another volume, ErrVolumeNotFound that the source volume does not exist, and
+// ErrExhausted that the volume is in none of the requested places.
 func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +46,7 @@ func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bo
 	return s.clone(), true, nil
 }
 
-// DeleteSnapshot reports whether this call deleted the snapshot: deleting an unknown one succeeds and changes nothing.
+// DeleteSnapshot deletes a snapshot and reports whether it existed. An unknown id is no error.
 func (b *Backend) DeleteSnapshot(id string) (Snapshot, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +60,7 @@ func (b *Backend) DeleteSnapshot(id string) (Snapshot, bool, error) {
 	return s.clone(), true, nil
 }
 
-// Snapshot returns one snapshot.
+// Snapshot returns the snapshot with this id, or ErrSnapshotNotFound.
 func (b *Backend) Snapshot(id string) (Snapshot, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,13 +71,13 @@ func (b *Backend) Snapshot(id string) (Snapshot, error) {
 	return s.clone(), nil
 }
 
-// SnapshotFilter picks snapshots; an empty field picks all.
+// SnapshotFilter selects snapshots; an empty field matches all.
 type SnapshotFilter struct {
 	ID, VolumeID string
 }
 
-// Snapshots lists up to limit snapshots (0: all) in the order of their ids, from the first id after the given one,
-// and whether there are more.
+// Snapshots returns up to limit snapshots (0: all) in the order of their ids, starting after the given id, and
+// whether more follow.
 func (b *Backend) Snapshots(after string, limit int, filter SnapshotFilter) ([]Snapshot, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// AccessMode says from how many places a volume may be used at once. The values are the names of the CSI enumeration
+// AccessMode limits the concurrent uses of a volume. Its values are the names of the CSI enumeration
 // VolumeCapability.AccessMode.Mode.
 type AccessMode string
 
@@ -20,65 +20,65 @@ const (
 	MultiNodeMultiWriter   AccessMode = "MULTI_NODE_MULTI_WRITER"
 )
 
-// ManyNodes reports whether the mode allows more than one node at a time.
+// ManyNodes reports whether the mode allows several nodes at a time.
 func (m AccessMode) ManyNodes() bool {
 	return m == MultiNodeReaderOnly || m == MultiNodeSingleWriter || m == MultiNodeMultiWriter
 }
 
-// ManyTargets reports whether the mode allows more than one target path on one node (CSI spec, tables under
+// ManyTargets reports whether the mode allows several target paths on one node (CSI spec, tables under
 // NodePublishVolume).
 func (m AccessMode) ManyTargets() bool { return m.ManyNodes() || m == SingleNodeMultiWriter }
 
-// Access is how a volume is, or is to be, used. Two uses are the same if their Access is equal.
+// Access is the requested or actual use of a volume. Two uses are equal if their Access is equal.
 type Access struct {
 	Mode   AccessMode `json:"mode"`
 	Block  bool       `json:"block,omitempty"`
 	FSType string     `json:"fsType,omitempty"`
-	// Options is a digest of the mount flags and the mount group: the spec calls mount flags sensitive, so they are
-	// compared but not kept.
+	// Options is a digest of the mount flags and the mount group. The spec calls mount flags sensitive, so they are
+	// compared but not stored.
 	Options string `json:"options,omitempty"`
 }
 
-// Source is what a volume was made from. At most one field is set.
+// Source is the content source of a volume. At most one field is set.
 type Source struct {
 	SnapshotID string `json:"snapshotID,omitempty"`
 	VolumeID   string `json:"volumeID,omitempty"`
 }
 
-// Attachment is a volume made available to a node by ControllerPublishVolume.
+// Attachment is a volume's attachment to a node by ControllerPublishVolume.
 type Attachment struct {
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// Mount is a volume staged or published at a path of a node.
+// Mount is a volume's staging or publication at a path of a node.
 type Mount struct {
-	// Node is where the path is. Tables of the specification about several paths are about those of one node.
+	// Node is the node of the path. The specification's tables about several paths apply to each node separately.
 	Node     string `json:"node,omitempty"`
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Context is a digest of publish and volume context, to distinguish a repeated call from a different one.
+	// Context is a digest of publish and volume context, to recognize a repeated call.
 	Context string `json:"context,omitempty"`
 }
 
-// Volume is one volume and everything that uses it.
+// Volume is a volume with all its uses.
 type Volume struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Bytes is the capacity.
 	Bytes   int64     `json:"bytes"`
 	Created time.Time `json:"created"`
-	// Parameters are those of CreateVolume, and Mutable those that ControllerModifyVolume may change. CreatedMutable
-	// keeps what Mutable was at creation, because a repeated CreateVolume is compared with that.
+	// Parameters are the immutable parameters of CreateVolume, and Mutable the current mutable ones. CreatedMutable
+	// keeps the mutable parameters of CreateVolume, because a repeated CreateVolume is compared with them.
 	Parameters     map[string]string `json:"parameters,omitempty"`
 	Mutable        map[string]string `json:"mutable,omitempty"`
 	CreatedMutable map[string]string `json:"createdMutable,omitempty"`
-	// Access lists the uses the volume was created for. Empty for a volume that was there before the driver.
+	// Access lists the requested uses at creation. Empty for a volume that existed before the driver.
 	Access   []Access            `json:"access,omitempty"`
 	Context  map[string]string   `json:"context,omitempty"`
 	Source   Source              `json:"source,omitzero"`
 	Topology []map[string]string `json:"topology,omitempty"`
-	// Attachments by node id; Staged and Published by path.
+	// Attachments are keyed by node id, Staged and Published by path.
 	Attachments map[string]Attachment `json:"attachments,omitempty"`
 	Staged      map[string]Mount      `json:"staged,omitempty"`
 	Published   map[string]Mount      `json:"published,omitempty"`
@@ -90,7 +90,7 @@ func (v Volume) Nodes() []string { return slices.Sorted(maps.Keys(v.Attachments)
 // Used reports whether the volume is attached, staged or published anywhere.
 func (v Volume) Used() bool { return len(v.Attachments)+len(v.Staged)+len(v.Published) > 0 }
 
-// Serves reports whether the volume was created for this kind of access: a file system or a block device.
+// Serves reports whether the volume was created for this access type: a file system or a block device.
 func (v Volume) Serves(a Access) bool {
 	return len(v.Access) == 0 || slices.ContainsFunc(v.Access, func(have Access) bool { return have.Block == a.Block })
 }
@@ -103,7 +103,7 @@ func (v Volume) clone() Volume {
 	return v
 }
 
-// Snapshot is a point-in-time copy of a volume. It does not depend on its volume: the volume may go first.
+// Snapshot is a point-in-time copy of a volume, and may outlive the volume.
 type Snapshot struct {
 	ID         string              `json:"id"`
 	Name       string              `json:"name"`

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Attach makes a volume available to a node and reports whether it was not yet. ErrNodeNotFound, ErrIncompatible if
-// it is attached there in another way, ErrInUse if it is attached elsewhere and the access does not allow that,
-// ErrExhausted if the node is full.
+// Attach attaches a volume to a node and reports whether that is new. ErrNodeNotFound means an unknown node,
+// ErrIncompatible an existing attachment to this node with another access, ErrInUse an attachment elsewhere that the
+// access mode excludes, and ErrExhausted that the node has its maximum of volumes.
 func (b *Backend) Attach(id, node string, a Attachment) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if !slices.Contains(b.config.Nodes, node) {
@@ -36,8 +36,8 @@ func (b *Backend) Attach(id, node string, a Attachment) (Volume, bool, error) {
 	})
 }
 
-// elsewhere refuses an attachment that the volume's other attachments exclude. The message names the other node, as
-// the spec asks for.
+// elsewhere rejects an attachment that the volume's other attachments exclude. The message names the other node, as
+// the spec requires.
 func elsewhere(v Volume, a Attachment) error {
 	for _, node := range v.Nodes() {
 		other := v.Attachments[node]
@@ -62,7 +62,7 @@ func (b *Backend) attachedTo(node string) int {
 	return n
 }
 
-// Detach takes a volume from a node, or from all nodes if none is named, and reports whether it was attached.
+// Detach detaches a volume from a node, or from all nodes if node is empty, and reports whether it was attached.
 func (b *Backend) Detach(id, node string) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		before := len(v.Attachments)
@@ -74,7 +74,7 @@ func (b *Backend) Detach(id, node string) (Volume, bool, error) {
 	})
 }
 
-// Stage records that a volume is staged at a path, and reports whether it was not yet.
+// Stage records that a volume is staged at a path, and reports whether that is new.
 func (b *Backend) Stage(id, path string, m Mount) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if !v.Serves(m.Access) {
@@ -84,8 +84,8 @@ func (b *Backend) Stage(id, path string, m Mount) (Volume, bool, error) {
 	})
 }
 
-// Unstage records that a volume is no longer staged at a path, and reports whether it was. ErrInUse while it is
-// published on this node.
+// Unstage records that a volume is no longer staged at a path, and reports whether it was. It fails with ErrInUse
+// while the volume is published on the same node.
 func (b *Backend) Unstage(id, path string) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		staged, is := v.Staged[path]
@@ -102,9 +102,9 @@ func (b *Backend) Unstage(id, path string) (Volume, bool, error) {
 	})
 }
 
-// Publish records that a volume is published at a path, and reports whether it was not yet. If stagedAt is not
-// empty, ErrNotPrepared unless the volume is staged there. The answers follow the table under NodePublishVolume in
-// the CSI specification.
+// Publish records that a volume is published at a path, and reports whether that is new. If stagedAt is not empty and
+// the volume is not staged there, it fails with ErrNotPrepared. Other errors follow the table under NodePublishVolume
+// in the CSI specification.
 func (b *Backend) Publish(id, path, stagedAt string, m Mount) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if !v.Serves(m.Access) {
@@ -147,7 +147,7 @@ func mount(mounts *map[string]Mount, id, path string, m Mount) (bool, error) {
 	return true, nil
 }
 
-// At returns a volume that is staged or published at a path. ErrVolumeNotFound, or ErrNotHere.
+// At returns the volume if it is staged or published at the path, and else ErrVolumeNotFound or ErrNotHere.
 func (b *Backend) At(id, path string) (Volume, error) {
 	v, err := b.Volume(id)
 	if err != nil {

@@ -95,8 +95,8 @@ func TestPublishTwice(t *testing.T) {
 	}
 }
 
-// What is about several paths is about those of one node: a driver does not know what others do.
-func TestNodesDoNotKnowEachOther(t *testing.T) {
+// The tables about several paths apply to each node separately, because a node service does not know other nodes.
+func TestNodesAreIndependent(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
 		b := open(backend.Config{})
 		v, _, _ := b.CreateVolume(request("pvc-1"), now())
@@ -167,7 +167,7 @@ func TestStageAndPublish(t *testing.T) {
 	})
 }
 
-func TestPlaces(t *testing.T) {
+func TestRequestedPlaces(t *testing.T) {
 	here := map[string]string{"region": "r1", "zone": "a"}
 	for name, c := range map[string]struct {
 		places []map[string]string

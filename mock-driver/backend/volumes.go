@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// VolumeRequest describes a volume to be created.
+// VolumeRequest describes a volume to create.
 type VolumeRequest struct {
-	// Name is the key of idempotency: one volume per name.
+	// Name is the idempotency key: one volume per name.
 	Name string
-	// Required and Limit bound the size in bytes; 0 means not given.
+	// Required and Limit bound the size in bytes; 0 means that the bound is not given.
 	Required, Limit     int64
 	Parameters, Mutable map[string]string
 	Access              []Access
 	Source              Source
-	// Places are the topologies of which the volume must be in at least one, the most wanted first. Empty: anywhere.
+	// Places are the requested topologies in order of preference; the volume must be in at least one. Empty: anywhere.
 	Places []map[string]string
 }
 
-// CreateVolume returns the volume of that name, and whether this call created it. ErrIncompatible if there is
-// another one of that name, ErrOutOfRange, ErrExhausted, and ErrSnapshotNotFound or ErrVolumeNotFound for the
-// source.
+// CreateVolume returns the volume of that name, and whether this call created it. ErrIncompatible means that the name
+// belongs to a volume with other properties, ErrOutOfRange that the size is impossible, ErrExhausted that a limit is
+// reached, and ErrSnapshotNotFound or ErrVolumeNotFound that the source does not exist.
 func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,8 +51,8 @@ func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, er
 	return v.clone(), true, nil
 }
 
-// ImportVolume adds a volume under an id of the caller's choice, as if it had been there before the driver. If the
-// id is known, nothing changes.
+// ImportVolume adds a volume under the caller's id, as if it had existed before the driver. It does nothing if the id
+// exists.
 func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
 	if !ValidID(id) {
 		return fmt.Errorf("volume id %q: want letters, digits, '-', '_' and '.', at most 128: %w", id, ErrInvalid)
@@ -91,7 +91,7 @@ func (b *Backend) add(v Volume) error {
 	return nil
 }
 
-// sizeFrom picks the size of a new volume, which is never smaller than its source.
+// sizeFrom returns the size of a new volume, which is never smaller than its source.
 func (b *Backend) sizeFrom(r VolumeRequest) (int64, error) {
 	source := int64(0)
 	switch {
@@ -118,7 +118,7 @@ func (b *Backend) sizeFrom(r VolumeRequest) (int64, error) {
 	return bytes, nil
 }
 
-// mismatch names the first property of an existing volume that does not fit a repeated request.
+// mismatch names the first property of an existing volume that differs from a repeated request, or returns "".
 func mismatch(v Volume, r VolumeRequest) string {
 	switch {
 	case v.Bytes < r.Required || r.Limit > 0 && v.Bytes > r.Limit:
@@ -137,8 +137,8 @@ func mismatch(v Volume, r VolumeRequest) string {
 	return ""
 }
 
-// DeleteVolume reports whether this call deleted the volume: deleting an unknown one succeeds and changes nothing.
-// The volume is returned as it was. ErrInUse if it is used, or has snapshots, and the configuration protects it.
+// DeleteVolume deletes a volume, returns its last state, and reports whether it existed. An unknown id is no error.
+// ErrInUse means that the volume is used or has snapshots, and the configuration protects it.
 func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +162,7 @@ func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	return v.clone(), true, nil
 }
 
-// Volume returns one volume.
+// Volume returns the volume with this id, or ErrVolumeNotFound.
 func (b *Backend) Volume(id string) (Volume, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,8 +173,8 @@ func (b *Backend) Volume(id string) (Volume, error) {
 	return v.clone(), nil
 }
 
-// Volumes lists up to limit volumes (0: all) in the order of their ids, from the first id after the given one, and
-// whether there are more.
+// Volumes returns up to limit volumes (0: all) in the order of their ids, starting after the given id, and whether
+// more follow.
 func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,8 +185,8 @@ func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	return page, more
 }
 
-// Expand makes a volume at least required bytes big and reports whether it had to grow. It never shrinks one. With
-// offline, a used volume that would have to grow is refused with ErrInUse.
+// Expand grows a volume to at least required bytes and reports whether its size changed. It never shrinks a volume.
+// If offline is set, it fails with ErrInUse for a used volume that is too small.
 func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		want, err := b.size(required, limit, v.Bytes)
@@ -208,7 +208,7 @@ func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume
 	})
 }
 
-// Modify sets mutable parameters, leaving those alone that are not given, and reports whether any had another value.
+// Modify sets the given mutable parameters, keeps all others, and reports whether any value changed.
 func (b *Backend) Modify(id string, mutable map[string]string) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		before := maps.Clone(v.Mutable)
@@ -220,7 +220,7 @@ func (b *Backend) Modify(id string, mutable map[string]string) (Volume, bool, er
 	})
 }
 
-// update applies a change to a copy of a volume, and keeps the copy if the change says that it changed something.
+// update applies a change to a copy of a volume, and stores the copy if the change reports one.
 func (b *Backend) update(id string, change func(*Volume) (changed bool, err error)) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,7 +240,7 @@ func (b *Backend) update(id string, change func(*Volume) (changed bool, err erro
 	return v.clone(), true, nil
 }
 
-// VolumeName is the name of a volume, empty if there is no such volume.
+// VolumeName returns the name of a volume, or "" for an unknown id.
 func (b *Backend) VolumeName(id string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Client sets the plan of a running driver.
+// Client sets the fault plan of a running driver.
 type Client struct {
-	// Address is the host:port that the driver printed.
+	// Address is the host:port of the driver's fault address.
 	Address string
 }
 

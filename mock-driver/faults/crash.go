@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// killSelf dies as from kill -9: no deferred function, no flush, no goodbye. It does not return: the kernel may
-// take a moment to deliver the signal, and a crash before the work must not let the work begin.
+// killSelf ends the process like kill -9, without deferred functions or flushes. It never returns, because the kernel
+// may deliver the signal a moment later, and a crash before the work must prevent the work.
 func killSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}

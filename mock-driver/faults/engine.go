@@ -13,17 +13,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Config is what an engine needs to know of its driver.
+// Config holds the driver's settings for an engine.
 type Config struct {
-	// Base are rules that stay with every plan, such as a driver's ordinary latency.
+	// Base rules apply in addition to every plan, such as a driver's ordinary latency.
 	Base []Rule
-	// FirstPage is a token that leads to the first page of a list. RepeatPage uses it.
+	// FirstPage is a token for the first page of a list, used by RepeatPage.
 	FirstPage string
-	// Crash ends the process and does not return. Default: kill -9 to itself.
+	// Crash ends the process and does not return. Default: kill -9 of itself.
 	Crash func()
 }
 
-// Engine carries out a plan.
+// Engine applies a plan to calls. It is safe for concurrent use.
 type Engine struct {
 	config   Config
 	released chan struct{}
@@ -36,7 +36,7 @@ type Engine struct {
 	replaced chan struct{}
 }
 
-// counted is a rule and how often it was met.
+// counted is a rule with its counters.
 type counted struct {
 	Rule
 	base      bool
@@ -59,8 +59,7 @@ func New(config Config) (*Engine, error) {
 	return e, e.Set(Plan{})
 }
 
-// Set replaces the plan, and begins to count anew. Calls that are under way keep the rules they met, and those that a
-// rule blocks continue.
+// Set replaces the plan and resets all counters. Calls in progress keep their rules, and blocked ones continue.
 func (e *Engine) Set(p Plan) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -81,17 +80,17 @@ func (e *Engine) Set(p Plan) error {
 	return nil
 }
 
-// Release ends all calls that hang or were never to be answered. From then on, no rule makes a call wait.
+// Release ends all calls that hang or stay unanswered. From then on, no rule makes a call wait.
 func (e *Engine) Release() { e.release() }
 
-// Counter says how often a rule picked a call, and how often it was applied.
+// Counter counts the calls that a rule picked, and those to which it was applied.
 type Counter struct {
 	Rule    string `json:"rule"`
 	Matched int    `json:"matched"`
 	Applied int    `json:"applied"`
 }
 
-// Status is the plan and what came of it so far.
+// Status is the plan with its counters.
 type Status struct {
 	Plan     Plan      `json:"plan"`
 	Counters []Counter `json:"counters"`
@@ -110,21 +109,21 @@ func (e *Engine) Status() Status {
 	return s
 }
 
-// Call is what rules see of a call.
+// Call holds the properties of a call that rules match.
 type Call struct {
 	Method string
-	// Volume is the volume's id and VolumeName its name; empty where the call has none.
+	// Volume and VolumeName are the volume's id and name; empty for a call without them.
 	Volume, VolumeName string
-	// Place is the topology that the call asks for first; nil where it asks for none.
+	// Place is the first topology that the call requests, or nil if it requests none.
 	Place map[string]string
 	// Token is the starting token of a list.
 	Token string
 }
 
-// Work is a call's ordinary handling.
+// Work handles a call without faults.
 type Work func(context.Context) (any, error)
 
-// Do carries out a call under the plan and returns its answer, with the names of the rules that were applied.
+// Do handles a call under the plan. It returns the call's answer and the names of the applied rules.
 func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied []string, err error) {
 	v := e.decide(c)
 	if err := e.wait(ctx, v.before, v.blockBefore); err != nil {
@@ -148,11 +147,11 @@ func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied
 	return answer, v.names, err
 }
 
-// verdict is what the rules say about one call.
+// verdict is the combined effect of the rules on one call.
 type verdict struct {
 	names         []string
 	before, after time.Duration
-	// blockBefore and blockAfter are closed when the plan is replaced, nil where the call does not wait for that.
+	// blockBefore and blockAfter are closed when the plan is replaced; nil if the call is not blocked.
 	blockBefore, blockAfter <-chan struct{}
 	onAnswer                []Action
 	decisive                *Rule
@@ -191,7 +190,7 @@ func (e *Engine) decide(c Call) verdict {
 	return v
 }
 
-// key is what a volume is counted and shared out by: the name, which is the same for its whole life.
+// key identifies a volume in counts and shares: by the name, which never changes.
 func (c Call) key() string {
 	if c.VolumeName != "" {
 		return c.VolumeName
@@ -217,7 +216,7 @@ func (r *counted) picks(c Call) bool {
 	return true
 }
 
-// segment reports whether a place has a segment KEY=VALUE that matches a pattern.
+// segment reports whether the place has a segment KEY=VALUE that matches the pattern.
 func segment(pattern string, place map[string]string) bool {
 	for key, value := range place {
 		if glob(pattern, key+"="+value) {
@@ -227,7 +226,7 @@ func segment(pattern string, place map[string]string) bool {
 	return false
 }
 
-// due counts the call and says whether it is this one's turn.
+// due counts the call and reports whether the rule applies to it.
 func (r *counted) due(c Call) bool {
 	r.matched++
 	n := r.matched
@@ -246,18 +245,18 @@ func (r *counted) due(c Call) bool {
 	return true
 }
 
-// fraction maps a name to a number in [0, 1), the same one each time.
+// fraction maps a name to a fixed number in [0, 1).
 func fraction(name string) float64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // Never fails.
 	x := h.Sum64()
-	x ^= x >> 33 // Names that differ in their last letters only must not land close together.
+	x ^= x >> 33 // Names that differ only in their last letters must not land close together.
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	return float64(x>>11) / (1 << 53)
 }
 
-// strike carries out the deciding rule.
+// strike applies the decisive rule.
 func (e *Engine) strike(ctx context.Context, r Rule) error {
 	switch r.Action {
 	case Hang:
@@ -285,7 +284,7 @@ func (e *Engine) strike(ctx context.Context, r Rule) error {
 	return status.Error(code, message)
 }
 
-// wait waits for a time, and then for the end of a block, nil for none.
+// wait waits for the duration, and then for the end of a block, if any.
 func (e *Engine) wait(ctx context.Context, d time.Duration, block <-chan struct{}) error {
 	if d > 0 {
 		over := make(chan struct{})
@@ -301,7 +300,7 @@ func (e *Engine) wait(ctx context.Context, d time.Duration, block <-chan struct{
 	return e.until(ctx, block)
 }
 
-// until waits until a channel is closed, the driver shuts down, or the call's deadline has passed, which is an error.
+// until waits until the channel is closed or the driver shuts down. It returns an error if ctx ends first.
 func (e *Engine) until(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case <-closed:
@@ -312,7 +311,7 @@ func (e *Engine) until(ctx context.Context, closed <-chan struct{}) error {
 	return nil
 }
 
-// Latency turns latencies by method into rules for [Config.Base].
+// Latency returns rules for [Config.Base] from latencies by method.
 func Latency(byMethod map[string]time.Duration) []Rule {
 	var rules []Rule
 	for _, method := range slices.Sorted(maps.Keys(byMethod)) {

@@ -27,7 +27,7 @@ func engine(t *testing.T, rules ...Rule) *Engine {
 	return e
 }
 
-func TestWhichCallsARuleApplies(t *testing.T) {
+func TestRuleSelection(t *testing.T) {
 	volume := func(names ...string) []Call {
 		var calls []Call
 		for _, n := range names {
@@ -89,7 +89,7 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 	}
 }
 
-func TestShareIsAlwaysTheSameHalf(t *testing.T) {
+func TestShareIsStable(t *testing.T) {
 	e := engine(t, Rule{Method: "*", Share: 0.5, Action: Fail, Code: "Internal"})
 	hit := func(i int, method string) bool {
 		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)},
@@ -111,7 +111,7 @@ func TestShareIsAlwaysTheSameHalf(t *testing.T) {
 	}
 }
 
-func TestWhatARuleDoesToACall(t *testing.T) {
+func TestActions(t *testing.T) {
 	failed := status.Error(codes.NotFound, "own")
 	for name, c := range map[string]struct {
 		rules  []Rule
@@ -168,8 +168,8 @@ func TestWhatARuleDoesToACall(t *testing.T) {
 	}
 }
 
-// TestABlockEnds with the plan, or with the driver. What came before it has been waited for.
-func TestABlockEnds(t *testing.T) {
+// A block ends with the plan, or with the driver. Delays come before it.
+func TestBlockEnds(t *testing.T) {
 	for name, end := range map[string]func(*Engine) error{
 		"another plan": func(e *Engine) error { return e.Set(Plan{}) },
 		"shutdown":     func(e *Engine) error { e.Release(); return nil },
@@ -278,7 +278,7 @@ func TestBaseRulesStay(t *testing.T) {
 	})
 }
 
-func TestPagesThatGoWrong(t *testing.T) {
+func TestListActions(t *testing.T) {
 	page := func() *csi.ListVolumesResponse {
 		r := &csi.ListVolumesResponse{NextToken: "next"}
 		for _, id := range []string{"a", "b", "c"} {
@@ -331,7 +331,7 @@ func TestPagesThatGoWrong(t *testing.T) {
 	}
 }
 
-func TestEmptyAnswersSurviveEveryAction(t *testing.T) {
+func TestActionsOnEmptyAnswers(t *testing.T) {
 	for _, action := range Actions() {
 		for _, answer := range []any{nil, &csi.ListVolumesResponse{}, &csi.ListSnapshotsResponse{},
 			&csi.DeleteVolumeResponse{}} {

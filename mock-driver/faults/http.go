@@ -9,15 +9,14 @@ import (
 	"net/http"
 )
 
-// Path is where the plan is served.
+// Path is the URL path of the plan.
 const Path = "/faults"
 
-// maxPlan is the largest plan taken over HTTP, in bytes.
+// maxPlan is the maximum size of a plan over HTTP, in bytes.
 const maxPlan = 4 << 20
 
-// Handler serves the plan: GET returns it with its counters, PUT replaces it, DELETE clears it. It answers only to
-// requests that were addressed to a loopback host, so that no web page can reach it through a host name of its
-// own.
+// Handler serves the plan: GET returns it with its counters, PUT replaces it, DELETE clears it. It rejects requests
+// for a non-loopback host, so that no web page can reach it through a host name of its own.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) { e.writeStatus(w) })
@@ -56,7 +55,7 @@ func (e *Engine) writeStatus(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(e.Status()) // The client is gone, which is no concern of the driver.
+	_ = encoder.Encode(e.Status()) // A write error means that the client is gone.
 }
 
 func refuse(w http.ResponseWriter, err error) {

@@ -34,7 +34,7 @@ func TestPlanOverHTTP(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestRefusedRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, path, host, body string
 		want                     int
@@ -71,7 +71,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyLoopbackIsServed(t *testing.T) {
+func TestListenOnlyOnLoopback(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:0", "example.com:0", "127.0.0.1", ""} {
 		if l, err := Listen(address); err == nil {
 			_ = l.Close()

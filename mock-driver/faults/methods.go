@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Methods lists the bare names of all RPCs that the driver serves.
+// Methods returns the method names of all RPCs that the driver serves.
 func Methods() []string {
 	var names []string
 	for _, service := range []grpc.ServiceDesc{csi.Identity_ServiceDesc, csi.Controller_ServiceDesc,

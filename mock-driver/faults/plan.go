@@ -12,33 +12,33 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Action is what a rule does to a call.
+// Action is the effect of a rule on a call.
 type Action string
 
 const (
 	// Fail answers with Code.
 	Fail Action = "fail"
-	// Delay waits for the time given in Delay, or until the call's deadline.
+	// Delay waits for the duration in Delay, or until the call's deadline.
 	Delay Action = "delay"
-	// Block waits until another plan is set or this one cleared, or until the call's deadline.
+	// Block waits until the plan is replaced or cleared, or until the call's deadline.
 	Block Action = "block"
-	// Hang answers only when the call's deadline has passed or the client has given up.
+	// Hang answers only after the call's deadline, or when the client cancels the call.
 	Hang Action = "hang"
 	// Silence never answers, not even after the deadline. The call ends when the driver shuts down.
 	Silence Action = "silence"
-	// Crash ends the process at once, as kill -9 does.
+	// Crash ends the process at once, like kill -9.
 	Crash Action = "crash"
-	// ExpireToken answers Aborted to a list call that carries a token, and leaves first pages alone.
+	// ExpireToken answers Aborted to a list call with a token, and does not affect first pages.
 	ExpireToken Action = "expire-token"
-	// RepeatPage gives a page a token that leads to that same page again.
+	// RepeatPage sets the page's next token so that it leads to the same page again.
 	RepeatPage Action = "repeat-page"
-	// Duplicate lists the first entry of a page twice, beyond max_entries if need be.
+	// Duplicate lists the first entry of a page twice, if necessary beyond max_entries.
 	Duplicate Action = "duplicate"
 	// Reorder reverses the entries of a page.
 	Reorder Action = "reorder"
-	// Omit leaves the first entry of a page out.
+	// Omit drops the first entry of a page.
 	Omit Action = "omit"
-	// BlankID empties the id of the volume or snapshot, or of the first one of a page, in the answer.
+	// BlankID empties the id of the volume or snapshot in the answer; for a list, of its first entry.
 	BlankID Action = "blank-id"
 )
 
@@ -47,54 +47,53 @@ func Actions() []Action {
 	return []Action{Fail, Delay, Block, Hang, Silence, Crash, ExpireToken, RepeatPage, Duplicate, Reorder, Omit, BlankID}
 }
 
-// onAnswer reports whether the action works on the answer of a call that was carried out.
+// onAnswer reports whether the action modifies the answer of the work.
 func (a Action) onAnswer() bool {
 	return a == RepeatPage || a == Duplicate || a == Reorder || a == Omit || a == BlankID
 }
 
-// Plan is a list of rules. Each rule counts the calls that it picks. For one call, the delays of all rules that
-// apply add up, and a block comes after them; actions on the answer are all carried out, and of the others the first
-// one decides.
+// Plan is a list of rules. Each rule counts the calls that it picks. If several rules match a call, delays add up and
+// precede a block, every action on the answer applies, and otherwise the first rule wins.
 type Plan struct {
 	Rules []Rule `json:"rules"`
 }
 
-// Rule says what happens to which calls.
+// Rule applies an action to selected calls.
 type Rule struct {
-	// Name appears in the ledger and in the counters. Default: rule-1 for the first rule, and so on.
+	// Name identifies the rule in the ledger and in the counters. Default: rule-1 for the first rule, and so on.
 	Name string `json:"name,omitempty"`
-	// Method is the bare name of an RPC, such as DeleteVolume, or a pattern with * and ?.
+	// Method is the name of an RPC, such as DeleteVolume, or a pattern with * and ?.
 	Method string `json:"method"`
-	// Volume and VolumeName are patterns with * and ? for the volume's id and for the name it was created under. A
-	// call without a volume matches neither. CreateVolume has no id yet: pick by name.
+	// Volume and VolumeName are patterns with * and ? for the volume's id and for its name in CreateVolume. A call
+	// without a volume matches neither. CreateVolume has no id yet, so only VolumeName selects it.
 	Volume     string `json:"volume,omitempty"`
 	VolumeName string `json:"volumeName,omitempty"`
-	// Place is a pattern with * and ? for KEY=VALUE, a segment of the topology that the call asks for first: the place
-	// it prefers, of those it can do with. A call that asks for no place does not match.
+	// Place is a pattern with * and ? for KEY=VALUE, a segment of the first topology that the call requests: the most
+	// preferred one. A call without requested topology does not match.
 	Place string `json:"place,omitempty"`
-	// Share picks this share of the volumes, between 0 and 1: always the same ones, chosen by a hash of the name.
-	// Default: all.
+	// Share selects this fraction of the volumes, between 0 and 1, by a hash of the name, so that the same volumes are
+	// always selected. Default: all.
 	Share float64 `json:"share,omitempty"`
-	// At most one of First (the first n calls), Nth (the n-th alone) and Every (each n-th) is set. Default: each call.
+	// At most one of First (the first n calls), Nth (only the n-th) and Every (each n-th) is set. Default: each call.
 	First int `json:"first,omitempty"`
 	Nth   int `json:"nth,omitempty"`
 	Every int `json:"every,omitempty"`
-	// PerVolume counts the calls of each volume apart.
+	// PerVolume counts the calls of each volume separately.
 	PerVolume bool `json:"perVolume,omitempty"`
 
 	Action Action `json:"action"`
-	// AfterWork does the work first. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or waits
-	// beforehand (Delay, Block).
+	// AfterWork applies the action after the work. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or
+	// waits before the work (Delay, Block).
 	AfterWork bool `json:"afterWork,omitempty"`
-	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default: "injected fault
-	// <name>".
+	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default message: "injected
+	// fault <name>".
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Delay is how long Delay waits, such as "200ms".
+	// Delay is the duration of action Delay, such as "200ms".
 	Delay Duration `json:"delay,omitempty"`
 }
 
-// Duration is a time.Duration that reads and writes JSON as "1m30s".
+// Duration is a time.Duration with the JSON form "1m30s".
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -110,7 +109,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParsePlan reads a plan from JSON and validates it. What is wrong is said in one line that names the field.
+// ParsePlan reads a plan from JSON and validates it. The error names the invalid field in one line.
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -142,7 +141,7 @@ func explain(err error) error {
 	return fmt.Errorf("fault plan: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Validate reports the first field that is wrong.
+// Validate reports the first invalid field.
 func (p Plan) Validate() error {
 	names := map[string]bool{}
 	for i, r := range p.withNames().Rules {
@@ -189,7 +188,7 @@ func (r Rule) wrongPick() (field, why string) {
 	switch {
 	case !known:
 		return "method", fmt.Sprintf("%q matches no RPC of the driver", r.Method)
-	case !(r.Share >= 0 && r.Share <= 1): // Also refuses NaN.
+	case !(r.Share >= 0 && r.Share <= 1): // Also rejects NaN.
 		return "share", fmt.Sprintf("%v is not between 0 and 1", r.Share)
 	case r.Place != "" && !glob(r.Method, "CreateVolume") && !glob(r.Method, "CreateSnapshot"):
 		return "place", "goes with CreateVolume and CreateSnapshot, which alone ask for one"
@@ -223,7 +222,7 @@ func (r Rule) wrongAction() (field, why string) {
 	return r.extraField()
 }
 
-// missingField returns the field that the action needs and that is wrong, empty for none.
+// missingField returns an invalid or missing field that the action needs, or "".
 func (r Rule) missingField() (field, why string) {
 	switch r.Action {
 	case Fail:
@@ -246,7 +245,7 @@ func (r Rule) missingField() (field, why string) {
 	return "", ""
 }
 
-// extraField returns the field that is set and has no meaning with the action, empty for none.
+// extraField returns a set field that has no meaning for the action, or "".
 func (r Rule) extraField() (field, why string) {
 	switch {
 	case r.Action != Fail && (r.Code != "" || r.Message != ""):
@@ -259,7 +258,7 @@ func (r Rule) extraField() (field, why string) {
 	return "", ""
 }
 
-// ParseCode reads the name of a gRPC code in either of its spellings, DeadlineExceeded or DEADLINE_EXCEEDED.
+// ParseCode parses the name of a gRPC code in either spelling, DeadlineExceeded or DEADLINE_EXCEEDED.
 func ParseCode(name string) (codes.Code, bool) {
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
@@ -270,7 +269,7 @@ func ParseCode(name string) (codes.Code, bool) {
 	return codes.Unknown, false
 }
 
-// glob matches the whole of s against a pattern in which * stands for any run of bytes and ? for one byte.
+// glob matches all of s against a pattern, in which * stands for any sequence of bytes and ? for one byte.
 func glob(pattern, s string) bool {
 	star, mark, p, i := -1, 0, 0, 0
 	for i < len(s) {
@@ -280,7 +279,7 @@ func glob(pattern, s string) bool {
 			p++
 		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
 			p, i = p+1, i+1
-		case star >= 0: // Let the last * take one byte more.
+		case star >= 0: // Let the last * match one more byte.
 			mark++
 			p, i = star+1, mark
 		default:

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-func TestBadPlansAreRefusedInOneLineThatNamesTheField(t *testing.T) {
+func TestInvalidPlanErrors(t *testing.T) {
 	for plan, want := range map[string]string{
 		``:                              `the JSON ends too early`,
 		`{`:                             `the JSON ends too early`,
@@ -46,7 +46,7 @@ func TestBadPlansAreRefusedInOneLineThatNamesTheField(t *testing.T) {
 	}
 }
 
-func TestPlansSurviveJSON(t *testing.T) {
+func TestPlanJSONRoundTrip(t *testing.T) {
 	want := Plan{Rules: []Rule{
 		{Name: "slow", Method: "DeleteVolume", Volume: "pvc-*", Share: 0.5, Every: 3, PerVolume: true, Action: Delay,
 			Delay: Duration(200 * time.Millisecond)},
@@ -63,7 +63,7 @@ func TestPlansSurviveJSON(t *testing.T) {
 	}
 }
 
-func TestThePlanInTheREADMEIsGood(t *testing.T) {
+func TestREADMEPlan(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestThePlanInTheREADMEIsGood(t *testing.T) {
 	}
 }
 
-func TestCodesHaveTwoSpellings(t *testing.T) {
+func TestParseCode(t *testing.T) {
 	for name, want := range map[string]codes.Code{
 		"Internal": codes.Internal, "INTERNAL": codes.Internal, "DEADLINE_EXCEEDED": codes.DeadlineExceeded,
 		"DeadlineExceeded": codes.DeadlineExceeded,

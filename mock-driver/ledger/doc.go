@@ -1,10 +1,10 @@
-// Package ledger is the mock driver's own record of what it was asked, what it did and what it answered: JSON
-// lines, appended, one write(2) each, so that kill -9 loses nothing that was written. It is the outside witness of
-// tests: the program under test has no part in it.
+// Package ledger records the mock driver's calls, their effects and their answers as JSON lines. Each line is
+// appended by one write(2), so kill -9 loses no written line. For a test, the ledger is an independent witness,
+// because the program under test has no part in it.
 //
-// A call leaves an entry when it is received, one at the moment it changed something (if it did), and one when it
-// is answered. A call that was received and never answered was cut off, or still runs. [Read] gives the entries,
-// [Calls] folds them into calls, [Wait] waits for some.
+// A call has an entry on arrival, one when it changes the state (if it does), and one for its answer. A received call
+// without an answer was cut off or still runs. [Read] returns the entries, [Calls] combines them into calls, and
+// [Wait] waits for calls.
 //
-// Secrets are never written, only the names of their keys.
+// The ledger never contains secrets, only the names of their keys.
 package ledger

@@ -5,68 +5,67 @@ import (
 	"time"
 )
 
-// Phase says what an entry is about.
+// Phase is the kind of an entry.
 type Phase string
 
 const (
-	// Started is the first entry of a process, Stopped the last of one that ended in peace.
+	// Started is the first entry of a process, Stopped the last one after an orderly end.
 	Started Phase = "started"
 	Stopped Phase = "stopped"
-	// Received is a call as it came in, before anything else happened.
+	// Received is a call on arrival, before anything else happens.
 	Received Phase = "received"
-	// Changed says that the call has just created, deleted or altered something. Only then is there such an entry.
+	// Changed follows the moment at which the call creates, deletes or alters an object. Other calls have no such entry.
 	Changed Phase = "changed"
-	// Answered is the answer as it goes out to the client.
+	// Answered is the answer that is sent to the client.
 	Answered Phase = "answered"
 )
 
 // Entry is one line of the ledger.
 type Entry struct {
-	// Time is taken just before the entry is written.
+	// Time is the time just before the write.
 	Time time.Time `json:"time"`
-	// Boot names the process: unique for each start of a driver.
+	// Boot identifies the process; each start of a driver has its own.
 	Boot string `json:"boot"`
 	// Seq counts the entries of a boot from 1, without gaps, in the order of the file.
 	Seq   uint64 `json:"seq"`
 	Phase Phase  `json:"phase"`
-	// Call is the Seq of the Received entry of the call that this entry belongs to.
+	// Call is the Seq of the call's Received entry.
 	Call uint64 `json:"call,omitempty"`
-	// Method is the bare name of the RPC, such as DeleteVolume.
+	// Method is the method name of the RPC, such as DeleteVolume.
 	Method string `json:"method,omitempty"`
-	// Volume is the volume's id (its handle), Name the name under which a volume or snapshot was asked for, Snapshot a
-	// snapshot's id, Node a node's: the one that the request names, or of node calls the one that they were made on. What
-	// the request does not say is filled in once it is known: an answered CreateVolume has both Name and Volume.
+	// Volume is the volume's id (its handle), Name the requested name of a volume or snapshot, Snapshot a snapshot's id,
+	// and Node a node's id: from the request, or for node calls the node of the service. Values that the request lacks
+	// are added once they are known, so an answered CreateVolume has both Name and Volume.
 	Volume   string `json:"volume,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
 	Node     string `json:"node,omitempty"`
-	// Path is where on the node a volume is staged or published, or no longer: the target path of the request, or else
-	// its staging path.
+	// Path is the path on the node at which a volume is staged or published, or ceases to be: the request's target path,
+	// or else its staging path.
 	Path string `json:"path,omitempty"`
-	// SecretKeys are the names of the secrets that came with the call, sorted.
+	// SecretKeys are the keys of the call's secrets, sorted.
 	SecretKeys []string `json:"secretKeys,omitempty"`
-	// Request is a digest of a CreateVolume request without its secrets (Received): the same for equal requests to
-	// drivers of one build.
+	// Request is a digest of a CreateVolume request without its secrets (Received). Drivers of one build compute equal
+	// digests for equal requests.
 	Request string `json:"request,omitempty"`
-	// Code is the gRPC code that the client gets, such as OK or Internal, and Error its message.
+	// Code is the gRPC code for the client, such as OK or Internal, and Error its message.
 	Code  string `json:"code,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Did is the code of the work itself, where a fault made the driver answer something else.
+	// Did is the code of the work itself, if a fault changed the answer.
 	Did string `json:"did,omitempty"`
-	// Changed is true if the call really created, deleted or altered something.
+	// Changed is true if the call created, deleted or altered an object.
 	Changed bool `json:"changed,omitempty"`
-	// Faults are the names of the fault rules that were applied.
+	// Faults are the names of the applied fault rules.
 	Faults []string `json:"faults,omitempty"`
-	// Duration from Received to Answered, in nanoseconds.
+	// Duration is the time from Received to Answered, in nanoseconds.
 	Duration time.Duration `json:"durationNs,omitempty"`
 	// Note describes the process (Started).
 	Note string `json:"note,omitempty"`
-	// PID is the id of the process (Started), or of the one that the call comes from (the others), 0 if the system does
-	// not report it.
+	// PID is the process's own id (Started) or the caller's (other phases), and 0 if the system does not report it.
 	PID int `json:"pid,omitempty"`
 }
 
-// Call is what the entries of one call say together.
+// Call combines the entries of one call.
 type Call struct {
 	Boot                         string
 	Seq                          uint64
@@ -75,20 +74,20 @@ type Call struct {
 	Path                         string
 	SecretKeys                   []string
 	Request                      string
-	// PID is the id of the process that the call came from, 0 if unknown.
+	// PID is the caller's process id, or 0 if unknown.
 	PID int
-	// Received is never zero. Done is when the call changed something, Answered when the answer went out; zero where
-	// that did not happen.
+	// Received is never zero. Done is the time of the first change, and Answered the time of the answer; each is zero
+	// without that event.
 	Received, Done, Answered time.Time
-	// Code, Error and Did as in Entry. Code is empty while the call is unanswered.
+	// Code, Error and Did are as in Entry. Code is empty while the call is unanswered.
 	Code, Error, Did string
 	Changed          bool
 	Faults           []string
-	// Lost is true if the driver's process ended before it answered.
+	// Lost is true if the driver's process ended before the answer.
 	Lost bool
 }
 
-// Calls folds entries into calls, in the order in which they were received.
+// Calls combines entries into calls, in the order of their arrival.
 func Calls(entries []Entry) []Call {
 	type key struct {
 		boot string
@@ -114,7 +113,7 @@ func Calls(entries []Entry) []Call {
 	return calls
 }
 
-// loseUnanswered is called where a process has ended: whatever was open then stays so.
+// loseUnanswered marks all open calls as lost, because their process has ended.
 func loseUnanswered(calls []Call) {
 	for i := range calls {
 		calls[i].Lost = calls[i].Answered.IsZero()
@@ -145,7 +144,7 @@ func first(a, b string) string {
 	return b
 }
 
-// Select returns the calls of the given methods, or all if none is given.
+// Select returns the calls of the given methods, or all calls without methods.
 func Select(calls []Call, methods ...string) []Call {
 	if len(methods) == 0 {
 		return calls

@@ -101,7 +101,7 @@ func TestTornLines(t *testing.T) {
 	}
 }
 
-func TestReopenAfterATornWrite(t *testing.T) {
+func TestReopenAfterTornWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := open(t, path)
 	w.Write(ledger.Entry{Phase: ledger.Received, Method: "DeleteVolume", Volume: "v1"})
@@ -126,7 +126,7 @@ func TestReopenAfterATornWrite(t *testing.T) {
 	}
 }
 
-func TestManyWritersAtOnce(t *testing.T) {
+func TestConcurrentWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := open(t, path)
 	var all sync.WaitGroup
@@ -152,7 +152,7 @@ func TestManyWritersAtOnce(t *testing.T) {
 	}
 }
 
-func TestHugeFieldsAreCut(t *testing.T) {
+func TestLongFieldsAreTruncated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := open(t, path)
 	w.Write(ledger.Entry{Phase: ledger.Received, Volume: strings.Repeat("漢", 1<<20), Name: "bad \xff utf-8"})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrDamaged says that a ledger holds a line that no interrupted write explains.
+// ErrDamaged means that a ledger has an invalid line that no interrupted write explains.
 const ErrDamaged damage = "ledger is damaged"
 
 type damage string
@@ -20,13 +20,13 @@ type damage string
 // Error implements error.
 func (d damage) Error() string { return string(d) }
 
-// Read returns all entries of a ledger; none if there is no such file yet. A torn line is left out where a killed
+// Read returns all entries of a ledger, and none if the file does not exist yet. It skips a torn line where a killed
 // writer may have left one: at the end, and before the first entry of another process.
 func Read(path string) ([]Entry, error) {
 	return NewTail(path).Next()
 }
 
-// Tail reads a ledger while it grows.
+// Tail reads a ledger as it grows.
 type Tail struct {
 	path   string
 	offset int64
@@ -34,10 +34,10 @@ type Tail struct {
 	torn   bool
 }
 
-// NewTail returns a tail that begins with the first entry.
+// NewTail returns a Tail that starts with the first entry.
 func NewTail(path string) *Tail { return &Tail{path: path} }
 
-// Next returns the entries that were added since the last call, none if there are none.
+// Next returns the entries added since the last call.
 func (t *Tail) Next() ([]Entry, error) {
 	data, err := t.read()
 	if err != nil {
@@ -80,12 +80,12 @@ func (t *Tail) read() ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// pollEvery is how often Wait looks: often enough that a test does not notice, rarely enough that a busy machine
-// does not.
+// pollEvery is the poll interval of Wait: short enough not to delay a test, and long enough not to load a busy
+// machine.
 const pollEvery = 5 * time.Millisecond
 
-// Wait reads a ledger until enough says that its calls are what the caller waits for, and returns them. When the
-// context ends first, it returns the calls that there are, with an error.
+// Wait reads a ledger until enough returns true for its calls, and returns them. If ctx ends first, it returns the
+// calls so far and an error.
 func Wait(ctx context.Context, path string, enough func([]Call) bool) ([]Call, error) {
 	tail := NewTail(path)
 	var entries []Entry

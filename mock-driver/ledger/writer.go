@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxField bounds what one field may add to the ledger: a gRPC request may carry strings of megabytes.
+// maxField bounds the length of a field in bytes, because a gRPC request may contain strings of megabytes.
 const maxField = 1024
 
-// Writer appends to a ledger. Its methods are safe for concurrent use.
+// Writer appends to a ledger. It is safe for concurrent use.
 type Writer struct {
 	boot string
 	now  func() time.Time
@@ -26,7 +26,8 @@ type Writer struct {
 	err error
 }
 
-// Open opens a ledger for appending, creating it if need be, and writes the entry of phase Started with the given note.
+// Open opens a ledger for appending, creates it if necessary, and writes an entry of phase Started with the given
+// note.
 func Open(path, note string, now func() time.Time) (*Writer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -39,7 +40,7 @@ func Open(path, note string, now func() time.Time) (*Writer, error) {
 	return start(f, note, now)
 }
 
-// Discard returns a writer that keeps nothing.
+// Discard returns a writer that discards its entries.
 func Discard(now func() time.Time) *Writer {
 	return &Writer{out: discard{}, now: now}
 }
@@ -49,7 +50,7 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Close() error                { return nil }
 
-// endLine closes the line that a predecessor may have left torn, so that it spoils no other.
+// endLine completes a line that a predecessor may have torn, so that the next entry has its own line.
 func endLine(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -78,7 +79,7 @@ func start(out io.WriteCloser, note string, now func() time.Time) (*Writer, erro
 	return w, nil
 }
 
-// Write appends an entry, filling in Time, Boot and Seq, and returns it as written.
+// Write appends an entry with Time, Boot and Seq, and returns it as written.
 func (w *Writer) Write(e Entry) Entry {
 	for _, s := range []*string{&e.Volume, &e.Name, &e.Snapshot, &e.Node, &e.Error, &e.Note} {
 		*s = cut(*s)
@@ -111,15 +112,15 @@ func cut(s string) string {
 	return s[:end] + "…"
 }
 
-// Err is the first error that a write met. A driver without its ledger proves nothing: the owner of the writer
-// should end on it.
+// Err returns the first write error, or nil. A driver without its ledger proves nothing, so the writer's owner should
+// end on an error.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Close writes the entry of phase Stopped and closes the ledger.
+// Close writes an entry of phase Stopped and closes the ledger.
 func (w *Writer) Close() error {
 	w.Write(Entry{Phase: Stopped})
 	w.mu.Lock()

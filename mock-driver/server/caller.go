@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// knowCallers are credentials that ask nothing of the other end, and let each call know whose process it comes from.
+// knowCallers are transport credentials without authentication that record the caller's process id.
 type knowCallers struct {
 	credentials.TransportCredentials
 }
@@ -27,7 +27,7 @@ func (k knowCallers) Clone() credentials.TransportCredentials {
 	return knowCallers{k.TransportCredentials.Clone()}
 }
 
-// caller is who opened a connection.
+// caller identifies the opener of a connection.
 type caller struct {
 	credentials.CommonAuthInfo
 	pid int
@@ -36,7 +36,7 @@ type caller struct {
 // AuthType implements credentials.AuthInfo.
 func (caller) AuthType() string { return "insecure" }
 
-// callerOf is the process that a call comes from; 0 if the system does not report it.
+// callerOf returns the process id of a call's caller, or 0 if the system does not report it.
 func callerOf(ctx context.Context) int {
 	if p, ok := peer.FromContext(ctx); ok {
 		if from, ok := p.AuthInfo.(caller); ok {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// processAt is the process at the other end of a unix socket (SO_PEERCRED in unix(7)), 0 if it is unknown.
+// processAt returns the process id of a unix socket's peer (SO_PEERCRED in unix(7)), or 0 if it is unknown.
 func processAt(conn net.Conn) (pid int) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {

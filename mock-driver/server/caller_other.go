@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// processAt returns 0: this system does not report the process at the other end.
+// processAt returns 0, because this system does not report the peer's process id.
 func processAt(net.Conn) int { return 0 }

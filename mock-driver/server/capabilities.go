@@ -9,11 +9,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// Capability is a capability as flags name it: the service and the name that the specification gives it, such as
+// Capability is a capability in the form of the flags: service and name in the specification, such as
 // controller/EXPAND_VOLUME.
 type Capability string
 
-// Capabilities that the code refers to. [AllCapabilities] lists all.
+// Capabilities used in the code. [AllCapabilities] lists all.
 const (
 	ControllerService   Capability = "plugin/CONTROLLER_SERVICE"
 	VolumeTopology      Capability = "plugin/VOLUME_ACCESSIBILITY_CONSTRAINTS"
@@ -47,8 +47,7 @@ const (
 	NodeCondition       Capability = "node/VOLUME_CONDITION"
 )
 
-// Numbers of the VOLUME_CONDITION capability, which was alpha and which v1.13 removed. Drivers in the field still
-// report them.
+// Numbers of the alpha capability VOLUME_CONDITION, which v1.13 removed but deployed drivers still report.
 const (
 	controllerConditionNumber csi.ControllerServiceCapability_RPC_Type = 11
 	nodeConditionNumber       csi.NodeServiceCapability_RPC_Type       = 4
@@ -57,7 +56,7 @@ const (
 // Capabilities is a set of capabilities.
 type Capabilities map[Capability]bool
 
-// AllCapabilities lists every capability that the driver can advertise, sorted.
+// AllCapabilities returns every capability that the driver can advertise, sorted.
 func AllCapabilities() []Capability {
 	all := []Capability{ControllerService, VolumeTopology, SnapshotTopology, ExpansionOnline, ExpansionOffline,
 		ControllerCondition, NodeCondition}
@@ -75,7 +74,7 @@ func AllCapabilities() []Capability {
 	return all
 }
 
-// find returns the capabilities that a flag's word means: one, or those of all services that have it.
+// find returns the capabilities of a flag value: one, or those of all services with this name.
 func find(word string) ([]Capability, error) {
 	var found []Capability
 	for _, c := range AllCapabilities() {
@@ -90,7 +89,7 @@ func find(word string) ([]Capability, error) {
 	return found, nil
 }
 
-// Enable adds capabilities by their names, with or without service.
+// Enable adds capabilities by name, with or without service.
 func (s Capabilities) Enable(words ...string) error {
 	for _, word := range words {
 		found, err := find(word)
@@ -104,7 +103,7 @@ func (s Capabilities) Enable(words ...string) error {
 	return nil
 }
 
-// Disable takes capabilities away, and with them those that cannot be without.
+// Disable removes capabilities, and with them those that depend on them.
 func (s Capabilities) Disable(words ...string) error {
 	for _, word := range words {
 		found, err := find(word)
@@ -131,7 +130,7 @@ func (s Capabilities) dropUnsupported() {
 	}
 }
 
-// Complete reports the first capability that the specification does not allow without another one.
+// Complete reports the first capability without another one that the specification requires for it.
 func (s Capabilities) Complete() error {
 	for _, c := range s.List() {
 		if need := s.missing(c); need != "" {
@@ -141,7 +140,7 @@ func (s Capabilities) Complete() error {
 	return nil
 }
 
-// Validate is Complete, and reports capabilities that exclude each other.
+// Validate checks Complete, and rejects capabilities that exclude each other.
 func (s Capabilities) Validate() error {
 	if err := s.Complete(); err != nil {
 		return err
@@ -152,7 +151,7 @@ func (s Capabilities) Validate() error {
 	return nil
 }
 
-// missing names what a capability needs and the set does not have.
+// missing returns the capability that c needs and the set lacks, or "".
 func (s Capabilities) missing(c Capability) string {
 	if strings.HasPrefix(string(c), "controller/") && !s[ControllerService] {
 		return string(ControllerService)

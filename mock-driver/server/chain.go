@@ -23,8 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// call is one call on its way through the driver. It lives in the call's context and is used by the call's
-// goroutine alone.
+// call is a call in progress. It lives in the call's context, and only the call's goroutine uses it.
 type call struct {
 	ledger   *ledger.Writer
 	received ledger.Entry
@@ -33,14 +32,14 @@ type call struct {
 
 type callKey struct{}
 
-// handler returns handle for calls that come in at a node.
+// handler returns an interceptor for calls to a node's sockets.
 func (s *Server) handler(node string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		return s.handle(ctx, node, req, info, handler)
 	}
 }
 
-// handle is the way of every call, as the package comment has it.
+// handle runs a call through the chain in the package comment.
 func (s *Server) handle(ctx context.Context, node string, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	c := &call{ledger: s.ledger, received: describe(req)}
@@ -93,7 +92,7 @@ func (s *Server) logCall(ctx context.Context, c *call, req any, answered ledger.
 		answered.Duration.Round(time.Microsecond))
 }
 
-// describe picks what the ledger wants to know of a request.
+// describe returns the ledger entry's values from a request.
 func describe(req any) ledger.Entry {
 	var e ledger.Entry
 	if r, ok := req.(interface{ GetSourceVolumeId() string }); ok {
@@ -119,7 +118,7 @@ func describe(req any) ledger.Entry {
 	return e
 }
 
-// requestDigest is the same for equal requests, whatever their secrets.
+// requestDigest returns equal digests for requests that differ only in their secrets.
 func requestDigest(r *csi.CreateVolumeRequest) string {
 	r, _ = proto.Clone(r).(*csi.CreateVolumeRequest)
 	r.Secrets = nil
@@ -131,7 +130,7 @@ func requestDigest(r *csi.CreateVolumeRequest) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// pathOf returns where on the node a volume is to be, or no longer.
+// pathOf returns the node path of a request, or "".
 func pathOf(req any) string {
 	if r, ok := req.(interface{ GetTargetPath() string }); ok {
 		return r.GetTargetPath()
@@ -149,7 +148,7 @@ func secretsOf(req any) map[string]string {
 	return nil
 }
 
-// faultCall shows the fault plan a call. A volume's name is that of its creation, whatever the call says of it.
+// faultCall returns the call's properties for the fault plan. VolumeName is always the name at creation.
 func (s *Server) faultCall(c *call, req any) faults.Call {
 	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume}
 	if f.Volume != "" {
@@ -168,9 +167,8 @@ func (s *Server) faultCall(c *call, req any) faults.Call {
 	return f
 }
 
-// limited does the work within the concurrency limit and, if so configured, only if nothing else is pending for its
-// volume. Identity calls and questions for capabilities are always let through, as by any driver that answers them
-// without its backend.
+// limited does the work within the limit of calls and, if so configured, only if no other call is pending for its
+// volume. Identity calls and capability queries bypass both, because a real driver answers them without its backend.
 func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, c *call, work faults.Work) (any, error) {
 	if answeredAlone(info.FullMethod) {
 		return work(ctx)
@@ -203,7 +201,7 @@ func answeredAlone(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/csi.v1.Identity/") || strings.HasSuffix(fullMethod, "GetCapabilities")
 }
 
-// work is what the driver does with a call that no fault keeps it from.
+// work handles a call that no fault prevents.
 func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
 	error) {
 	if !s.serves(info.FullMethod) {
@@ -224,7 +222,7 @@ func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return handler(ctx, req)
 }
 
-// serves reports whether the capabilities cover a method.
+// serves reports whether the driver's capabilities cover a method.
 func (s *Server) serves(fullMethod string) bool {
 	if strings.HasPrefix(fullMethod, "/csi.v1.Controller/") && !s.can(ControllerService) {
 		return false
@@ -233,7 +231,7 @@ func (s *Server) serves(fullMethod string) bool {
 	return !some || s.can(need)
 }
 
-// needed returns the capability that a method needs. Methods that every driver serves need none.
+// needed returns the capability that a method needs, and false for methods of every driver.
 func needed(method string) (capability Capability, some bool) {
 	capability, some = map[string]Capability{
 		"CreateVolume":               CreateDeleteVolume,
@@ -261,7 +259,7 @@ func needed(method string) (capability Capability, some bool) {
 	return capability, some
 }
 
-// note records in the ledger the IDs that a call is about and, at once, that it changed something.
+// note adds ids to the call's entries. If changed is set, it also writes a Changed entry at once.
 func note(ctx context.Context, changed bool, volume, snapshot string) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
@@ -282,13 +280,13 @@ func note(ctx context.Context, changed bool, volume, snapshot string) {
 	c.ledger.Write(e)
 }
 
-// pending are the volumes and snapshots with an operation under way.
+// pending holds the volumes and snapshots with an operation in progress.
 type pending struct {
 	mu   sync.Mutex
 	keys map[string]bool
 }
 
-// pendingKey names what a call works on; empty for calls that only look.
+// pendingKey identifies the object that a call modifies; empty for read-only calls.
 func pendingKey(e ledger.Entry) string {
 	switch {
 	case strings.Contains(e.Method, "Get"), strings.HasPrefix(e.Method, "List"), strings.HasPrefix(e.Method, "Validate"):
@@ -303,7 +301,7 @@ func pendingKey(e ledger.Entry) string {
 	return ""
 }
 
-// begin reports whether nothing else was under way.
+// begin marks the key as pending, and reports false if it already was.
 func (p *pending) begin(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

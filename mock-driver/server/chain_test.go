@@ -31,7 +31,7 @@ func wantCanceled(t *testing.T, err error) {
 	}
 }
 
-// startDelete begins a deletion that hangs, and returns when the fault plan has it.
+// startDelete begins a deletion that hangs, and returns when the fault is applied.
 func (d driver) startDelete(t *testing.T, id string) (cancel func(), answer <-chan error) {
 	t.Helper()
 	before := d.faults.Status().Counters[0].Applied
@@ -94,14 +94,14 @@ func TestPendingOperation(t *testing.T) {
 		&csi.ControllerGetVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.NotFound {
 		t.Errorf("only looking at it: got %v, want NotFound", err)
 	}
-	cancelOther, otherAnswer := d.startDelete(t, "v2") // Arrives, so that it was let through.
+	cancelOther, otherAnswer := d.startDelete(t, "v2") // It arrives, so it was let through.
 	cancelOther()
 	wantCanceled(t, <-otherAnswer)
 	cancel()
 	wantCanceled(t, <-answer)
 }
 
-func TestStopReleasesCallsThatAreNeverAnswered(t *testing.T) {
+func TestStopReleasesSilentCalls(t *testing.T) {
 	d := serve(t, "full", nil)
 	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Action: faults.Silence}}}))
 	cancel, answer := d.startDelete(t, "v1")
@@ -112,7 +112,7 @@ func TestStopReleasesCallsThatAreNeverAnswered(t *testing.T) {
 	}
 }
 
-func TestNotReadyYet(t *testing.T) {
+func TestReadyAfter(t *testing.T) {
 	begin := time.Now()
 	var passed atomic.Int64
 	d := serve(t, "full", func(c *server.Config, _ *backend.Config) {
@@ -163,7 +163,7 @@ func TestRequiredSecrets(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsAdvertisedIsServed(t *testing.T) {
+func TestUnadvertisedCallsAreUnimplemented(t *testing.T) {
 	d := serve(t, "minimal", nil)
 	ctx := t.Context()
 	c, n := d.controller, d.node
@@ -219,7 +219,7 @@ func TestOnlyWhatIsAdvertisedIsServed(t *testing.T) {
 	}
 }
 
-func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
+func TestLedgerEntries(t *testing.T) {
 	d := serve(t, "full", nil)
 	id := d.create(t, "pvc-1")
 	d.create(t, "pvc-1")
@@ -256,7 +256,7 @@ func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
 	}
 }
 
-func TestLedgerTellsRequestsApart(t *testing.T) {
+func TestLedgerRequestDigest(t *testing.T) {
 	d := serve(t, "full", nil)
 	request := func(name, secret, filesystem string) *csi.CreateVolumeRequest {
 		return &csi.CreateVolumeRequest{
@@ -275,7 +275,7 @@ func TestLedgerTellsRequestsApart(t *testing.T) {
 	}
 }
 
-func TestFaultsFindAVolumeByItsName(t *testing.T) {
+func TestFaultByVolumeName(t *testing.T) {
 	d := serve(t, "full", nil)
 	bad, good := d.create(t, "pvc-bad"), d.create(t, "pvc-good")
 	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", VolumeName: "*-bad",

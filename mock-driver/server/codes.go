@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// codeOf maps the backend's sentinels to the codes of the specification. Here alone does the domain meet gRPC.
+// codeOf maps the backend's sentinels to the specification's codes. No other function does.
 func codeOf(err error) codes.Code {
 	for _, m := range []struct {
 		sentinel backend.Error
@@ -34,7 +34,7 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-// asStatus returns err as a gRPC status, leaving one alone that is a status already.
+// asStatus returns err as a gRPC status, and leaves an existing status unchanged.
 func asStatus(err error) error {
 	if err == nil {
 		return nil

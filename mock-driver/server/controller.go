@@ -91,7 +91,7 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 	}, nil
 }
 
-// checkParameters refuses parameters that the driver does not take, if it is one that knows its parameters.
+// checkParameters rejects unknown parameters if the driver is configured with a list of known ones.
 func (c *controller) checkParameters(parameters map[string]string) error {
 	if len(c.config.Parameters) > 0 {
 		for _, key := range slices.Sorted(maps.Keys(parameters)) {

@@ -46,8 +46,8 @@ func toTopologies(list []map[string]string) []*csi.Topology {
 	return out
 }
 
-// placesOf lists where a volume may be, the preferred places first: one of the requisite topologies, or of the
-// preferred ones if those are all that is given.
+// placesOf returns the allowed topologies of a volume in order of preference: the preferred and the requisite ones,
+// or the preferred ones if no others are given. A preferred topology must also be requisite.
 func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	requisite, preferred := segmentsOf(r.GetRequisite()), segmentsOf(r.GetPreferred())
 	if len(requisite) == 0 {
@@ -66,7 +66,7 @@ func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	return slices.Concat(preferred, requisite), nil
 }
 
-// text returns the same text for the same segments, and another one for others.
+// text returns a unique text for segments.
 func text(segments map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
@@ -83,7 +83,7 @@ func segmentsOf(list []*csi.Topology) []map[string]string {
 	return out
 }
 
-// firstPlace is where a volume is wanted most; nil where that is not said.
+// firstPlace returns the most preferred topology, or nil if none is given.
 func firstPlace(r *csi.TopologyRequirement) map[string]string {
 	for _, list := range [][]*csi.Topology{r.GetPreferred(), r.GetRequisite()} {
 		if len(list) > 0 {

@@ -1,7 +1,6 @@
 // Package server is the gRPC edge of the mock driver: the Identity, Controller and Node services of the CSI
-// specification, v1.13. It checks requests, turns the backend's sentinel errors into the codes that the
-// specification names, keeps the ledger, and lets the fault plan have its way with each call. What volumes and
-// snapshots are is left to package backend.
+// specification, v1.13. It validates requests, translates the backend's sentinel errors into the specification's
+// codes, keeps the ledger, and applies the fault plan to each call. Package backend holds the volumes and snapshots.
 //
 // A call passes, in this order: ledger (received), concurrency limit, pending-operation check, faults, capability
 // check, readiness, secrets, handler, ledger (answered).

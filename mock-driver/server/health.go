@@ -10,10 +10,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// healthParameter is the parameter of CreateVolume, and the mutable parameter, that makes a volume report bad health.
+// healthParameter is the parameter, or mutable parameter, of CreateVolume that sets the reported health of a volume.
 const healthParameter = "health"
 
-// healthOf reads the health parameter: no entries for a healthy volume.
+// healthOf parses the health parameter. A healthy volume has no entries.
 func healthOf(value string) (entries []*csi.VolumeHealth_VolumeHealthEntry, known bool) {
 	entry := func(status csi.VolumeHealthErrorType, reason string) ([]*csi.VolumeHealth_VolumeHealthEntry, bool) {
 		return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason,
@@ -32,7 +32,7 @@ func healthOf(value string) (entries []*csi.VolumeHealth_VolumeHealthEntry, know
 	return nil, false
 }
 
-// toHealth is the health of a volume. The mutable parameter wins, as the specification has it.
+// toHealth returns the health of a volume. The mutable parameter takes precedence, as in the specification.
 func toHealth(v backend.Volume) *csi.VolumeHealth {
 	value, mutable := v.Mutable[healthParameter]
 	if !mutable {
@@ -55,7 +55,7 @@ func (c *controller) ControllerGetVolumeHealth(
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: toHealth(v)}, nil
 }
 
-// ControllerListVolumeHealth lists unhealthy volumes only, as it should.
+// ControllerListVolumeHealth lists only unhealthy volumes, as the specification requires.
 func (c *controller) ControllerListVolumeHealth(
 	_ context.Context, r *csi.ControllerListVolumeHealthRequest,
 ) (*csi.ControllerListVolumeHealthResponse, error) {
@@ -79,11 +79,12 @@ func (c *controller) ControllerListVolumeHealth(
 	return answer, nil
 }
 
-// conditionField is the number of the field volume_condition, which v1.13 reserved, in all three messages that had it.
+// conditionField is the number of the field volume_condition, reserved since v1.13, in all three messages that had
+// it.
 const conditionField protowire.Number = 2
 
-// addCondition adds, for drivers of before v1.13, the VolumeCondition{bool abnormal = 1; string message = 2} that
-// older clients still read.
+// addCondition adds the VolumeCondition{bool abnormal = 1; string message = 2} of drivers before v1.13, which older
+// clients still read.
 func (s *Server) addCondition(m proto.Message, v backend.Volume, capability Capability) {
 	if !s.can(capability) {
 		return

@@ -13,9 +13,9 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Kubelet is a node whose kubelet the driver serves: by a node service of its own, which mounts volumes.
+// Kubelet is a further node. The driver serves a separate node service for its kubelet, which mounts volumes.
 type Kubelet struct {
-	// NodeID is the node, as NodeGetInfo reports it.
+	// NodeID is the node id that NodeGetInfo reports.
 	NodeID string
 	// RootDir is the kubelet's --root-dir.
 	RootDir string
@@ -34,8 +34,8 @@ type endpoint struct {
 	listener net.Listener
 }
 
-// listenForKubelets makes two endpoints for each kubelet: the driver's, without the controller service, and the one in
-// the kubelet's plugins_registry by which it finds the driver, as node-driver-registrar would make it.
+// listenForKubelets creates two endpoints for each kubelet: the driver's, without the controller service, and a
+// registration socket in the kubelet's plugins_registry, like the one of node-driver-registrar.
 func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, err error) {
 	for _, k := range s.config.Kubelets {
 		service := filepath.Join(k.RootDir, "plugins", s.config.Name, "csi.sock")
@@ -46,7 +46,7 @@ func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, e
 			path   string
 			server *grpc.Server
 		}{
-			{service, driver}, // first: a kubelet calls as soon as it finds the other
+			{service, driver}, // first, because a kubelet calls it as soon as it finds the registration socket
 			{filepath.Join(k.RootDir, "plugins_registry", s.config.Name+"-reg.sock"), registry},
 		} {
 			l, err := listenBelow(ctx, e.path)
@@ -59,7 +59,7 @@ func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, e
 	return endpoints, nil
 }
 
-// listenBelow is Listen, in a directory that need not be there.
+// listenBelow creates the directory if necessary and calls Listen.
 func listenBelow(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("socket %q: the path has %d bytes, a unix socket's has at most %d", path, len(path),

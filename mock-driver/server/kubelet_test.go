@@ -17,8 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
-// TestKubeletFindsItsNodeService asks as a kubelet does. Nothing is mounted.
-func TestKubeletFindsItsNodeService(t *testing.T) {
+// The test acts as a kubelet, without mounts.
+func TestKubeletRegistration(t *testing.T) {
 	dir, err := os.MkdirTemp("", "k-")
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -36,7 +36,7 @@ func TestKubeletFindsItsNodeService(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		registrar := registration.NewRegistrationClient(dial(filepath.Join(dir, id, "plugins_registry",
 			"mock.example.com-reg.sock")))
-		// The driver listens for kubelets once it runs.
+		// Run creates the kubelets' sockets, so the first call may have to wait.
 		plugin, err := registrar.GetInfo(t.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true))
 		check(t, err)
 		if plugin.GetType() != registration.CSIPlugin || plugin.GetName() != "mock.example.com" {

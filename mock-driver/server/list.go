@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// pageOf checks what all list calls have in common, and reads the token.
+// pageOf validates the common fields of list requests and parses the token.
 func pageOf(list string, r interface {
 	GetMaxEntries() int32
 	GetStartingToken() string

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// maxSocketPath is what fits sockaddr_un on Linux, without the final zero.
+// maxSocketPath is the maximum length of sockaddr_un on Linux, without the final zero byte.
 const maxSocketPath = 107
 
-// ParseEndpoint returns the path of the socket that an endpoint such as unix:///run/csi/csi.sock names.
+// ParseEndpoint returns the socket path of an endpoint such as unix:///run/csi/csi.sock.
 func ParseEndpoint(endpoint string) (string, error) {
 	path := endpoint
 	if scheme, rest, has := strings.Cut(endpoint, ":"); has {
@@ -38,11 +38,11 @@ func ParseEndpoint(endpoint string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// dialTimeout is how long a live server may take to accept.
+// dialTimeout is the time that a live server has to accept a connection.
 const dialTimeout = time.Second
 
-// Listen listens on a unix socket. It removes the socket of a dead predecessor, and refuses to touch that of a live
-// server or anything that is no socket.
+// Listen listens on a unix socket. It removes the socket of a dead predecessor, and returns an error for the socket
+// of a live server and for any other file.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := clearStale(ctx, path); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	// A process that may connect may delete volumes: the owner and the group, as a pod's containers are one of the two.
+	// A process that may connect may delete volumes, so only owner and group may: a pod's containers are one of the two.
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
 	}

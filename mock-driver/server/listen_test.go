@@ -33,7 +33,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestListenReplacesTheSocketOfADeadServer(t *testing.T) {
+func TestListenReplacesStaleSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "csi.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	check(t, err)
@@ -49,7 +49,7 @@ func TestListenReplacesTheSocketOfADeadServer(t *testing.T) {
 	check(t, l.Close())
 }
 
-func TestListenLeavesOthersAlone(t *testing.T) {
+func TestListenKeepsOtherFiles(t *testing.T) {
 	dir := shortDir(t)
 	live := filepath.Join(dir, "live.sock")
 	l, err := server.Listen(t.Context(), live)

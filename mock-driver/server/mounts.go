@@ -12,33 +12,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// dataDir is where in a volume's directory its data are.
+// dataDir is the directory for data in a volume's directory.
 const dataDir = "data"
 
-// mounts shows volumes to pods, as bind mounts of directories. Nil is a driver that mounts nothing. All methods are
-// idempotent: whatever records say, the kernel knows what is mounted.
+// mounts mounts volumes for pods, as bind mounts of directories. Nil is a driver that mounts nothing. All methods are
+// idempotent and rely on the kernel's mounts, not on records.
 type mounts struct {
 	volumes string // holds a directory for each volume, named after its handle
 	mounter mounter
 }
 
-// mounter is what is needed of a mount.Interface.
+// mounter is the used part of mount.Interface.
 type mounter interface {
 	IsMountPoint(path string) (bool, error)
 	Mount(source, target, fsType string, options []string) error
 	Unmount(target string) error
 }
 
-// newMounter mounts on this machine.
+// newMounter returns a mounter for this machine.
 func newMounter() mounter { return kernelMounter{mount.New("")} }
 
-// kernelMounter mounts by system calls: the driver's image has no program mount.
+// kernelMounter mounts by system calls, because the driver's image has no mount program.
 type kernelMounter struct{ mount.Interface }
 
-// source returns the directory of a volume's data.
+// source returns the directory of a volume's data, and creates it if necessary.
 func (m *mounts) source(volume string) (string, error) {
 	path := filepath.Join(m.volumes, volume, dataDir)
-	// Not MkdirAll: a volume that is deleted meanwhile must not come back.
+	// Not MkdirAll, which would recreate the directory of a volume that is deleted at the same time.
 	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("make directory for data: %w", err)
 	}
@@ -57,7 +57,7 @@ func (m *mounts) stage(volume, path string) error {
 	return m.bind(source, path, false)
 }
 
-// publish mounts a volume at a target path: what is mounted at the staging path, or the volume if there is none.
+// publish mounts a volume at a target path: from its staging path, or from its directory if it is not staged.
 func (m *mounts) publish(volume, stagedAt, path string, readOnly bool) (err error) {
 	if m == nil {
 		return nil
@@ -89,7 +89,7 @@ func (m *mounts) bind(source, path string, readOnly bool) error {
 	return m.mounter.Mount(source, path, "", options)
 }
 
-// unmount ends what stage or publish did. A path that is gone is not mounted.
+// unmount undoes stage or publish. A missing path counts as not mounted.
 func (m *mounts) unmount(path string) error {
 	if m == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount makes a bind mount, read-only with the option ro. It mounts nothing else.
+// Mount makes a bind mount, and a read-only one with the option ro. It supports no other mounts.
 func (kernelMounter) Mount(source, target, _ string, options []string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %q to %q: %w", source, target, err)
@@ -16,7 +16,7 @@ func (kernelMounter) Mount(source, target, _ string, options []string) error {
 	if !slices.Contains(options, "ro") {
 		return nil
 	}
-	// The kernel takes ro of a bind mount in a second call, which sets the other flags too.
+	// The kernel makes a bind mount read-only in a second call, which sets the other flags as well.
 	var now unix.Statfs_t
 	err := unix.Statfs(target, &now)
 	if err == nil {
@@ -24,13 +24,13 @@ func (kernelMounter) Mount(source, target, _ string, options []string) error {
 		err = unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|kept, "")
 	}
 	if err != nil {
-		_ = unix.Unmount(target, 0) // or the pod could write
+		_ = unix.Unmount(target, 0) // otherwise the pod could write
 		return fmt.Errorf("bind %q to %q read-only: %w", source, target, err)
 	}
 	return nil
 }
 
-// Unmount ends a mount.
+// Unmount removes a mount.
 func (kernelMounter) Unmount(target string) error {
 	if err := unix.Unmount(target, 0); err != nil {
 		return &os.PathError{Op: "unmount", Path: target, Err: err}

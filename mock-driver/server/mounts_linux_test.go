@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKernelMounts mounts where no program mount is found. Without root the kernel refuses.
+// TestKernelMounts runs without the mount program. It needs root.
 func TestKernelMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	// The thread has mounts of its own, and ends with this goroutine.
+	// The thread has its own mount namespace, and ends with this goroutine.
 	runtime.LockOSThread()
 	if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// TestMounts mounts by a mounter that keeps a list. What the kernel does, test/framework/nodes tests.
+// The fake mounter only keeps a list; test/framework/nodes tests real mounts.
 func TestMounts(t *testing.T) {
 	dir := t.TempDir()
 	fake := mount.NewFakeMounter(nil)

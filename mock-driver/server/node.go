@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// node is the service of one node. Without mounts it needs no root: it keeps records, and puts an empty directory or
-// file where a mount would be.
+// node is the service of one node. Without mounts it needs no root: it only keeps records, and creates an empty
+// directory or file in place of a mount.
 type node struct {
 	csi.UnimplementedNodeServer
 	*Server
@@ -78,7 +78,7 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// canMount refuses block volumes where volumes are mounted: they are directories.
+// canMount rejects block volumes on a node with mounts, because its volumes are directories.
 func (n *node) canMount(a backend.Access) error {
 	if n.mounts != nil && a.Block {
 		return invalid("volume_capability: the driver mounts directories, and has no block volumes")
@@ -86,8 +86,7 @@ func (n *node) canMount(a backend.Access) error {
 	return nil
 }
 
-// attached refuses a volume that the controller service has not published to this node: without that, a real node
-// has no device.
+// attached returns an error unless the volume is attached to this node, because a real node would have no device.
 func (n *node) attached(id string) error {
 	v, err := n.backend.Volume(id)
 	if err != nil {
@@ -147,8 +146,7 @@ func (n *node) NodePublishVolume(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// The record comes first: killed in between, the driver still knows that the path is its own when it is asked to
-	// unpublish.
+	// The record comes first: after a kill in between, NodeUnpublishVolume still recognizes the path as the driver's.
 	err = makeTarget(r.GetTargetPath(), a.Block)
 	if err == nil {
 		err = n.mounts.publish(r.GetVolumeId(), stagedAt, r.GetTargetPath(), r.GetReadonly())

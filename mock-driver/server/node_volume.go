@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// bytesPerInode is what mkfs.ext4 reckons with.
+// bytesPerInode is the default of mkfs.ext4.
 const bytesPerInode = 16 << 10
 
 func (n *node) NodeGetVolumeStats(_ context.Context,
@@ -51,7 +51,7 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequ
 	}
 	limits := r.GetCapacityRange()
 	if n.can(ControllerExpand) {
-		// The volume grew, or did not, in ControllerExpandVolume: a node can only fill it.
+		// The volume's size is set by ControllerExpandVolume; a node only grows the file system.
 		if limits.GetRequiredBytes() > v.Bytes {
 			return nil, fmt.Errorf("volume %q has %d bytes, %d wanted: ControllerExpandVolume comes first: %w",
 				v.ID, v.Bytes, limits.GetRequiredBytes(), backend.ErrOutOfRange)

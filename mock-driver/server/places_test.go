@@ -44,10 +44,10 @@ func createAt(t *testing.T, d driver, name string, where *csi.TopologyRequiremen
 	return places[0].GetSegments()["zone"], nil
 }
 
-func TestWhereAVolumeGoes(t *testing.T) {
+func TestVolumeTopology(t *testing.T) {
 	for name, c := range map[string]struct {
 		where *csi.TopologyRequirement
-		full  bool // zone a is
+		full  bool // zone a is full
 		want  string
 		code  codes.Code
 	}{
@@ -79,7 +79,7 @@ func TestWhereAVolumeGoes(t *testing.T) {
 	}
 }
 
-func TestCapacityOfAPlace(t *testing.T) {
+func TestGetCapacityByTopology(t *testing.T) {
 	d := serveZones(t)
 	left := func(zone string) int64 {
 		t.Helper()
@@ -103,7 +103,7 @@ func TestCapacityOfAPlace(t *testing.T) {
 	}
 }
 
-func TestFaultInOnePlace(t *testing.T) {
+func TestFaultByPlace(t *testing.T) {
 	d := serveZones(t)
 	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{
 		{Name: "no-b", Method: "CreateVolume", Place: "zone=b", Action: faults.Fail, Code: "ResourceExhausted"}}}))
@@ -120,7 +120,7 @@ func TestFaultInOnePlace(t *testing.T) {
 	}
 }
 
-func TestDriverThatKnowsItsParameters(t *testing.T) {
+func TestKnownParameters(t *testing.T) {
 	d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.Parameters = []string{"type", "encrypted"} })
 	for name, c := range map[string]struct {
 		parameters map[string]string
@@ -144,8 +144,8 @@ func TestDriverThatKnowsItsParameters(t *testing.T) {
 	}
 }
 
-// A claim is provisioned from what the answer says, so the answer repeats the source.
-func TestSourceOfAVolumeIsInTheAnswer(t *testing.T) {
+// A clone or restore is recognized by the answer, which has to repeat the source.
+func TestContentSourceInAnswer(t *testing.T) {
 	d := serve(t, "full", nil)
 	volume := d.create(t, "pvc-1")
 	taken, err := d.controller.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap-1",

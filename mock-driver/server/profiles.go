@@ -9,12 +9,12 @@ import (
 // Profile is a kind of driver: a named set of capabilities.
 type Profile struct {
 	Name string
-	// Help says in one line what drivers of this kind are like.
+	// Help describes such drivers in one line.
 	Help         string
 	Capabilities Capabilities
 }
 
-// Profiles lists the kinds of drivers that the mock can play.
+// Profiles returns all kinds of drivers.
 func Profiles() []Profile {
 	return []Profile{
 		{"full", "every capability of CSI v1.13 but topology (give --topology) and offline expansion", full()},
@@ -34,7 +34,7 @@ func Profiles() []Profile {
 	}
 }
 
-// FindProfile returns the profile of that name.
+// FindProfile returns the profile of that name, or an error that lists all names.
 func FindProfile(name string) (Profile, error) {
 	var names []string
 	for _, p := range Profiles() {
@@ -54,7 +54,7 @@ func only(list ...Capability) Capabilities {
 	return s
 }
 
-// full is everything that one driver can advertise at once, without the given capabilities and what depends on them.
+// full returns all capabilities that one driver can advertise, except the given ones and those that depend on them.
 func full(without ...Capability) Capabilities {
 	without = append(without, VolumeTopology, SnapshotTopology, ExpansionOffline, ControllerCondition, NodeCondition)
 	s := Capabilities{}

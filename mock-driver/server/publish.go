@@ -31,8 +31,7 @@ func (c *controller) ControllerPublishVolume(
 		digest(r.GetVolumeId())}}, nil
 }
 
-// ControllerUnpublishVolume answers OK for volumes and nodes it does not know: what is not there is not attached
-// either.
+// ControllerUnpublishVolume succeeds for unknown volumes and nodes, because they cannot be attached.
 func (c *controller) ControllerUnpublishVolume(
 	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest,
 ) (*csi.ControllerUnpublishVolumeResponse, error) {

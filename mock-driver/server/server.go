@@ -17,40 +17,40 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// Config is what kind of driver the server plays.
+// Config describes the driver that the server plays.
 type Config struct {
-	// Name is the driver's name, and Version its version. Required.
+	// Name is the driver's name, and Version its version. Name is required.
 	Name, Version string
-	// NodeID is the node that the node service runs on. Required.
+	// NodeID is the node of the node service. Required.
 	NodeID string
-	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir, which must be given then.
-	// That needs root.
+	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir. Mounting needs root, and
+	// VolumesDir is then required.
 	Kubelets   []Kubelet
 	VolumesDir string
-	// Capabilities are advertised, and nothing else is served.
+	// Capabilities are the advertised capabilities. Calls without their capability are answered Unimplemented.
 	Capabilities Capabilities
-	// Topology is where the node is. Empty unless VolumeTopology is among the capabilities.
+	// Topology is the topology of the nodes. It is set if and only if VolumeTopology is among the capabilities.
 	Topology map[string]string
-	// MaxVolumesPerNode is advertised by NodeGetInfo. Default 0: not limited.
+	// MaxVolumesPerNode is the value in NodeGetInfo. Default 0: no limit.
 	MaxVolumesPerNode int
-	// MaxVolumeBytes is advertised by GetCapacity. Default 0: not limited.
+	// MaxVolumeBytes is the value in GetCapacity. Default 0: no limit.
 	MaxVolumeBytes int64
-	// MaxCalls is how many controller and node calls are worked on at once. Further ones wait, or are refused with
-	// ResourceExhausted. Default 0: no limit.
+	// MaxCalls is the maximum number of controller and node calls in progress. Further calls wait, or with RefuseCalls
+	// are answered ResourceExhausted. Default 0: no limit.
 	MaxCalls    int
 	RefuseCalls bool
 	// AbortPending answers Aborted to a call for a volume or snapshot that has another call pending. Default false:
-	// calls take turns.
+	// calls are serialized.
 	AbortPending bool
-	// ReadyAfter is how long after New the driver reports that it is not ready, and answers Unavailable to controller
-	// and node calls.
+	// ReadyAfter is the time after New during which the driver is not ready, and answers Unavailable to controller and
+	// node calls. Default 0: ready at once.
 	ReadyAfter time.Duration
-	// Secrets are the keys, and values, without which a call that can carry secrets is answered Unauthenticated. An
-	// empty value means any.
+	// Secrets are required secrets by key, with an empty value for any value. A call that can carry secrets but lacks
+	// one is answered Unauthenticated.
 	Secrets map[string]string
-	// Parameters are those that CreateVolume takes; others are refused with InvalidArgument. Default: any.
+	// Parameters are the accepted parameters of CreateVolume; others are answered InvalidArgument. Default: any.
 	Parameters []string
-	// Grace is how long calls may take to end when the driver stops. Default 5 s.
+	// Grace is the time that calls have to end when the driver stops. Default 5 s.
 	Grace time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first setting that makes no sense.
+// Validate reports the first invalid setting.
 func (c Config) Validate() error {
 	switch {
 	case !validDriverName(c.Name):
@@ -97,7 +97,7 @@ func validateNodeID(id string) error {
 	return nil
 }
 
-// Server serves the driver.
+// Server serves the driver's gRPC services.
 type Server struct {
 	config  Config
 	backend *backend.Backend
@@ -109,11 +109,11 @@ type Server struct {
 
 	slots   chan struct{}
 	pending pending
-	lost    chan struct{} // Closed when the ledger can no longer be written.
+	lost    chan struct{} // Closed when a write to the ledger fails.
 	lose    func()
 }
 
-// New returns a server that starts nothing.
+// New returns a Server without starting it.
 func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logger, config Config) (*Server, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
@@ -131,8 +131,8 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	return s, nil
 }
 
-// Run serves on a listener, and for the kubelets on sockets of theirs, until the context ends, then lets calls end for
-// [Config.Grace], and returns when all that it started has ended.
+// Run serves on the listener, and for the kubelets on their sockets, until ctx ends. Then it gives calls
+// [Config.Grace] to end, and returns when everything it started has ended.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	endpoints, err := s.listenForKubelets(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// newServer returns a server of the identity service and a node service.
+// newServer returns a gRPC server with the identity service and a node service.
 func (s *Server) newServer(n *node) *grpc.Server {
 	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handler(n.id)))
 	csi.RegisterIdentityServer(g, &identity{Server: s})

@@ -32,7 +32,7 @@ type driver struct {
 	stop       func()
 }
 
-// serve runs a driver of a profile for the length of the test.
+// serve runs a driver of a profile until the test ends.
 func serve(t *testing.T, profile string, change func(*server.Config, *backend.Config)) driver {
 	t.Helper()
 	p, err := server.FindProfile(profile)
@@ -103,7 +103,7 @@ func (d driver) create(t *testing.T, name string) string {
 	return r.GetVolume().GetVolumeId()
 }
 
-// calls waits until n calls of a method are in the ledger and answered.
+// calls waits until the ledger has n answered calls of a method.
 func (d driver) calls(t *testing.T, method string, n int) []ledger.Call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -86,7 +86,7 @@ func TestCreateVolumeRefusals(t *testing.T) {
 	}
 }
 
-func TestDeleteVolumeTakesAnyID(t *testing.T) {
+func TestDeleteVolumeWithUnknownIDs(t *testing.T) {
 	d := serve(t, "full", nil)
 	kept := d.create(t, "pvc-1")
 	for _, id := range []string{"..", "../volumes", "/", "a/b", kept + "/../" + kept, strings.Repeat("x", 10000), "*",
@@ -101,7 +101,7 @@ func TestDeleteVolumeTakesAnyID(t *testing.T) {
 	}
 }
 
-func TestPublishedVolumeIsNotDeleted(t *testing.T) {
+func TestDeletePublishedVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		deleteUsed bool
 		want       codes.Code
@@ -197,8 +197,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Before v1.13, a driver with VOLUME_CONDITION put a VolumeCondition into field 2 of the status. Clients of that
-// time still look there.
+// Before v1.13, a driver with VOLUME_CONDITION set field 2 of the status, and clients of that time still read it.
 func TestLegacyVolumeCondition(t *testing.T) {
 	for profile, want := range map[string]bool{"legacy": true, "full": false} {
 		d := serve(t, profile, nil)

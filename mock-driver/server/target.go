@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// makeTarget puts an empty directory, or for a block volume an empty file, at a target path. One that is there
-// already will do. The parent is the caller's to make.
+// makeTarget creates an empty directory, or for a block volume an empty file, at a target path unless it exists. The
+// caller creates the parent.
 func makeTarget(path string, block bool) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -36,8 +36,7 @@ func createTarget(path string, block bool) error {
 	return f.Close()
 }
 
-// removeTarget removes what makeTarget made, and nothing that holds data: a directory with something in it stays,
-// and that is an error.
+// removeTarget removes an empty target path. A directory with files remains and is an error.
 func removeTarget(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove target_path: %w", err)
@@ -56,7 +55,7 @@ func mustBeDirectory(path string) error {
 	return nil
 }
 
-// joined adds the error of an undo to the error that made it necessary, which decides the code.
+// joined adds the error of an undo to the original error, which determines the code.
 func joined(err, undo error) error {
 	if undo == nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kinds of lists. A token of one list is no token of another.
+// Kinds of lists. A token is valid for its own list only.
 const (
 	volumeList   = "volumes"
 	snapshotList = "snapshots"
@@ -18,18 +18,18 @@ const (
 	anyList      = "any"
 )
 
-// token leads to the page that begins after an id. It holds all it needs, so that it is still good after a restart,
-// and a checksum, so that no accident makes a valid one.
+// token returns a token for the page after an id. It is self-contained, so it survives a restart, and has a checksum,
+// so that an arbitrary text is not a valid token.
 func token(list, after string) string {
 	text := list + " " + after
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%08x %s", crc32.ChecksumIEEE([]byte(text)), text))
 }
 
-// FirstPageToken leads to the first page of any list, which is otherwise had by an empty token.
+// FirstPageToken returns a token for the first page of any list, equivalent to an empty token.
 func FirstPageToken() string { return token(anyList, "") }
 
-// after reads a token. An empty one leads to the first page. The specification wants Aborted for any other that
-// this driver did not give out.
+// after returns the id in a token, and "" for the empty token. Any token that this driver did not create yields
+// Aborted, as the specification requires.
 func after(list, t string) (string, error) {
 	if t == "" {
 		return "", nil
@@ -38,7 +38,7 @@ func after(list, t string) (string, error) {
 	if err == nil {
 		_, text, _ := strings.Cut(string(data), " ")
 		kind, id, ok := strings.Cut(text, " ")
-		// Compared as a whole: base64 has several spellings of the same bytes.
+		// Compare the whole text, because base64 can encode the same bytes in several ways.
 		if ok && (kind == list || kind == anyList) && t == token(kind, id) {
 			return id, nil
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// Size limits of the specification, section "Size Limits".
+// Size limits of the specification ("Size Limits").
 const (
 	maxString = 128
 	maxMap    = 4 << 10
 )
 
-// required reports the first field that is empty. Fields are pairs of name and value.
+// required reports the first empty field. fields are pairs of name and value.
 func required(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -69,7 +69,7 @@ func checkPath(field, path string) error {
 	return nil
 }
 
-// checkMutable accepts the mutable parameters that this driver has: tier, iops, throughput and health.
+// checkMutable accepts the driver's mutable parameters: tier, iops, throughput and health.
 func checkMutable(m map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		value := m[key]
@@ -93,7 +93,7 @@ func checkMutable(m map[string]string) error {
 	return checkMap("mutable_parameters", m)
 }
 
-// accessList converts the capabilities that a volume is wanted for.
+// accessList converts the volume capabilities of a request.
 func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Access, error) {
 	if len(caps) == 0 {
 		return nil, invalid("volume_capabilities are required")
@@ -108,8 +108,8 @@ func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Acces
 	return list, nil
 }
 
-// access converts a volume capability. multiWriter says whether the service has the SINGLE_NODE_MULTI_WRITER
-// capability, without which two access modes do not exist.
+// access converts a volume capability. multiWriter tells whether the service has the SINGLE_NODE_MULTI_WRITER
+// capability, which two access modes require.
 func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	if c == nil {
 		return backend.Access{}, invalid("volume_capability is required")
@@ -139,7 +139,7 @@ func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	return a, nil
 }
 
-// digest identifies values without repeating them.
+// digest identifies values without revealing them.
 func digest(values ...string) string {
 	h := sha256.New()
 	for _, v := range values {
@@ -148,7 +148,7 @@ func digest(values ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// digestMaps identifies maps; none of them having an entry is the same as there being none.
+// digestMaps identifies maps. It returns "" if all maps are empty.
 func digestMaps(list ...map[string]string) string {
 	var values []string
 	for i, m := range list {
@@ -162,7 +162,7 @@ func digestMaps(list ...map[string]string) string {
 	return digest(values...)
 }
 
-// validDriverName checks the form that GetPluginInfoResponse.name must have: a domain name of at most 63 characters.
+// validDriverName checks the form of GetPluginInfoResponse.name: a domain name of at most 63 characters.
 func validDriverName(name string) bool {
 	alnum := func(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' }
 	if len(name) == 0 || len(name) > 63 || !alnum(name[0]) || !alnum(name[len(name)-1]) {

@@ -1,11 +1,10 @@
-// Package disk is a backend store that survives kill -9 at any moment. Each record is a directory named after its
-// id, with one JSON file in it:
+// Package disk is a backend store that survives kill -9 at any moment. Each record is a directory named after its id,
+// with one JSON file in it:
 //
 //	volumes/pvc-0a1b…-f00dfeedcafe/volume.json
 //
-// so that a leaked volume is seen with ls. A directory appears and vanishes by rename(2) and a file is replaced by
-// rename(2), so a reader finds whole records only, at any time. Nothing is synced: the state outlives the
-// process, not the machine.
+// Thus ls shows a leaked volume. Directories appear and vanish by rename(2), and files are replaced by rename(2), so
+// a reader always finds complete records. Nothing is synced: the state outlives the process, not the machine.
 package disk
 
 import (
@@ -20,35 +19,35 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// Directories that are being made or taken away carry these prefixes. No id begins with a dot.
+// Prefixes of directories during their creation and removal. No id begins with a dot.
 const (
 	making   = ".new-"
 	removing = ".gone-"
 )
 
-// Store keeps records of one kind. One process at a time may own it; see [Lock].
+// Store keeps records of one kind. Only one process at a time may own it; see [Lock].
 type Store[T any] struct {
 	dir  string
 	file string
 	id   func(T) string
 }
 
-// Volumes is the store of volumes below a state directory.
+// Volumes returns the store of volumes in a state directory.
 func Volumes(state string) *Store[backend.Volume] {
 	return &Store[backend.Volume]{dir: VolumesDir(state), file: "volume.json",
 		id: func(v backend.Volume) string { return v.ID }}
 }
 
-// VolumesDir is where the store of volumes has a directory for each, named after its id.
+// VolumesDir returns the directory with the volumes' directories, each named after its id.
 func VolumesDir(state string) string { return filepath.Join(state, "volumes") }
 
-// Snapshots is the store of snapshots below a state directory.
+// Snapshots returns the store of snapshots in a state directory.
 func Snapshots(state string) *Store[backend.Snapshot] {
 	return &Store[backend.Snapshot]{dir: filepath.Join(state, "snapshots"), file: "snapshot.json",
 		id: func(s backend.Snapshot) string { return s.ID }}
 }
 
-// Load implements backend.Store. It also clears away what a killed predecessor left half done.
+// Load implements backend.Store. It also removes incomplete directories of a killed predecessor.
 func (s *Store[T]) Load() ([]T, error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
@@ -67,8 +66,8 @@ func (s *Store[T]) Load() ([]T, error) {
 	return s.Read()
 }
 
-// Read returns all records and changes nothing, so that a test may look while a driver works. A directory without a
-// record is left out.
+// Read returns all records without changes to the store, so that a test may read while a driver works. It skips
+// directories without a record.
 func (s *Store[T]) Read() ([]T, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,8 +142,8 @@ func replace(path string, data []byte) error {
 	return os.Rename(next, path)
 }
 
-// Remove implements backend.Store. The record is gone with the rename: what follows only frees space, and Load
-// repeats it where it did not succeed.
+// Remove implements backend.Store. The rename deletes the record; the rest only frees space, and Load repeats it
+// after a failure.
 func (s *Store[T]) Remove(id string) error {
 	if !backend.ValidID(id) {
 		return fmt.Errorf("remove %q: %w", id, backend.ErrInvalid)

@@ -28,8 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver creates, alters and deletes volumes. It keeps the newest ones, and says so on standard output after
-// the fact.
+// writeForEver creates, alters and deletes volumes. It keeps the newest ones, and prints each step after it is done.
 func writeForEver(dir string) {
 	s := disk.Volumes(dir)
 	if _, err := s.Load(); err != nil {
@@ -53,7 +52,7 @@ func writeForEver(dir string) {
 	}
 }
 
-// Whenever a writer is killed, what it had finished is there, what it had removed is not, and nothing is half.
+// After a kill, every finished write is visible, every removed record is gone, and no record is partial.
 func TestKilledWriter(t *testing.T) {
 	for round := range 20 {
 		dir := t.TempDir()
@@ -82,7 +81,7 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// listen reads what a writer says, until so many lines or the end, and returns the last number put and the last
+// listen reads a writer's output, up to the given number of lines or the end, and returns the last numbers put and
 // removed.
 func listen(t *testing.T, from interface{ Read([]byte) (int, error) }, lines int) (put, removed int) {
 	t.Helper()
@@ -116,7 +115,7 @@ func mustBeWhole(t *testing.T, dir string, put, removed int) {
 				t.Errorf("%s is not whole", v.ID)
 			}
 		}
-		for i := removed + 2; i <= put; i++ { // The removal of the next one may just have happened.
+		for i := removed + 2; i <= put; i++ { // The next removal may just have happened.
 			if id := fmt.Sprintf("v-%08d", i); !ids[id] {
 				t.Errorf("%s is missing: put up to %d, removed up to %d, have %v", id, put, removed, ids)
 			}
@@ -136,7 +135,7 @@ func mustBeWhole(t *testing.T, dir string, put, removed int) {
 	}
 }
 
-func TestRecordsComeBack(t *testing.T) {
+func TestDiskRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	created := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 	want := []backend.Volume{
@@ -160,7 +159,7 @@ func TestRecordsComeBack(t *testing.T) {
 	}
 }
 
-func TestIDsNeverLeaveTheDirectory(t *testing.T) {
+func TestInvalidIDsStayInDirectory(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "state")
 	s := disk.Volumes(dir)
@@ -193,7 +192,7 @@ func TestIDsNeverLeaveTheDirectory(t *testing.T) {
 	}
 }
 
-func TestDamagedRecordIsNamed(t *testing.T) {
+func TestDamagedRecordError(t *testing.T) {
 	for name, content := range map[string]string{"no JSON": "{", "the record of another": `{"id":"b"}`} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -211,7 +210,7 @@ func TestDamagedRecordIsNamed(t *testing.T) {
 	}
 }
 
-func TestLockIsForOne(t *testing.T) {
+func TestLockIsExclusive(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := disk.Lock(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Lock takes a state directory for this process, creating it if need be. The kernel releases the lock when the
-// process ends, however it ends.
+// Lock locks a state directory for this process, and creates it if necessary. The kernel releases the lock at the end
+// of the process in any case. Lock returns an error if another process holds the lock.
 func Lock(state string) (unlock func() error, err error) {
 	if err := os.MkdirAll(state, 0o755); err != nil {
 		return nil, err

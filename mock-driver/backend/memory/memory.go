@@ -1,7 +1,7 @@
-// Package memory is a backend store that forgets everything when the process ends.
+// Package memory is a backend store that forgets its records at the end of the process.
 package memory
 
-// Store holds nothing beyond what its caller holds already: a backend loads once and keeps its records at hand.
+// Store stores nothing, because a backend loads only once and caches its records.
 type Store[T any] struct{}
 
 // Load implements backend.Store.
