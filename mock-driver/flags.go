@@ -11,7 +11,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
-// flags holds the flag values.
 type flags struct {
 	endpoint, name, version, nodeID                             string
 	nodes, kubelets                                             []string

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. It checks all flags before any side effect.
+// run checks all flags before any side effect, and then serves until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	s, err := parse(args, stdout)
 	if err != nil {

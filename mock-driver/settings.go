@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
-// settings holds the validated and converted flags.
+// settings holds the flags after their validation and conversion.
 type settings struct {
 	socket, stateDir, ledger       string
 	profile                        string
@@ -49,7 +49,8 @@ const (
 // errVersion is returned by parse after it has written the version.
 var errVersion = errors.New("the version was asked for")
 
-// parse parses the flags. With --help it writes the help and returns pflag.ErrHelp, with --version errVersion.
+// parse parses and validates the flags. With --help it writes the help and returns pflag.ErrHelp, with --version
+// errVersion.
 func parse(args []string, out io.Writer) (settings, error) {
 	var f flags
 	groups := f.groups()

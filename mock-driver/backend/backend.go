@@ -8,33 +8,34 @@ import (
 	"sync"
 )
 
-// Store keeps records of one kind. Put replaces the whole record, and Remove of an unknown id succeeds. Both are
-// atomic with respect to a kill of the process. A backend makes one call at a time.
+// Store keeps records of one kind, for a backend that makes one call at a time. Put replaces the whole record, and
+// Remove of an unknown id succeeds. Both are atomic with respect to a kill of the process.
 type Store[T any] interface {
 	Load() ([]T, error)
 	Put(T) error
 	Remove(id string) error
 }
 
-// Config limits a backend. The zero value is a backend of 1 PiB without nodes.
+// Config limits a backend, and its zero value is a backend of 1 PiB without nodes.
 type Config struct {
-	// CapacityBytes is the total size of all volumes. Default 1 PiB.
+	// CapacityBytes is the total size of all volumes, by default 1 PiB.
 	CapacityBytes int64
-	// MaxVolumes is the maximum number of volumes. Default 0: no limit.
+	// MaxVolumes is the maximum number of volumes, by default 0 for no limit.
 	MaxVolumes int
-	// MaxVolumeBytes is the maximum size of a volume. Default 0: no limit but the capacity.
+	// MaxVolumeBytes is the maximum size of a volume, by default 0 for no limit but the capacity.
 	MaxVolumeBytes int64
 	// Nodes are the nodes that volumes can be attached to.
 	Nodes []string
-	// MaxVolumesPerNode is the maximum number of volumes attached to one node. Default 0: no limit.
+	// MaxVolumesPerNode is the maximum number of volumes attached to one node, by default 0 for no limit.
 	MaxVolumesPerNode int
-	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. Default false: it fails with
+	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. By default it fails with
 	// ErrInUse.
 	DeleteUsed bool
-	// KeepSnapshotted lets DeleteVolume of a volume with snapshots fail with ErrInUse. Default false: snapshots outlive
+	// KeepSnapshotted lets DeleteVolume of a volume with snapshots fail with ErrInUse. By default snapshots outlive
 	// their volumes.
 	KeepSnapshotted bool
-	// Places are the topologies of volumes, each of which has one. Default none: volumes are accessible from everywhere.
+	// Places are the topologies of volumes, each of which has one. Without places, volumes are accessible from
+	// everywhere.
 	Places []Place
 	// Context is added to the volume context of each new volume.
 	Context map[string]string
@@ -45,7 +46,7 @@ const (
 	defaultVolumeBytes int64 = 1 << 30
 )
 
-// Validate reports the first invalid setting.
+// Validate returns an error about the first invalid setting, and nil if there is none.
 func (c Config) Validate() error {
 	switch {
 	case c.CapacityBytes < 0:
@@ -60,7 +61,7 @@ func (c Config) Validate() error {
 	return validatePlaces(c.Places)
 }
 
-// Backend holds volumes and snapshots. Its methods are atomic and safe for concurrent use.
+// Backend holds volumes and snapshots. Each of its methods is atomic and safe for concurrent use.
 type Backend struct {
 	config Config
 
@@ -71,7 +72,7 @@ type Backend struct {
 	usedAt    map[string]int64 // by placeKey
 }
 
-// New returns a backend with the records of the stores.
+// New returns a backend with the records of both stores, and an error if they are invalid or cannot be read.
 func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Backend, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Back
 	return b, nil
 }
 
-// Available returns the free capacity in bytes.
+// Available returns the free capacity of the whole backend in bytes.
 func (b *Backend) Available() int64 { return b.AvailableAt(nil) }
 
 // left is never negative, even after a restart with a smaller capacity.

@@ -3,6 +3,6 @@
 // sentinel errors, which the server translates into codes. A [Store] keeps the records: the one of package memory
 // forgets them, and the one of package disk survives kill -9.
 //
-// Records are values. A method returns a copy, including its maps, so that no caller can change the backend's
+// Records are values: a method returns a copy, including its maps, so that no caller can change the backend's
 // records.
 package backend

@@ -1,6 +1,6 @@
 package backend
 
-// Error is a sentinel for errors.Is. Its constants cannot be reassigned, unlike variables.
+// Error is a sentinel for errors.Is, of a constant type so that it cannot be reassigned.
 type Error string
 
 // Error implements error.
@@ -11,13 +11,13 @@ const (
 	ErrVolumeNotFound Error = "volume not found"
 	// ErrSnapshotNotFound means that no snapshot has this id.
 	ErrSnapshotNotFound Error = "snapshot not found"
-	// ErrNodeNotFound means that the backend has no such node.
+	// ErrNodeNotFound means that the node is not among Config.Nodes.
 	ErrNodeNotFound Error = "node not found"
 	// ErrNotHere means that the volume exists, but is neither staged nor published at that path.
 	ErrNotHere Error = "volume is not at that path"
 	// ErrIncompatible means that the object exists with other properties than requested.
 	ErrIncompatible Error = "exists already and is not compatible"
-	// ErrInUse means that the volume is still in use.
+	// ErrInUse means that the volume is attached, staged or published, or has snapshots that protect it.
 	ErrInUse Error = "in use"
 	// ErrNotPrepared means that an earlier step (attach, stage) is missing.
 	ErrNotPrepared Error = "not prepared"

@@ -9,9 +9,10 @@ import (
 
 // Place is a topology that volumes can have, with its own capacity.
 type Place struct {
-	// Segments are the place's topology segments. Required, and different for each place.
+	// Segments are the place's topology segments, required and different for each place.
 	Segments map[string]string
-	// CapacityBytes is the total size of the volumes in this place. Default 0: no limit but the backend's capacity.
+	// CapacityBytes is the total size of the volumes in this place, by default 0 for no limit but the backend's
+	// capacity.
 	CapacityBytes int64
 }
 
@@ -40,7 +41,8 @@ func validatePlaces(places []Place) error {
 	return nil
 }
 
-// pick returns the topology of a new volume: the first requested place that has room. Without places it returns nil.
+// pick returns the topology of a new volume: the first requested place that has room, or nil for a backend without
+// places.
 func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]string, error) {
 	if len(b.config.Places) == 0 {
 		return nil, nil
@@ -57,7 +59,8 @@ func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]st
 	return nil, fmt.Errorf("%d bytes wanted, and none of %v has as many left: %w", bytes, there, ErrExhausted)
 }
 
-// among returns the backend's places that match a request, in the order of the request. An empty request matches all.
+// among returns the backend's places that match a request, in the order of the request, and all of them for an empty
+// request.
 func (b *Backend) among(wanted []map[string]string) []Place {
 	if len(wanted) == 0 {
 		return b.config.Places
@@ -73,7 +76,7 @@ func (b *Backend) among(wanted []map[string]string) []Place {
 	return found
 }
 
-// leftAt returns the free capacity of a place.
+// leftAt returns the free capacity of a place, within the free capacity of the backend.
 func (b *Backend) leftAt(p Place) int64 {
 	if p.CapacityBytes == 0 {
 		return b.left()
@@ -89,8 +92,8 @@ func (b *Backend) account(v Volume, bytes int64) {
 	}
 }
 
-// AvailableAt returns the free capacity, in bytes, for volumes that are accessible from a place. Empty segments mean
-// any place.
+// AvailableAt returns the free capacity, in bytes, for volumes that are accessible from a place, and with empty
+// segments for volumes in any place.
 func (b *Backend) AvailableAt(segments map[string]string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AccessMode limits the concurrent uses of a volume. Its values are the names of the CSI enumeration
-// VolumeCapability.AccessMode.Mode.
+// AccessMode limits the concurrent uses of a volume, with the names of the CSI enumeration
+// VolumeCapability.AccessMode.Mode as its values.
 type AccessMode string
 
 const (
@@ -29,7 +29,7 @@ func (m AccessMode) ManyNodes() bool {
 // NodePublishVolume).
 func (m AccessMode) ManyTargets() bool { return m.ManyNodes() || m == SingleNodeMultiWriter }
 
-// Access is the requested or actual use of a volume. Two uses are equal if their Access is equal.
+// Access is the requested or actual use of a volume, such that two uses are equal if their Access is equal.
 type Access struct {
 	Mode   AccessMode `json:"mode"`
 	Block  bool       `json:"block,omitempty"`
@@ -39,7 +39,7 @@ type Access struct {
 	Options string `json:"options,omitempty"`
 }
 
-// Source is the content source of a volume. At most one field is set.
+// Source is the content source of a volume, with at most one field set.
 type Source struct {
 	SnapshotID string `json:"snapshotID,omitempty"`
 	VolumeID   string `json:"volumeID,omitempty"`
@@ -53,7 +53,8 @@ type Attachment struct {
 
 // Mount is a volume's staging or publication at a path of a node.
 type Mount struct {
-	// Node is the node of the path. The specification's tables about several paths apply to each node separately.
+	// Node is the node of the path, because the specification's tables about several paths apply to each node
+	// separately.
 	Node     string `json:"node,omitempty"`
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
@@ -61,11 +62,11 @@ type Mount struct {
 	Context string `json:"context,omitempty"`
 }
 
-// Volume is a volume with all its uses.
+// Volume is a volume with its parameters and all its current uses.
 type Volume struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// Bytes is the capacity.
+	// Bytes is the volume's current capacity, which Expand can increase.
 	Bytes   int64     `json:"bytes"`
 	Created time.Time `json:"created"`
 	// Parameters are the immutable parameters of CreateVolume, and Mutable the current mutable ones. CreatedMutable
@@ -73,7 +74,7 @@ type Volume struct {
 	Parameters     map[string]string `json:"parameters,omitempty"`
 	Mutable        map[string]string `json:"mutable,omitempty"`
 	CreatedMutable map[string]string `json:"createdMutable,omitempty"`
-	// Access lists the requested uses at creation. Empty for a volume that existed before the driver.
+	// Access lists the requested uses at creation, and is empty for a volume that existed before the driver.
 	Access   []Access            `json:"access,omitempty"`
 	Context  map[string]string   `json:"context,omitempty"`
 	Source   Source              `json:"source,omitzero"`

@@ -51,8 +51,8 @@ func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, er
 	return v.clone(), true, nil
 }
 
-// ImportVolume adds a volume under the caller's id, as if it had existed before the driver. It does nothing if the id
-// exists.
+// ImportVolume adds a volume under the caller's id, as if it had existed before the driver, and does nothing if the
+// id exists.
 func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
 	if !ValidID(id) {
 		return fmt.Errorf("volume id %q: want letters, digits, '-', '_' and '.', at most 128: %w", id, ErrInvalid)
@@ -137,8 +137,8 @@ func mismatch(v Volume, r VolumeRequest) string {
 	return ""
 }
 
-// DeleteVolume deletes a volume, returns its last state, and reports whether it existed. An unknown id is no error.
-// ErrInUse means that the volume is used or has snapshots, and the configuration protects it.
+// DeleteVolume deletes a volume, returns its last state, and reports whether it existed, because an unknown id is no
+// error. ErrInUse means that the volume is used or has snapshots, and the configuration protects it.
 func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,8 +185,8 @@ func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	return page, more
 }
 
-// Expand grows a volume to at least required bytes and reports whether its size changed. It never shrinks a volume.
-// If offline is set, it fails with ErrInUse for a used volume that is too small.
+// Expand grows a volume to at least required bytes, never shrinks it, and reports whether its size changed. If
+// offline is set, it fails with ErrInUse for a used volume that is too small.
 func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		want, err := b.size(required, limit, v.Bytes)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Client sets the fault plan of a running driver.
+// Client sets and reads the fault plan of a running driver over HTTP.
 type Client struct {
 	// Address is the host:port of the driver's fault address.
 	Address string
 }
 
-// Set replaces the plan.
+// Set validates the plan and replaces the driver's plan with it.
 func (c Client) Set(ctx context.Context, p Plan) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (c Client) Set(ctx context.Context, p Plan) error {
 	return err
 }
 
-// Clear removes the plan.
+// Clear replaces the driver's plan with an empty one.
 func (c Client) Clear(ctx context.Context) error {
 	_, err := c.do(ctx, http.MethodDelete, nil)
 	return err

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Config holds the driver's settings for an engine.
+// Config holds the settings that an engine needs of its driver.
 type Config struct {
 	// Base rules apply in addition to every plan, such as a driver's ordinary latency.
 	Base []Rule
 	// FirstPage is a token for the first page of a list, used by RepeatPage.
 	FirstPage string
-	// Crash ends the process and does not return. Default: kill -9 of itself.
+	// Crash ends the process without returning, by default with a kill -9 of itself.
 	Crash func()
 }
 
-// Engine applies a plan to calls. It is safe for concurrent use.
+// Engine applies a plan to calls, and is safe for concurrent use.
 type Engine struct {
 	config   Config
 	released chan struct{}
@@ -32,11 +32,10 @@ type Engine struct {
 	mu    sync.Mutex
 	plan  Plan
 	rules []*counted
-	// replaced is closed when another plan is set.
+	// replaced is closed when another plan is set, which ends blocks.
 	replaced chan struct{}
 }
 
-// counted is a rule with its counters.
 type counted struct {
 	Rule
 	base      bool
@@ -45,7 +44,7 @@ type counted struct {
 	perVolume map[string]int
 }
 
-// New returns an engine without a plan.
+// New returns an engine without a plan, or an error if the base rules are invalid.
 func New(config Config) (*Engine, error) {
 	if config.Crash == nil {
 		config.Crash = killSelf
@@ -59,7 +58,8 @@ func New(config Config) (*Engine, error) {
 	return e, e.Set(Plan{})
 }
 
-// Set replaces the plan and resets all counters. Calls in progress keep their rules, and blocked ones continue.
+// Set replaces the plan and resets all counters, unless the plan is invalid. Calls in progress keep their rules, and
+// blocked ones continue.
 func (e *Engine) Set(p Plan) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (e *Engine) Set(p Plan) error {
 	return nil
 }
 
-// Release ends all calls that hang or stay unanswered. From then on, no rule makes a call wait.
+// Release ends all calls that hang or stay unanswered, and from then on no rule makes a call wait.
 func (e *Engine) Release() { e.release() }
 
 // Counter counts the calls that a rule picked, and those to which it was applied.
@@ -90,7 +90,7 @@ type Counter struct {
 	Applied int    `json:"applied"`
 }
 
-// Status is the plan with its counters.
+// Status is the plan with its counters, as served over HTTP.
 type Status struct {
 	Plan     Plan      `json:"plan"`
 	Counters []Counter `json:"counters"`
@@ -116,14 +116,14 @@ type Call struct {
 	Volume, VolumeName string
 	// Place is the first topology that the call requests, or nil if it requests none.
 	Place map[string]string
-	// Token is the starting token of a list.
+	// Token is the starting token of a list call, if any.
 	Token string
 }
 
-// Work handles a call without faults.
+// Work is the ordinary handling of a call, without faults.
 type Work func(context.Context) (any, error)
 
-// Do handles a call under the plan. It returns the call's answer and the names of the applied rules.
+// Do handles a call under the plan, and returns the call's answer and the names of the applied rules.
 func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied []string, err error) {
 	v := e.decide(c)
 	if err := e.wait(ctx, v.before, v.blockBefore); err != nil {
@@ -256,7 +256,7 @@ func fraction(name string) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// strike applies the decisive rule.
+// strike applies the decisive rule and returns the error for the client.
 func (e *Engine) strike(ctx context.Context, r Rule) error {
 	switch r.Action {
 	case Hang:
@@ -300,7 +300,7 @@ func (e *Engine) wait(ctx context.Context, d time.Duration, block <-chan struct{
 	return e.until(ctx, block)
 }
 
-// until waits until the channel is closed or the driver shuts down. It returns an error if ctx ends first.
+// until waits until the channel is closed or the driver shuts down, and returns an error if ctx ends first.
 func (e *Engine) until(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case <-closed:

@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// Path is the URL path of the plan.
+// Path is the URL path under which a Handler serves the plan.
 const Path = "/faults"
 
 // maxPlan is the maximum size of a plan over HTTP, in bytes.

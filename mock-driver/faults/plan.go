@@ -16,7 +16,7 @@ import (
 type Action string
 
 const (
-	// Fail answers with Code.
+	// Fail answers with the error of Code and Message.
 	Fail Action = "fail"
 	// Delay waits for the duration in Delay, or until the call's deadline.
 	Delay Action = "delay"
@@ -24,7 +24,7 @@ const (
 	Block Action = "block"
 	// Hang answers only after the call's deadline, or when the client cancels the call.
 	Hang Action = "hang"
-	// Silence never answers, not even after the deadline. The call ends when the driver shuts down.
+	// Silence never answers, not even after the deadline, and the call ends when the driver shuts down.
 	Silence Action = "silence"
 	// Crash ends the process at once, like kill -9.
 	Crash Action = "crash"
@@ -52,29 +52,30 @@ func (a Action) onAnswer() bool {
 	return a == RepeatPage || a == Duplicate || a == Reorder || a == Omit || a == BlankID
 }
 
-// Plan is a list of rules. Each rule counts the calls that it picks. If several rules match a call, delays add up and
-// precede a block, every action on the answer applies, and otherwise the first rule wins.
+// Plan is a list of rules, each of which counts the calls that it picks. If several rules match a call, delays add up
+// and precede a block, every action on the answer applies, and otherwise the first rule wins.
 type Plan struct {
 	Rules []Rule `json:"rules"`
 }
 
-// Rule applies an action to selected calls.
+// Rule selects calls by their properties and by count, and applies an action to them.
 type Rule struct {
-	// Name identifies the rule in the ledger and in the counters. Default: rule-1 for the first rule, and so on.
+	// Name identifies the rule in the ledger and in the counters, by default as rule-1 for the first rule, and so on.
 	Name string `json:"name,omitempty"`
 	// Method is the name of an RPC, such as DeleteVolume, or a pattern with * and ?.
 	Method string `json:"method"`
 	// Volume and VolumeName are patterns with * and ? for the volume's id and for its name in CreateVolume. A call
-	// without a volume matches neither. CreateVolume has no id yet, so only VolumeName selects it.
+	// without a volume matches neither, and CreateVolume, which has no id yet, matches only VolumeName.
 	Volume     string `json:"volume,omitempty"`
 	VolumeName string `json:"volumeName,omitempty"`
 	// Place is a pattern with * and ? for KEY=VALUE, a segment of the first topology that the call requests: the most
 	// preferred one. A call without requested topology does not match.
 	Place string `json:"place,omitempty"`
 	// Share selects this fraction of the volumes, between 0 and 1, by a hash of the name, so that the same volumes are
-	// always selected. Default: all.
+	// always selected. The default is all.
 	Share float64 `json:"share,omitempty"`
-	// At most one of First (the first n calls), Nth (only the n-th) and Every (each n-th) is set. Default: each call.
+	// At most one of First (the first n calls), Nth (only the n-th) and Every (each n-th) is set. Without them, the rule
+	// applies to each call.
 	First int `json:"first,omitempty"`
 	Nth   int `json:"nth,omitempty"`
 	Every int `json:"every,omitempty"`
@@ -82,8 +83,8 @@ type Rule struct {
 	PerVolume bool `json:"perVolume,omitempty"`
 
 	Action Action `json:"action"`
-	// AfterWork applies the action after the work. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or
-	// waits before the work (Delay, Block).
+	// AfterWork applies the action after the work of the call. Without it, the call changes nothing (Fail, Hang,
+	// Silence, Crash) or waits before the work (Delay, Block).
 	AfterWork bool `json:"afterWork,omitempty"`
 	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default message: "injected
 	// fault <name>".
@@ -109,7 +110,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParsePlan reads a plan from JSON and validates it. The error names the invalid field in one line.
+// ParsePlan reads a plan from JSON and validates it, with an error that names the invalid field in one line.
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -141,7 +142,7 @@ func explain(err error) error {
 	return fmt.Errorf("fault plan: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Validate reports the first invalid field.
+// Validate returns an error that names the first invalid field, and nil for a valid plan.
 func (p Plan) Validate() error {
 	names := map[string]bool{}
 	for i, r := range p.withNames().Rules {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// spoil applies one action to an answer, and returns other types of answers unchanged. token is the starting token of
-// the call.
+// spoil applies one action to an answer, and returns other types of answers unchanged. The parameter token is the
+// starting token of the call.
 func spoil(answer any, action Action, token, firstPage string) any {
 	if token == "" {
 		token = firstPage
@@ -48,7 +48,6 @@ func spoil(answer any, action Action, token, firstPage string) any {
 	return answer
 }
 
-// blank empties an id for action BlankID.
 func blank(action Action, id *string) {
 	if action == BlankID {
 		*id = ""

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Phase is the kind of an entry.
+// Phase is the stage of a process or call to which an entry belongs.
 type Phase string
 
 const (
@@ -14,7 +14,7 @@ const (
 	Stopped Phase = "stopped"
 	// Received is a call on arrival, before anything else happens.
 	Received Phase = "received"
-	// Changed follows the moment at which the call creates, deletes or alters an object. Other calls have no such entry.
+	// Changed follows the moment at which the call creates, deletes or alters an object, and is missing for other calls.
 	Changed Phase = "changed"
 	// Answered is the answer that is sent to the client.
 	Answered Phase = "answered"
@@ -22,7 +22,7 @@ const (
 
 // Entry is one line of the ledger.
 type Entry struct {
-	// Time is the time just before the write.
+	// Time is the time just before the write of the entry.
 	Time time.Time `json:"time"`
 	// Boot identifies the process; each start of a driver has its own.
 	Boot string `json:"boot"`
@@ -59,13 +59,13 @@ type Entry struct {
 	Faults []string `json:"faults,omitempty"`
 	// Duration is the time from Received to Answered, in nanoseconds.
 	Duration time.Duration `json:"durationNs,omitempty"`
-	// Note describes the process (Started).
+	// Note describes the driver of the process (Started).
 	Note string `json:"note,omitempty"`
 	// PID is the process's own id (Started) or the caller's (other phases), and 0 if the system does not report it.
 	PID int `json:"pid,omitempty"`
 }
 
-// Call combines the entries of one call.
+// Call combines the information in all entries of one call.
 type Call struct {
 	Boot                         string
 	Seq                          uint64
@@ -76,10 +76,10 @@ type Call struct {
 	Request                      string
 	// PID is the caller's process id, or 0 if unknown.
 	PID int
-	// Received is never zero. Done is the time of the first change, and Answered the time of the answer; each is zero
+	// Received is never zero, while Done, the time of the first change, and Answered, the time of the answer, are zero
 	// without that event.
 	Received, Done, Answered time.Time
-	// Code, Error and Did are as in Entry. Code is empty while the call is unanswered.
+	// Code, Error and Did are as in Entry, except that Code is empty while the call is unanswered.
 	Code, Error, Did string
 	Changed          bool
 	Faults           []string

@@ -15,7 +15,7 @@ import (
 // maxField bounds the length of a field in bytes, because a gRPC request may contain strings of megabytes.
 const maxField = 1024
 
-// Writer appends to a ledger. It is safe for concurrent use.
+// Writer appends entries to a ledger, and is safe for concurrent use.
 type Writer struct {
 	boot string
 	now  func() time.Time

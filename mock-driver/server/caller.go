@@ -27,7 +27,7 @@ func (k knowCallers) Clone() credentials.TransportCredentials {
 	return knowCallers{k.TransportCredentials.Clone()}
 }
 
-// caller identifies the opener of a connection.
+// caller identifies the process that opened a connection.
 type caller struct {
 	credentials.CommonAuthInfo
 	pid int

@@ -13,7 +13,7 @@ import (
 // controller/EXPAND_VOLUME.
 type Capability string
 
-// Capabilities used in the code. [AllCapabilities] lists all.
+// Capabilities that the code uses by name, a part of [AllCapabilities].
 const (
 	ControllerService   Capability = "plugin/CONTROLLER_SERVICE"
 	VolumeTopology      Capability = "plugin/VOLUME_ACCESSIBILITY_CONSTRAINTS"
@@ -53,7 +53,7 @@ const (
 	nodeConditionNumber       csi.NodeServiceCapability_RPC_Type       = 4
 )
 
-// Capabilities is a set of capabilities.
+// Capabilities is the set of capabilities that a driver advertises.
 type Capabilities map[Capability]bool
 
 // AllCapabilities returns every capability that the driver can advertise, sorted.

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// call is a call in progress. It lives in the call's context, and only the call's goroutine uses it.
+// call is the state of a call in progress, which lives in the call's context and is used by its goroutine only.
 type call struct {
 	ledger   *ledger.Writer
 	received ledger.Entry
@@ -148,7 +148,7 @@ func secretsOf(req any) map[string]string {
 	return nil
 }
 
-// faultCall returns the call's properties for the fault plan. VolumeName is always the name at creation.
+// faultCall returns the call's properties for the fault plan, in which VolumeName is always the name at creation.
 func (s *Server) faultCall(c *call, req any) faults.Call {
 	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume}
 	if f.Volume != "" {
@@ -201,7 +201,7 @@ func answeredAlone(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/csi.v1.Identity/") || strings.HasSuffix(fullMethod, "GetCapabilities")
 }
 
-// work handles a call that no fault prevents.
+// work handles a call as the driver does without faults, after the checks of capability, readiness and secrets.
 func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
 	error) {
 	if !s.serves(info.FullMethod) {
@@ -259,7 +259,7 @@ func needed(method string) (capability Capability, some bool) {
 	return capability, some
 }
 
-// note adds ids to the call's entries. If changed is set, it also writes a Changed entry at once.
+// note adds ids to the call's entries, and if changed is set it also writes a Changed entry at once.
 func note(ctx context.Context, changed bool, volume, snapshot string) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

@@ -47,7 +47,7 @@ func toTopologies(list []map[string]string) []*csi.Topology {
 }
 
 // placesOf returns the allowed topologies of a volume in order of preference: the preferred and the requisite ones,
-// or the preferred ones if no others are given. A preferred topology must also be requisite.
+// or the preferred ones if no others are given. It returns an error if a preferred topology is not also requisite.
 func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	requisite, preferred := segmentsOf(r.GetRequisite()), segmentsOf(r.GetPreferred())
 	if len(requisite) == 0 {
@@ -66,7 +66,7 @@ func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	return slices.Concat(preferred, requisite), nil
 }
 
-// text returns a unique text for segments.
+// text returns a text that is equal only for equal segments.
 func text(segments map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(segments)) {

@@ -13,9 +13,9 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Kubelet is a further node. The driver serves a separate node service for its kubelet, which mounts volumes.
+// Kubelet is a further node, for whose kubelet the driver serves a separate node service that mounts volumes.
 type Kubelet struct {
-	// NodeID is the node id that NodeGetInfo reports.
+	// NodeID is the node id that NodeGetInfo of this service reports.
 	NodeID string
 	// RootDir is the kubelet's --root-dir.
 	RootDir string
@@ -28,7 +28,6 @@ func (k Kubelet) validate() error {
 	return validateNodeID(k.NodeID)
 }
 
-// endpoint is a gRPC server with its listener.
 type endpoint struct {
 	server   *grpc.Server
 	listener net.Listener

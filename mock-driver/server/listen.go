@@ -41,8 +41,8 @@ func ParseEndpoint(endpoint string) (string, error) {
 // dialTimeout is the time that a live server has to accept a connection.
 const dialTimeout = time.Second
 
-// Listen listens on a unix socket. It removes the socket of a dead predecessor, and returns an error for the socket
-// of a live server and for any other file.
+// Listen listens on a unix socket, after it has removed the socket of a dead predecessor. It returns an error for the
+// socket of a live server and for any other file.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := clearStale(ctx, path); err != nil {
 		return nil, err

@@ -15,21 +15,20 @@ import (
 // dataDir is the directory for data in a volume's directory.
 const dataDir = "data"
 
-// mounts mounts volumes for pods, as bind mounts of directories. Nil is a driver that mounts nothing. All methods are
+// mounts mounts volumes for pods, as bind mounts of directories, or mounts nothing if it is nil. All methods are
 // idempotent and rely on the kernel's mounts, not on records.
 type mounts struct {
 	volumes string // holds a directory for each volume, named after its handle
 	mounter mounter
 }
 
-// mounter is the used part of mount.Interface.
+// mounter is the part of mount.Interface that the driver uses.
 type mounter interface {
 	IsMountPoint(path string) (bool, error)
 	Mount(source, target, fsType string, options []string) error
 	Unmount(target string) error
 }
 
-// newMounter returns a mounter for this machine.
 func newMounter() mounter { return kernelMounter{mount.New("")} }
 
 // kernelMounter mounts by system calls, because the driver's image has no mount program.
@@ -45,7 +44,7 @@ func (m *mounts) source(volume string) (string, error) {
 	return path, nil
 }
 
-// stage mounts a volume at a staging path.
+// stage mounts a volume at a staging path, unless a mount exists there.
 func (m *mounts) stage(volume, path string) error {
 	if m == nil {
 		return nil
@@ -89,7 +88,7 @@ func (m *mounts) bind(source, path string, readOnly bool) error {
 	return m.mounter.Mount(source, path, "", options)
 }
 
-// unmount undoes stage or publish. A missing path counts as not mounted.
+// unmount undoes stage or publish, and treats a missing path as not mounted.
 func (m *mounts) unmount(path string) error {
 	if m == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount makes a bind mount, and a read-only one with the option ro. It supports no other mounts.
+// Mount makes a bind mount, which is read-only with the option ro, and supports no other mounts.
 func (kernelMounter) Mount(source, target, _ string, options []string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %q to %q: %w", source, target, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// node is the service of one node. Without mounts it needs no root: it only keeps records, and creates an empty
-// directory or file in place of a mount.
+// node is the service of one node. Without mounts it needs no root, because it only keeps records and creates an
+// empty directory or file in place of a mount.
 type node struct {
 	csi.UnimplementedNodeServer
 	*Server

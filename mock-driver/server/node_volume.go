@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// bytesPerInode is the default of mkfs.ext4.
+// bytesPerInode is the default inode ratio of mkfs.ext4.
 const bytesPerInode = 16 << 10
 
 func (n *node) NodeGetVolumeStats(_ context.Context,

@@ -9,12 +9,12 @@ import (
 // Profile is a kind of driver: a named set of capabilities.
 type Profile struct {
 	Name string
-	// Help describes such drivers in one line.
+	// Help describes drivers of this kind in one line.
 	Help         string
 	Capabilities Capabilities
 }
 
-// Profiles returns all kinds of drivers.
+// Profiles returns all kinds of drivers that the server can play.
 func Profiles() []Profile {
 	return []Profile{
 		{"full", "every capability of CSI v1.13 but topology (give --topology) and offline expansion", full()},

@@ -19,40 +19,41 @@ import (
 
 // Config describes the driver that the server plays.
 type Config struct {
-	// Name is the driver's name, and Version its version. Name is required.
+	// Name is the driver's name, which is required, and Version its vendor version.
 	Name, Version string
-	// NodeID is the node of the node service. Required.
+	// NodeID is the id of the node on which the node service runs. Required.
 	NodeID string
-	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir. Mounting needs root, and
-	// VolumesDir is then required.
+	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir, which is required for
+	// that. Mounting needs root.
 	Kubelets   []Kubelet
 	VolumesDir string
-	// Capabilities are the advertised capabilities. Calls without their capability are answered Unimplemented.
+	// Capabilities are the advertised capabilities, and calls without their capability are answered Unimplemented.
 	Capabilities Capabilities
-	// Topology is the topology of the nodes. It is set if and only if VolumeTopology is among the capabilities.
+	// Topology is the topology of the nodes, set if and only if VolumeTopology is among the capabilities.
 	Topology map[string]string
-	// MaxVolumesPerNode is the value in NodeGetInfo. Default 0: no limit.
+	// MaxVolumesPerNode is the value in NodeGetInfo, by default 0 for no limit.
 	MaxVolumesPerNode int
-	// MaxVolumeBytes is the value in GetCapacity. Default 0: no limit.
+	// MaxVolumeBytes is the value in GetCapacity, by default 0 for no limit.
 	MaxVolumeBytes int64
-	// MaxCalls is the maximum number of controller and node calls in progress. Further calls wait, or with RefuseCalls
-	// are answered ResourceExhausted. Default 0: no limit.
+	// MaxCalls is the maximum number of controller and node calls in progress, by default 0 for no limit. Further calls
+	// wait, or with RefuseCalls are answered ResourceExhausted.
 	MaxCalls    int
 	RefuseCalls bool
-	// AbortPending answers Aborted to a call for a volume or snapshot that has another call pending. Default false:
+	// AbortPending answers Aborted to a call for a volume or snapshot that has another call pending. By default such
 	// calls are serialized.
 	AbortPending bool
 	// ReadyAfter is the time after New during which the driver is not ready, and answers Unavailable to controller and
-	// node calls. Default 0: ready at once.
+	// node calls. By default it is ready at once.
 	ReadyAfter time.Duration
 	// Secrets are required secrets by key, with an empty value for any value. A call that can carry secrets but lacks
 	// one is answered Unauthenticated.
 	Secrets map[string]string
-	// Parameters are the accepted parameters of CreateVolume; others are answered InvalidArgument. Default: any.
+	// Parameters are the accepted parameters of CreateVolume; others are answered InvalidArgument. By default any
+	// parameter is accepted.
 	Parameters []string
-	// Grace is the time that calls have to end when the driver stops. Default 5 s.
+	// Grace is the time that calls have to end when the driver stops, by default 5 seconds.
 	Grace time.Duration
-	// Now is the clock. Default time.Now.
+	// Now is the clock, by default time.Now.
 	Now func() time.Time
 }
 
@@ -66,7 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first invalid setting.
+// Validate returns an error about the first invalid setting, and nil if there is none.
 func (c Config) Validate() error {
 	switch {
 	case !validDriverName(c.Name):
@@ -89,7 +90,6 @@ func (c Config) Validate() error {
 	return c.Capabilities.Validate()
 }
 
-// validateNodeID applies the limit of NodeGetInfoResponse.node_id.
 func validateNodeID(id string) error {
 	if id == "" || len(id) > 256 {
 		return fmt.Errorf("node id %q: want 1 to 256 bytes", id)
@@ -97,7 +97,7 @@ func validateNodeID(id string) error {
 	return nil
 }
 
-// Server serves the driver's gRPC services.
+// Server serves the driver's gRPC services on one or more sockets.
 type Server struct {
 	config  Config
 	backend *backend.Backend
@@ -113,7 +113,7 @@ type Server struct {
 	lose    func()
 }
 
-// New returns a Server without starting it.
+// New returns a Server without starting it, or an error if the configuration is invalid.
 func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logger, config Config) (*Server, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// makeTarget creates an empty directory, or for a block volume an empty file, at a target path unless it exists. The
-// caller creates the parent.
+// makeTarget creates an empty directory, or for a block volume an empty file, at a target path unless it exists, in a
+// parent that the caller creates.
 func makeTarget(path string, block bool) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -36,7 +36,7 @@ func createTarget(path string, block bool) error {
 	return f.Close()
 }
 
-// removeTarget removes an empty target path. A directory with files remains and is an error.
+// removeTarget removes an empty target path, and returns an error for a directory with files, which remains.
 func removeTarget(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove target_path: %w", err)

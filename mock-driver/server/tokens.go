@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kinds of lists. A token is valid for its own list only.
+// Kinds of lists, each of which accepts only its own tokens and those for anyList.
 const (
 	volumeList   = "volumes"
 	snapshotList = "snapshots"

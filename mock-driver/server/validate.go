@@ -15,13 +15,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// Size limits of the specification ("Size Limits").
+// Size limits in bytes of the specification, section "Size Limits".
 const (
 	maxString = 128
 	maxMap    = 4 << 10
 )
 
-// required reports the first empty field. fields are pairs of name and value.
+// required returns an error about the first empty field, with the fields as pairs of name and value.
 func required(fields ...string) error {
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -93,7 +93,7 @@ func checkMutable(m map[string]string) error {
 	return checkMap("mutable_parameters", m)
 }
 
-// accessList converts the volume capabilities of a request.
+// accessList converts the volume capabilities of a request, which must have at least one.
 func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Access, error) {
 	if len(caps) == 0 {
 		return nil, invalid("volume_capabilities are required")
@@ -108,7 +108,7 @@ func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Acces
 	return list, nil
 }
 
-// access converts a volume capability. multiWriter tells whether the service has the SINGLE_NODE_MULTI_WRITER
+// access converts a volume capability, where multiWriter tells whether the service has the SINGLE_NODE_MULTI_WRITER
 // capability, which two access modes require.
 func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	if c == nil {
@@ -139,7 +139,7 @@ func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	return a, nil
 }
 
-// digest identifies values without revealing them.
+// digest returns a short hash that identifies values without revealing them.
 func digest(values ...string) string {
 	h := sha256.New()
 	for _, v := range values {
@@ -148,7 +148,7 @@ func digest(values ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// digestMaps identifies maps. It returns "" if all maps are empty.
+// digestMaps returns a digest that identifies maps, or "" if all maps are empty.
 func digestMaps(list ...map[string]string) string {
 	var values []string
 	for i, m := range list {

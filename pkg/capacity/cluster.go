@@ -13,18 +13,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// cluster holds the controller's calls to the API server.
+// cluster is the part of the API server that the Controller uses, replaced in tests.
 type cluster interface {
 	create(ctx context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error)
 	// patch and remove are bound to the UID and resourceVersion that were read. They return kube.ErrChanged if the
 	// object differs from that, and kube.ErrGone if it does not exist.
 	patch(ctx context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error)
 	remove(ctx context.Context, o Object) error
-	// owner looks up the owner of the objects.
+	// owner looks up the owner of the objects in the cluster, so that it can become their owner reference.
 	owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error)
 }
 
-// apiServer implements cluster with real clients.
 type apiServer struct {
 	objects storageclient.CSIStorageCapacityInterface
 	owners  owners

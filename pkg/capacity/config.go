@@ -10,30 +10,30 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
-// Config holds the settings of a Controller. Namespace is required, and every other field has the default of the
-// stock external-provisioner.
+// Config holds the settings of a Controller. Only Namespace is required; the other fields default to the values of
+// the stock external-provisioner.
 type Config struct {
-	// Namespace is the namespace of the CSIStorageCapacity objects. Required.
+	// Namespace is the namespace of the CSIStorageCapacity objects, usually the driver's own. Required.
 	Namespace string
 	// Owner selects the owner of the objects, with which they are garbage-collected. Default: none.
 	Owner *OwnedBy
 	// ManagedBy is the value of the label [LabelManagedBy]; the Controller manages only the driver's objects with this
 	// value. Default "external-provisioner", so that the Controller takes over that program's objects.
 	ManagedBy string
-	// ForImmediate publishes capacity for classes with immediate binding as well, although no scheduler reads it.
-	// Default: only for classes with WaitForFirstConsumer.
+	// ForImmediate publishes capacity for classes with immediate binding as well, although no scheduler reads it. By
+	// default only classes with WaitForFirstConsumer have objects.
 	ForImmediate bool
-	// PollInterval is the time between two GetCapacity calls for an item that no event marks as changed. Jitter shortens
-	// it by up to a fifth. Default 1 minute.
+	// PollInterval is the time between two GetCapacity calls for an item that no event marks as changed; jitter shortens
+	// it by up to a fifth. The default is 1 minute.
 	PollInterval time.Duration
-	// Workers is the number of items that are reconciled in parallel. Default 1.
+	// Workers is the number of items that are reconciled in parallel, by default 1.
 	Workers int
-	// RetryStart and RetryMax bound the exponential backoff after a failure. After a refusal of the driver it starts at
-	// ten times RetryStart. Default 1 second and 5 minutes.
+	// RetryStart and RetryMax bound the exponential backoff after a failure, which starts at ten times RetryStart if the
+	// driver refuses the call. The defaults are 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Metrics registers the package's metrics. Default: they are not registered.
+	// Metrics registers the package's metrics. By default they are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default: the real clock.
+	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }
 

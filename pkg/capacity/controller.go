@@ -20,40 +20,37 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// apiTimeout bounds one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// Driver reports free capacity. Its errors carry an errclass.Class; csidriver.Driver implements it.
+// Driver reports free capacity, with errors that carry an errclass.Class. csidriver.Driver implements it.
 type Driver interface {
 	GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
 }
 
-// Nodes watches the driver's nodes; nodes.Lister implements it.
+// Nodes watches the cluster's nodes and the driver's topology on them; nodes.Lister implements it.
 type Nodes interface {
 	// Watch keeps the nodes up to date until ctx ends, and Synced reports whether the first list has arrived.
 	Watch(ctx context.Context)
 	Synced() bool
 	// Permissions returns the permissions that Watch needs; without describes the effect of lacking them.
 	Permissions(without string) []permission.Permission
-	// Nodes returns all nodes.
+	// Nodes returns all nodes, or an error while they are unknown.
 	Nodes() ([]topology.Node, error)
-	// Follow registers a function that is called for each change. It is called before Watch.
+	// Follow registers a function that is called for each change, and is itself called before Watch.
 	Follow(changed func())
 }
 
-// Controller publishes the capacity of one driver.
+// Controller publishes the capacity of one driver as CSIStorageCapacity objects.
 type Controller struct {
 	cfg        Config
 	driverName string
 	driver     Driver
 	cluster    cluster
-	// labels identifies the Controller's objects.
-	labels labels.Set
+	labels     labels.Set
 	// nodes is nil for a driver without topology.
-	nodes   Nodes
-	classes cached[class]
-	objects cached[Object]
-	// authorization reviews this program's permissions.
+	nodes         Nodes
+	classes       cached[class]
+	objects       cached[Object]
 	authorization authorizationv1.AuthorizationV1Interface
 	tracker       *tracker
 
@@ -64,7 +61,8 @@ type Controller struct {
 
 // New returns a Controller for the named driver on the cluster of config, which New copies. The QPS and Burst of
 // config apply to the capacity objects alone, and 0 means no limit. nodes is nil for a driver without topology: its
-// volumes are accessible from every node, and each class has one object that says so. New starts nothing; see Run.
+// volumes are accessible from every node, and each class has one object that says so. New starts no goroutines and
+// reads nothing from the cluster; see Run.
 func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a capacity controller: no cluster is given")
@@ -126,10 +124,10 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it to be able to act at once as the leader. Watch writes nothing to the cluster.
+// leadership calls it, which writes nothing to the cluster, to be able to act at once as the leader.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
-// Run reconciles until ctx ends, which cancels calls in flight, or until Stop, which lets them finish. It returns
+// Run reconciles until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns
 // when all work has ended. Only the leading replica calls Run, once; with leader election, ctx has to end with the
 // Lease.
 //
@@ -143,7 +141,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop begins no more work and lets the work in progress finish, whereupon Run returns. Stop does not wait.
+// Stop begins no more work and lets the work in progress finish, whereupon Run returns. Stop itself does not wait for
+// that.
 func (c *Controller) Stop() { c.control.Stop() }
 
 // Synced reports whether the caches hold the API server's state at the time of their start.

@@ -2,23 +2,23 @@ package capacity
 
 import "time"
 
-// Action is one step. Its zero value is Wait.
+// Action is one step in the reconciliation of an item. Its zero value is Wait.
 type Action uint8
 
 const (
-	// Wait does nothing for now.
+	// Wait does nothing until an event or the delay of the Decision.
 	Wait Action = iota
 	// GetCapacity asks the driver for its free capacity.
 	GetCapacity
-	// Create creates the item's object.
+	// Create creates the item's object with the driver's last answer.
 	Create
 	// Update writes new capacity or a missing owner into an object.
 	Update
-	// Delete deletes an object.
+	// Delete deletes an obsolete or duplicate object.
 	Delete
 )
 
-// String returns the action as used in logs.
+// String returns the action as it appears in the log.
 func (a Action) String() string {
 	switch a {
 	case Wait:
@@ -35,15 +35,15 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Decision is the next step for an item.
+// Decision is the next step for an item, with its reason.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Object is the object to update or delete.
+	// Object is the object to update or delete, and empty for other actions.
 	Object Object
 	// After is the delay until the next decision if no event comes first; 0 means that only an event causes it.
 	After time.Duration
-	// Gone: the item has no object and needs none.
+	// Gone: the item has no object and needs none, so the tracker forgets it.
 	Gone bool
 }
 
@@ -81,7 +81,6 @@ func Decide(s Facts, now time.Time) Decision {
 	return Decision{Reason: ReasonUpToDate, After: s.PollInterval - now.Sub(s.Answered)}
 }
 
-// drop deletes obsolete objects, one at a time.
 func drop(ours []Object, why Reason) Decision {
 	if len(ours) == 0 {
 		return Decision{Reason: why, Gone: true}

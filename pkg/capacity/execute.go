@@ -52,7 +52,7 @@ func (s *session) Wait(_ context.Context, d Decision) controller.Result {
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == GetCapacity {
-		// The driver client has its own timeout.
+		// The driver client has its own timeout, so apiTimeout does not apply.
 		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item))
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -73,7 +73,7 @@ func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	return false, reasons.Because(ReasonAPIWriteFailed, err)
 }
 
-// Fail implements controller.Session. It leaves the object unchanged.
+// Fail implements controller.Session. It leaves the object unchanged and chooses the delay of the next try.
 func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	switch {

@@ -13,10 +13,10 @@ type Facts struct {
 	Segment Presence
 	// OwnerKnown: the owner of the objects has been looked up, or none is configured.
 	OwnerKnown bool
-	// Objects are the item's objects, sorted by name.
+	// Objects are all objects of the item, including those of other programs, sorted by name.
 	Objects []Object
 
-	// Capacity is the driver's last answer. Answered is the time of its call, and zero before the first answer.
+	// Capacity is the driver's last answer, and Answered the time of its call, which is zero before the first answer.
 	Capacity Capacity
 	Answered time.Time
 	// Stale: an event since then may have changed the capacity.
@@ -25,17 +25,17 @@ type Facts struct {
 	PollInterval time.Duration
 }
 
-// Class is the state of a StorageClass.
+// Class is the state of a StorageClass with regard to the driver.
 type Class uint8
 
 const (
-	// ClassUnknown: the caches are not filled yet.
+	// ClassUnknown: the watch caches are not filled yet, so the class may exist.
 	ClassUnknown Class = iota
 	// ClassServed: the driver provisions the class, and its capacity is to be published.
 	ClassServed
 	// ClassImmediate: the driver provisions the class, but its volumes bind before a pod is scheduled.
 	ClassImmediate
-	// ClassGone: the driver has no such class.
+	// ClassGone: the class does not exist, or belongs to another driver.
 	ClassGone
 )
 
@@ -45,13 +45,13 @@ type Presence uint8
 const (
 	// PresenceUnknown: the driver's nodes have not been listed yet.
 	PresenceUnknown Presence = iota
-	// Present: the segment has a node.
+	// Present: the driver has at least one node in the segment.
 	Present
-	// Absent: the segment has none.
+	// Absent: the driver has no node in the segment.
 	Absent
 )
 
-// Size is a number of bytes. The zero value is an unknown size.
+// Size is a number of bytes, whose zero value is an unknown size.
 type Size struct {
 	Bytes int64
 	Known bool
@@ -65,7 +65,8 @@ type Capacity struct {
 	MaximumVolumeSize Size
 }
 
-// Object is the record of a CSIStorageCapacity. The zero value is an object of another program.
+// Object is the record of a CSIStorageCapacity. The zero value counts as an object of another program, which is never
+// changed.
 type Object struct {
 	Name            string
 	UID             types.UID
@@ -73,9 +74,10 @@ type Object struct {
 	Item            WorkItem
 	// Ours: its labels name this driver and this Controller's ManagedBy.
 	Ours bool
-	// Terminating: it has a deletionTimestamp.
+	// Terminating: it has a deletionTimestamp, so it no longer counts.
 	Terminating bool
-	// Owners holds the UIDs of its owners. Owned: the configured owner is among them, or none is configured.
+	// Owners holds the UIDs of its owners, and Owned tells whether the configured owner is among them or none is
+	// configured.
 	Owners []types.UID
 	Owned  bool
 	// Controlled: one of its owners is its controller.
@@ -94,8 +96,8 @@ func (s Facts) ours() []Object {
 	return ours
 }
 
-// due reports whether GetCapacity is to be called. The limit is three quarters of the interval, because the jitter of
-// the work loop shortens delays by up to a fifth.
+// due reports whether GetCapacity is to be called, after three quarters of the interval, because the jitter of the
+// work loop shortens delays by up to a fifth.
 func (s Facts) due(now time.Time) bool {
 	return s.Stale || now.Sub(s.Answered) >= s.PollInterval*3/4
 }

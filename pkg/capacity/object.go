@@ -11,18 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of the objects, identical to external-provisioner's.
+// Labels of the objects, identical to those that external-provisioner sets.
 const (
-	// LabelDriver holds the driver's name.
+	// LabelDriver holds the name of the CSI driver, as in the field provisioner of its classes.
 	LabelDriver = "csi.storage.k8s.io/drivername"
 	// LabelManagedBy identifies the program that manages the object; see Config.ManagedBy.
 	LabelManagedBy = "csi.storage.k8s.io/managed-by"
 )
 
-// namePrefix is the generateName of the objects.
+// namePrefix is the generateName of the objects, to which the API server adds a random suffix.
 const namePrefix = "csisc-"
 
-// labelsOf returns the labels that identify the Controller's objects.
 func labelsOf(driver, managedBy string) labels.Set {
 	return labels.Set{LabelDriver: driver, LabelManagedBy: managedBy}
 }
@@ -43,7 +42,7 @@ func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	return object
 }
 
-// ownedBy reports whether the object has that owner. A nil owner means that none is configured, and yields true.
+// ownedBy reports whether the object has that owner, which is true for nil because no owner is configured then.
 func (o Object) ownedBy(owner *metav1.OwnerReference) bool {
 	return owner == nil || slices.Contains(o.Owners, owner.UID)
 }

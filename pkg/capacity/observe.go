@@ -20,7 +20,6 @@ type cached[R any] interface {
 	Reached(version string) bool
 }
 
-// class is the record of a StorageClass.
 type class struct {
 	name       string
 	uid        types.UID
@@ -29,7 +28,7 @@ type class struct {
 	parameters map[string]string
 }
 
-// recordClass keeps only the classes of this driver.
+// recordClass keeps only the classes of this driver in the cache.
 func (c *Controller) recordClass(object runtime.Object, _ bool) (class, bool, error) {
 	o, ok := object.(*storagev1.StorageClass)
 	if !ok {
@@ -81,7 +80,8 @@ func (c objectChanges) Deleted(last Object, _ bool) {
 	c.items.Enqueue(last.Item)
 }
 
-// tracker remembers this process's observations and writes. It is safe for concurrent use.
+// tracker remembers this process's observations and writes. Its methods are safe for concurrent use, except
+// objectsAt.
 type tracker struct {
 	mu      sync.Mutex
 	records map[WorkItem]record
@@ -96,7 +96,7 @@ type tracker struct {
 	ownerKnown bool
 }
 
-// record holds the driver's last answer for one item.
+// record holds the driver's last answer for one item and its time.
 type record struct {
 	capacity Capacity
 	at       time.Time
@@ -131,7 +131,7 @@ func (t *tracker) asking(item WorkItem) {
 	t.records[item] = n
 }
 
-// answered records the driver's answer. If ok is false the call failed, and the item becomes stale.
+// answered records the driver's answer, or marks the item as stale if ok is false because the call failed.
 func (t *tracker) answered(item WorkItem, a Capacity, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *tracker) wrote(o Object) {
 	t.written[o.Item] = o
 }
 
-// deleting records a deletion in progress, until forgetDeletion.
+// deleting hides an object from decisions, although the cache still shows it, until forgetDeletion.
 func (t *tracker) deleting(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +163,6 @@ func (t *tracker) forgetDeletion(uid types.UID) {
 	delete(t.deleted, uid)
 }
 
-// forget drops the records of an item.
 func (t *tracker) forget(item WorkItem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +170,7 @@ func (t *tracker) forget(item WorkItem) {
 	delete(t.written, item)
 }
 
-// observe gathers the facts about an item.
+// observe gathers the facts about an item from the caches and the tracker.
 func (c *Controller) observe(item WorkItem) Facts {
 	s := Facts{Class: c.classAt(item), PollInterval: c.cfg.PollInterval}
 	t := c.tracker

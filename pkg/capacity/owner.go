@@ -16,9 +16,9 @@ import (
 var (
 	// errUncontrolled: the chain of controllers ends below the requested level.
 	errUncontrolled = errors.New("no controller owns it")
-	// errReplaced: the name now belongs to another object.
+	// errReplaced: the name now belongs to an object with another UID.
 	errReplaced = errors.New("it is another one than the owner")
-	// errNoKind: the API server does not serve the kind.
+	// errNoKind: the API server does not serve the kind in the owner reference.
 	errNoKind = errors.New("there is no such kind")
 )
 
@@ -41,7 +41,7 @@ func newOwners(config *rest.Config, namespace string) (owners, error) {
 	return owners{namespace, objects, kinds}, nil
 }
 
-// find follows controller references upward from the pod. It does not read the owner itself, so the owner's kind
+// find follows controller references upward from the pod, without a read of the owner itself, so the owner's kind
 // needs no permission: for a Deployment, find reads only the pod and its ReplicaSet.
 func (o owners) find(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error) {
 	pod, err := o.read(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, by.Pod)
@@ -100,7 +100,7 @@ func reference(of metav1.OwnerReference) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Kind, Name: of.Name, UID: of.UID, Controller: &yes}
 }
 
-// resource returns the API resource of an owner's kind.
+// resource returns the API resource of an owner's kind by discovery.
 func (o owners) resource(owner metav1.OwnerReference) (schema.GroupVersionResource, error) {
 	version, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {

@@ -37,7 +37,7 @@ func (c *Controller) Permissions() []permission.Permission {
 }
 
 // MissingPermissions returns the permissions that the API server does not grant. An error means that the review
-// failed.
+// failed and the permissions are unknown.
 func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	return permission.Missing(ctx, c.authorization, c.Permissions())
 }

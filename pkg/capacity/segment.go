@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Segment is a topology segment in the form of its labels, sorted by key: "rack=1,zone=a". The empty segment covers
-// every node. Labels contain neither "=" nor ",".
+// Segment is a topology segment in the form of its labels, sorted by key: "rack=1,zone=a". That is unambiguous,
+// because labels contain neither "=" nor ",". The empty segment covers every node.
 type Segment string
 
 // nowhere is the segment of every object that no set of labels describes.
@@ -21,7 +21,7 @@ type WorkItem struct {
 	Segment Segment
 }
 
-// SegmentOf returns the segment with the given labels.
+// SegmentOf returns the segment with the given labels; without labels it is the empty segment.
 func SegmentOf(segments map[string]string) Segment {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
@@ -30,8 +30,8 @@ func SegmentOf(segments map[string]string) Segment {
 	return Segment(strings.Join(all, ","))
 }
 
-// segmentOf returns the segment of an object. A nil selector matches no node (storage/v1,
-// CSIStorageCapacity.nodeTopology), and a segment cannot represent match expressions.
+// segmentOf returns the segment of an object. It is nowhere for a nil selector, which matches no node (storage/v1,
+// CSIStorageCapacity.nodeTopology), and for match expressions, which a segment cannot represent.
 func segmentOf(selector *metav1.LabelSelector) Segment {
 	if selector == nil || len(selector.MatchExpressions) > 0 {
 		return nowhere
@@ -39,7 +39,7 @@ func segmentOf(selector *metav1.LabelSelector) Segment {
 	return SegmentOf(selector.MatchLabels)
 }
 
-// Labels returns the labels of the segment.
+// Labels returns the labels of the segment, the inverse of SegmentOf.
 func (s Segment) Labels() map[string]string {
 	segments := map[string]string{}
 	for _, label := range strings.Split(string(s), ",") {

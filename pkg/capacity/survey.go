@@ -64,7 +64,6 @@ func (c *Controller) findOwner(ctx context.Context) error {
 	return nil
 }
 
-// refreshSegments records the driver's segments and returns them.
 func (c *Controller) refreshSegments() (map[Segment]bool, error) {
 	segments, err := c.segments()
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *Controller) due(segments map[Segment]bool) []WorkItem {
 	return slices.Collect(maps.Keys(visit))
 }
 
-// goalOf returns the items that need an object.
+// goalOf returns the items that need an object: each published class in each segment.
 func (c *Controller) goalOf(segments map[Segment]bool) map[WorkItem]bool {
 	goal := map[WorkItem]bool{}
 	c.classes.Each(func(k class) {

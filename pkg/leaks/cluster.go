@@ -21,7 +21,7 @@ import (
 )
 
 // cluster holds the leak check's reads from the API server. Each method lists all objects of a kind in pages of one
-// consistent snapshot, taken after the call began. An error means that the list is incomplete.
+// consistent snapshot, taken after the call began, and returns an error if the list is incomplete.
 type cluster interface {
 	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
 	eachSnapshot(ctx context.Context, visit func(snapshot.Content)) error
@@ -29,7 +29,7 @@ type cluster interface {
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
 
-// Annotations of a claim that name its provisioner.
+// Annotations of a claim that name the driver of its volume.
 const (
 	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
@@ -39,7 +39,7 @@ const (
 // maker is a claim or snapshot in creation. The handle of its volume is unknown, because only the driver chooses it.
 type maker struct {
 	uid types.UID
-	// name holds the kind and name for messages.
+	// name holds the kind and name of the object for messages.
 	name string
 }
 
@@ -68,11 +68,10 @@ const (
 	listTimeout = 5 * time.Minute
 )
 
-// apiServer implements cluster with real clients.
 type apiServer struct {
 	core   corev1.CoreV1Interface
 	leases coordinationv1client.LeasesGetter
-	// contents is nil for a driver without snapshots.
+	// contents reads VolumeSnapshotContents; nil for a driver without snapshots.
 	contents *snapshot.Reader
 }
 

@@ -13,19 +13,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Controller. Interval is required, and every other field has a default.
+// Config holds the settings of a Controller, of which only Interval is required.
 type Config struct {
-	// Interval is the delay between two leak checks. Jitter shortens it by up to a fifth, so that many drivers do not
+	// Interval is the delay between two leak checks, which jitter shortens by up to a fifth, so that many drivers do not
 	// all list at once. Required.
 	Interval time.Duration
 	// Sightings is the number of consecutive complete leak checks without anything that accounts for a volume, before
-	// the volume is suspected. Default 3, at least 2.
+	// the volume is suspected: at least 2, and by default 3.
 	Sightings int
-	// Grace is the minimum time since the first of these sightings. Default 1 hour; negative: none.
+	// Grace is the minimum time since the first of these sightings. The default is 1 hour, and a negative value means
+	// none.
 	Grace time.Duration
-	// PageSize is max_entries of ListVolumes. Default 500; negative: the driver chooses.
+	// PageSize is max_entries of ListVolumes. The default is 500, and a negative value leaves the choice to the driver.
 	PageSize int
-	// Snapshots: the driver takes snapshots, so VolumeSnapshotContents are read. Default false.
+	// Snapshots tells that the driver takes snapshots, so that leak checks read VolumeSnapshotContents. The default is
+	// false.
 	Snapshots bool
 	// Volumes is the PV watch of a Reclaimer for the same driver, so that PVs created or deleted during a leak check
 	// count too. Default nil, which leaves this case to sightings and grace alone.
@@ -33,15 +35,16 @@ type Config struct {
 	// Events records new suspects and failed leak checks on the Lease named by On, which need not exist. Default nil.
 	Events record.EventRecorder
 	On     types.NamespacedName
-	// Metrics registers the package's metrics. Default: they are not registered.
+	// Metrics registers the package's metrics. By default they are not registered.
 	Metrics prometheus.Registerer
-	// Clock is replaced in tests. Default: the real clock.
+	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }
 
 // Volumes is a watch of PVs; reclaim.PVs implements it.
 type Volumes interface {
-	// Follow registers a function that is called for each PV created or deleted. It is called before the watch begins.
+	// Follow registers a function that is called for each PV created or deleted, and is itself called before the watch
+	// begins.
 	Follow(changed func(volume.PV))
 	// Synced reports whether the watch has delivered its initial list.
 	Synced() bool

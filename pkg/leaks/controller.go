@@ -20,11 +20,10 @@ import (
 // Controller finds leaked volumes of one driver in repeated leak checks. Its counts are kept in memory, so a new
 // leader starts counting from zero.
 type Controller struct {
-	cfg     Config
-	name    string
-	driver  Driver
-	cluster cluster
-	// authorization reviews this program's permissions.
+	cfg           Config
+	name          string
+	driver        Driver
+	cluster       cluster
 	authorization authorizationv1.AuthorizationV1Interface
 	tracker       *tracker
 	recorder      *events.Recorder[Reason]
@@ -32,11 +31,10 @@ type Controller struct {
 	checks        *controller.Queue[checkKey]
 }
 
-// checkKey is the queue's only key.
 type checkKey struct{}
 
-// New returns a Controller for the named driver on the cluster of config, which New copies. It starts nothing; see
-// Run.
+// New returns a Controller for the named driver on the cluster of config, which New copies. New starts no goroutines
+// and reads nothing from the cluster; see Run.
 func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a leak check: no cluster is given")
@@ -85,21 +83,21 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	return a, errors.Join(err, a.register(a.cfg.Metrics))
 }
 
-// pvChanged handles each PV created or deleted.
+// pvChanged records the volume of each PV that is created or deleted.
 func (a *Controller) pvChanged(pv volume.PV) {
 	if handle, about := names(pv, a.name); about && handle != "" {
 		a.tracker.seen(handle)
 	}
 }
 
-// Watch returns when ctx ends. It watches nothing itself, as the owner of Config.Volumes watches the PVs.
+// Watch returns when ctx ends, without a watch of its own, because the owner of Config.Volumes watches the PVs.
 func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
 
-// Synced reports whether Run can begin.
+// Synced reports whether Run can begin, because the watch of Config.Volumes has its initial list.
 func (a *Controller) Synced() bool { return a.control.Synced() }
 
 // Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called. It returns when
-// the leak check in progress has ended. Only the leading replica calls Run, once. A failed leak check is reported,
+// the leak check in progress has ended, and is called once, by the leading replica. A failed leak check is reported,
 // and the next one follows after the interval.
 func (a *Controller) Run(ctx context.Context) error {
 	return a.control.Run(ctx, func(ctx context.Context) {
@@ -109,8 +107,8 @@ func (a *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop cancels the leak check in progress, which loses nothing, and begins no more, whereupon Run returns. Stop does
-// not wait.
+// Stop cancels the leak check in progress, which loses nothing, and begins no more, whereupon Run returns. Stop
+// itself does not wait for that.
 func (a *Controller) Stop() { a.control.Stop() }
 
 func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Result {
@@ -129,7 +127,7 @@ func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Resul
 	return controller.Every(a.cfg.Interval)
 }
 
-// check makes one leak check. An error means that the check is incomplete and has no effect on the counts.
+// check makes one leak check, and returns an error if it is incomplete and has no effect on the counts.
 func (a *Controller) check(ctx context.Context) error {
 	a.tracker.begin()
 	found, err := readAll(ctx, a.name, a.driver, a.cluster, int32(a.cfg.PageSize), a.cfg.Clock.Now)

@@ -2,15 +2,14 @@ package leaks
 
 import "time"
 
-// Verdict is the result of a leak check for one volume.
+// Verdict is the result of a leak check for one volume, with its reason.
 type Verdict struct {
-	// Suspected: the volume is reported as a leak.
 	Suspected bool
 	Reason    Reason
 }
 
-// Decide returns whether a listed volume is suspected to be a leak. It is a pure function; the grace period is
-// measured up to now. An unknown fact prevents a suspicion.
+// Decide returns whether a listed volume is suspected to be a leak. It is a pure function, in which an unknown fact
+// prevents a suspicion, and the grace period is measured up to now.
 func Decide(s Facts, now time.Time) Verdict {
 	if why, against := s.against(); against {
 		return Verdict{Reason: why}

@@ -6,15 +6,15 @@ import "time"
 type Presence uint8
 
 const (
-	// PresenceUnknown: the reads did not show whether it exists.
+	// PresenceUnknown: the reads did not show whether the object exists.
 	PresenceUnknown Presence = iota
-	// Present: it exists, or may exist.
+	// Present: the object exists, or at least may exist.
 	Present
-	// Absent: complete reads after the volume was listed showed that it does not exist.
+	// Absent: complete reads after the volume was listed showed that the object does not exist.
 	Absent
 )
 
-// presence returns the result of a complete read.
+// presence returns the result of a read that is known to be complete.
 func presence(there bool) Presence {
 	if there {
 		return Present
@@ -30,8 +30,8 @@ type Rules struct {
 	Grace time.Duration
 }
 
-// leastSightings is the lower bound for all rules. A single sighting can be a volume that is deleted, together with
-// its PV, between two reads of one leak check; the next one no longer lists it.
+// leastSightings is the lower bound for all rules, because a single sighting can be a volume that is deleted,
+// together with its PV, between two reads of one leak check; the next one no longer lists it.
 const leastSightings = 2
 
 // Facts holds everything known about one listed volume at the end of one leak check. The zero value of every field

@@ -6,15 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// ReportHandler serves a report over HTTP. Its zero value serves a report that says that csi-reclaimer is starting.
-// It is safe for concurrent use.
+// ReportHandler serves a report over HTTP, and is safe for concurrent use. Its zero value serves a report that says
+// that csi-reclaimer is starting.
 type ReportHandler struct{ report atomic.Pointer[func() Report] }
 
 // Show sets the function that returns the report for each request.
 func (b *ReportHandler) Show(report func() Report) { b.report.Store(&report) }
 
 // ServeHTTP writes the report in the form of the parameter format: json, csv, or table, which is the default. With
-// the parameter all, the table also has volumes that are not suspected. It answers only GET and HEAD.
+// the parameter all, the table also has volumes that are not suspected. Methods other than GET and HEAD are not
+// allowed.
 func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

@@ -18,45 +18,45 @@ type Driver interface {
 
 // Bounds of one list, beyond which the driver's paging is considered endless.
 const (
-	// listTries bounds the starts of a list whose tokens expire.
+	// listTries bounds the number of times that a list begins again after an expired token.
 	listTries = 4
-	// maxIdlePages bounds consecutive pages without a new volume.
+	// maxIdlePages bounds the number of consecutive pages without a new volume.
 	maxIdlePages = 100
-	// maxVolumes bounds the number of volumes, at about 300 bytes each.
+	// maxVolumes bounds the number of volumes, which take about 300 bytes of memory each.
 	maxVolumes = 1_000_000
 )
 
 var (
 	// errExpired: the driver no longer accepts a token that it returned.
 	errExpired = errors.New("the driver does not know its own token any more")
-	// errEndless: the driver's pages do not end.
+	// errEndless: the driver's list exceeds one of these bounds, or repeats a token.
 	errEndless = errors.New("the driver's pages come to no end")
 )
 
-// Volume is a volume in the driver's list.
+// Volume is a volume as the driver's ListVolumes reports it.
 type Volume struct {
 	// Handle is the volume_id, as in spec.csi.volumeHandle of a PV.
 	Handle string
 	// Bytes is the size, or 0 if the driver does not report it.
 	Bytes int64
-	// Nodes are the nodes to which the driver reports the volume as attached. Few drivers report them.
+	// Nodes are the nodes to which the driver reports the volume as attached, which few drivers do.
 	Nodes []string
-	// Topology holds the segments from which the volume is accessible. Empty means every node, or not reported.
+	// Topology holds the segments from which the volume is accessible; empty means every node, or not reported.
 	Topology []map[string]string
 }
 
 // listing is a complete list of the driver's volumes, without duplicates.
 type listing struct {
-	// volumes are keyed by keyOf of their handle.
+	// volumes are keyed by their handles in lower case, see keyOf.
 	volumes map[string]Volume
 	// nameless counts entries without a volume_id, which cannot be checked.
 	nameless int
 }
 
-// list returns all volumes of the driver. It asks for pages of at most pageSize (0: the driver chooses), and fails if
-// the list has more than most volumes. However the pages overlap or are sorted, the result contains every volume that
-// exists during the whole call; volumes created or deleted during the call may be included or not. An error means
-// that the list is incomplete and unusable.
+// list returns all volumes of the driver, in pages of at most pageSize (0: the driver chooses), and fails if the list
+// has more than most volumes. However the pages overlap or are sorted, the result contains every volume that exists
+// during the whole call; volumes created or deleted during the call may be included or not. An error means that the
+// list is incomplete and unusable.
 //
 // After an expired token the list begins again (CSI spec, "ListVolumes Errors"). Earlier pages are dropped, because
 // their volumes may be gone.

@@ -11,7 +11,7 @@ import (
 // the reason of Events, and as a metric label.
 type Reason string
 
-// Reasons of volumes with an owner.
+// Reasons of volumes that have an owner in the cluster.
 const (
 	// ReasonPV: a PV names the volume, or did during the leak check.
 	ReasonPV Reason = "HasPV"
@@ -21,7 +21,7 @@ const (
 
 // Reasons of volumes that are not suspected because an owner may exist.
 const (
-	// ReasonInFlight: the in-flight log has an entry for it.
+	// ReasonInFlight: the in-flight log has an entry that may be for the volume.
 	ReasonInFlight Reason = "InFlight"
 	// ReasonIncomplete: some objects that could account for the volume could not be read.
 	ReasonIncomplete Reason = "LeakCheckIncomplete"
@@ -40,10 +40,10 @@ const (
 	ReasonSeenTooShort  Reason = "SeenTooShort"
 )
 
-// ReasonLeakSuspected: no owner was found, often and long enough. It has Events.
+// ReasonLeakSuspected: no owner was found, often and long enough for a suspicion, which is also recorded as an Event.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonLeakCheckFailed: a leak check is incomplete and has no result. It has Events.
+// ReasonLeakCheckFailed: a leak check is incomplete and has no result, which is also recorded as an Event.
 const ReasonLeakCheckFailed Reason = "LeakCheckFailed"
 
 // table has a row for every reason, in the order of their declaration.

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Annotations of the PVs of remediations.
+// Annotations of the PVs that are created for remediations.
 const (
 	// RemediationAnnotation names the remediation of a PV: "adopt" or "reclaim".
 	RemediationAnnotation = "csi-reclaimer.io/remedy"
@@ -26,7 +26,7 @@ const (
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 )
 
-// Remediation is a person's choice for a suspect.
+// Remediation is a person's choice between keeping and deleting a suspect.
 type Remediation string
 
 const (
@@ -36,17 +36,17 @@ const (
 	Reclaim Remediation = "reclaim"
 )
 
-// PVOptions complete a report's data about a volume. The zero value is usable if the driver reports sizes.
+// PVOptions complete a report's data about a volume, and may be empty if the driver reports sizes.
 type PVOptions struct {
-	// Bytes is the volume's size; 0 takes the report's. An adopted PV must have one.
+	// Bytes is the volume's size, and 0 takes the report's size. A PV for Adopt must have a size.
 	Bytes int64
-	// StorageClass is the PV's class. For Reclaim it also selects the Secret of the deletion; empty: no class and no
-	// Secret.
+	// StorageClass is the PV's class, which for Reclaim also selects the Secret of the deletion; empty means no class
+	// and no Secret.
 	StorageClass string
-	// FSType and Attributes are passed to the driver's node service. Default: empty.
+	// FSType and Attributes are passed to the driver's node service. They may be empty.
 	FSType     string
 	Attributes map[string]string
-	// Block: the volume is a raw block device. Default: a filesystem.
+	// Block tells that the volume is a raw block device and not a filesystem.
 	Block bool
 }
 
@@ -54,7 +54,7 @@ type PVOptions struct {
 var errSizeUnknown = errors.New("the driver does not report its size")
 
 // AdoptPV returns the PV that makes a volume available again. Its policy is Retain, so it keeps the volume even after
-// its claim is gone. The error is that the size is unknown.
+// its claim is gone. AdoptPV returns an error if the size is unknown.
 func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) {
 	pv := remediationPV(Adopt, driver, v, o)
 	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {
@@ -69,10 +69,10 @@ const (
 	reclaimedClaim     = "csi-reclaimer-leaks"
 )
 
-// ReclaimPV returns the PV by which a volume is deleted in the normal way. Initially its policy is Retain. The PV
-// looks as if it was provisioned for a claim that is gone, so the PV controller marks it Released and leaves the
-// deletion to the program that deletes the driver's volumes. A change of its policy to Delete starts the deletion
-// (see [Remediator]). The claim's UID belongs to no claim, because it is derived from driver and handle.
+// ReclaimPV returns the PV by which a volume is deleted in the normal way. Its initial policy is Retain, and it looks
+// as if it was provisioned for a claim that is gone, so the PV controller marks it Released and leaves the deletion
+// to the program that deletes the driver's volumes. A change of its policy to Delete starts the deletion (see
+// [Remediator]). The claim's UID belongs to no claim, because it is derived from driver and handle.
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	pv := remediationPV(Reclaim, driver, v, o)
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
@@ -144,8 +144,8 @@ func digestOf(driver, handle string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(driver + "\x00" + handle))
 }
 
-// isRemediation reports whether the PV was created for the remediation, regardless of later changes. An adopted PV
-// may have a claim.
+// isRemediation reports whether the PV was created for the remediation, regardless of later changes, such as the
+// claim of an adopted PV.
 func isRemediation(made, want *v1.PersistentVolume) bool {
 	pv, is := volume.Of(made), volume.Of(want)
 	to := want.Annotations[RemediationAnnotation]

@@ -6,19 +6,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Step is the next step of a remediation. Its zero value is Refuse.
+// Step is the next step of a remediation, whose zero value is Refuse.
 type Step uint8
 
 const (
 	// Refuse changes nothing and ends the remediation.
 	Refuse Step = iota
-	// CreatePV creates the PV, which keeps the volume.
+	// CreatePV creates the PV with policy Retain, which keeps the volume.
 	CreatePV
 	// WaitReleased waits until the PV controller has marked the PV Released.
 	WaitReleased
 	// TurnPolicy sets the PV's policy to Delete, which starts the deletion of the volume.
 	TurnPolicy
-	// Finished: the remediation is complete.
+	// Finished: the PV has its final policy, so the remediation is complete.
 	Finished
 )
 
@@ -27,27 +27,27 @@ func (s Step) String() string {
 	return [...]string{"Refuse", "CreatePV", "WaitReleased", "TurnPolicy", "Finished"}[s]
 }
 
-// Why is the reason of a step.
+// Why is the reason of a step, especially of a refusal.
 type Why string
 
-// Reasons of steps.
+// Reasons of the steps that DecideRemediation returns.
 const (
-	// WhyUnknown: a required fact could not be read.
+	// WhyUnknown: the PVs were not read, so another PV may name the volume.
 	WhyUnknown Why = "Unknown"
 	// WhyNotReported and WhyNotSuspected: the volume is not in the report, or not as a suspect.
 	WhyNotReported  Why = "NotReported"
 	WhyNotSuspected Why = "NotSuspected"
-	// WhyReportOld: the report is older than maxReportAge.
+	// WhyReportOld: the report is older than maxReportAge, or has no complete leak check.
 	WhyReportOld Why = "ReportOld"
-	// WhyHasPV: another PV names the volume now.
+	// WhyHasPV: a PV other than the remediation's own names the volume.
 	WhyHasPV Why = "HasPV"
 	// WhyNameTaken: another PV already has the name of the remediation's PV.
 	WhyNameTaken Why = "NameTaken"
-	// WhyChanged: the remediation's PV is in use or terminating.
+	// WhyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
 	WhyChanged Why = "Changed"
-	// WhyTakenBack: the PV was deleted during its remediation.
+	// WhyTakenBack: the PV was deleted by another client during its remediation.
 	WhyTakenBack Why = "TakenBack"
-	// WhySuspected: the volume is suspected to be a leak.
+	// WhySuspected: the volume is suspected to be a leak, or already has the remediation's PV.
 	WhySuspected Why = "LeakSuspected"
 )
 
@@ -79,8 +79,8 @@ func (w Why) Sentence() string {
 // maxReportAge is the maximum age of a report to act on.
 const maxReportAge = 24 * time.Hour
 
-// Case holds everything known about one remediation. The zero value of every field means that the fact is unknown, or
-// prevents the remediation.
+// Case holds everything known about one remediation, for the pure function DecideRemediation. The zero value of every
+// field means that the fact is unknown, or prevents the remediation.
 type Case struct {
 	Remediation Remediation
 	// Fresh: this is the first decision, before the PV is created. If the PV is deleted after that, the remediation is
@@ -95,16 +95,16 @@ type Case struct {
 	Own OwnPV
 }
 
-// OwnPV is the state of the remediation's PV.
+// OwnPV is the state of the remediation's PV in the API server.
 type OwnPV struct {
-	// Read: the read succeeded. Found: a PV has its name. Made: that PV is the remediation's.
+	// Read tells that the read succeeded, Found that a PV has its name, and Made that this PV is the remediation's.
 	Read, Found, Made bool
 	PV                volume.PV
 }
 
-// DecideRemediation returns the next step and its reason. It is a pure function; the report's age is measured at now.
-// The deletion of a volume starts only while no other PV names the volume, and only after the PV controller itself
-// has found that this PV's claim is gone.
+// DecideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
+// now. The deletion of a volume starts only while no other PV names the volume, and only after the PV controller
+// itself has found that this PV's claim is gone.
 func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	switch {
 	case c.Others == Present:

@@ -30,7 +30,7 @@ const (
 	lookEvery      = 200 * time.Millisecond
 )
 
-// Remediator carries out remediations step by step, each decided by [DecideRemediation] from live reads. It is safe
+// Remediator carries out remediations step by step, each decided by [DecideRemediation] from live reads, and is safe
 // for concurrent use.
 type Remediator struct {
 	pvs   corev1.PersistentVolumeInterface
@@ -51,15 +51,15 @@ func NewRemediator(config *rest.Config) (*Remediator, error) {
 }
 
 // Check decides about a remediation without any write. pv is the PV of [AdoptPV] or [ReclaimPV] for the volume. Check
-// returns the next step, and the remediation's PV if an earlier run created it, or else nil. An error gives the
-// reason of a refusal.
+// returns the next step, and the remediation's PV if an earlier run created it, or else nil. The error of a refusal
+// wraps ErrRefused and gives the reason.
 func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step,
 	*v1.PersistentVolume, error) {
 	return m.next(ctx, r, to, pv, true)
 }
 
 // Carry carries out a remediation and returns the resulting PV. After an interruption or error the same call
-// continues. The PV keeps the volume up to the last step, the change of its policy.
+// continues, because the PV keeps the volume up to the last step, the change of its policy.
 func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 	pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	until := m.clock.Now().Add(releasedWithin)
@@ -98,7 +98,7 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 	}
 }
 
-// next reads the cluster and decides. It reads the remediation's own PV last, so that a write bound to its
+// next reads the cluster and decides. The remediation's own PV is read last, so that a write bound to its
 // resourceVersion rests on all other reads.
 func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step,
 	*v1.PersistentVolume, error) {

@@ -27,12 +27,12 @@ type Report struct {
 	Completed time.Time `json:"completed,omitzero"`
 	// Failure is the error of a later leak check that is incomplete.
 	Failure string `json:"failure,omitempty"`
-	// Interval, Sightings and Grace are the settings.
+	// Interval, Sightings and Grace repeat the settings of the Controller.
 	Interval  string `json:"interval,omitempty"`
 	Sightings int    `json:"sightings,omitempty"`
 	Grace     string `json:"grace,omitempty"`
 	// Listed and ListedBytes are the number of the driver's volumes, and their size as far as the driver reports it.
-	// Nameless counts entries of its list without a volume_id.
+	// Nameless counts the entries of its list that lack a volume_id.
 	Listed      int   `json:"listed"`
 	ListedBytes int64 `json:"listedBytes"`
 	Nameless    int   `json:"nameless,omitempty"`
@@ -46,27 +46,27 @@ type Report struct {
 	Volumes []Found `json:"volumes"`
 }
 
-// Found is a volume without an owner.
+// Found is a volume for which no PV or snapshot accounts.
 type Found struct {
 	Handle string `json:"handle"`
 	// Bytes is the size, or 0 if the driver does not report it.
 	Bytes     int64 `json:"bytes,omitempty"`
 	Suspected bool  `json:"suspected"`
-	// Reason is the verdict's reason. Because names the object or node that prevents a suspicion.
+	// Reason is the verdict's reason, and Because names the object or node that prevents a suspicion.
 	Reason  Reason `json:"reason"`
 	Because string `json:"because,omitempty"`
 	// Sightings is the number of consecutive leak checks without an owner, and FirstSeen the time of the first one.
 	Sightings int       `json:"sightings,omitempty"`
 	FirstSeen time.Time `json:"firstSeen,omitzero"`
-	// Topology holds the segments from which the volume is accessible. Empty means every node, or not reported.
+	// Topology holds the segments from which the volume is accessible; empty means every node, or not reported.
 	Topology []map[string]string `json:"topology,omitempty"`
 }
 
-// InFlight is an entry of the in-flight log.
+// InFlight is an entry of the in-flight log without a claim and a PV.
 type InFlight struct {
-	// Volume is the name in the CreateVolume request.
+	// Volume is the volume's name in the CreateVolume request.
 	Volume string `json:"volume"`
-	// Claim is the claim's namespace and name.
+	// Claim is the namespace and name of the claim that is gone.
 	Claim string    `json:"claim"`
 	Since time.Time `json:"since"`
 	// Lease is the namespace and name of the Lease that holds the entry, and Annotation is the entry's key.
@@ -74,7 +74,7 @@ type InFlight struct {
 	Annotation string `json:"annotation"`
 }
 
-// Report returns the current findings.
+// Report returns the findings of the last leak checks.
 func (a *Controller) Report() Report {
 	all, last := a.tracker.state()
 	r := Report{
@@ -112,7 +112,7 @@ func (r Report) Find(handle string) (Found, bool) {
 	return Found{}, false
 }
 
-// Headline summarizes the report in a sentence.
+// Headline summarizes the report for people in one or two sentences.
 func (r Report) Headline() string {
 	switch {
 	case r.Off != "":
@@ -133,8 +133,8 @@ func (r Report) Headline() string {
 	return text
 }
 
-// WriteTable writes the report as a table for people. It lists suspects, and with all also the other volumes without
-// an owner. Texts with non-graphic characters are quoted.
+// WriteTable writes the report as a table for people: suspects, and with all also the other volumes without an owner.
+// It quotes texts with non-graphic characters, which could control a terminal.
 func (r Report) WriteTable(w io.Writer, all bool) error {
 	if _, err := fmt.Fprintln(w, printable(r.Headline())); err != nil {
 		return err
@@ -226,7 +226,6 @@ func cell(text string) string {
 // maxShown bounds the printed part of a handle, in bytes; the CSI specification allows 128.
 const maxShown = 256
 
-// shown returns a handle in printable form.
 func shown(handle string) string { return printable(text.Truncate(handle, maxShown)) }
 
 // printable quotes a text that contains non-graphic characters, and returns any other text unchanged.
@@ -237,7 +236,7 @@ func printable(text string) string {
 	return text
 }
 
-// sizeWords formats a size, such as 10Gi.
+// sizeWords formats a size as a Quantity, such as 10Gi.
 func sizeWords(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 
 func sizeOrDash(bytes int64) string {

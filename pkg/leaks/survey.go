@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// survey holds all reads of one complete leak check.
+// survey holds the results of all reads of one complete leak check.
 type survey struct {
 	// began is the start of the leak check, and listed the end of the volume list.
 	began, listed time.Time
@@ -24,10 +24,10 @@ type survey struct {
 	snapshots, named map[string]bool
 	// unclear describes a PV whose volume is unknown, or is empty.
 	unclear string
-	// claims are the UIDs of all claims.
+	// claims are the UIDs of all claims in the cluster.
 	claims map[types.UID]bool
-	// inFlight are the driver's entries in the in-flight log. unreadable describes an entry that cannot be read, or is
-	// empty.
+	// inFlight are the driver's entries in the in-flight log, and unreadable describes an entry that cannot be read, or
+	// is empty.
 	inFlight   []inflight.Located
 	unreadable string
 	// ofEntry tells for each entry's volume name whether a PV of this name exists.
@@ -38,7 +38,8 @@ type survey struct {
 
 // readAll makes all reads of a leak check in a fixed order. Volumes come first, so that the object that created or
 // named a volume exists when its kind is read, or else is gone together with the volume. PVs come last, because an
-// entry of the in-flight log is removed, and a claim is bound, only after the PV is stored. DESIGN.md has the proof.
+// entry of the in-flight log is removed, and a claim is bound, only after the PV is stored. DESIGN.md has the proof
+// for this order.
 func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32,
 	now func() time.Time) (survey, error) {
 	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, claims: map[types.UID]bool{},
@@ -84,8 +85,8 @@ func (s *survey) takeClaim(c *v1.PersistentVolumeClaim, driver string) {
 	}
 }
 
-// takeLog records the driver's entries. Each counts as a maker with its claim's UID, even if the claim is gone,
-// because its volume may exist or still be created.
+// takeLog records the driver's entries, each of which counts as a maker with its claim's UID, even if the claim is
+// gone, because its volume may exist or still be created.
 func (s *survey) takeLog(entries []inflight.Located, problems []inflight.LocatedProblem, driver string) {
 	for _, e := range entries {
 		if e.Driver == driver {
@@ -123,9 +124,9 @@ func (s *survey) forgotten(before time.Time) (all []inflight.Located) {
 	return all
 }
 
-// takePV records the volume of a PV. The driver may list the volume of an in-tree PV under another name than its
-// translation (paths of vSphere, projects of GCE). While no listed volume has the translated name, it may be any
-// other.
+// takePV records the volume of a PV, with a provision for in-tree PVs. The driver may list the volume of an in-tree
+// PV under another name than its translation (paths of vSphere, projects of GCE). While no listed volume has the
+// translated name, it may be any other.
 func (s *survey) takePV(pv volume.PV, driver string) {
 	if _, inFlight := s.ofEntry[pv.Name]; inFlight {
 		s.ofEntry[pv.Name] = true
@@ -170,7 +171,7 @@ func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	}
 }
 
-// sizeOf returns the total size of volumes. It never turns negative by an overflow.
+// sizeOf returns the total size of volumes, which never turns negative by an overflow.
 func sizeOf[V any](volumes iter.Seq[V], bytes func(V) int64) (sum int64) {
 	for v := range volumes {
 		sum = max(sum, sum+bytes(v))

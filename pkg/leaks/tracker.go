@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// keyOf returns the key of a handle. Some drivers vary its case (Azure), so handles that differ only in case are
-// considered equal.
+// keyOf returns the key of a handle. Handles that differ only in case are considered equal, because some drivers vary
+// the case (Azure).
 func keyOf(handle string) string { return strings.ToLower(handle) }
 
 // unaccounted is the record of a volume that had no owner in the last complete leak check.
@@ -22,35 +22,35 @@ type unaccounted struct {
 	volume Volume
 	// since is the number of the first complete leak check in the unbroken series that listed the volume.
 	since uint64
-	// sightings and firstSeen are as in Facts.
+	// sightings and firstSeen are the values for Facts.
 	sightings int
 	firstSeen time.Time
 	verdict   Verdict
-	// because completes the reason for messages.
+	// because names the object or node behind the reason, for messages.
 	because string
 }
 
-// making is a claim or snapshot in creation.
+// making is the record of a claim or snapshot in creation.
 type making struct {
 	name string
 	// since is the number of the first complete leak check in the unbroken series that saw it in creation.
 	since uint64
 }
 
-// tracker holds the state between leak checks. It is safe for concurrent use.
+// tracker holds the state between leak checks, and is safe for concurrent use.
 type tracker struct {
 	mu sync.Mutex
 	// round numbers the complete leak checks, starting with 1.
 	round   uint64
 	volumes map[string]unaccounted
 	makers  map[types.UID]making
-	// passing holds the volumes of PVs created or deleted since the current leak check began. It is nil between leak
+	// passing holds the volumes of PVs created or deleted since the current leak check began, and is nil between leak
 	// checks.
 	passing map[string]bool
 	last    figures
 }
 
-// figures summarize the last leak checks.
+// figures summarize the last leak checks for reports and metrics.
 type figures struct {
 	// began and completed are start and end of the last complete leak check; zero before the first one.
 	began, completed time.Time
@@ -59,9 +59,9 @@ type figures struct {
 	bytes  int64
 	// forgotten are entries of the in-flight log older than the grace period whose claim and PV do not exist.
 	forgotten []inflight.Located
-	// nameless counts list entries without a volume_id.
+	// nameless counts the list entries without a volume_id in it.
 	nameless int
-	// complete and failed count leak checks.
+	// complete and failed count all leak checks of this process.
 	complete, failed int
 	// failure is the error of the last leak check, or empty if it was complete.
 	failure string
@@ -71,7 +71,7 @@ func newTracker() *tracker {
 	return &tracker{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
 }
 
-// begin marks the start of a leak check.
+// begin marks the start of a leak check, from which passing PVs count.
 func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *tracker) remember(makers []maker) (oldest making) {
 	return oldest
 }
 
-// judge updates and decides one volume.
+// judge updates the record of one volume and decides about it.
 func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules,
 	now time.Time) unaccounted {
 	key := keyOf(v.Handle)

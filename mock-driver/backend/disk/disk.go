@@ -19,13 +19,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// Prefixes of directories during their creation and removal. No id begins with a dot.
+// Prefixes of directories during their creation and removal, different from ids, which never begin with a dot.
 const (
 	making   = ".new-"
 	removing = ".gone-"
 )
 
-// Store keeps records of one kind. Only one process at a time may own it; see [Lock].
+// Store keeps records of one kind, and belongs to one process at a time; see [Lock].
 type Store[T any] struct {
 	dir  string
 	file string
@@ -47,7 +47,7 @@ func Snapshots(state string) *Store[backend.Snapshot] {
 		id: func(s backend.Snapshot) string { return s.ID }}
 }
 
-// Load implements backend.Store. It also removes incomplete directories of a killed predecessor.
+// Load implements backend.Store, and also removes incomplete directories of a killed predecessor.
 func (s *Store[T]) Load() ([]T, error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (s *Store[T]) Load() ([]T, error) {
 	return s.Read()
 }
 
-// Read returns all records without changes to the store, so that a test may read while a driver works. It skips
-// directories without a record.
+// Read returns all records without changes to the store, so that a test may read while a driver works. Directories
+// without a record are skipped.
 func (s *Store[T]) Read() ([]T, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,8 +142,8 @@ func replace(path string, data []byte) error {
 	return os.Rename(next, path)
 }
 
-// Remove implements backend.Store. The rename deletes the record; the rest only frees space, and Load repeats it
-// after a failure.
+// Remove implements backend.Store, in which the rename deletes the record; the rest only frees space, and Load
+// repeats it after a failure.
 func (s *Store[T]) Remove(id string) error {
 	if !backend.ValidID(id) {
 		return fmt.Errorf("remove %q: %w", id, backend.ErrInvalid)
