@@ -12,8 +12,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 )
 
-// newCapacity returns the controller of capacity objects, nil where it is off, or the driver does not report
-// its capacity. Volumes are handled all the same.
+// newCapacity returns the controller of capacity objects, or nil if it is off or the driver does not report its
+// capacity, which does not affect the volumes.
 func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Lister,
 	metrics prometheus.Registerer) (*capacity.Controller, error) {
 	switch {

@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// options are the flags of the program.
 type options struct {
 	csiAddress string
 	timeout    time.Duration
@@ -69,11 +68,10 @@ const (
 	staticIgnore     = "ignore"
 )
 
-// honorGate is the feature gate under which the stock external-provisioner honors the
-// reclaim policy (KEP-2644).
+// honorGate is the feature gate under which the stock external-provisioner honors the reclaim policy (KEP-2644).
 const honorGate featuregate.Feature = "HonorPVReclaimPolicy"
 
-// Further feature gates of the stock external-provisioner.
+// Feature gates of the stock external-provisioner that do not concern the reclaim policy.
 const (
 	topologyGate       featuregate.Feature = "Topology"
 	attributesGate     featuregate.Feature = "VolumeAttributesClass"
@@ -81,8 +79,8 @@ const (
 	releaseLeaseGate   featuregate.Feature = "ReleaseLeaderElectionOnExit"
 )
 
-// Flags returns the flags that set o, in the groups that --help shows. Names and defaults
-// are those of the other kubernetes-csi sidecars wherever they have such a flag.
+// Flags returns the flags that set o, in the groups of --help. Flags that other kubernetes-csi sidecars have keep
+// their names and defaults.
 func (o *options) Flags() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 
@@ -117,7 +115,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	o.traces.Flags(groups.FlagSet("Traces"),
 		"traces of each reclaim, from the decision to delete a volume until its PV loses the finalizer, with each read, "+
 			"write and driver call")
-	groups.FlagSet("Logs") // before what follows
+	groups.FlagSet("Logs") // keeps this group before Other
 	fs = groups.FlagSet("Other")
 	o.gates.AddFlag(fs)
 	fs.Bool("automaxprocs", false,
@@ -126,7 +124,6 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	return groups
 }
 
-// reclaimingFlags are those of package reclaim.
 func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.role, "role", volume.RoleOwner.String(),
 		"Which other provisioner works on this driver's PVs. owner: none; csi-reclaimer provisions volumes (--provision), "+
@@ -187,7 +184,7 @@ func newOptions() (*options, error) {
 	return o, err
 }
 
-// optionalBool is a flag whose default depends on others.
+// optionalBool is a flag whose default depends on other flags.
 type optionalBool struct{ value *bool }
 
 func (b *optionalBool) String() string {
@@ -205,7 +202,7 @@ func (b *optionalBool) Set(text string) error {
 
 func (b *optionalBool) Type() string { return "bool" }
 
-// parseRole returns the role of that name, RoleUnknown if there is none.
+// parseRole returns the role of that name, or RoleUnknown.
 func parseRole(name string) volume.Role {
 	for _, role := range []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 		if name == role.String() {
@@ -215,7 +212,6 @@ func parseRole(name string) volume.Role {
 	return volume.RoleUnknown
 }
 
-// reclaimConfig returns the library's settings.
 func (o *options) reclaimConfig(driver string) reclaim.Config {
 	c := reclaim.Config{
 		Role:               parseRole(o.role),
@@ -245,8 +241,8 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 	return c
 }
 
-// leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
-// so that one waits for the other; the other roles work beside it.
+// leaseName returns the name of the Lease for leader election. An owner uses the stock provisioner's Lease, so that
+// one of the two programs waits for the other; the other roles work beside the provisioner and have their own.
 func leaseName(driver string, role volume.Role) string {
 	if role == volume.RoleOwner {
 		return leader.LeaseName(driver)
@@ -254,7 +250,7 @@ func leaseName(driver string, role volume.Role) string {
 	return leader.LeaseName(driver) + "-reclaimer"
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *options) Validate() error {
 	var wrong []error
 	add := func(bad bool, format string, args ...any) {

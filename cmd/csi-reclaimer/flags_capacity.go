@@ -12,8 +12,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// capacityOptions are the flags for CSIStorageCapacity objects, and the environment
-// variables that name their owner.
+// capacityOptions are the flags for CSIStorageCapacity objects, and the environment variables that determine their
+// namespace and owner.
 type capacityOptions struct {
 	enabled    bool
 	immediate  bool
@@ -22,11 +22,11 @@ type capacityOptions struct {
 	ownerLevel int
 	qps        float32
 	burst      int
-	// pod and namespace are those of this program: POD_NAME, and NAMESPACE or POD_NAMESPACE.
+	// pod and namespace identify this program's pod: POD_NAME, and NAMESPACE or POD_NAMESPACE.
 	pod, namespace string
 }
 
-// flags are those of the stock external-provisioner, with its names and defaults.
+// flags adds the flags of the stock external-provisioner, with its names and defaults.
 func (c *capacityOptions) flags(fs *pflag.FlagSet) {
 	c.pod, c.namespace = os.Getenv("POD_NAME"), cmp.Or(os.Getenv("NAMESPACE"), os.Getenv("POD_NAMESPACE"))
 	fs.BoolVar(&c.enabled, "enable-capacity", false,
@@ -48,12 +48,12 @@ func (c *capacityOptions) flags(fs *pflag.FlagSet) {
 		"Burst of requests to the API server for capacity objects above --kube-api-capacity-qps.")
 }
 
-// publishes reports whether capacity objects are published.
+// publishes reports whether this process publishes capacity objects, which a dry run does not.
 func (o *options) publishes() bool {
 	return o.capacity.enabled && !o.dryRun && !o.releaseFinalizers
 }
 
-// validateCapacity returns every setting of capacity objects that is wrong.
+// validateCapacity returns an error for each invalid setting of capacity objects.
 func (o *options) validateCapacity(role volume.Role) []error {
 	c := o.capacity
 	if !c.enabled {
@@ -83,7 +83,6 @@ func (o *options) validateCapacity(role volume.Role) []error {
 	return wrong
 }
 
-// capacityConfig returns the library's settings.
 func (o *options) capacityConfig() capacity.Config {
 	c := capacity.Config{
 		Namespace: o.capacity.namespace, ForImmediate: o.capacity.immediate, PollInterval: o.capacity.poll,

@@ -12,8 +12,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// provisioningFlags are those of the stock external-provisioner, with its names and defaults, and
-// two of our own.
+// provisioningFlags adds the flags of the stock external-provisioner, with its names and defaults, and some flags
+// that only csi-reclaimer has.
 func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.provision, "provision",
 		"Provision the volumes of claims, in place of the external-provisioner. Default: true in role owner; the other "+
@@ -53,7 +53,7 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	o.node.flags(fs)
 }
 
-// provisions reports whether this process provisions volumes.
+// provisions reports whether this process provisions volumes, which only role owner does.
 func (o *options) provisions() bool {
 	if o.provision.value != nil && !*o.provision.value {
 		return false
@@ -61,12 +61,12 @@ func (o *options) provisions() bool {
 	return parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
-// sweeps reports whether finalizers that were left on VolumeSnapshots are removed.
+// sweeps reports whether this process removes finalizers that were left on VolumeSnapshots.
 func (o *options) sweeps() bool {
 	return o.sweepInterval > 0 && parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
-// validateProvisioning returns every setting of provisioning that is wrong.
+// validateProvisioning returns an error for each invalid setting of provisioning.
 func (o *options) validateProvisioning(role volume.Role) []error {
 	var wrong []error
 	if o.provision.value != nil && *o.provision.value && role != volume.RoleOwner {
@@ -91,7 +91,6 @@ func (o *options) validateProvisioning(role volume.Role) []error {
 	return wrong
 }
 
-// provisionConfig returns the library's settings.
 func (o *options) provisionConfig(node *volume.Node) provision.Config {
 	return provision.Config{
 		Quiet: o.quietPeriod(), FinishOnly: !o.provisions(), Workers: o.workers, CloneWorkers: o.cloneWorkers,
@@ -99,13 +98,13 @@ func (o *options) provisionConfig(node *volume.Node) provision.Config {
 	}
 }
 
-// The API server's default --request-timeout, and what is added to bounds for delays on the way.
+// requestTimeout is the API server's default --request-timeout, and allowance covers further delays of a request.
 const (
 	requestTimeout = time.Minute
 	allowance      = 30 * time.Second
 )
 
-// quietPeriod is how long a call that was not answered can take to arrive.
+// quietPeriod returns the longest time after which a call without an answer can still arrive.
 func (o *options) quietPeriod() time.Duration {
 	if o.quiet > 0 {
 		return o.quiet
@@ -113,7 +112,7 @@ func (o *options) quietPeriod() time.Duration {
 	return o.leader.Settings.LeaseDuration + max(o.timeout, requestTimeout) + allowance
 }
 
-// builderConfig returns the settings of CreateVolume requests.
+// builderConfig returns the settings of CreateVolume requests, without their Nodes, Snapshots and Grants.
 func (o *options) builderConfig(identity string, node *volume.Node) builder.Config {
 	c := builder.Config{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate

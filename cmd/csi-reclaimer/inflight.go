@@ -19,8 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// inFlightLog is the log of the driver's provisioner. A process that only finishes entries runs without a log
-// where it may not read the Leases: then it may not have written any either.
+// inFlightLog is the log of the driver's provisioner. A process that only finishes entries runs without a log if it
+// lacks the permission to read the Leases, because then it cannot have written any entry either.
 type inFlightLog struct {
 	*inflight.Log
 	finishOnly bool
@@ -30,13 +30,13 @@ type inFlightLog struct {
 	authorization authorizationv1.AuthorizationV1Interface
 }
 
-// newInFlightLog returns the driver's in-flight log, nil in a dry run, which writes nothing.
+// newInFlightLog returns the driver's in-flight log, or nil in a dry run, which writes nothing.
 func newInFlightLog(o *options, config *rest.Config, driver string, lease leadership.Holder) (*inFlightLog, error) {
 	if o.dryRun {
 		return nil, nil
 	}
 	own := rest.CopyConfig(config)
-	own.QPS = -1 // a busy program still writes the log
+	own.QPS = -1 // the log must not wait for the requests of a busy program
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "in-flight-log"))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the in-flight log: %w", err)
@@ -61,14 +61,14 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 		authorization: client.AuthorizationV1()}, nil
 }
 
-// settledPVs is the log as package reclaim follows it. A settled volume may have its PV under another name than its
-// own, where another node's PV has that.
+// settledPVs adapts the log for package reclaim, because the PV of a settled volume can have another name than the
+// volume, if another node's PV has that name.
 type settledPVs struct {
 	*inFlightLog
 	node *volume.Node // nil for all nodes
 }
 
-// Follow has settled called with each name that the PV of a settled volume can have.
+// Follow calls settled with each name that the PV of a settled volume can have.
 func (s settledPVs) Follow(settled func(pv string)) {
 	s.inFlightLog.Follow(func(volume string) {
 		settled(volume)
@@ -78,11 +78,11 @@ func (s settledPVs) Follow(settled func(pv string)) {
 	})
 }
 
-// takeOverInterval is the time between tries to take the log over while permissions are missing.
+// takeOverInterval is the delay between two tries to take over the log while permissions are missing.
 const takeOverInterval = 15 * time.Second
 
-// TakeOver reads the log. Where a process that provisions may not, it waits until the permission is granted: until
-// then nothing is provisioned, and no volume or finalizer is removed, but the other controllers run.
+// TakeOver reads the log. If a process that provisions lacks the permission, it waits until the permission is
+// granted. Until then it provisions nothing and removes no volume or finalizer, but the other controllers run.
 func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	for {
 		err := l.Log.TakeOver(ctx)
@@ -106,7 +106,7 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	}
 }
 
-// MissingPermissions returns the permissions on Leases that a process which provisions lacks.
+// MissingPermissions returns the permissions on Leases that a provisioning process lacks.
 func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
 	if l.finishOnly {
 		return nil, nil
@@ -120,7 +120,7 @@ func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Perm
 	return permission.Missing(ctx, l.authorization, permissions)
 }
 
-// Run writes the log.
+// Run writes the log until ctx ends, and reports strays.
 func (l *inFlightLog) Run(ctx context.Context) error {
 	if l.without.Load() {
 		<-ctx.Done()
@@ -134,11 +134,11 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 	return l.Log.Run(ctx)
 }
 
-// strayInterval is the time between two looks for the entries of other logs.
+// strayInterval is the delay between two searches for entries in other logs.
 const strayInterval = 10 * time.Minute
 
-// reportStrays reports the entries of this driver in logs that this process does not read, such as after the driver was
-// moved to another namespace. It looks at the start, and again until a look finds none.
+// reportStrays reports entries of this driver in logs that this process does not read, such as after a move of the
+// driver to another namespace. It searches at the start, and again until a search finds none.
 func (l *inFlightLog) reportStrays(ctx context.Context) {
 	for l.findStrays(ctx) {
 		select {
@@ -149,12 +149,12 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 	}
 }
 
-// findStrays looks once, where Leases of all namespaces may be listed, and returns whether to look again.
+// findStrays searches once, if the program may list Leases in all namespaces, and returns whether to search again.
 func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	logger := klog.FromContext(ctx)
 	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{{Group: "coordination.k8s.io",
 		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
-	if len(missing) > 0 { // a request that is refused would be in the API server's audit log
+	if len(missing) > 0 { // a refused request would appear in the API server's audit log
 		logger.V(2).Info("Not looking for in-flight logs of this driver in other namespaces", "missing", missing[0].String())
 		return false
 	}
@@ -174,7 +174,8 @@ func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	return err != nil || len(strays) > 0
 }
 
-// InFlight returns the state of a PV's volume in the log.
+// InFlight returns the state of a PV's volume in the log, and a description of the part of the log that cannot be
+// read for it. For a process without the log every volume counts as settled.
 func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string) {
 	if l.without.Load() {
 		return volume.InFlightSettled, ""

@@ -14,16 +14,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// leaksPath is where the report is served.
+// leaksPath is the HTTP path of the leak check's report.
 const leaksPath = "/leaks"
 
-// leakOptions are the flags for leaks.
 type leakOptions struct {
 	interval  time.Duration
 	sightings int
 	grace     time.Duration
 	pageSize  int
-	// board shows the report from before there is any.
+	// board serves the report, also before the first one exists.
 	board leaks.ReportHandler
 }
 
@@ -41,10 +40,10 @@ func (a *leakOptions) flags(fs *pflag.FlagSet) {
 		"How many volumes to request from the driver at once (max_entries). 0: the driver decides.")
 }
 
-// checksLeaks reports whether the leak check runs.
+// checksLeaks reports whether this process is to run the leak check.
 func (o *options) checksLeaks() bool { return o.leaks.interval > 0 && !o.releaseFinalizers }
 
-// validateLeakCheck returns every setting of the leak check that is wrong.
+// validateLeakCheck returns an error for each invalid setting of the leak check.
 func (o *options) validateLeakCheck() []error {
 	a := &o.leaks
 	var wrong []error
@@ -64,9 +63,8 @@ func (o *options) validateLeakCheck() []error {
 	return wrong
 }
 
-// leakConfig returns the library's settings.
 func (o *options) leakConfig(driver string) leaks.Config {
-	none := func(zero bool, otherwise int64) int64 { // to the library, 0 is its default
+	none := func(zero bool, otherwise int64) int64 { // 0 selects the default in package leaks
 		if zero {
 			return -1
 		}
@@ -80,8 +78,8 @@ func (o *options) leakConfig(driver string) leaks.Config {
 	}
 }
 
-// newLeakChecker returns the leak checker, nil where it is off, or the driver cannot list its
-// volumes. Of shared, Volumes, Events and Metrics count.
+// newLeakChecker returns the leak checker, or nil if it is off or the driver cannot list its volumes. It takes only
+// Volumes, Events and Metrics from shared.
 func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
 	shared leaks.Config) (*leaks.Controller, error) {
 	if !o.checksLeaks() {

@@ -1,6 +1,6 @@
-// Command csi-reclaimer is a sidecar of a CSI driver: it has the driver create a volume for each
-// claim, and delete it when, and only when, the reclaim policy of its PersistentVolume says so,
-// whichever of PersistentVolume and claim is deleted first.
+// Command csi-reclaimer is a sidecar of a CSI driver, which has the driver create a volume for each claim, and delete
+// the volume when, and only when, the reclaim policy of its PersistentVolume says so, whether PersistentVolume or
+// claim is deleted first.
 package main
 
 import (

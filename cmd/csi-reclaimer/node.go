@@ -21,18 +21,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// nodeVariable names the node that the pod runs on, as for the stock external-provisioner.
+// nodeVariable names the pod's node, as in the stock external-provisioner.
 const nodeVariable = "NODE_NAME"
 
-// nodeOptions are the flags for a process that handles the volumes of its own node alone.
+// nodeOptions are the flags for a process that only handles the volumes of its own node.
 type nodeOptions struct {
 	on, immediate       bool
 	baseDelay, maxDelay time.Duration
-	// name is that of the node.
-	name string
+	name                string
 }
 
-// flags are the stock external-provisioner's, with its names and defaults.
+// flags adds the flags of the stock external-provisioner, with its names and defaults.
 func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 	o.name = os.Getenv(nodeVariable)
 	fs.BoolVar(&o.on, "node-deployment", false,
@@ -50,7 +49,7 @@ func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 		"With --node-deployment: longest delay before a node selects itself again. The delay doubles each time.")
 }
 
-// validate returns every setting that is wrong. topology reports whether the feature gate is on.
+// validate returns an error that names all invalid settings, given whether the feature gate Topology is on.
 func (o *nodeOptions) validate(topology bool) error {
 	var wrong []error
 	add := func(bad bool, format string, args ...any) {
@@ -68,7 +67,7 @@ func (o *nodeOptions) validate(topology bool) error {
 	return errors.Join(wrong...)
 }
 
-// node returns the node whose volumes alone this process handles, nil for the whole cluster.
+// node returns the only node whose volumes this process handles, or nil for the whole cluster.
 func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volume.Node, error) {
 	if !o.on {
 		return nil, nil
@@ -81,7 +80,7 @@ func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volu
 	return &volume.Node{Name: o.name, Segments: segments}, nil
 }
 
-// nodesOf returns where the driver's nodes are, or the one node.
+// nodesOf returns a lister of the driver's nodes, which is fixed for a process of one node.
 func nodesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Lister, error) {
 	if node == nil {
 		return nodes.New(config, driver)
@@ -89,7 +88,7 @@ func nodesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.List
 	return nodes.At(node.Name, node.Segments), nil
 }
 
-// local returns the settings for volumes of one node, nil for the whole cluster.
+// local returns the settings for volumes of one node, or nil for the whole cluster.
 func (o *nodeOptions) local(node *volume.Node) *provision.Local {
 	if node == nil {
 		return nil
@@ -97,8 +96,8 @@ func (o *nodeOptions) local(node *volume.Node) *provision.Local {
 	return &provision.Local{Node: *node, Immediate: o.immediate, BaseDelay: o.baseDelay, MaxDelay: o.maxDelay}
 }
 
-// nodeOwner returns what finds the Node as the owner of the in-flight log, nil where it cannot be read. It lists, since
-// a process that deletes volumes of one node may list nodes anyway.
+// nodeOwner returns a function that finds the Node as the owner of the in-flight log, and returns nil if it cannot be
+// read. It uses LIST, because a process for one node has the permission to list nodes anyway.
 func nodeOwner(nodes corev1client.NodeInterface, name string) func(context.Context) *metav1.OwnerReference {
 	return func(ctx context.Context) *metav1.OwnerReference {
 		list, err := nodes.List(ctx, metav1.ListOptions{
@@ -117,11 +116,11 @@ func nodeOwner(nodes corev1client.NodeInterface, name string) func(context.Conte
 	}
 }
 
-// maxName is how long the name of a Lease may be (a DNS subdomain, RFC 1123), less the shard's number of the in-flight
-// log's.
+// maxName is the maximum length of a Lease's name (a DNS subdomain, RFC 1123), less the suffix for the shard of the
+// in-flight log.
 const maxName = 253 - len("-0")
 
-// lease returns the Lease for which the replicas of one node compete, given that of the whole cluster.
+// lease returns the name of this node's Lease for leader election, given the name for the whole cluster.
 func (o *nodeOptions) lease(cluster string) string {
 	if !o.on {
 		return cluster
@@ -135,12 +134,11 @@ func (o *nodeOptions) lease(cluster string) string {
 	return name
 }
 
-// maxLabel is how long the value of a label may be.
 const maxLabel = 63
 
-// managedBy returns the label that says whose the capacity objects are: each node has its own. Empty for the whole
-// cluster: the default. It is what the stock external-provisioner writes, so that either takes over from
-// the other, also where the node's name is too long for all of it.
+// managedBy returns the label value that identifies this node's capacity objects, or "" for the whole cluster, which
+// selects the default. It equals the value of the stock external-provisioner, so that either program takes over from
+// the other, even if the node's name is too long for a label.
 func (o *nodeOptions) managedBy() string {
 	const program = "external-provisioner"
 	hash := func(s string) string {

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
-// waitForDeletion returns once the driver can delete volumes. A finalizer on PVs whose
-// volumes cannot be deleted would keep them forever, so nothing starts before.
+// waitForDeletion returns once the driver can delete volumes. No controller starts before that, because a finalizer
+// on PVs whose volumes cannot be deleted would keep these PVs forever.
 func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *health.State) error {
 	if o.releaseFinalizers {
 		return nil
@@ -45,8 +45,8 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 	return nil
 }
 
-// requiresNoAttachment reports whether the CSIDriver of a driver that does not attach says so to the cluster: then no
-// VolumeAttachment ever names one of its volumes. What cannot be read counts as attached.
+// requiresNoAttachment reports whether the CSIDriver sets attachRequired to false, so that no VolumeAttachment ever
+// names one of the driver's volumes. If the CSIDriver cannot be read, volumes count as possibly attached.
 func requiresNoAttachment(ctx context.Context, config *rest.Config, driver string) (bool, error) {
 	client, err := storagev1.NewForConfig(config)
 	if err != nil {
@@ -59,7 +59,7 @@ func requiresNoAttachment(ctx context.Context, config *rest.Config, driver strin
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case apierrors.IsNotFound(err):
-		return false, nil // as the cluster does, which attaches then
+		return false, nil // Kubernetes attaches volumes in this case
 	case err != nil:
 		klog.FromContext(ctx).Info("Preflight: the CSIDriver cannot be read, so VolumeAttachments are checked before each "+
 			"deletion", "driver", driver, "err", err)

@@ -26,9 +26,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// newProvisioner returns the provisioner, nil in a dry run. Of
-// shared, Log, Lease, PVs, Claims, Changed and Metrics count; node is nil for all nodes. It is called before
-// anything that uses client-go's scheme runs: see provision.New.
+// newProvisioner returns the provisioner, or nil in a dry run. From shared it takes only Log, Lease, PVs, Claims,
+// Changed and Metrics, and node is nil for all nodes. It is called before client-go's scheme is in use: see
+// provision.New.
 func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
 	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
 	if o.dryRun {
@@ -65,7 +65,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	return provision.New(config, driver.Name(), driver, requestBuilder, settings)
 }
 
-// newSweeper returns what removes the finalizers that were left on VolumeSnapshots, nil where it is off.
+// newSweeper returns the controller that removes finalizers left on VolumeSnapshots, or nil if it is off.
 func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 	provisioner *provision.Controller) (*sources.Sweeper, error) {
 	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
@@ -77,14 +77,14 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 	}
 	settings := sources.SweeperConfig{Interval: o.sweepInterval}
 	if o.provisions() {
-		settings.Uses = provisioner // which knows what is in flight
+		settings.Uses = provisioner // it knows the volumes in flight
 	}
 	return sources.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
 }
 
-// releaseSources removes the finalizers from sources of volumes, and prints the result. Where that is forbidden,
-// or snapshots are not installed, it prints so and returns no error: then this program added no such
-// finalizer.
+// releaseSources removes the finalizers from sources of volumes, and prints the result. If the program lacks the
+// permission, or snapshots are not installed, it prints so and returns no error, because then it cannot have added
+// such a finalizer.
 func releaseSources(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
@@ -120,8 +120,8 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 	return errors.Join(errs...)
 }
 
-// logAttributesClasses logs that a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
-// it names one.
+// logAttributesClasses logs if the cluster has no VolumeAttributesClasses, which matters only for claims that name
+// one.
 func logAttributesClasses(ctx context.Context, requestBuilder *builder.Builder) {
 	switch served, err := requestBuilder.ServesAttributesClasses(ctx); {
 	case err != nil:
@@ -132,7 +132,7 @@ func logAttributesClasses(ctx context.Context, requestBuilder *builder.Builder) 
 	}
 }
 
-// identity is part of the attributes of each volume, in the form of the stock provisioner.
+// identity returns the provisioner identity in the attributes of each volume, in the form of the stock provisioner.
 func identity(driver string, node *volume.Node) string {
 	id := fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
 	if node != nil {

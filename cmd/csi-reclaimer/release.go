@@ -19,20 +19,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releasing is a Reclaimer that removes its finalizers, after the volumes in flight are settled.
+// releasing is a Reclaimer that removes its finalizers once the volumes in flight are settled.
 type releasing struct {
 	*reclaim.Controller
 	provisioner *provision.Controller
 	log         *inFlightLog
 	config      *rest.Config
 	driver      string
-	// sources removes the finalizers from sources of volumes.
+	// sources removes the finalizers from claims and VolumeSnapshots that are sources of volumes.
 	sources func(context.Context) error
 	quiet   time.Duration
 	stdout  io.Writer
 }
 
-// Run removes the finalizers and prints the result.
+// Run waits for volumes in flight, removes the finalizers, and prints the result.
 func (r releasing) Run(ctx context.Context) error {
 	defer r.provisioner.Stop()
 	if err := r.drain(ctx); err != nil {
@@ -45,9 +45,9 @@ func (r releasing) Run(ctx context.Context) error {
 	return errors.Join(printReleased(r.stdout, done, r.log.Entries(), err), r.sources(ctx))
 }
 
-// removeFromPolicies removes the driver from the admission policies and webhooks of csi-reclaimer that list it, which
-// would add each finalizer again in the write that removes it, and waits until that is in force. Where they may not be
-// read, the release itself shows whether finalizers come back.
+// removeFromPolicies removes the driver from csi-reclaimer's admission policies and webhooks that list it, because
+// they would restore each finalizer in the write that removes it. It waits until the removal is in effect. If the
+// policies may not be read, the release itself shows whether finalizers are restored.
 func removeFromPolicies(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
 	drivers := []string{driver}
 	done, err := admission.RemoveDrivers(ctx, config, drivers)
@@ -71,15 +71,16 @@ func removeFromPolicies(ctx context.Context, config *rest.Config, driver string,
 	return admission.WaitUntilRemoved(ctx, config, drivers)
 }
 
-// Drain settings: how long to wait for a settled log after the quiet period, how often to check it, and how often
-// to log progress.
+// Settings of drain: the time to wait for a settled log after the quiet period, the poll interval, and the interval
+// of log lines about the progress.
 const (
 	drainAfterQuiet = time.Minute
 	drainPoll       = 200 * time.Millisecond
 	drainReport     = 5 * time.Second
 )
 
-// drain waits until nothing is in flight, at most until every late call must have arrived and was repeated once.
+// drain waits until no volume is in flight, but no longer than every late call can take to arrive and be repeated
+// once.
 func (r releasing) drain(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, r.quiet+drainAfterQuiet)
 	defer cancel()
@@ -107,7 +108,7 @@ func (r releasing) drain(ctx context.Context) error {
 	}
 }
 
-// printReleased prints what was released, and names what is left.
+// printReleased prints the released objects, and names those that remain.
 func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entry, err error) error {
 	var lines []string
 	for _, name := range done.Abandoned {

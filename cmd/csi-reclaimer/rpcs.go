@@ -12,16 +12,16 @@ import (
 )
 
 // rpcMetrics measures the calls of the driver (csi_sidecar_operations_seconds). The driver's name determines whether
-// they have the label migrated. For drivers that have it, the calls before the name is known are dropped, as in the
-// stock external-provisioner.
+// the metrics have the label migrated. For drivers with the label, the calls before the name is known are dropped, as
+// in the stock external-provisioner.
 type rpcMetrics struct {
-	// The methods that are not overridden here are for servers.
+	// The methods that are not overridden are only for servers.
 	csimetrics.CSIMetricsManager
 	now atomic.Pointer[csimetrics.CSIMetricsManager]
 }
 
 func newRPCMetrics() *rpcMetrics {
-	// The process's start time is in the legacy registry already, and twice is an error.
+	// The legacy registry already has the process's start time, and a second registration would fail.
 	first := csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithProcessStartTime(false))
 	m := &rpcMetrics{CSIMetricsManager: first}
 	m.now.Store(&first)
@@ -30,7 +30,7 @@ func newRPCMetrics() *rpcMetrics {
 
 func (m *rpcMetrics) current() csimetrics.CSIMetricsManager { return *m.now.Load() }
 
-// SetDriverName sets the driver whose calls are measured.
+// SetDriverName sets the name of the driver whose calls are measured.
 func (m *rpcMetrics) SetDriverName(name string) {
 	if request.InTreePlugin(name) != "" {
 		labelled := csimetrics.NewCSIMetricsManagerWithOptions(name, csimetrics.WithProcessStartTime(false),
@@ -41,7 +41,7 @@ func (m *rpcMetrics) SetDriverName(name string) {
 	m.current().SetDriverName(name)
 }
 
-// RecordMetrics, WithLabelValues, HaveAdditionalLabel and GetRegistry are those of csi-lib-utils.
+// RecordMetrics, WithLabelValues, HaveAdditionalLabel and GetRegistry forward to the current manager.
 func (m *rpcMetrics) RecordMetrics(operation string, err error, took time.Duration) {
 	m.current().RecordMetrics(operation, err, took)
 }
@@ -56,5 +56,5 @@ func (m *rpcMetrics) HaveAdditionalLabel(name string) bool {
 
 func (m *rpcMetrics) GetRegistry() metrics.KubeRegistry { return m.current().GetRegistry() }
 
-// Gather returns the metrics.
+// Gather implements prometheus.Gatherer.
 func (m *rpcMetrics) Gather() ([]*dto.MetricFamily, error) { return m.current().GetRegistry().Gather() }

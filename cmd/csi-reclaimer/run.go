@@ -30,34 +30,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// sidecar is what the controllers of one process share.
+// sidecar holds everything that the controllers of one process share.
 type sidecar struct {
 	*options
-	// config is for reads, acting for what the leader alone writes.
+	// config is for reads, and acting for writes that only the leader makes.
 	config, acting *rest.Config
 	clock          *leadership.Clock
 	driver         *csidriver.Driver
-	// wired is the setup that depends on the driver; see wiring. mu guards it.
+	// wired is the part of the setup that depends on the driver, guarded by mu; see wiring.
 	mu    sync.Mutex
 	wired wiring
-	// node is the node whose volumes alone the process handles, nil for all nodes.
+	// node is the only node whose volumes the process handles, or nil for all nodes.
 	node    *volume.Node
 	nodes   *nodes.Lister
 	events  record.EventRecorder
 	metrics prometheus.Registerer
 	traces  trace.TracerProvider
-	// filter authorizes requests with --http-authorization.
-	filter *authorization.Filter
-	stdout io.Writer
+	filter  *authorization.Filter
+	stdout  io.Writer
 }
 
-// Run runs the sidecar until ctx ends, or an error occurs that waiting does not fix.
+// Run runs the sidecar until ctx ends or an error occurs that waiting cannot fix.
 func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {
 		return err
 	}
-	// The address is checked before the port is taken, so that a typo shows at once.
+	// The address is checked before the program listens on its port, so that a typo shows at once.
 	if _, err := csidriver.SocketPath(o.csiAddress); err != nil {
 		return fmt.Errorf("--csi-address: %w", err)
 	}
@@ -109,8 +108,8 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	return s.runUntilReplaced(ctx, background, &running, state)
 }
 
-// runUntilReplaced runs until ctx ends, an error occurs, or the driver is replaced by one that this process was not set
-// up for, which is an error.
+// runUntilReplaced runs until ctx ends or an error occurs, such as a replacement of the driver by one for which this
+// process is not set up.
 func (s *sidecar) runUntilReplaced(ctx, background context.Context, running *sync.WaitGroup,
 	state *health.State) error {
 	s.driver.Require(s.fits)
@@ -130,7 +129,7 @@ func (s *sidecar) runUntilReplaced(ctx, background context.Context, running *syn
 	return err
 }
 
-// fits is an error if the process cannot go on with the driver that serves the socket now.
+// fits returns an error if the process cannot continue with the driver that now serves the socket.
 func (s *sidecar) fits(ctx context.Context, before, after csidriver.Facts) error {
 	s.mu.Lock()
 	wired := s.wired
@@ -148,14 +147,14 @@ func (s *sidecar) fits(ctx context.Context, before, after csidriver.Facts) error
 	return nil
 }
 
-// neverAttached reports whether the reclaimer need not look for VolumeAttachments; see requiresNoAttachment.
+// neverAttached reports whether the reclaimer can omit the check of VolumeAttachments; see requiresNoAttachment.
 func (s *sidecar) neverAttached(ctx context.Context) (never bool, err error) {
 	set := func(never bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.wired.neverAttached = never
 	}
-	set(true) // a driver that replaces this one meanwhile is judged for it
+	set(true) // applies to a driver that replaces this one in the meantime
 	if !s.driver.Attaches() {
 		never, err = requiresNoAttachment(ctx, s.config, s.driver.Name())
 	}
@@ -163,7 +162,8 @@ func (s *sidecar) neverAttached(ctx context.Context) (never bool, err error) {
 	return never, err
 }
 
-// run creates the controllers and runs them. What is to end after them runs with background, and running counts it.
+// run creates and runs the controllers, while goroutines that must outlive them use background and are counted by
+// running.
 func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, state *health.State) (err error) {
 	if s.node, err = s.options.node.node(ctx, s.driver); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	return app.RunControllers(ctx, all.running, s.grace, elector)
 }
 
-// controllers are those of one process, with what checks their permissions.
+// controllers are the controllers of one process, with their permission checkers.
 type controllers struct {
 	reclaimer *reclaim.Controller
 	// provisioner and log are nil in a dry run.
@@ -206,7 +206,7 @@ type controllers struct {
 	checkers []app.PermissionChecker
 }
 
-// add adds a controller that checks its own permissions.
+// add adds a controller that is also a permission checker.
 func (c *controllers) add(one interface {
 	app.Controller
 	app.PermissionChecker
@@ -214,7 +214,7 @@ func (c *controllers) add(one interface {
 	c.running, c.checkers = append(c.running, one), append(c.checkers, one)
 }
 
-// newControllers creates the controllers that the command line selects. Nothing is started.
+// newControllers creates the controllers that the flags select, without starting them.
 func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	var all controllers
 	publisher, err := newCapacity(ctx, s.options, s.acting, s.driver, s.nodes, s.metrics)
@@ -265,7 +265,7 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	return &all, nil
 }
 
-// reclaimSettings returns the settings of package reclaim, except those that depend on other controllers.
+// reclaimSettings returns the settings of package reclaim, except those that other controllers provide.
 func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config, err error) {
 	settings = s.reclaimConfig(s.driver.Name())
 	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = s.events, s.metrics, s.traces, s.node
@@ -276,11 +276,11 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 	return settings, err
 }
 
-// addProvisioning adds the provisioner and the sweeper, where they are to run.
+// addProvisioning adds the provisioner and the sweeper if the flags select them.
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
 	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
 		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Claims: all.reclaimer, Changed: settings.Deleted,
-		Metrics: s.metrics, // its Events are too many for the recorder of all others
+		Metrics: s.metrics, // its many Events need their own recorder
 	})
 	if err != nil {
 		return err
@@ -293,13 +293,13 @@ func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, setting
 	if err != nil {
 		return err
 	}
-	if sweeper != nil { // after the provisioner: of two messages about one permission the first is logged
+	if sweeper != nil { // after the provisioner, because only the first message about a permission is logged
 		all.add(sweeper)
 	}
 	return nil
 }
 
-// releaseControllers returns the controllers of --release-finalizers.
+// releaseControllers returns the controllers of --release-finalizers, which replace all others.
 func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
 	sources := func(context.Context) error { return nil }
 	if parseRole(s.role) == volume.RoleOwner {
@@ -311,8 +311,8 @@ func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
 	}, all.provisioner}
 }
 
-// policyOf has the reclaimer report PVs that are bound without the finalizer although an admission policy should
-// add it, where this program adds it, too. It returns nil where it does not.
+// policyOf lets the reclaimer report PVs that were bound without the finalizer although an admission policy should
+// have added it. It returns nil if this program does not add that finalizer itself.
 func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admission.DriverPolicy, error) {
 	if settings.Mode != reclaim.ModeHonor || settings.Role == volume.RoleObserver {
 		return nil, nil
@@ -325,12 +325,10 @@ func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*ad
 	return policy, nil
 }
 
-// readiness reports whether the first lists are complete.
 type readiness struct {
-	reclaimer *reclaim.Controller
-	// provisioner is nil where nothing provisions.
+	reclaimer   *reclaim.Controller
 	provisioner *provision.Controller
-	// degraded: provisioning lacks a permission to list or watch, so its caches do not count.
+	// degraded: the provisioner lacks a permission to list or watch, so its caches are not awaited.
 	degraded atomic.Bool
 }
 
@@ -341,10 +339,10 @@ func (r *readiness) check() error {
 	return nil
 }
 
-// update records which permissions are missing.
+// update records the missing permissions and their effect on readiness.
 func (r *readiness) update(missing []permission.Permission, state *health.State) {
 	state.Lack(app.BlockingPermissions(missing)...)
-	// Provisioning does not start before all its caches are filled; deletions do not need them.
+	// Provisioning does not start before all its caches are filled, but deletions do not need them.
 	r.degraded.Store(slices.ContainsFunc(missing, func(p permission.Permission) bool {
 		return p.Verb == "list" ||
 			p.Verb == "watch"

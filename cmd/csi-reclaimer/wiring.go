@@ -12,14 +12,13 @@ import (
 )
 
 // wiring is the part of a process's setup that depends on capabilities of its driver. Other capabilities, such as
-// CLONE_VOLUME, take effect while the process runs.
+// CLONE_VOLUME, may change while the process runs.
 type wiring struct {
 	topology, capacity, leaks, snapshots, node bool
-	// neverAttached: the reclaimer does not look for VolumeAttachments.
+	// neverAttached: the reclaimer does not check VolumeAttachments, because the driver never attaches volumes.
 	neverAttached bool
 }
 
-// wiring returns that of these flags.
 func (o *options) wiring() wiring {
 	return wiring{
 		topology: o.gates.Enabled(topologyGate), capacity: o.publishes(), leaks: o.checksLeaks(),
@@ -27,10 +26,10 @@ func (o *options) wiring() wiring {
 	}
 }
 
-// misfit is why a process cannot go on with another driver; see wiring.misfit.
+// misfit is the reason for which a process cannot continue with another driver; see wiring.misfit.
 type misfit string
 
-// Reasons why it cannot. The zero value: it can.
+// Reasons of a misfit, of which the zero value means that the driver fits.
 const (
 	misfitNone         misfit = ""
 	misfitCapabilities misfit = "Capabilities"
@@ -38,8 +37,9 @@ const (
 	misfitAttachment   misfit = "Attachment"
 )
 
-// misfit returns why a process that is set up so for the driver before cannot go on with the one after, in words too.
-// unattached: the driver's CSIDriver still says that no volume is attached. It is a pure function.
+// misfit is a pure function that returns the reason for which a process that is set up for the driver before cannot
+// continue with the driver after, and a message. unattached reports whether the CSIDriver still has attachRequired:
+// false.
 func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, string) {
 	var changed []string
 	plugin := func(matters bool, service csi.PluginCapability_Service_Type) {
@@ -57,7 +57,7 @@ func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, 
 	controller(w.capacity, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	controller(w.leaks, csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
 	controller(w.snapshots, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
-	// Where the driver before attached, VolumeAttachments are looked for, which is right for both.
+	// A process that was set up for attachment checks VolumeAttachments, which is correct for both kinds of drivers.
 	const publishes = csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME
 	controller(!before.Controller[publishes], publishes)
 	switch {

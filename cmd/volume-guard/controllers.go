@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The controllers, as --controllers names them.
+// Names of the controllers as they appear in --controllers.
 const (
 	inTree        = "intree"
 	pvcProtection = "pvc-protection"
@@ -17,19 +17,20 @@ const (
 	singleNode    = "single-node"
 )
 
-// onByDefault are those that * means. The others do what Kubernetes' own controllers do in most
-// clusters, change how pods begin and end, delete claims, or fence nodes, and cost a watch of all claims or pods.
+// onByDefault returns the controllers that * stands for, because the others duplicate Kubernetes' own controllers in
+// most clusters, change the start and end of pods, delete claims, or fence nodes, and cost a watch of all claims or
+// pods.
 func onByDefault() []string { return []string{inTree} }
 
 func offByDefault() []string {
 	return []string{pvcProtection, pvProtection, podSafety, singleNode, setClaims, nodeFencing}
 }
 
-// selection is the value of --controllers: "*" for those that are on by default, "NAME" for one more,
-// "-NAME" for one less, as in kube-controller-manager.
+// selection is the value of --controllers, as in kube-controller-manager: "*" stands for the controllers that are on
+// by default, "NAME" adds one, and "-NAME" removes one.
 type selection []string
 
-// has reports whether a controller runs. Its name wins over *.
+// has reports whether a controller runs, where its name takes precedence over *.
 func (s selection) has(controller string) bool {
 	switch {
 	case slices.Contains(s, controller):
@@ -40,12 +41,11 @@ func (s selection) has(controller string) bool {
 	return slices.Contains(s, "*") && slices.Contains(onByDefault(), controller)
 }
 
-// none reports whether no controller runs.
 func (s selection) none() bool {
 	return !slices.ContainsFunc(slices.Concat(onByDefault(), offByDefault()), s.has)
 }
 
-// validate returns an error for an unknown name.
+// validate returns an error if the selection has an unknown name.
 func (s selection) validate() error {
 	all := slices.Concat(onByDefault(), offByDefault())
 	for _, name := range s {

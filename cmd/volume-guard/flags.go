@@ -21,15 +21,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// options are the flags of the program.
 type options struct {
 	cluster app.ClusterOptions
 
 	controllers selection
 	dryRun      bool
-	// releaseFinalizers: remove the finalizers that the controllers added, and exit.
+	// releaseFinalizers removes the finalizers that the controllers added, and exits.
 	releaseFinalizers bool
-	// releaseDrivers: the drivers whose finalizers of csi-reclaimer are removed, too.
+	// releaseDrivers are the drivers whose csi-reclaimer finalizers are removed as well.
 	releaseDrivers []string
 	workers        int
 	retryStart     time.Duration
@@ -52,7 +51,7 @@ type options struct {
 	grace  time.Duration
 }
 
-// Flags returns the flags that set o, in the groups that --help shows.
+// Flags returns the flags that set o, in the groups of --help.
 func (o *options) Flags() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 	o.cluster.Flags(groups.FlagSet("Kubernetes"),
@@ -102,7 +101,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	o.statefulSet.flags(groups.FlagSet("Claims of StatefulSets"))
 	o.nodeFencing.flags(groups.FlagSet("Node fencing"))
 	o.webhooks.flags(groups.FlagSet("Webhooks"))
-	o.leader.On = true // two at once would write the same objects
+	o.leader.On = true // two replicas would write the same objects
 	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.",
 		" and of the objects of the webhooks")
 
@@ -115,12 +114,10 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	return groups
 }
 
-// intreeConfig returns the settings of pkg/intree.
 func (o *options) intreeConfig() intree.Config {
 	return intree.Config{DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax}
 }
 
-// protectConfig returns the settings of pkg/inuse.
 func (o *options) protectConfig() inuse.Config {
 	return inuse.Config{
 		Mode: inuse.ModeFull, Patience: o.patience,
@@ -128,13 +125,11 @@ func (o *options) protectConfig() inuse.Config {
 	}
 }
 
-// claimConfig returns the settings of pkg/inuse/pvc.
 func (o *options) claimConfig() pvc.Config {
-	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has seen the error
+	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has reported the error
 	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}
 }
 
-// podSafetyConfig returns the settings of pkg/podsafety.
 func (o *options) podSafetyConfig() podsafety.Config {
 	return podsafety.Config{
 		UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
@@ -144,7 +139,6 @@ func (o *options) podSafetyConfig() podsafety.Config {
 	}
 }
 
-// singleNodeConfig returns the settings of pkg/singlenode.
 func (o *options) singleNodeConfig() singlenode.Config {
 	return singlenode.Config{
 		UnmountGrace: o.podSafety.unmountGrace, Fences: o.controllers.has(nodeFencing),
@@ -152,7 +146,6 @@ func (o *options) singleNodeConfig() singlenode.Config {
 	}
 }
 
-// statefulSetConfig returns the settings of pkg/statefulset.
 func (o *options) statefulSetConfig() statefulset.Config {
 	return statefulset.Config{
 		Grace:  o.statefulSet.scaleDownGrace,
@@ -160,7 +153,6 @@ func (o *options) statefulSetConfig() statefulset.Config {
 	}
 }
 
-// fencingConfig returns the settings of pkg/fencing.
 func (o *options) fencingConfig() fencing.Config {
 	return fencing.Config{
 		KeepReturned: o.nodeFencing.keepReturned,
@@ -168,7 +160,7 @@ func (o *options) fencingConfig() fencing.Config {
 	}
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *options) Validate() error {
 	wrong := []error{o.controllers.validate(), o.cluster.Validate(), o.leader.Validate(), o.http.Validate()}
 	add := func(bad bool, format string, args ...any) {

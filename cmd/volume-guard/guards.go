@@ -18,19 +18,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector,
-// singlenode.Controller, podsafety.Controller, statefulset.Controller, fencing.Controller.
+// guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector, singlenode.Controller,
+// podsafety.Controller, statefulset.Controller or fencing.Controller.
 type guard interface {
 	app.Controller
 	app.PermissionChecker
-	// WaitSynced waits until the caches are filled; an error means that ctx ended before.
+	// WaitSynced waits until the caches are filled, and returns an error if ctx ends first.
 	WaitSynced(ctx context.Context) error
 }
 
-// guards are the controllers that run.
 type guards []guard
 
-// guards creates the controllers that the command line selects. Nothing is started.
+// guards creates the controllers that the flags select, without starting them.
 func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards,
 	err error) {
 	for _, kind := range []struct {
@@ -52,7 +51,7 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 			c.Events, c.Metrics = events, metrics
 			return pv.New(config, c)
 		}},
-		// Before pod-safety, so that a release of both names the pods that may run beside another, which are held.
+		// Before pod-safety, because a release of both names held pods that may run beside another one.
 		{singleNode, func() (guard, error) {
 			c := o.singleNodeConfig()
 			c.Events, c.Metrics = events, metrics
@@ -100,8 +99,8 @@ func (g guards) checkers() (all []app.PermissionChecker) {
 	return all
 }
 
-// installed returns an error if the API server says that it does not have the kinds that a controller works on: its
-// caches would wait for them for ever. Any other answer decides nothing.
+// installed returns an error if the API server does not serve the kinds that a controller watches, because its caches
+// would wait for them forever. Any other error is ignored.
 func (g guards) installed(ctx context.Context) error {
 	for _, one := range g {
 		if c, ok := one.(*fencing.Controller); ok {
@@ -113,7 +112,7 @@ func (g guards) installed(ctx context.Context) error {
 	return nil
 }
 
-// begun returns an error until the caches are filled.
+// begun returns an error until the caches of all controllers are filled.
 func (g guards) begun() error {
 	for _, one := range g {
 		if !one.Synced() {
@@ -123,7 +122,7 @@ func (g guards) begun() error {
 	return nil
 }
 
-// waitSynced waits until the caches are filled.
+// waitSynced waits until all caches are filled, or ctx ends.
 func (g guards) waitSynced(ctx context.Context) error {
 	for _, one := range g {
 		if err := one.WaitSynced(ctx); err != nil {

@@ -1,7 +1,6 @@
-// Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes,
-// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not, holds pods
-// until their processes have ended, keeps volumes on one node at a time, carries out the claim retention
-// of StatefulSets, and fences nodes.
+// Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes, protects claims and
+// PersistentVolumes in use where Kubernetes' own controllers do not, holds pods until their processes have ended,
+// keeps volumes on one node at a time, carries out the claim retention of StatefulSets, and fences nodes.
 package main
 
 import (

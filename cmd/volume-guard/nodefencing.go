@@ -8,7 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
 
-// nodeFencingOptions are the flags of the controller node-fencing.
 type nodeFencingOptions struct {
 	keepReturned time.Duration
 }

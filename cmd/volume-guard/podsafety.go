@@ -8,7 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
-// podSafetyOptions are the flags of the controller pod-safety.
 type podSafetyOptions struct {
 	unmountGrace  time.Duration
 	deleteOrphans bool

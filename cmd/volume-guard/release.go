@@ -24,11 +24,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// restartDelay is how long a release keeps running replicas from starting again: long enough to remove them.
+// restartDelay is the time for which a release keeps running replicas from starting again, so that they can be
+// removed.
 const restartDelay = 10 * time.Minute
 
-// release removes the finalizers that the controllers added, and prints the result. It takes the Lease, which
-// stops running replicas.
+// release removes the finalizers that the controllers added, and prints the result. For that it takes over the Lease,
+// which stops running replicas.
 func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Writer) error {
 	clock := o.leader.Clock(false)
 	acting := app.LeaderConfig(config, clock)
@@ -69,10 +70,9 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 		restartDelay, o.leader.Namespace(), name)
 }
 
-// printer prints what a release did.
 type printer struct{ to io.Writer }
 
-// release has one controller release what it added.
+// release releases the finalizers of one controller, by its own method for that.
 func (p printer) release(ctx context.Context, config *rest.Config, one guard) error {
 	switch c := one.(type) {
 	case *intree.Controller:
@@ -103,7 +103,7 @@ func (p printer) say(format string, args ...any) error {
 	return err
 }
 
-// abandoned names PVs whose volumes stay.
+// abandoned names PVs whose volumes remain in the storage system.
 func (p printer) abandoned(pvs []string) error {
 	var errs []error
 	for _, pv := range pvs {
@@ -150,7 +150,7 @@ func (p printer) inTree(done intree.Released) error {
 	return errors.Join(errs...)
 }
 
-// protected prints what was done to objects with Kubernetes' own finalizers. what is their kind, in the singular.
+// protected prints the result for objects of one kind, named in the singular, with Kubernetes' own finalizers.
 func (p printer) protected(what, finalizer string, done inuse.Released) error {
 	errs := []error{p.say("%s %s released from %s", plural.Count(done.Objects, what),
 		plural.Verb(done.Objects, "was", "were"), finalizer)}
@@ -170,8 +170,9 @@ func (p printer) protected(what, finalizer string, done inuse.Released) error {
 	return errors.Join(errs...)
 }
 
-// releasePods removes what adds the finalizer to pods, and then the finalizer. What keeps others from removing it stays
-// in force for longer: API servers observe its end some time later.
+// releasePods removes the admission policies and webhook that add the finalizer to pods, and then the finalizer. The
+// policy that keeps others from removing it remains in effect longer, because API servers observe a deletion with a
+// delay.
 func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsafety.Controller) error {
 	err := p.removed(engine.RemoveAdmission(ctx, config))
 	if err != nil {
@@ -181,7 +182,7 @@ func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsaf
 	return errors.Join(err, p.pods(done))
 }
 
-// releaseLocks does so for the scheduling gate of pods, and then frees the locks of claims.
+// releaseLocks does the same for the scheduling gate of pods, and then frees the locks of claims.
 func (p printer) releaseLocks(ctx context.Context, config *rest.Config, c *singlenode.Controller) error {
 	err := p.removed(engine.RemoveGateAdmission(ctx, config))
 	if err != nil {
@@ -191,7 +192,6 @@ func (p printer) releaseLocks(ctx context.Context, config *rest.Config, c *singl
 	return errors.Join(err, p.locks(done))
 }
 
-// removed prints which objects were deleted.
 func (p printer) removed(objects []string, err error) error {
 	errs := []error{err}
 	for _, object := range objects {
@@ -200,7 +200,6 @@ func (p printer) removed(objects []string, err error) error {
 	return errors.Join(errs...)
 }
 
-// locks prints what was done to gated pods and locks of claims.
 func (p printer) locks(done singlenode.Released) error {
 	errs := []error{p.say("the scheduling gate %s was removed from %s, and the lock from %s", singlenode.Gate,
 		plural.Count(done.Pods, "pod"), plural.Count(done.Claims, "claim"))}
@@ -214,7 +213,6 @@ func (p printer) locks(done singlenode.Released) error {
 	return errors.Join(errs...)
 }
 
-// pods prints what was done to held pods.
 func (p printer) pods(done podsafety.Released) error {
 	errs := []error{p.say("%s %s released, %s and %s on %s removed", plural.Count(done.Pods, "pod"),
 		plural.Verb(done.Pods, "was", "were"), plural.Count(done.Locks, "VolumeLock"), "the condition "+
@@ -230,7 +228,6 @@ func (p printer) pods(done podsafety.Released) error {
 	return errors.Join(errs...)
 }
 
-// setClaims prints what was done to claims of StatefulSets.
 func (p printer) setClaims(done statefulset.Released) error {
 	errs := []error{p.say("%s of StatefulSets and %s %s released from what statefulset-claims added",
 		plural.Count(done.Claims, "claim"), plural.Count(done.Sets, "StatefulSet"),
@@ -247,7 +244,6 @@ func (p printer) setClaims(done statefulset.Released) error {
 	return errors.Join(errs...)
 }
 
-// fences prints what was done to fences of nodes.
 func (p printer) fences(done fencing.Released) error {
 	errs := []error{p.say("%s %s released from %s, and %s from the taint of node-fencing",
 		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencing.Finalizer,
@@ -264,7 +260,7 @@ func (p printer) fences(done fencing.Released) error {
 	return errors.Join(errs...)
 }
 
-// some names no more than the first of many.
+// some returns the names of a list, of which it keeps no more than the first ten.
 func some(names []string) string {
 	const most = 10
 	if len(names) <= most {

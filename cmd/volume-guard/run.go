@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Run runs the program until ctx ends, or an error occurs that waiting does not fix.
+// Run runs the program until ctx ends or an error occurs that waiting cannot fix.
 func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {

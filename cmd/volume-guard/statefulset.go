@@ -8,7 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// statefulSetOptions are the flags of the controller statefulset-claims.
 type statefulSetOptions struct {
 	scaleDownGrace time.Duration
 }

@@ -15,13 +15,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web"
 )
 
-// The page is below webPath. It is fixed, because the permission to get the page names it.
+// webPath is the path of the page, which is fixed because the permission to get the page names it.
 const (
 	webPrefix = "web"
 	webPath   = "/" + webPrefix + "/"
 )
 
-// webOptions are the flags of the page.
 type webOptions struct{ serve bool }
 
 func (o *webOptions) flags(fs *pflag.FlagSet) {
@@ -32,8 +31,8 @@ func (o *webOptions) flags(fs *pflag.FlagSet) {
 			"rbac-volume-guard-web.yaml and the ClusterRole system:auth-delegator.")
 }
 
-// serve serves the HTTP port until ctx ends; running counts what it starts. It returns what checks the permissions that
-// this needs.
+// serve serves the HTTP port until ctx ends, and running counts its goroutines. It returns the checkers of the
+// permissions that serving needs.
 func (o *options) serve(ctx context.Context, running *sync.WaitGroup, config *rest.Config, state *health.State,
 	metrics *prometheus.Registry) (needs []app.PermissionChecker, err error) {
 	filter, err := authorization.New(config)

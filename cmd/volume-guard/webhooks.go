@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
-// webhookOptions are the flags for the webhooks.
 type webhookOptions struct {
 	address, service, secret string
 	names                    []string
@@ -41,7 +40,7 @@ func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 		"Additional DNS names of the certificate, if the webhook configurations name a URL.")
 }
 
-// webhooks serves admission, on every replica.
+// webhooks serves the admission webhooks on every replica, leader or not.
 type webhooks struct {
 	listener net.Listener
 	server   *http.Server
@@ -50,7 +49,7 @@ type webhooks struct {
 	drivers  *admission.DriverWatcher
 }
 
-// newWebhooks listens on the port, and serves nothing yet; nil without a port, and in a dry run.
+// newWebhooks listens on the port without serving yet, and returns nil without a port and in a dry run.
 func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer) (*webhooks, error) {
 	if o.webhooks.address == "" || o.dryRun {
 		return nil, nil
@@ -78,12 +77,11 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	return &w, nil
 }
 
-// checkers check the permissions.
 func (w *webhooks) checkers() []app.PermissionChecker {
 	return []app.PermissionChecker{w.rotator, w.reader, w.drivers}
 }
 
-// begun returns an error until the webhooks can answer.
+// begun returns an error until the webhooks can answer requests.
 func (w *webhooks) begun() error {
 	switch {
 	case !w.rotator.Ready():
@@ -94,10 +92,10 @@ func (w *webhooks) begun() error {
 	return nil
 }
 
-// answerWithin is how long requests in progress may take at the end: as long as the API server waits.
+// answerWithin is the time that requests in progress have to end, above the webhooks' timeoutSeconds of 4.
 const answerWithin = 5 * time.Second
 
-// run answers until ctx ends. An error is returned at once: the program ends without its port.
+// run serves until ctx ends. An error is returned at once, because the program must not run without its port.
 func (w *webhooks) run(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Serving webhooks", "address", w.listener.Addr().String())
 	ctx, cancel := context.WithCancel(ctx)
