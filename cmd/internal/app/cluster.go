@@ -18,7 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// ClusterOptions are the flags for the API server.
 type ClusterOptions struct {
 	kubeconfig string
 	master     string
@@ -26,10 +25,10 @@ type ClusterOptions struct {
 	burst      int
 }
 
-// kubeconfigVariable names a kubeconfig file, as for the other kubernetes-csi sidecars and kubectl.
+// kubeconfigVariable names a kubeconfig file, as in the other kubernetes-csi sidecars and kubectl.
 const kubeconfigVariable = "KUBECONFIG"
 
-// Flags adds the flags that set o. limit says what --kube-api-qps is a limit on.
+// Flags adds the flags that set o, where limit is the help text of --kube-api-qps.
 func (o *ClusterOptions) Flags(fs *pflag.FlagSet, limit string) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"Path of a kubeconfig file. Default: the environment variable "+kubeconfigVariable+", which names one file; "+
@@ -46,7 +45,7 @@ func (o *ClusterOptions) MasterFlag(fs *pflag.FlagSet) {
 			"sent.")
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *ClusterOptions) Validate() error {
 	var wrong []error
 	if o.qps > 0 && o.burst < 1 {
@@ -55,11 +54,11 @@ func (o *ClusterOptions) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// Config returns how to reach the API server for the program of this name.
+// Config returns the client configuration for the API server, with the program's name in its user agent.
 func (o *ClusterOptions) Config(program string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
-	// The flag wins: in a shell, the variable may name another cluster.
+	// The flag takes precedence, because in a shell the variable may name another cluster.
 	file, from := o.kubeconfig, "--kubeconfig"
 	if file == "" {
 		file, from = os.Getenv(kubeconfigVariable), "the environment variable "+kubeconfigVariable
@@ -78,22 +77,23 @@ func (o *ClusterOptions) Config(program string) (*rest.Config, error) {
 			return nil, fmt.Errorf("find the cluster: %w; outside of a pod, set --kubeconfig", err)
 		}
 	}
-	// client-go takes 0 for its own default of 5 a second. What limits our clients takes it for no limit, and so any
-	// negative number.
+	// For client-go, 0 means its own default of 5 a second. The limiter of this program's clients treats 0 as no limit,
+	// and therefore also any negative number.
 	config.QPS, config.Burst = max(o.qps, 0), o.burst
 	return rest.AddUserAgent(config, program), nil
 }
 
-// LeaderConfig returns config for clients that write as the leader: they send no write while the
-// Lease is not held. Do not use it for the client of the Lease itself, nor for what every replica writes.
+// LeaderConfig returns a copy of config for clients that write as the leader: they send no write while the Lease is
+// not held. Do not use it for the client of the Lease itself, nor for writes that every replica makes.
 func LeaderConfig(config *rest.Config, holder leadership.Holder) *rest.Config {
 	acting := rest.CopyConfig(config)
 	acting.Wrap(leadership.Transport(holder))
 	return acting
 }
 
-// EventRecorder returns a recorder of Events for a component, with its own client and limit, so that Events never
-// delay other work. After the holder's Lease is lost, Events are neither recorded nor sent. stop ends it.
+// EventRecorder returns a recorder of Events for a component, with its own client and rate limit, so that Events
+// never delay other work. After the holder has lost its Lease, Events are neither recorded nor sent. stop ends the
+// recorder.
 func EventRecorder(ctx context.Context, config *rest.Config, holder leadership.Holder,
 	component string) (_ record.EventRecorder, stop func(), err error) {
 	own := LeaderConfig(config, holder)

@@ -12,27 +12,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
-// Controller works while this replica leads.
+// Controller is a part of a program that works while this replica leads.
 type Controller interface {
-	// Watch keeps its caches up to date until ctx ends, and changes nothing in the cluster.
+	// Watch keeps the Controller's caches up to date until ctx ends, and writes nothing to the cluster.
 	Watch(ctx context.Context)
-	// RunControllers works until ctx ends or after Stop.
+	// Run works until ctx ends or Stop is called.
 	Run(ctx context.Context) error
-	// Stop starts nothing new; Run returns when the calls in progress have ended.
+	// Stop begins no new work, and Run returns when the calls in progress have ended.
 	Stop()
 	// Synced reports whether the caches are filled.
 	Synced() bool
 }
 
-// RunControllers runs the controllers, as the holder of the Lease that is elected for. When ctx ends,
-// their calls in progress get the grace to end, and the Lease is kept meanwhile. One that fails ends the
-// others, and Run with its error. Without controllers it waits for ctx.
+// RunControllers runs the controllers while the elector holds its Lease. After ctx ends, their calls in progress have
+// the grace period to end, during which the Lease is kept. The failure of a controller ends the others, and
+// RunControllers with its error. Without controllers it waits for ctx.
 func RunControllers(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
 	if len(controllers) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	// The watches outlive the election: a replica that waits keeps its caches warm.
+	// The watches outlive the election, so that a waiting replica keeps its caches warm.
 	watch, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -62,7 +62,7 @@ func RunControllers(ctx context.Context, controllers []Controller, grace time.Du
 	return elector.Run(ctx, act)
 }
 
-// stopWithin stops a controller, and cancels its calls after the grace.
+// stopWithin stops a controller, and cancels its calls after the grace period.
 func stopWithin(work context.Context, grace time.Duration, c Controller, cutOff func()) {
 	if !c.Synced() {
 		cutOff() // nothing is in progress
@@ -75,7 +75,7 @@ func stopWithin(work context.Context, grace time.Duration, c Controller, cutOff 
 	cutOff()
 }
 
-// ignoreEnd drops the error of a requested end.
+// ignoreEnd drops the error of a requested shutdown.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

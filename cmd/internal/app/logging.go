@@ -11,11 +11,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxVerbosity is the highest log level there is. From level 8 on, client-go logs the bodies of
-// its calls (logBody in k8s.io/client-go/rest): Secrets, and the attributes of volumes.
+// maxVerbosity is the highest allowed log level. From level 8 on, client-go logs the bodies of its calls (logBody in
+// k8s.io/client-go/rest), which contain Secrets and the attributes of volumes.
 const maxVerbosity logsapi.VerbosityLevel = 7
 
-// logging are the flags for the log.
 type logging struct{ *logs.Options }
 
 func (l *logging) flags(fs *pflag.FlagSet) {
@@ -25,7 +24,7 @@ func (l *logging) flags(fs *pflag.FlagSet) {
 		"they log Secrets and the attributes of volumes.", maxVerbosity, maxVerbosity)
 }
 
-// limit bounds what -v and --vmodule ask for, and reports whether that was more.
+// limit bounds the levels of -v and --vmodule, and reports whether one of them was higher.
 func (l *logging) limit() (limited bool) {
 	limit := func(level *logsapi.VerbosityLevel) {
 		limited = limited || *level > maxVerbosity
@@ -38,7 +37,7 @@ func (l *logging) limit() (limited bool) {
 	return limited
 }
 
-// apply configures the log.
+// apply configures the log from the flags, after limiting its level.
 func (l *logging) apply(ctx context.Context) error {
 	limited := l.limit()
 	if err := logsapi.ValidateAndApply(l.Options, nil); err != nil {

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// A sidecar runs beside every driver of a cluster, and does nothing for most of the time: its
-// memory costs more than its CPU time.
+// A sidecar runs beside every driver of a cluster and is idle most of the time, so its memory costs more than its CPU
+// time.
 const (
-	// collectAt is how much garbage there may be, in percent of what is in use (GOGC).
+	// collectAt is GOGC: garbage in percent of the live heap.
 	collectAt = 40
-	// minGarbage is how much there may be at least, in bytes. 40 % of the few MiB that a small cluster needs would have
-	// the collector run with every few volumes: it took a fifth of the processor time of a burst.
+	// minGarbage is the minimum amount of garbage in bytes. In a small cluster, 40 % of the few MiB in use would start
+	// the collector for every few volumes, which took a fifth of the processor time of a burst.
 	minGarbage = 16 << 20
-	// limitShare of the container's memory is where the collector begins to work harder.
+	// limitShare is the share of the container's memory limit at which the collector begins to work harder.
 	limitShare = 0.9
 )
 
-// saveMemory sets the garbage collector to hold less than it does by default. GOGC and GOMEMLIMIT
-// (package runtime) go first. limitFile is where the container's limit is; none is no error. paced: GOGC is not set,
-// so that a pacer may set it.
+// saveMemory sets a lower limit for garbage than the runtime's default. GOGC and GOMEMLIMIT (package runtime) take
+// precedence. limitFile contains the container's memory limit, and may be missing. paced reports that GOGC is not
+// set, so that a pacer may adjust it.
 func saveMemory(getenv func(string) string, limitFile string) (paced bool) {
 	if paced = getenv("GOGC") == ""; paced {
 		debug.SetGCPercent(collectAt)
@@ -39,10 +39,10 @@ func saveMemory(getenv func(string) string, limitFile string) (paced bool) {
 	return paced
 }
 
-// afterEachCollection has do called after each garbage collection, by the runtime's goroutine for finalizers, as long
-// as it returns true.
+// afterEachCollection calls do after each garbage collection, on the runtime's goroutine for finalizers, as long as
+// do returns true.
 func afterEachCollection(do func() bool) {
-	type sentinel struct{ _ *byte } // with a pointer, it shares its memory with nothing
+	type sentinel struct{ _ *byte } // its pointer keeps it out of the tiny allocator's shared blocks
 	var arm func()
 	arm = func() {
 		runtime.SetFinalizer(new(sentinel), func(*sentinel) {
@@ -54,10 +54,10 @@ func afterEachCollection(do func() bool) {
 	arm()
 }
 
-// pacer sets when the collector runs next. The zero value has set nothing yet.
+// pacer sets GOGC after each collection, and has not set it yet as its zero value.
 type pacer struct{ percent int }
 
-// adjust reads how much memory the last collection has left in use. It returns true.
+// adjust sets GOGC for the live heap of the last collection, and always returns true.
 func (p *pacer) adjust() bool {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
@@ -72,16 +72,16 @@ func (p *pacer) adjust() bool {
 	return true
 }
 
-// percentOf returns the GOGC at which there is minGarbage, or collectAt if that is more, in steps of 20.
+// percentOf returns the GOGC that allows minGarbage of garbage, but at least collectAt, in steps of 20.
 func percentOf(live uint64) int {
 	live = max(live, 1<<20)
 	return max(collectAt, int(minGarbage*100/live)/20*20)
 }
 
-// cgroupLimit is the memory limit of this process's container (cgroup v2, memory.max).
+// cgroupLimit contains the memory limit of this process's container (cgroup v2, memory.max).
 const cgroupLimit = "/sys/fs/cgroup/memory.max"
 
-// containerLimit reads a limit in bytes. found is false when there is none.
+// containerLimit reads a limit in bytes, with found false if no limit is set.
 func containerLimit(file string) (limit int64, found bool) {
 	text, err := os.ReadFile(file) //nolint:gosec // the cgroup's file, or that of a test
 	if err != nil {
@@ -91,11 +91,11 @@ func containerLimit(file string) (limit int64, found bool) {
 	return limit, err == nil && limit > 0
 }
 
-// settling is how long the first pass over all PVs may take after the first lists; memory is not returned
-// before.
+// settling is the time allowed for the first pass over all PVs after the first lists, before which no memory is
+// returned.
 const settling = 2 * time.Second
 
-// ReturnMemory returns memory to the system after the start, which needs more than is kept.
+// ReturnMemory returns memory to the system after the start, which needs more memory than the normal operation.
 func ReturnMemory(ctx context.Context, firstLists func(context.Context) error) {
 	if firstLists(ctx) != nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// RecheckInterval is the time between checks while something is missing.
+// RecheckInterval is the delay between two checks while permissions, or capabilities of the driver, are missing.
 const RecheckInterval = 30 * time.Second
 
 // PermissionChecker returns the permissions that a controller lacks.
@@ -18,7 +18,7 @@ type PermissionChecker interface {
 	MissingPermissions(ctx context.Context) ([]permission.Permission, error)
 }
 
-// MissingPermissions returns the permissions that any of them lacks, each once.
+// MissingPermissions returns the permissions that at least one of the checkers lacks, without duplicates.
 func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]permission.Permission, error) {
 	var all []permission.Permission
 	for _, a := range of {
@@ -38,8 +38,8 @@ func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]permissi
 	return all, nil
 }
 
-// WatchPermissions reports and then logs the missing permissions, at the start and at each change. It checks again
-// until all are granted, or ctx ends.
+// WatchPermissions reports and then logs the missing permissions, at the start and after each change. It repeats the
+// check until all permissions are granted or ctx ends.
 func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []permission.Permission)) {
 	var before []permission.Permission
 	for {
@@ -76,7 +76,7 @@ func logMissing(ctx context.Context, missing []permission.Permission) {
 	}
 }
 
-// BlockingPermissions returns messages about the permissions without which no deletion is safe.
+// BlockingPermissions returns messages about those missing permissions that a safe deletion requires.
 func BlockingPermissions(missing []permission.Permission) (messages []string) {
 	for _, permission := range missing {
 		if permission.Unsafe {

@@ -1,5 +1,5 @@
 // Package app is the frame of the programs: command line, signals, log, memory, access to the cluster, permission
-// checks, and running controllers as the leader.
+// checks, and the operation of controllers as the leader.
 package app
 
 import (
@@ -20,17 +20,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 )
 
-// helpColumns is where --help wraps its lines.
 const helpColumns = 100
 
-// Options are the flags of one program.
 type Options interface {
-	// Flags returns the flags that set them, in the groups that --help shows.
+	// Flags returns the flags that set the options, in the groups of --help.
 	Flags() cliflag.NamedFlagSets
-	// Validate returns every setting that is wrong.
+	// Validate returns an error that names all invalid settings, and nil if there are none.
 	Validate() error
-	// Run runs the program until ctx ends, or an error occurs that waiting does not fix. Results go to
-	// stdout.
+	// Run runs the program until ctx ends or an error occurs that waiting cannot fix. It writes results to stdout.
 	Run(ctx context.Context, stdout io.Writer) error
 }
 
@@ -43,17 +40,16 @@ func Main(about *cobra.Command, o Options) int {
 		afterEachCollection(new(pacer).adjust)
 	}
 	if err := command(about, o).ExecuteContext(ctx); err != nil {
-		// One line, whatever the error joins: an operator finds it in the log.
+		// The error is printed in one line, even if it joins several, so that an operator finds it in the log.
 		fmt.Fprintln(os.Stderr, about.Name()+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1
 	}
 	return 0
 }
 
-// Flags returns the flags of a program: its own, and those that every program has.
+// Flags returns all flags of a program: its own, and the common ones of every program.
 func Flags(o Options) cliflag.NamedFlagSets { return new(common).flags(o) }
 
-// common are the flags of every program.
 type common struct {
 	logs    logging
 	version bool
@@ -66,12 +62,12 @@ func (c *common) flags(o Options) cliflag.NamedFlagSets {
 	return groups
 }
 
-// command adds flags and behavior to the description of a program.
+// command adds the flags and the behavior to the description of a program.
 func command(cmd *cobra.Command, o Options) *cobra.Command {
 	var c common
 	groups := c.flags(o)
 	cmd.Args = cobra.NoArgs
-	// Errors are printed once, by Main; usage would bury them.
+	// Main prints errors, once and without the usage, which would bury them.
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if c.version {
@@ -88,7 +84,7 @@ func command(cmd *cobra.Command, o Options) *cobra.Command {
 		klog.FromContext(ctx).Info("Starting "+cmd.Name(), "version", version.Get())
 		err := o.Run(ctx, cmd.OutOrStdout())
 		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			return nil // canceled while it was starting
+			return nil // canceled during the start
 		}
 		return err
 	}

@@ -1,6 +1,6 @@
-// Package authorization lets requests to the HTTP port of a program pass if the API server says who sends them
-// (TokenReview), and that they may get the path as a non-resource URL (SubjectAccessReview). Without an answer of the
-// API server nothing passes.
+// Package authorization protects the HTTP port of a program. A request passes if the API server authenticates its
+// sender (TokenReview), and authorizes the sender to get the path as a non-resource URL (SubjectAccessReview).
+// Without an answer of the API server no request passes.
 package authorization
 
 import (
@@ -16,21 +16,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Filter decides on requests. It is safe for concurrent use.
+// Filter authorizes requests. It is safe for concurrent use.
 //
-// The token of a request is that of "Authorization: Bearer TOKEN", or, for browsers, the password of HTTP Basic with
-// any user name. It is neither logged nor kept: decisions are kept by its hash, allowed ones for a minute, others for
-// 10 seconds. So a permission that was taken away lasts a minute at most.
+// The token of a request is taken from "Authorization: Bearer TOKEN", or, for browsers, from the password of HTTP
+// Basic with any user name. It is neither logged nor stored: decisions are cached by its hash, positive ones for a
+// minute and negative ones for 10 seconds. A revoked permission hence remains effective for a minute at most.
 type Filter struct {
 	reviews *reviews
-	// own is for the program's own permissions.
+	// own reviews the program's own permissions.
 	own authorization.AuthorizationV1Interface
 }
 
-// New returns a Filter that asks the API server of config, which is copied. It asks nothing before a request.
+// New returns a Filter that uses the API server of config, which New copies. It sends no request by itself.
 func New(config *rest.Config) (*Filter, error) {
 	own := rest.CopyConfig(config)
-	own.QPS = -1 // reviews has a limit
+	own.QPS = -1 // reviews has its own limit
 	tokens, err := authentication.NewForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("create a client for TokenReviews: %w", err)
@@ -43,8 +43,8 @@ func New(config *rest.Config) (*Filter, error) {
 	return &Filter{reviews: newReviews(ask, clock.RealClock{}), own: access}, nil
 }
 
-// Handler returns next for those who may get the path. What is below the path has to be the same to them: it is not
-// looked at.
+// Handler returns next for authorized requests. The permission for path covers all paths below it, which Handler does
+// not distinguish.
 func (f *Filter) Handler(path string, next http.Handler) http.Handler {
 	allows := f.For(path)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,8 +54,9 @@ func (f *Filter) Handler(path string, next http.Handler) http.Handler {
 	})
 }
 
-// For returns what reports whether the sender of a request may get the path. If not, it has answered the request: 401
-// without a valid token, 403 without the permission, 429 while too many tokens are new, 503 without the API server.
+// For returns a function that reports whether the sender of a request may get the path. If not, the function has
+// answered the request: with 401 without a valid token, 403 without the permission, 429 while too many tokens are
+// new, and 503 without the API server.
 func (f *Filter) For(path string) func(w http.ResponseWriter, r *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		token := tokenOf(r)
@@ -89,10 +90,10 @@ func (f *Filter) For(path string) func(w http.ResponseWriter, r *http.Request) b
 	}
 }
 
-// maxToken bounds the length of a token in bytes. Those of OpenID Connect with many groups have some 10,000.
+// maxToken bounds the length of a token in bytes. Tokens of OpenID Connect with many groups have some 10,000.
 const maxToken = 1 << 16
 
-// tokenOf returns the token of a request, empty if there is none.
+// tokenOf returns the token of a request, or "".
 func tokenOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
@@ -104,8 +105,8 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// unauthenticated answers 401. Where the answer offers Basic, a browser asks the person for user name and password. It
-// does so when a page is opened, and not for what an open page requests by itself: it would ask again and again.
+// unauthenticated answers 401. A browser that is offered Basic asks the person for user name and password. The offer
+// is made only when a page is opened, and not for requests of an open page, which would ask again and again.
 func unauthenticated(w http.ResponseWriter, r *http.Request, why string) {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode == "" || mode == "navigate" {
 		w.Header().Add("WWW-Authenticate", `Basic realm="the token is the password", charset="UTF-8"`)

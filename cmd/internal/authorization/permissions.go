@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns what a Filter needs.
+// Permissions returns the permissions that a Filter needs.
 func Permissions() []permission.Permission {
 	const without = "every request that needs a token is answered with 503"
 	return []permission.Permission{

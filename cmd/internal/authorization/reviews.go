@@ -19,52 +19,51 @@ import (
 )
 
 const (
-	// allowedFor and refusedFor are how long a decision counts.
+	// allowedFor and refusedFor are the lifetimes of positive and negative decisions.
 	allowedFor = time.Minute
 	refusedFor = 10 * time.Second
-	// knownFor is how long a token that was allowed is reviewed again without regard to the limit: tokens that nobody
-	// knows, however many, do not lock out those who were let in before.
+	// knownFor is the time for which an allowed token bypasses the limit when it is reviewed again, so that any number
+	// of unknown tokens cannot lock out its sender.
 	knownFor = 10 * time.Minute
-	// maxDecisions bounds how many decisions are kept.
+	// maxDecisions bounds the number of cached decisions.
 	maxDecisions = 4096
-	// newPerSecond and newBurst bound how many unknown tokens and paths the API server is asked about.
+	// newPerSecond and newBurst limit the reviews of unknown tokens and paths.
 	newPerSecond, newBurst = 20, 50
-	// askTimeout bounds both reviews of a request together.
+	// askTimeout is the total timeout of both reviews of a request.
 	askTimeout = 10 * time.Second
 )
 
-// errBusy: the limit is reached.
+// errBusy means that the limit for unknown tokens is reached.
 var errBusy = errors.New("too many unknown tokens")
 
-// key is what decisions are kept by.
+// key is the cache key of a decision.
 type key struct {
 	token [sha256.Size]byte
 	path  string
 }
 
-// decision is what the API server said.
+// decision is the API server's answer about a request.
 type decision struct {
-	// user is empty for a token that is not valid.
+	// user is empty for an invalid token.
 	user    string
 	allowed bool
 }
 
-// asker asks the API server.
+// asker is the API server's part of a decision, replaced in tests.
 type asker interface {
 	ask(ctx context.Context, token, path string) (decision, error)
 }
 
-// reviews keeps the decisions of the API server. It is safe for concurrent use.
+// reviews caches the API server's decisions, and is safe for concurrent use.
 type reviews struct {
 	api   asker
 	clock clock.PassiveClock
 	kept  *cache.LRUExpireCache
 	limit flowcontrol.PassiveRateLimiter
-	// asking has the requests of a page wait for one review.
+	// asking merges concurrent requests, such as those of one page, into one review.
 	asking singleflight.Group
 }
 
-// kept is a decision, and how long it counts.
 type kept struct {
 	decision
 	until time.Time
@@ -75,15 +74,15 @@ func newReviews(api asker, clock clock.PassiveClock) *reviews {
 		limit: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(newPerSecond, newBurst, clock)}
 }
 
-// decide returns what the API server says, or said a short time ago. ctx bounds the wait, not the reviews, whose answer
-// counts for others, too.
+// decide returns the API server's decision, or a cached one. ctx bounds only the wait, not the review itself, because
+// its answer is for other requests, too.
 func (r *reviews) decide(ctx context.Context, token, path string) (decision, error) {
 	k := key{token: sha256.Sum256([]byte(token)), path: path}
 	if last, counts := r.get(k); counts {
 		return last.decision, nil
 	}
 	answered := r.asking.DoChan(string(k.token[:])+path, func() (any, error) {
-		// Another request's review may have ended since.
+		// The review of another request may have ended since the first look into the cache.
 		last, counts := r.get(k)
 		if counts {
 			return last.decision, nil
@@ -108,7 +107,7 @@ func (r *reviews) decide(ctx context.Context, token, path string) (decision, err
 	}
 }
 
-// get returns the last decision, and whether it still counts.
+// get returns the last decision, and whether it is still valid.
 func (r *reviews) get(k key) (last kept, counts bool) {
 	value, _ := r.kept.Get(k)
 	last, known := value.(kept)
@@ -123,13 +122,12 @@ func (r *reviews) keep(k key, d decision) {
 	r.kept.Add(k, kept{d, r.clock.Now().Add(refusedFor)}, refusedFor)
 }
 
-// api asks a real API server.
 type api struct {
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
 }
 
-// ask asks who has the token, for the audiences of the API server itself, and whether they may get the path.
+// ask reviews the token, for the audiences of the API server itself, and then the sender's access to the path.
 func (a *api) ask(ctx context.Context, token, path string) (decision, error) {
 	who, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})

@@ -1,4 +1,4 @@
-// Package flagdocs keeps the flag references of the docs: what --help says, as a page.
+// Package flagdocs keeps the flag references in the docs identical to the output of --help.
 package flagdocs
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
-// Check is a test of a program in cmd/: its reference in docs/ says what the program says.
+// Check is a test that the reference page of a program in docs/ matches the program's flags.
 func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 	t.Helper()
 	docs.CheckPage(t, program+"-flags.md", reference(program, groups))

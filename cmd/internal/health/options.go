@@ -27,17 +27,17 @@ type Options struct {
 	metricsPath           string
 	pprof                 bool
 	authorize             bool
-	// more are the paths that the program itself serves.
+	// more holds the paths that the program adds.
 	more map[string]http.Handler
 }
 
-// Serves reports whether there is a port.
+// Serves reports whether the flags select a port.
 func (o *Options) Serves() bool { return o.address() != "" }
 
-// Authorizes reports whether all but health is served only to those who may get it.
+// Authorizes reports whether all paths except those for health require authorization.
 func (o *Options) Authorizes() bool { return o.Serves() && o.authorize }
 
-// Handle serves a further path, and what is below it if it ends with a slash. It is called before Start.
+// Handle adds a path, with all paths below it if it ends with a slash. It is called before Start.
 func (o *Options) Handle(path string, handler http.Handler) {
 	if o.more == nil {
 		o.more = map[string]http.Handler{}
@@ -62,7 +62,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 			"(SubjectAccessReview). Needs the ClusterRole system:auth-delegator.")
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *Options) Validate() error {
 	var wrong []error
 	if o.endpoint != "" && o.oldEndpoint != "" {
@@ -77,7 +77,7 @@ func (o *Options) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// address is that of the port, under either name, empty for none.
+// address returns the address of the port under either flag name, or "".
 func (o *Options) address() string {
 	if o.endpoint != "" {
 		return o.endpoint
@@ -85,8 +85,9 @@ func (o *Options) address() string {
 	return o.oldEndpoint
 }
 
-// Start serves on the port, if there is one, until ctx ends; running counts the server. The metrics of Kubernetes'
-// libraries are served with the others. With --http-authorization, filter decides on requests.
+// Start serves on the port, if the flags select one, until ctx ends; running counts the server's goroutine. In
+// addition to metrics it serves the metrics of Kubernetes' libraries. With --http-authorization, filter authorizes
+// requests.
 func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *authorization.Filter, state *State,
 	metrics ...prometheus.Gatherer) error {
 	address := o.address()
@@ -109,16 +110,16 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *au
 	return nil
 }
 
-// profiles is the path of the profiles. Who may get it may get all that is below it.
+// profiles is the path of the profiles, whose permission covers all paths below it.
 const profiles = "/debug/pprof/"
 
-// handler returns the paths of the port.
+// handler returns the handler for all paths of the port.
 func (o *Options) handler(filter *authorization.Filter, state *State, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", Health(state.Alive))
 	mux.Handle("/readyz", Health(state.Alive, state.Ready))
 	mux.Handle(leader.HealthPath, Health(state.Alive))
-	// handle serves under a pattern what a rule about path allows.
+	// handle registers a pattern for which the permission for path applies.
 	handle := func(pattern, path string, handler http.Handler) {
 		if o.authorize {
 			handler = filter.Handler(path, handler)

@@ -15,7 +15,7 @@ import (
 // Check returns an error if a part of the program is unhealthy.
 type Check func() error
 
-// Health answers 200 "ok", or 500 and the first error of the checks.
+// Health returns a handler that answers 200 "ok", or 500 with the first error of the checks.
 func Health(checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for _, check := range checks {
@@ -28,14 +28,14 @@ func Health(checks ...Check) http.Handler {
 	})
 }
 
-// Server is an HTTP server that already has its port.
+// Server is an HTTP server that is already listening.
 type Server struct {
 	listener net.Listener
 	server   *http.Server
 }
 
-// Listen listens on a TCP address ("host:port", ":port", port 0 for a free one), so that an address in use is an error
-// before anything else starts.
+// Listen listens on a TCP address ("host:port", ":port", port 0 for a free one), so that an address in use causes an
+// error before anything else starts.
 func Listen(address string, handler http.Handler) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -44,7 +44,7 @@ func Listen(address string, handler http.Handler) (*Server, error) {
 	return &Server{listener: listener, server: &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes:    1 << 17, // the longest token, and what else a browser sends
+		MaxHeaderBytes:    1 << 17, // the longest token, and other headers of a browser
 	}}, nil
 }
 

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// State is what the health endpoints report, from the moment the port is open. It is safe
-// for concurrent use.
+// State is the state behind the health endpoints from the moment the port is open, and is safe for concurrent use.
 type State struct {
 	mu           sync.Mutex
 	lease, begun Check
-	// lacks are the reasons why the program cannot work, empty if it can.
+	// lacks are the reasons for which the program cannot work, or empty.
 	lacks []string
 }
 
-// NewState returns the state of a program; begun returns an error until it has started.
+// NewState returns the state of a program, where begun returns an error until the program has started.
 func NewState(begun Check) *State { return &State{begun: begun} }
 
 // Begin replaces the check for the start of the program.
@@ -32,14 +31,14 @@ func (s *State) Watch(lease Check) {
 	s.lease = lease
 }
 
-// Lack replaces the reasons why the program cannot work.
+// Lack replaces the reasons for which the program cannot work; without arguments it can work.
 func (s *State) Lack(what ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lacks = what
 }
 
-// Alive returns an error when only a restart helps.
+// Alive returns an error if only a restart can help.
 func (s *State) Alive() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +48,7 @@ func (s *State) Alive() error {
 	return s.lease()
 }
 
-// Ready returns an error until the program has started, and while something is missing.
+// Ready returns an error until the program has started, and while a reason of Lack remains.
 func (s *State) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package leader makes sure that one replica acts at a time, by a Lease.
+// Package leader elects one replica at a time as the leader, by a Lease.
 //
-// Names, defaults and the health check are those of the other kubernetes-csi sidecars, so
-// that during a rolling change from one of them to ours never two are active. Unlike their
-// helper it ends no process: losing the lease is an error that Run returns.
+// Names, defaults and the health check equal those of the other kubernetes-csi sidecars, so that two programs are
+// never active at the same time during a rolling change from one of them. Unlike csi-lib-utils it does not exit the
+// process: the loss of the Lease is an error that Run returns.
 package leader
 
 import (
@@ -29,42 +29,42 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// ErrLost: another replica may lead now. The program ends and starts anew.
+// ErrLost means that another replica may lead now, so the program has to restart.
 var ErrLost = errors.New("lost the leader election lease")
 
-// HealthPath answers whether the lease was renewed in time (csi-lib-utils,
+// HealthPath is the path of the health check for the renewal of the Lease (csi-lib-utils,
 // leaderelection.HealthCheckerAddress).
 const HealthPath = "/healthz/leader-election"
 
-// healthTimeout is how long after the lease's end the health check turns red.
+// healthTimeout is the time from the expiry of the Lease to the failure of the health check.
 const healthTimeout = 20 * time.Second
 
-// watchPeriod is how often a leader checks the clock of its lease between its calls: timers stop while the
-// machine is suspended, and the lease does not.
+// watchPeriod is the interval at which a leader checks the clock of its Lease, because timers stop while the machine
+// is suspended, and the Lease does not.
 const watchPeriod = time.Second
 
-// holderTimeout bounds the read of the new leader.
+// holderTimeout bounds the read of the new leader's identity.
 const holderTimeout = 2 * time.Second
 
 // Config holds the settings of the election.
 type Config struct {
-	// Name is what the replicas compete for; see LeaseName. Required.
+	// Name is the name of the Lease; see LeaseName. Required.
 	Name string
-	// Namespace is where the Lease lives. Default: that of the pod, else "default".
+	// Namespace is the namespace of the Lease, by default the pod's, or else "default".
 	Namespace string
-	// Identity distinguishes the replicas. Default: see NewIdentity.
+	// Identity distinguishes the replicas, and defaults to the result of NewIdentity.
 	Identity string
-	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
+	// LeaseDuration, RenewDeadline and RetryPeriod are as in client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Clock measures how long the Lease is held, for those who have to know before there is an Elector.
-	// Default: one of its own.
+	// Clock measures how long the Lease is held, for components that need it before the Elector exists. By default the
+	// Elector creates its own.
 	Clock *leadership.Clock
-	// Labels are set on the Lease by the replica that leads; others on it stay. Default: none.
+	// Labels are added to the Lease by the leader, in addition to other labels on it. There are none by default.
 	Labels map[string]string
 }
 
-// Elector takes part in one election. A nil Elector is for a program without one: it leads at once, and is
-// healthy.
+// Elector takes part in one election. A nil Elector stands for a program without an election: it leads at once, and
+// is healthy.
 type Elector struct {
 	cfg    Config
 	client kubernetes.Interface
@@ -73,7 +73,7 @@ type Elector struct {
 	keep bool
 }
 
-// NewIdentity returns an identity that no other process has: the host name, which is the pod's name, and a random part.
+// NewIdentity returns a unique identity: the host name, which is the pod's name, and a random part.
 func NewIdentity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -82,8 +82,8 @@ func NewIdentity() (string, error) {
 	return leadership.NewIdentity(host), nil
 }
 
-// New returns an elector that has not begun. config is copied; its limits do not apply, so
-// that a busy program still renews its lease.
+// New returns an Elector that has not begun. It copies config without its rate limits, so that a busy program still
+// renews its Lease.
 func New(config *rest.Config, cfg Config) (*Elector, error) {
 	if cfg.Identity == "" {
 		identity, err := NewIdentity()
@@ -107,7 +107,7 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout)}, nil
 }
 
-// Check returns an error when this replica leads and could not renew its lease in time.
+// Check returns an error if this replica leads and did not renew its Lease in time. It implements the health check.
 func (e *Elector) Check() error {
 	if e == nil {
 		return nil
@@ -115,10 +115,10 @@ func (e *Elector) Check() error {
 	return e.health.Check(nil)
 }
 
-// Left returns how long this replica may act without another renewal of its Lease: the lease duration, less
-// the time since the last renewal that succeeded was requested. Time counts in which the process or the machine
-// was suspended. It is zero or less before this replica leads, after it has led, and when the Lease was not
-// renewed in time. Without an election it is the longest duration there is. It is safe for concurrent use.
+// Left returns how long this replica may act without another renewal of its Lease: the lease duration, less the time
+// since the request of the last successful renewal. Time during which the process or the machine was suspended
+// counts. The result is zero or less before and after this replica leads, and when the Lease was not renewed in time.
+// Without an election it is the maximum duration. Left is safe for concurrent use.
 func (e *Elector) Left() time.Duration {
 	if e == nil {
 		return math.MaxInt64
@@ -126,12 +126,11 @@ func (e *Elector) Left() time.Duration {
 	return e.cfg.Clock.Left()
 }
 
-// Run waits for the lease and calls lead once it is held. The context that lead gets ends
-// with the lease: when it ran out, by a clock that advances while the process or the machine is suspended, when
-// another holder is seen, or when it could not be renewed within the renew deadline. Run returns when lead has:
-// lead's error, or one that wraps ErrLost. When ctx ends while
-// waiting, it returns nil; while leading, lead decides when to end, and only then the lease
-// is released, so that the next leader never overlaps with work in progress.
+// Run waits for the Lease and calls lead once it is held. The context of lead ends with the Lease: when the Lease
+// expires, by a clock that advances while the process or the machine is suspended, when another holder is observed,
+// or when it could not be renewed within the renew deadline. Run returns after lead, with lead's error or one that
+// wraps ErrLost. If ctx ends during the wait, Run returns nil. If it ends later, lead decides when to end, and only
+// then the Lease is released, so that the next leader never overlaps with work in progress.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if e == nil {
 		return lead(context.WithoutCancel(ctx))
@@ -157,7 +156,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
-				// Only now: see term.
+				// Work begins only here; see term.
 				term.run(func() error {
 					logger.Info("Became the leader", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
 					return e.lead(ctx, held, lock, lead)
@@ -174,7 +173,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		return fmt.Errorf("set up leader election: %w", err)
 	}
 
-	// A program that ends while it waits for the lease stops waiting.
+	// If ctx ends while the program waits for the Lease, the wait ends.
 	unhook := context.AfterFunc(ctx, func() {
 		if !term.begun() {
 			giveUp()
@@ -186,7 +185,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	return term.close()
 }
 
-// lock returns what replicas compete for, with a clock that sees its renewals.
+// lock returns the lock on the Lease, with a clock that observes its renewals.
 func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcelock.Interface, error) {
 	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name,
 		e.client.CoreV1(), e.client.CoordinationV1(),
@@ -197,7 +196,7 @@ func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcel
 	return unreleased{e.cfg.Clock.Lock(lock), term}, nil
 }
 
-// lead calls lead for as long as the lease is held, and returns why it ended.
+// lead calls lead while the Lease is held, and returns the reason for its end.
 func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, lead func(context.Context) error) error {
 	leading, end := context.WithCancel(held)
 	var watching sync.WaitGroup
@@ -206,9 +205,9 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	watching.Go(func() { e.watch(leading); end() })
 	err := lead(leading)
 	if ctx.Err() != nil || leading.Err() == nil && e.Left() > 0 {
-		return err // canceled, or the work ended by itself
+		return err // ctx was canceled, or the work ended by itself
 	}
-	// The new leader is read for the message, without retries.
+	// The new leader is read only for the message, and without retries.
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
 	defer cancel()
 	_, _, _ = lock.Get(ask)
@@ -219,7 +218,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	return lost
 }
 
-// watch returns when ctx ends, or the lease is not held any more.
+// watch returns when ctx ends or the Lease is no longer held.
 func (e *Elector) watch(ctx context.Context) {
 	for left := e.Left(); left > 0; left = e.Left() {
 		timer := time.NewTimer(min(left, watchPeriod))
@@ -235,8 +234,8 @@ func (e *Elector) watch(ctx context.Context) {
 	}
 }
 
-// unreleased is a lock that is not released while work is in progress: client-go would, after the renew deadline,
-// before it ends the leader's context.
+// unreleased is a lock that refuses its release while work is in progress. client-go would release it after the renew
+// deadline, before it ends the leader's context.
 type unreleased struct {
 	resourcelock.Interface
 	term *term
@@ -249,8 +248,8 @@ func (u unreleased) Update(ctx context.Context, record resourcelock.LeaderElecti
 	return u.Interface.Update(ctx, record)
 }
 
-// term is the time in which a replica leads. client-go starts its callback in a goroutine
-// that may start late, when the election is over already: then nothing may begin.
+// term is the time during which a replica leads. client-go starts its callback in a goroutine that may run only after
+// the end of the election, and then no work may begin.
 type term struct {
 	mu     sync.Mutex
 	ended  chan struct{}
@@ -258,7 +257,7 @@ type term struct {
 	err    error
 }
 
-// run calls lead unless the term was closed before.
+// run calls lead unless the term is already closed.
 func (t *term) run(lead func() error) {
 	t.mu.Lock()
 	if t.closed {
@@ -293,7 +292,7 @@ func (t *term) begun() bool {
 	return t.ended != nil
 }
 
-// close lets no term begin, waits for the end of one that has, and returns its error.
+// close prevents any later term, waits for the end of a term in progress, and returns its error.
 func (t *term) close() error {
 	t.mu.Lock()
 	t.closed = true
@@ -306,10 +305,9 @@ func (t *term) close() error {
 	return t.err
 }
 
-// LeaseName returns the name of the Lease for a driver: the one that the stock
-// external-provisioner takes, which csi-lib-utils makes by turning whatever is neither
-// letter, digit nor "-" into "-". A capital, which the CSI specification allows, becomes small:
-// the API server takes no Lease with one, so there is none to compete for.
+// LeaseName returns the name of a driver's Lease. It equals the name that the stock external-provisioner uses, in
+// which csi-lib-utils replaces every character other than a letter, digit or "-" by "-". Capital letters, which the
+// CSI specification allows, become small, because the API server rejects a Lease with capitals, so none can exist.
 func LeaseName(driver string) string {
 	name := regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(strings.ToLower(driver), "-")
 	if strings.HasSuffix(name, "-") {
@@ -318,7 +316,7 @@ func LeaseName(driver string) string {
 	return name
 }
 
-// PodNamespace returns the namespace that this program runs in, as csi-lib-utils finds it.
+// PodNamespace returns the namespace of this program's pod, determined as in csi-lib-utils, or "default".
 func PodNamespace() string {
 	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
 		return ns

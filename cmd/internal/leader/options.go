@@ -17,18 +17,18 @@ import (
 
 // Options are the flags for leader election.
 type Options struct {
-	// On: there is an election.
+	// On enables the election.
 	On bool
-	// Keep leaves the Lease held when the program ends, so that the next replica waits until it expires. Default: it
-	// is released once nothing is in progress.
+	// Keep leaves the Lease held at the end of the program, so that the next replica waits until it expires. By default
+	// the Lease is released once no work is in progress.
 	Keep bool
-	// Settings are those of the election but for its name.
+	// Settings are the settings of the election, without the name of the Lease.
 	Settings Config
 }
 
-// Flags adds the flags that set o, with the names of the other kubernetes-csi sidecars, and their defaults but for
-// On, which stays as it is. lease says
-// which Lease is taken, and namespace what else is in its namespace.
+// Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars, except that the
+// default of --leader-election is o.On. lease and namespace complete the help texts: lease names the Lease, and
+// namespace names further objects in its namespace.
 func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 	c := &o.Settings
 	fs.BoolVar(&o.On, "leader-election", o.On,
@@ -48,7 +48,7 @@ func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 		"Labels that the leader sets on its Lease, as key:value,key:value. Other labels on the Lease stay.")
 }
 
-// labels are a flag in the form of the other kubernetes-csi sidecars (csi-lib-utils, standardflags).
+// labels is a flag in the form of the other kubernetes-csi sidecars (csi-lib-utils, standardflags).
 type labels map[string]string
 
 func (l *labels) String() string {
@@ -59,7 +59,7 @@ func (l *labels) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Set adds labels. An invalid label is an error, because the API server would refuse each write of the Lease.
+// Set adds labels. It rejects an invalid label, because the API server would reject each write of the Lease.
 func (l *labels) Set(text string) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(pair, ":")
@@ -79,7 +79,7 @@ func (l *labels) Set(text string) error {
 
 func (l *labels) Type() string { return "key:value,..." }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *Options) Validate() error {
 	if !o.On {
 		return nil
@@ -97,7 +97,7 @@ func (o *Options) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// Namespace is where the Lease lives.
+// Namespace returns the namespace of the Lease.
 func (o *Options) Namespace() string {
 	if o.Settings.Namespace != "" {
 		return o.Settings.Namespace
@@ -105,7 +105,7 @@ func (o *Options) Namespace() string {
 	return PodNamespace()
 }
 
-// Identity returns the identity of this process, the same in every call.
+// Identity returns the identity of this process, which is the same in every call.
 func (o *Options) Identity() (string, error) {
 	if o.Settings.Identity == "" {
 		identity, err := NewIdentity()
@@ -117,9 +117,9 @@ func (o *Options) Identity() (string, error) {
 	return o.Settings.Identity, nil
 }
 
-// Clock returns what measures how long this replica may act, for the Elector and for all that acts. It is nil
-// where there is no election: such a clock always lets act. A dry run is without one: it writes nothing, so it takes
-// no Lease, and has nothing that two could do at once.
+// Clock returns the clock that measures how long this replica may act, for the Elector and for all writers. It is nil
+// without an election, which means that the replica may always act. A dry run has no election, because it writes
+// nothing and two of them cannot conflict.
 func (o *Options) Clock(dryRun bool) *leadership.Clock {
 	if !o.On || dryRun {
 		return nil
@@ -127,8 +127,8 @@ func (o *Options) Clock(dryRun bool) *leadership.Clock {
 	return leadership.NewClock()
 }
 
-// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
-// nil, as clock is, which Clock returned.
+// Elector returns an Elector for the Lease of this name that has not begun; see New. clock is the result of Clock,
+// and without an election both are nil.
 func (o *Options) Elector(config *rest.Config, name string, clock *leadership.Clock) (*Elector, error) {
 	if clock == nil {
 		return nil, nil

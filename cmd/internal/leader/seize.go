@@ -14,20 +14,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// nobody holds the Lease after Seize: that work has ended, so the next holder does not wait for it.
+// The holder of the Lease after Seize, for which the next holder does not wait, because its work has ended.
 const nobody = "nobody"
 
-// seizeTries bounds how often a Lease is read again that its holder renews meanwhile.
+// seizeTries bounds the reads of a Lease that its holder keeps renewing.
 const seizeTries = 10
 
-// Seize takes the Lease from its holder, waits until that holder must have stopped, and calls do. If
-// that succeeds, Seize keeps the Lease for a time, so that running replicas do not start again.
-// It is for work after which the program is removed, and is called instead of Run.
+// Seize takes the Lease from its holder, waits until that holder must have stopped, and calls do. If do succeeds,
+// Seize keeps the Lease for the duration keep, so that running replicas do not start again. It serves work after
+// which the program is removed, and is called instead of Run.
 func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx context.Context) error) error {
 	if e == nil {
 		return do(ctx)
 	}
-	// The holder may have the same identity, where a flag sets it.
+	// A flag may give the holder the same identity.
 	e.cfg.Identity = leadership.NewIdentity(e.cfg.Identity)
 	e.keep = true
 	wait, err := e.takeOver(ctx)
@@ -60,8 +60,8 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 	return err
 }
 
-// takeOver makes this replica the Lease's holder and returns how long the former holder may still act: as
-// long as others would wait for it if it did not renew its Lease.
+// takeOver makes this replica the Lease's holder, and returns how long the former holder may still act, which is the
+// time that other replicas would wait for it.
 func (e *Elector) takeOver(ctx context.Context) (wait time.Duration, err error) {
 	found, err := e.hold(ctx, func(lease *coordinationv1.Lease) bool {
 		switch ptr.Deref(lease.Spec.HolderIdentity, "") {
@@ -72,7 +72,7 @@ func (e *Elector) takeOver(ctx context.Context) (wait time.Duration, err error) 
 			wait = time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		}
 		lease.Spec.HolderIdentity = &e.cfg.Identity
-		// The Lease is not renewed while waiting for the former holder.
+		// The Lease is not renewed while this replica waits for the former holder.
 		lease.Spec.LeaseDurationSeconds = ptr.To(int32((wait + e.cfg.LeaseDuration).Seconds()))
 		lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
 		return true
@@ -83,8 +83,7 @@ func (e *Elector) takeOver(ctx context.Context) (wait time.Duration, err error) 
 	return wait, err
 }
 
-// hold renews the Lease with a change; there is nothing to change where change says so, or where there is no
-// Lease.
+// hold renews the Lease with a change. It writes nothing if change returns false, or if the Lease does not exist.
 func (e *Elector) hold(ctx context.Context, change func(*coordinationv1.Lease) bool) (changed bool, err error) {
 	leases := e.client.CoordinationV1().Leases(e.cfg.Namespace)
 	for range seizeTries {

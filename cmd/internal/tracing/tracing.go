@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// all is the sampling rate at which every trace is sent.
+	// all is the sampling rate that sends every trace.
 	all = 1_000_000
-	// sendFor is how long one try to send a batch may take, and tryFor how long it is retried: of a collector
-	// that is unavailable for longer, spans that exceed the queue are dropped.
+	// sendFor is the timeout of one try to send a batch, and tryFor bounds all tries. If the collector is unavailable
+	// for longer, spans that exceed the queue are dropped.
 	sendFor, tryFor = 5 * time.Second, 30 * time.Second
-	// flushFor is how long the end of a program waits for its last spans to be sent.
+	// flushFor bounds the wait for the last spans at the end of the program.
 	flushFor = 2 * time.Second
 )
 
@@ -35,8 +35,8 @@ type Options struct {
 	rate     int
 }
 
-// Flags adds the flags that set o. The rate is that of Kubernetes' own TracingConfiguration
-// (k8s.io/component-base/tracing/api/v1, samplingRatePerMillion).
+// Flags adds the flags that set o, with a help text that names the traces. The sampling rate has the unit of
+// Kubernetes' own TracingConfiguration (k8s.io/component-base/tracing/api/v1, samplingRatePerMillion).
 func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 	fs.StringVar(&o.endpoint, "tracing-endpoint", "",
 		"OpenTelemetry collector to which "+what+" are sent, by OTLP over gRPC: http://HOST:4317, or https:// for TLS. "+
@@ -46,7 +46,7 @@ func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 		"How many of a million traces are sent.")
 }
 
-// Validate returns every setting that is wrong.
+// Validate returns an error that names all invalid settings, and nil if there are none.
 func (o *Options) Validate() error {
 	var wrong []error
 	if _, err := o.url(); err != nil {
@@ -58,7 +58,8 @@ func (o *Options) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// url returns the collector's, empty for none. HOST:PORT alone is without TLS, as in Kubernetes' own configuration.
+// url returns the collector's URL, or "". HOST:PORT without a scheme means no TLS, as in Kubernetes' own
+// configuration.
 func (o *Options) url() (string, error) {
 	if o.endpoint == "" {
 		return "", nil
@@ -70,7 +71,7 @@ func (o *Options) url() (string, error) {
 	u, err := url.Parse(full)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%q is no URL", o.endpoint) // the parser's error repeats what may hold a password
+		return "", fmt.Errorf("%q is no URL", o.endpoint) // the parser's error repeats the URL, which may contain a password
 	case u.User != nil:
 		return "", errors.New("a URL with a password is not allowed: set OTEL_EXPORTER_OTLP_HEADERS")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.Trim(u.Path, "/") != "",
@@ -80,14 +81,14 @@ func (o *Options) url() (string, error) {
 	return full, nil
 }
 
-// Start returns a TracerProvider, nil without a collector, and stop, which sends the last ones for at most
-// two seconds. The collector may be unavailable: spans wait in a bounded queue, and are dropped
-// when it is full. Traced calls never wait for it.
+// Start returns a TracerProvider, or nil without a collector, and stop, which sends the last spans for at most two
+// seconds. If the collector is unavailable, spans wait in a bounded queue, and are dropped once it is full. Traced
+// calls never wait for the collector.
 func (o *Options) Start(ctx context.Context, program, version string) (_ trace.TracerProvider, stop func(), _ error) {
 	return o.start(ctx, program, version)
 }
 
-// start is Start with further options of the exporter.
+// start is Start with further options for the exporter.
 func (o *Options) start(ctx context.Context, program, version string, further ...otlptracegrpc.Option) (
 	_ trace.TracerProvider, stop func(), _ error) {
 	endpoint, err := o.url()
@@ -120,7 +121,7 @@ func (o *Options) start(ctx context.Context, program, version string, further ..
 		defer cancel()
 		if err := provider.Shutdown(bound); err != nil {
 			logger.Info("Dropped the last traces", "collector", endpoint, "err", err)
-			// Cancel what is still being sent: bound is over.
+			// Cancel the sending of the remaining spans, because the timeout has passed.
 			_ = exporter.Shutdown(bound)
 		}
 	}, nil
