@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestWhatIsPublished(t *testing.T) {
+func TestPublishes(t *testing.T) {
 	inPod := map[string]string{"POD_NAME": "driver-0", "NAMESPACE": "csi", "POD_NAMESPACE": ""}
 	for name, c := range map[string]struct {
 		args []string

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-func TestTheFlagReferenceIsCurrent(t *testing.T) {
+func TestFlagReference(t *testing.T) {
 	o, err := newOptions()
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestTheFlagReferenceIsCurrent(t *testing.T) {
 	flagdocs.Check(t, "csi-reclaimer", app.Flags(o))
 }
 
-// parse reads a command line.
+// parse parses and validates a command line.
 func parse(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	o, err := newOptions()
@@ -42,7 +42,7 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	return o, errors.Join(err, o.Validate())
 }
 
-func TestWhatTheFlagsMean(t *testing.T) {
+func TestReclaimConfig(t *testing.T) {
 	yes, no := true, false
 	cases := map[string]struct {
 		args  []string
@@ -91,7 +91,7 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	}
 }
 
-func TestFlagsThatContradict(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--role=other"}, {"--finalizer-scope=all"}, {"--static-pvs=maybe"}, {"--reclaim-unprotected=perhaps"},
 		{"--role=observer", "--honor-reclaim-policy=false"}, {"--role=observer", "--release-finalizers=true"},
@@ -105,7 +105,7 @@ func TestFlagsThatContradict(t *testing.T) {
 	}
 }
 
-func TestWhatIsProvisioned(t *testing.T) {
+func TestProvisions(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		want bool
@@ -133,7 +133,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 	}
 }
 
-func TestWhatVolumesAreToBeLike(t *testing.T) {
+func TestBuilderAndProvisionConfig(t *testing.T) {
 	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false",
 		"--prevent-volume-mode-conversion=false",
 		"--feature-gates=Topology=false", "--in-flight-quiet-period=7s", "--worker-threads=7")
@@ -160,7 +160,7 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	}
 }
 
-// FuzzLeaseName: whatever name a driver may have, the API server takes the Lease's.
+// FuzzLeaseName checks that the API server accepts the Lease's name for every valid driver name.
 func FuzzLeaseName(f *testing.F) {
 	for _, driver := range []string{"disk.csi.example.com", "Disk.CSI", "a", "a-b.c", strings.Repeat("a", 63), "0.0"} {
 		f.Add(driver)

@@ -24,7 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// strayDriver is the driver of the tests, whose log has Leases of the name strayLog.
+// strayDriver is the driver of the tests, whose log has Leases with the name strayLog.
 const strayDriver, strayLog = "disk.csi.example.com", "disk-csi-example-com-in-flight"
 
 // strayLease returns a Lease of a driver's log with entries.
@@ -39,7 +39,7 @@ func strayLease(namespace, name, driver string, entries int) *coordinationv1.Lea
 	return o
 }
 
-// strayClient returns an API server with Leases, which all may be listed while may says so.
+// strayClient returns an API server with Leases, which the program may list while may is true.
 func strayClient(may *bool, leases ...runtime.Object) *fake.Clientset {
 	client := fake.NewClientset(leases...)
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -60,8 +60,7 @@ func logIn(t *testing.T, client *fake.Clientset, name string, shards int) *inFli
 	return &inFlightLog{Log: own, namespace: "new", authorization: client.AuthorizationV1()}
 }
 
-// TestALogInAnotherNamespaceIsReported, and nothing is written because of it.
-func TestALogInAnotherNamespaceIsReported(t *testing.T) {
+func TestReportStrays(t *testing.T) {
 	may := true
 	client := strayClient(&may, strayLease("new", strayLog+"-0", strayDriver, 1),
 		strayLease("old", strayLog+"-0", strayDriver, 0), strayLease("old", strayLog+"-1", strayDriver, 3),
@@ -111,11 +110,11 @@ func TestALogInAnotherNamespaceIsReported(t *testing.T) {
 	}
 }
 
-// TestALogElsewhereIsCountedUntilItIsEmpty: a read that fails is no proof that it is.
-func TestALogElsewhereIsCountedUntilItIsEmpty(t *testing.T) {
+// A failed read does not count as an empty log.
+func TestStraysAreCountedUntilEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		may := true
-		var fails atomic.Bool // the log asks in a goroutine of its own
+		var fails atomic.Bool // the log reads in its own goroutine
 		fails.Store(true)
 		client := strayClient(&may, strayLease("old", strayLog+"-1", strayDriver, 3))
 		client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -138,7 +137,7 @@ func TestALogElsewhereIsCountedUntilItIsEmpty(t *testing.T) {
 				t.Errorf("%d entries elsewhere, want %d", got, want)
 			}
 		}
-		counts(0, strayInterval/2) // between two looks, as from here on
+		counts(0, strayInterval/2) // between two searches, as from here on
 		fails.Store(false)
 		counts(3, strayInterval)
 		fails.Store(true)

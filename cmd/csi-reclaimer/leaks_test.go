@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestWhatIsAudited(t *testing.T) {
+func TestChecksLeaks(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		args []string
 		want bool
@@ -32,7 +32,7 @@ func TestWhatIsAudited(t *testing.T) {
 	}
 }
 
-func TestWhatTheFlagsOfTheAuditMean(t *testing.T) {
+func TestLeakConfig(t *testing.T) {
 	o, err := parse(t, "--leak-check-interval=2h", "--leak-check-sightings=5", "--leak-check-grace=0s",
 		"--leak-check-page-size=0", "--leader-election-namespace=ns")
 	if err != nil {

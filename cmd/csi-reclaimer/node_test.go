@@ -45,7 +45,7 @@ func TestNodeDeploymentFlags(t *testing.T) {
 	}
 }
 
-func TestEachNodeHasALeaseOfItsOwn(t *testing.T) {
+func TestLeasePerNode(t *testing.T) {
 	long := strings.Repeat("long.", 49) + "node"
 	names := map[string]bool{}
 	for _, o := range []nodeOptions{{}, {on: true, name: "n1"}, {on: true, name: "n2"}, {on: true, name: long + "1"},
@@ -61,7 +61,7 @@ func TestEachNodeHasALeaseOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheNodeOwnsItsLog(t *testing.T) {
+func TestNodeOwnsInFlightLog(t *testing.T) {
 	node := func(name string, uid types.UID) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 	}
@@ -84,7 +84,7 @@ func TestTheNodeOwnsItsLog(t *testing.T) {
 	}
 }
 
-func TestEachNodeHasCapacityObjectsOfItsOwn(t *testing.T) {
+func TestManagedByPerNode(t *testing.T) {
 	if by := (&nodeOptions{name: "n1"}).managedBy(); by != "" {
 		t.Errorf("for the whole cluster: %q", by)
 	}

@@ -7,8 +7,8 @@ import (
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 )
 
-// TestTheLabelMigrated: calls of a driver that took over from an in-tree plugin have it, and those of no other driver.
-func TestTheLabelMigrated(t *testing.T) {
+// Only calls of a driver that replaces an in-tree plugin have the label.
+func TestMigratedLabel(t *testing.T) {
 	for driver, want := range map[string]bool{"ebs.csi.aws.com": true, "disk.csi.example.com": false} {
 		m := newRPCMetrics()
 		m.RecordMetrics("/csi.v1.Identity/GetPluginInfo", nil, time.Second)

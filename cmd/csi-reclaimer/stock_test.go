@@ -14,8 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// stockList returns the lines of a list in testdata: what the stock external-provisioner has, by name, with its
-// default.
+// stockList returns the entries of a list in testdata, with the names and defaults of the stock external-provisioner.
 func stockList(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -33,9 +32,8 @@ func stockList(t *testing.T, file string) map[string]string {
 	return all
 }
 
-// flagTable returns what the table of flags in docs/reference/external-provisioner.md says, by what its first
-// column names: a flag as
-// --NAME, a feature gate as --feature-gates=NAME.
+// flagTable returns the rows of the table of flags in docs/reference/external-provisioner.md, keyed by the flag as
+// --NAME, or the feature gate as --feature-gates=NAME.
 func flagTable(t *testing.T) map[string]string {
 	t.Helper()
 	root, err := process.ModuleRoot()
@@ -60,13 +58,13 @@ func flagTable(t *testing.T) map[string]string {
 	return table
 }
 
-// notTaken begins the row of a flag or gate that this program ends at.
+// notTaken begins the row of a flag or gate that makes this program fail.
 const notTaken = "not taken:"
 
-// TestEveryStockFlagIsTakenOrSaidNotToBe: each flag of the stock external-provisioner is one of ours, or the table of
-// docs/reference/external-provisioner.md gives the reason why not; each has a row, which speaks of the default
-// where that differs.
-func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
+// Each flag of the stock external-provisioner is either a flag of this program, or the table in
+// docs/reference/external-provisioner.md gives the reason why not. Each has a row, which mentions a different
+// default.
+func TestStockFlags(t *testing.T) {
 	o, err := newOptions()
 	if err != nil {
 		t.Fatal(err)
@@ -94,9 +92,8 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	}
 }
 
-// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in
-// docs/reference/external-provisioner.md gives the reason why not.
-func TestEveryStockFeatureGateIsTaken(t *testing.T) {
+// Each gate can be set either way, or its row in docs/reference/external-provisioner.md gives the reason why not.
+func TestStockFeatureGates(t *testing.T) {
 	table, stock := flagTable(t), stockList(t, "stock-gates.txt")
 	for name, value := range stock {
 		row, documented := table["--feature-gates="+name]

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
-func TestMisfitOfAReplacedDriver(t *testing.T) {
+func TestMisfit(t *testing.T) {
 	const (
 		topology  = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 		creates   = csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME

@@ -16,11 +16,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-func TestTheFlagReferenceIsCurrent(t *testing.T) {
+func TestFlagReference(t *testing.T) {
 	flagdocs.Check(t, name, app.Flags(&options{}))
 }
 
-// parse reads a command line.
+// parse parses and validates a command line.
 func parse(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	o := &options{}
@@ -37,7 +37,7 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	return o, errors.Join(err, o.Validate())
 }
 
-func TestWhichControllersRun(t *testing.T) {
+func TestControllerSelection(t *testing.T) {
 	cases := map[string]struct {
 		list string
 		want []string
@@ -76,7 +76,7 @@ func TestWhichControllersRun(t *testing.T) {
 	}
 }
 
-func TestWhatTheFlagsMean(t *testing.T) {
+func TestControllerConfigs(t *testing.T) {
 	o, err := parse(t)
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +139,8 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	}
 }
 
-// TestThePageIsOffByDefault, and needs the port.
-func TestThePageIsOffByDefault(t *testing.T) {
+// The page also requires the port.
+func TestPageIsOffByDefault(t *testing.T) {
 	if o, err := parse(t, "--http-endpoint=:8080"); err != nil || o.web.serve || o.http.Authorizes() {
 		t.Errorf("by default: page %v, authorization %v, %v", o.web.serve, o.http.Authorizes(), err)
 	}
@@ -154,14 +154,14 @@ func TestThePageIsOffByDefault(t *testing.T) {
 	}
 }
 
-// TestALeftOverIsReleasedAlone: a release of single-node needs no other controller.
-func TestALeftOverIsReleasedAlone(t *testing.T) {
+// A release of single-node needs no other controller.
+func TestReleaseSingleNodeAlone(t *testing.T) {
 	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true"); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestFlagsThatContradict(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--controllers=nobody"},
 		{"--controllers=*,-nobody"},

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// kubeconfig writes a kubeconfig file of an API server.
+// kubeconfig writes a kubeconfig file for an API server and returns its path.
 func kubeconfig(t *testing.T, server string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config")
@@ -23,7 +23,7 @@ func kubeconfig(t *testing.T, server string) string {
 	return file
 }
 
-func TestWhereTheAPIServerIs(t *testing.T) {
+func TestClusterConfig(t *testing.T) {
 	one, other := kubeconfig(t, "https://one.example.com"), kubeconfig(t, "https://other.example.com")
 	for name, c := range map[string]struct {
 		variable, flags string
@@ -59,7 +59,7 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfCalls(t *testing.T) {
+func TestClusterRateLimit(t *testing.T) {
 	file := kubeconfig(t, "https://one.example.com")
 	for flags, want := range map[string]struct {
 		qps   float32

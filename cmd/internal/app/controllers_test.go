@@ -12,16 +12,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// controller is one whose work under way takes as long as the test says.
+// controller is a Controller whose work in progress takes as long as the test requires.
 type controller struct {
 	synced bool
 	fails  error
-	// inHand ends the work that is under way when it is stopped.
+	// inHand ends the work in progress after a stop.
 	inHand chan struct{}
 
 	once    sync.Once
 	stopped chan struct{}
-	// cutOff: the work under way did not end by itself.
+	// cutOff: the work in progress was canceled.
 	cutOff bool
 }
 
@@ -52,7 +52,7 @@ func (c *controller) Run(ctx context.Context) error {
 func (c *controller) Stop()        { c.once.Do(func() { close(c.stopped) }) }
 func (c *controller) Synced() bool { return c.synced }
 
-func TestWhatIsInHandMayEnd(t *testing.T) {
+func TestRunControllersGrace(t *testing.T) {
 	quick, slow, starting := newController(), newController(), newController()
 	close(quick.inHand)
 	starting.synced = false
@@ -66,7 +66,7 @@ func TestWhatIsInHandMayEnd(t *testing.T) {
 	}
 }
 
-func TestOneThatFailsEndsTheOthers(t *testing.T) {
+func TestFailedControllerEndsOthers(t *testing.T) {
 	fails, other := newController(), newController()
 	fails.fails = errors.New("broken")
 	if err := RunControllers(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
@@ -77,7 +77,7 @@ func TestOneThatFailsEndsTheOthers(t *testing.T) {
 	}
 }
 
-func TestWithoutControllersTheEndIsWaitedFor(t *testing.T) {
+func TestRunWithoutControllers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- RunControllers(ctx, nil, time.Minute, nil) }()

@@ -7,7 +7,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-func TestTheLogIsKeptBelowTheLevelOfSecrets(t *testing.T) {
+func TestLogLevelLimit(t *testing.T) {
 	cases := map[string]struct {
 		args    []string
 		limited bool

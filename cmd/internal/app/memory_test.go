@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
+func TestSaveMemory(t *testing.T) {
 	cases := map[string]struct {
 		file        string
 		environment map[string]string
@@ -51,7 +51,7 @@ func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
 	}
 }
 
-func TestSmallHeapsAreCollectedSeldom(t *testing.T) {
+func TestPacer(t *testing.T) {
 	for live, want := range map[uint64]int{0: 1600, 1 << 20: 1600, 8 << 20: 200, 10 << 20: 160, 40 << 20: collectAt,
 		80 << 20: collectAt} {
 		if got := percentOf(live); got != want {
@@ -85,10 +85,10 @@ func TestSmallHeapsAreCollectedSeldom(t *testing.T) {
 	}
 }
 
-func TestNothingIsGivenBackWithoutAList(t *testing.T) {
+func TestReturnMemoryWithoutLists(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	// It returns at once: there is nothing to wait for.
+	// Both calls return at once, because ctx has ended.
 	ReturnMemory(ctx, func(ctx context.Context) error { return ctx.Err() })
 	ReturnMemory(ctx, func(context.Context) error { return nil })
 }

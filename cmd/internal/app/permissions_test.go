@@ -8,12 +8,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// lacks are rights that are not granted.
+// lacks are missing permissions.
 type lacks []permission.Permission
 
 func (l lacks) MissingPermissions(context.Context) ([]permission.Permission, error) { return l, nil }
 
-func TestWhatIsMissingIsSaidOnce(t *testing.T) {
+func TestMissingPermissions(t *testing.T) {
 	get := permission.Permission{Verb: "get", Resource: "persistentvolumes", Without: "this", Unsafe: true}
 	other := get
 	other.Without = "that"
@@ -30,7 +30,7 @@ func TestWhatIsMissingIsSaidOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsReported(t *testing.T) {
+func TestWatchPermissions(t *testing.T) {
 	right := permission.Permission{Verb: "get", Resource: "persistentvolumes"}
 	for name, l := range map[string]lacks{"nothing": nil, "a right": {right}} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestWhatIsMissingIsReported(t *testing.T) {
 			var reported [][]permission.Permission
 			WatchPermissions(ctx, []PermissionChecker{l}, func(missing []permission.Permission) {
 				reported = append(reported, missing)
-				cancel() // it is not looked at again
+				cancel() // no second check follows
 			})
 			if len(reported) != 1 || !slices.Equal(reported[0], l) {
 				t.Errorf("reported %+v", reported)

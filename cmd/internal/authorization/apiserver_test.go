@@ -22,8 +22,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// TestWithARealAPIServer has the filter ask with the shipped permissions.
-func TestWithARealAPIServer(t *testing.T) {
+// The filter runs with the shipped permissions.
+func TestRealAPIServer(t *testing.T) {
 	plane, err := controlplane.Start(t.Context(), controlplane.Newest, controlplane.Options{NoControllerManager: true,
 		Progress: os.Stderr})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestWithARealAPIServer(t *testing.T) {
 	w.filter = f
 
 	good := w.token("viewer")
-	w.expect(good, http.StatusServiceUnavailable, "system:auth-delegator") // it may not ask
+	w.expect(good, http.StatusServiceUnavailable, "system:auth-delegator") // it lacks its permissions
 	missing, err := f.MissingPermissions(t.Context())
 	must(err)
 	if len(missing) != 2 || !strings.Contains(missing[0].String(), `resources: ["tokenreviews"]`) {
@@ -75,7 +75,7 @@ func TestWithARealAPIServer(t *testing.T) {
 		w.at.Step(refusedFor)
 		return w.ask(good).Code == http.StatusOK
 	})
-	// A group in place of a user: all service accounts of the namespace.
+	// A group instead of a user: all service accounts of the namespace.
 	other := w.token("member")
 	w.expect(other, http.StatusForbidden, "")
 	w.bindGroup("system:serviceaccounts:" + w.namespace)
@@ -84,7 +84,7 @@ func TestWithARealAPIServer(t *testing.T) {
 		return w.ask(other).Code == http.StatusOK
 	})
 	must(w.client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "group", metav1.DeleteOptions{}))
-	w.expect(other, http.StatusOK, "") // kept, for a minute
+	w.expect(other, http.StatusOK, "") // cached for a minute
 	w.eventually("the role is removed", func() bool {
 		w.at.Step(allowedFor)
 		return w.ask(other).Code == http.StatusForbidden
@@ -126,7 +126,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually outlasts a machine that stalls any process for half a minute.
+// eventually allows for a machine that stalls any process for half a minute.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
@@ -144,7 +144,7 @@ func (w *world) token(account string) string {
 	return config.BearerToken
 }
 
-// tokenFor returns one for another audience.
+// tokenFor returns a token for another audience.
 func (w *world) tokenFor(account, audience string) string {
 	w.t.Helper()
 	token, err := w.client.CoreV1().ServiceAccounts(w.namespace).CreateToken(w.t.Context(), account,

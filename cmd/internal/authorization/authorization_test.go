@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answers are those of an API server, by the token.
+// answers is a fake API server with a decision for each token.
 type answers struct {
 	mu    sync.Mutex
 	of    map[string]decision
 	err   error
 	asked atomic.Int32
-	// wait, if set, is waited for before an answer.
+	// wait, if set, delays each answer until it is closed.
 	wait chan struct{}
 }
 
@@ -54,7 +54,7 @@ func newFilter() (*Filter, *answers, *testclock.FakeClock) {
 	return &Filter{reviews: newReviews(a, at)}, a, at
 }
 
-// send sends a request with an Authorization header, unless that is empty.
+// send sends a request with an Authorization header, unless the header is empty.
 func send(f *Filter, authorization string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/page/part", http.NoBody)
 	if authorization != "" {
@@ -70,7 +70,7 @@ func send(f *Filter, authorization string, change ...func(*http.Request)) *httpt
 	return w
 }
 
-func TestWhoPasses(t *testing.T) {
+func TestHandler(t *testing.T) {
 	basic := func(password string) func(*http.Request) {
 		return func(r *http.Request) { r.SetBasicAuth("anything", password) }
 	}
@@ -114,8 +114,8 @@ func TestWhoPasses(t *testing.T) {
 	}
 }
 
-// TestABrowserAsksThePersonOnce: what an open page asks for by itself does not open the browser's prompt.
-func TestABrowserAsksThePersonOnce(t *testing.T) {
+// Requests of an open page do not open the browser's prompt.
+func TestBasicChallengeOnlyForNavigation(t *testing.T) {
 	f, _, _ := newFilter()
 	for mode, want := range map[string]int{"": 2, "navigate": 2, "cors": 1, "no-cors": 1, "same-origin": 1} {
 		w := send(f, "", func(r *http.Request) {
@@ -129,7 +129,7 @@ func TestABrowserAsksThePersonOnce(t *testing.T) {
 	}
 }
 
-func TestTheMissingRuleIsNamed(t *testing.T) {
+func TestForbiddenNamesMissingRule(t *testing.T) {
 	f, _, _ := newFilter()
 	for path, want := range map[string]string{
 		"/web/":    `{nonResourceURLs: ["/web/"], verbs: ["get"]}`,
@@ -144,7 +144,7 @@ func TestTheMissingRuleIsNamed(t *testing.T) {
 	}
 }
 
-func TestWithoutTheAPIServerNothingPasses(t *testing.T) {
+func TestUnavailableAPIServer(t *testing.T) {
 	f, a, at := newFilter()
 	a.set("good", decision{user: "ann", allowed: true}, errors.New("connection refused: good"))
 	if w := send(f, "Bearer good"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" ||
@@ -152,7 +152,7 @@ func TestWithoutTheAPIServerNothingPasses(t *testing.T) {
 		t.Errorf("%d %q", w.Code, w.Body)
 	}
 	a.set("good", decision{user: "ann", allowed: true}, nil)
-	if w := send(f, "Bearer good"); w.Code != http.StatusOK { // an error is not kept
+	if w := send(f, "Bearer good"); w.Code != http.StatusOK { // errors are not cached
 		t.Errorf("it is back, and the answer is %d", w.Code)
 	}
 	a.set("good", decision{}, errors.New("connection refused"))
@@ -166,7 +166,7 @@ func TestWithoutTheAPIServerNothingPasses(t *testing.T) {
 	}
 }
 
-func TestDecisionsAreKeptForAShortTime(t *testing.T) {
+func TestDecisionsExpire(t *testing.T) {
 	f, a, at := newFilter()
 	expect := func(token string, want int, asked int32) {
 		t.Helper()
@@ -189,7 +189,7 @@ func TestDecisionsAreKeptForAShortTime(t *testing.T) {
 	expect("good", 403, 5)
 	at.Step(time.Hour)
 	expect("wrong", 401, 6)
-	// Another path is another question.
+	// Another path needs its own review.
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set("Authorization", "Bearer wrong")
 	if f.For("/other")(w, r); a.asked.Load() != 7 {
@@ -197,8 +197,8 @@ func TestDecisionsAreKeptForAShortTime(t *testing.T) {
 	}
 }
 
-// TestTheRequestsOfAPageAreOneQuestion has them come at once.
-func TestTheRequestsOfAPageAreOneQuestion(t *testing.T) {
+// The requests arrive at the same time.
+func TestConcurrentRequestsShareReview(t *testing.T) {
 	f, a, _ := newFilter()
 	a.wait = make(chan struct{})
 	gone, leave := context.WithCancel(t.Context())
@@ -227,7 +227,7 @@ func TestTheRequestsOfAPageAreOneQuestion(t *testing.T) {
 	}
 }
 
-// slowClock holds the first Now until the channel is closed.
+// slowClock blocks the first call of Now until the channel answer is closed.
 type slowClock struct {
 	*testclock.FakeClock
 	first          atomic.Bool
@@ -242,8 +242,8 @@ func (c *slowClock) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// TestOneReviewAnswersTheSlow has a review end after another request found no decision, and before it asks.
-func TestOneReviewAnswersTheSlow(t *testing.T) {
+// The other review ends after the slow request has found no decision, and before it starts a review.
+func TestSlowRequestReusesReview(t *testing.T) {
 	f, a, at := newFilter()
 	send(f, "Bearer good")
 	at.Step(allowedFor)
@@ -264,8 +264,8 @@ func TestOneReviewAnswersTheSlow(t *testing.T) {
 	}
 }
 
-// TestAFloodOfTokensIsBounded, and locks nobody out who was let in before.
-func TestAFloodOfTokensIsBounded(t *testing.T) {
+// The flood does not lock out earlier senders either.
+func TestUnknownTokensAreLimited(t *testing.T) {
 	f, a, at := newFilter()
 	send(f, "Bearer good")
 	at.Step(allowedFor)
@@ -289,8 +289,7 @@ func TestAFloodOfTokensIsBounded(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotKept looks at all that is kept.
-func TestTokensAreNotKept(t *testing.T) {
+func TestTokensAreNotCached(t *testing.T) {
 	f, _, _ := newFilter()
 	send(f, "Bearer good")
 	send(f, "Bearer an-invented-token")

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
-func TestAPathOfTheProgramsOwn(t *testing.T) {
+func TestProgramPath(t *testing.T) {
 	o := &Options{endpoint: "127.0.0.1:0", metricsPath: "/metrics"}
 	o.Handle("/own", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("mine")) }))
 	handler := o.handler(nil, NewState(func() error { return nil }), prometheus.NewRegistry())
@@ -36,9 +36,9 @@ func TestAPathOfTheProgramsOwn(t *testing.T) {
 	}
 }
 
-// TestWhatNeedsAToken: all but health, and only with --http-authorization.
-func TestWhatNeedsAToken(t *testing.T) {
-	filter, err := authorization.New(&rest.Config{Host: "http://127.0.0.1:1"}) // nobody is asked without a token
+// With --http-authorization, only the health paths are open.
+func TestPathsWithAuthorization(t *testing.T) {
+	filter, err := authorization.New(&rest.Config{Host: "http://127.0.0.1:1"}) // without a token no review is needed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func get(t *testing.T, url string) (code int, body string) {
 	return response.StatusCode, string(data)
 }
 
-func TestServerAnswersAndEnds(t *testing.T) {
+func TestServer(t *testing.T) {
 	fine := func() error { return nil }
 	broken := func() error { return errors.New("the lease is old") }
 	mux := http.NewServeMux()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatTheHealthEndpointsTell(t *testing.T) {
+func TestState(t *testing.T) {
 	waiting, old := errors.New("waiting for the first list"), errors.New("the lease is old")
 	s := NewState(func() error { return waiting })
 	if err := s.Alive(); err != nil {

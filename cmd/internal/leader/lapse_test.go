@@ -22,10 +22,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// patience is far above what anything here takes.
+// patience is far above the duration of any test here.
 const patience = 30 * time.Second
 
-// newElector returns one, whose identity is "former", for a Lease of a fake API server, with a lease of this duration.
+// newElector returns an Elector with the identity "former", for a Lease of a fake API server with this duration.
 func newElector(duration time.Duration, client *fake.Clientset) *Elector {
 	return &Elector{
 		cfg: Config{
@@ -36,7 +36,7 @@ func newElector(duration time.Duration, client *fake.Clientset) *Elector {
 	}
 }
 
-// held returns the Lease.
+// held returns the current Lease.
 func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinationv1.Lease {
 	t.Helper()
 	o, err := client.CoordinationV1().Leases("ns").Get(ctx, "disk", metav1.GetOptions{})
@@ -46,17 +46,17 @@ func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinati
 	return o
 }
 
-func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
+func TestLeaderEndsAtOtherHolder(t *testing.T) {
 	client := fake.NewClientset()
 	var taken atomic.Bool
-	// A fake API server takes every write; a real one refuses what was read before.
+	// A fake API server accepts every write, while a real one rejects an outdated resourceVersion.
 	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		update, _ := a.(clienttesting.UpdateAction)
 		o, ok := update.GetObject().(*coordinationv1.Lease)
 		stale := taken.Load() && ok && *o.Spec.HolderIdentity != "next"
 		return stale, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
 	})
-	// So long that neither the renew deadline nor the lease ends it within the test's patience.
+	// Neither the renew deadline nor the expiry of the Lease ends it within the test's patience.
 	e := newElector(10*patience, client)
 	leads := make(chan struct{})
 	ended := make(chan error, 1)
@@ -92,8 +92,8 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestALeaderEndsWithItsLease has client-go notice nothing, as while the process is paused.
-func TestALeaderEndsWithItsLease(t *testing.T) {
+// client-go notices nothing here, as while the process is paused.
+func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(time.Second, client)
 	lock, err := e.lock(nil, &term{})
@@ -136,7 +136,7 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 	}
 }
 
-func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
+func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(2*time.Second, client)
 	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -145,13 +145,13 @@ func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 			return false, nil, nil
 		}
 		o, ok := update.GetObject().(*coordinationv1.Lease)
-		// Renewals fail until the deadline; a release would not.
+		// Renewals fail until the deadline, but a release would succeed.
 		return ok && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
 	})
 	err := e.Run(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		ctx = context.WithoutCancel(ctx)
-		// The work takes its time to end.
+		// The work needs some time to end.
 		timer := time.NewTimer(300 * time.Millisecond)
 		defer timer.Stop()
 		<-timer.C
@@ -165,7 +165,7 @@ func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 	}
 }
 
-func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
+func TestLeaseReleasedAfterWork(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(10*patience, client)
 	wrong := errors.New("wrong")
@@ -181,7 +181,7 @@ func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
+func TestCancelWhileLeading(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(10*patience, client)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -199,7 +199,7 @@ func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
 	}
 }
 
-func TestAProgramToldToEndWhileItWaitsStopsWaiting(t *testing.T) {
+func TestCancelWhileWaiting(t *testing.T) {
 	now := metav1.NowMicro()
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](300),
@@ -232,7 +232,7 @@ func TestAProgramToldToEndWhileItWaitsStopsWaiting(t *testing.T) {
 	}
 }
 
-func TestOnlyALeaseUnderWhichNothingIsDoneIsReleased(t *testing.T) {
+func TestReleaseOnlyWithoutWork(t *testing.T) {
 	e := newElector(10*patience, fake.NewClientset())
 	var now term
 	if !now.over() {

@@ -32,7 +32,7 @@ func TestLeaseName(t *testing.T) {
 	}
 }
 
-func TestAProgramWithoutElectionLeadsAtOnce(t *testing.T) {
+func TestNilElector(t *testing.T) {
 	var none *Elector
 	if err := none.Check(); err != nil || none.Left() != math.MaxInt64 {
 		t.Errorf("%v, %v left", err, none.Left())
@@ -51,7 +51,7 @@ func TestAProgramWithoutElectionLeadsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnElectionThatCannotBegin(t *testing.T) {
+func TestInvalidElection(t *testing.T) {
 	e := newElector(time.Minute, fake.NewClientset())
 	e.cfg.RenewDeadline = 2 * e.cfg.LeaseDuration
 	err := e.Run(t.Context(), func(context.Context) error { t.Error("leads without an election"); return nil })
@@ -63,7 +63,7 @@ func TestAnElectionThatCannotBegin(t *testing.T) {
 	}
 }
 
-func TestWhoTakesPartInAnElection(t *testing.T) {
+func TestNewIdentityAndNamespace(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestWhoTakesPartInAnElection(t *testing.T) {
 	}
 }
 
-func TestATermThatIsClosedDoesNotBegin(t *testing.T) {
+func TestClosedTermDoesNotRun(t *testing.T) {
 	var over term
 	if err := over.close(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestATermThatIsClosedDoesNotBegin(t *testing.T) {
 	over.run(func() error { t.Error("leads after the election is over"); return nil })
 }
 
-func TestCloseWaitsForTheTermAndReturnsItsError(t *testing.T) {
+func TestTermClose(t *testing.T) {
 	wrong := errors.New("wrong")
 	var now term
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -115,8 +115,8 @@ func TestCloseWaitsForTheTermAndReturnsItsError(t *testing.T) {
 	}
 }
 
-// TestTwoReplicasOfOneHost compete for one Lease, as pods with the host's network on one node do.
-func TestTwoReplicasOfOneHost(t *testing.T) {
+// Two pods with the host's network on one node have the same host name.
+func TestReplicasOnSameHost(t *testing.T) {
 	client := fake.NewClientset()
 	var second atomic.Bool
 	refused, asked := 0, make(chan struct{}, 1)
@@ -166,7 +166,7 @@ func TestTwoReplicasOfOneHost(t *testing.T) {
 	}
 }
 
-func TestAllPartsOfAProcessHaveOneIdentity(t *testing.T) {
+func TestIdentityIsStable(t *testing.T) {
 	var o Options
 	one, err := o.Identity()
 	if err != nil {

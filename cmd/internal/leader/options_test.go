@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestLabelsOfTheLease(t *testing.T) {
+func TestLeaseLabelsFlag(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"team:storage":                    {"team": "storage"},
 		"team:storage,example.com/tier:1": {"team": "storage", "example.com/tier": "1"},

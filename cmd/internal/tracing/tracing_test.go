@@ -32,7 +32,7 @@ func parse(t *testing.T, args ...string) *Options {
 	return &o
 }
 
-func TestWhichEndpointsAreTaken(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for endpoint, right := range map[string]bool{
 		"": true, "localhost:4317": true, "http://collector.monitoring:4317": true, "https://collector:4317/": true,
 		"http://[::1]:4317": true, "https://collector": true,
@@ -51,7 +51,7 @@ func TestWhichEndpointsAreTaken(t *testing.T) {
 	}
 }
 
-func TestNothingIsTracedUnlessAsked(t *testing.T) {
+func TestNoTracesByDefault(t *testing.T) {
 	provider, stop, err := parse(t).Start(t.Context(), "program", "v1")
 	if provider != nil || err != nil {
 		t.Errorf("%v, %v", provider, err)
@@ -59,7 +59,7 @@ func TestNothingIsTracedUnlessAsked(t *testing.T) {
 	stop()
 }
 
-func TestTheLastSpansAreSentAtTheEnd(t *testing.T) {
+func TestStopSendsLastSpans(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=me")
 	at := otelcollector.Start(t)
 	for rate, want := range map[int]int{all: 1, 0: 0} {
@@ -81,10 +81,9 @@ func TestTheLastSpansAreSentAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnreachableCollectorDelaysNoWork has more work traced than the queue has room for (2048 spans), and no
-// batch of which (512) is ever answered. Work that waited for batches would take sendFor for each of fifteen, and an
-// end that waited for the last one tryFor. The bubble's time goes on only while every goroutine waits: what takes none
-// of it has waited for nothing.
+// More spans are ended than the queue can hold (2048), and no batch of 512 is ever answered. If the work waited for
+// batches, it would take sendFor for each of fifteen, and an end that waited for the last one would take tryFor. The
+// bubble's time advances only while every goroutine waits, so work that takes no time has not waited.
 func TestUnreachableCollectorDelaysNoWork(t *testing.T) {
 	for name, dial := range map[string]func() (net.Conn, error){
 		"takes connections and says nothing": silent,
