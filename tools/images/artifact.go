@@ -15,31 +15,32 @@ import (
 const (
 	sbomType       = "application/spdx+json"
 	provenanceJSON = "application/vnd.in-toto+json"
-	// emptyJSON is the configuration of what is no image ("guidance for an empty descriptor", image specification 1.1).
+	// emptyJSON is the media type of the configuration of an artifact ("guidance for an empty descriptor", image
+	// specification 1.1).
 	emptyJSON = "application/vnd.oci.empty.v1+json"
 )
 
-// artifact is a file that refers to an image: registries list it as a referrer. A type of its own, since the library
-// makes images, whose configuration is never empty.
+// artifact is a file that refers to an image, which registries list as a referrer. It is a separate type, because the
+// library's images never have an empty configuration.
 type artifact struct {
 	manifest []byte
 	file     v1.Layer
 }
 
-// document is a file about an image.
+// document is a file that describes an image, such as its SBOM.
 type document struct {
 	kind, name string
 	content    []byte
 }
 
-// attach makes a manifest of a document that refers to an image or index.
+// attach returns an artifact with the document that refers to an image or index.
 func attach(to v1.Descriptor, d document, created time.Time) (v1.Image, error) {
 	file := static.NewLayer(d.content, types.MediaType(d.kind))
 	described, err := partial.Descriptor(file)
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", d.name, err)
 	}
-	// The name by which tools write the file when they pull it.
+	// Tools use this name for the file when they pull it.
 	described.Annotations = map[string]string{"org.opencontainers.image.title": d.name}
 	configuration, size, err := v1.SHA256(bytes.NewReader([]byte("{}")))
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// goVersion is that of the go command which compiles the tiny program.
+// goVersion returns the version of the go command that compiles the tiny program.
 func goVersion(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOVERSION").Output()
@@ -29,8 +29,8 @@ func goVersion(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestProgramsOfOtherBuildsAreRefused: each guard alone.
-func TestProgramsOfOtherBuildsAreRefused(t *testing.T) {
+// Each guard is tested separately.
+func TestCheckBuildSettings(t *testing.T) {
 	platform := v1.Platform{OS: "linux", Architecture: "arm64"}
 	right := func() *buildinfo.BuildInfo {
 		return &buildinfo.BuildInfo{GoVersion: "go1.26.8", Settings: []debug.BuildSetting{{Key: "-trimpath", Value: "true"},
@@ -53,8 +53,7 @@ func TestProgramsOfOtherBuildsAreRefused(t *testing.T) {
 	}
 }
 
-// TestProgramsThatNeedALoaderAreRefused: in the image there is none.
-func TestProgramsThatNeedALoaderAreRefused(t *testing.T) {
+func TestCheckStatic(t *testing.T) {
 	write := func(kind elf.ProgType) string {
 		var file bytes.Buffer
 		header := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: 64, Ehsize: 64,
@@ -77,8 +76,8 @@ func TestProgramsThatNeedALoaderAreRefused(t *testing.T) {
 	wantError(t, checkStatic(write(elf.PT_INTERP)), "not static")
 }
 
-// TestCompilerErrorsAreShown with the program, the platform and what the compiler says.
-func TestCompilerErrorsAreShown(t *testing.T) {
+// The error names the program and the platform, and repeats the compiler's message.
+func TestCompilerErrors(t *testing.T) {
 	o := testOptions(checkout(t))
 	if err := os.WriteFile(filepath.Join(o.root, "cmd/tiny/main.go"), []byte("package main\n\nfunc main() { no }\n"),
 		0o644); err != nil {
@@ -105,7 +104,7 @@ func TestSource(t *testing.T) {
 	_, err = readSource(t.Context(), o)
 	wantError(t, err, "SOURCE_DATE_EPOCH", `"today"`)
 
-	// A file that git does not know is compiled, too.
+	// The build also compiles files that git does not track.
 	if err := os.WriteFile(filepath.Join(o.root, "cmd/tiny/more.go"), []byte("package main\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +161,6 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestHelp names each flag, and what it is for.
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	if _, err := parse([]string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {

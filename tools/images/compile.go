@@ -14,12 +14,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// fixed is the environment of a build, beside GOOS and GOARCH: all that would change the program and that a machine may
-// have set, in the environment or by "go env -w". An empty value would not override the latter.
+// fixed is the environment of a build in addition to GOOS and GOARCH. It sets every variable that would change the
+// program and that a machine may have set, in the environment or by "go env -w". An empty value would not override
+// the latter.
 var fixed = []string{"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off", "GOFLAGS=-mod=readonly",
 	"GOWORK=off"}
 
-// compile builds a program for a platform into a file, and returns what the go command recorded in it.
+// compile builds a program for a platform into a file, and returns the build information that the go command
+// recorded.
 func compile(ctx context.Context, o options, p program, platform v1.Platform, file string) (
 	*buildinfo.BuildInfo, error) {
 	args := append([]string{"build"}, o.buildFlags...)
@@ -41,7 +43,7 @@ func compile(ctx context.Context, o options, p program, platform v1.Platform, fi
 	return info, checkStatic(file)
 }
 
-// check refuses a program that is not for the platform, or that another machine would compile differently.
+// check rejects a program that is for another platform, or that another machine would compile differently.
 func check(info *buildinfo.BuildInfo, platform v1.Platform) error {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
@@ -64,7 +66,7 @@ func check(info *buildinfo.BuildInfo, platform v1.Platform) error {
 	return nil
 }
 
-// checkStatic refuses a program that needs a loader: the image has none.
+// checkStatic rejects a program that needs a loader, which the image does not have.
 func checkStatic(file string) error {
 	program, err := elf.Open(file)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	testEpoch = 1700000000
 )
 
-// temporary is for what tests share; TestMain removes it.
+// temporary holds files that tests share; TestMain removes it.
 var temporary string
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tiny is a program that compiles at once, with a module that it depends on.
+// tiny is a program that compiles fast, with one module as its dependency.
 var tiny = program{"tiny", "./cmd/tiny", "says hello"}
 
 var sources = map[string]string{
@@ -51,7 +51,7 @@ var sources = map[string]string{
 	"words/words.go": "package words\n\nconst Hello = \"hello \"\n",
 }
 
-// writeCheckout makes a repository of the tiny program with one commit, which is the same wherever it is.
+// writeCheckout creates a repository of the tiny program with one commit that is the same on every machine.
 func writeCheckout(folder string) error {
 	for name, text := range sources {
 		file := filepath.Join(folder, name)
@@ -84,7 +84,7 @@ func checkout(t *testing.T) string {
 	return folder
 }
 
-// testOptions are those of "make images", for the tiny program.
+// testOptions returns the options of "make images" for the tiny program.
 func testOptions(root string) options {
 	return options{root: root, output: filepath.Join(root, "out"), version: testVersion, goCommand: "go",
 		programs:   []program{tiny},
@@ -93,7 +93,7 @@ func testOptions(root string) options {
 		out:        &bytes.Buffer{}, progress: &bytes.Buffer{}}
 }
 
-// built is what is built once for all tests that only read it.
+// built builds once for all tests that only read the result.
 var built = sync.OnceValues(func() (options, error) {
 	root := filepath.Join(temporary, "checkout")
 	if err := writeCheckout(root); err != nil {
@@ -103,7 +103,7 @@ var built = sync.OnceValues(func() (options, error) {
 	return o, run(context.Background(), o)
 })
 
-// builtOnce returns it, with writers of its own.
+// builtOnce returns the options of that build.
 func builtOnce(t *testing.T) options {
 	t.Helper()
 	o, err := built()
@@ -113,7 +113,7 @@ func builtOnce(t *testing.T) options {
 	return o
 }
 
-// layoutOf returns the content of the program's image layout: the index of the images, and what refers to it.
+// layoutOf returns the content of the program's image layout: the index of the images, and its artifacts.
 func layoutOf(t *testing.T, o options) (index v1.ImageIndex, content []v1.Descriptor) {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(filepath.Join(o.output, tiny.name, layoutFolder))
@@ -139,7 +139,7 @@ func readFile(t *testing.T, elements ...string) []byte {
 	return data
 }
 
-// wantError fails unless the error has all words.
+// wantError fails unless the error contains all words.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {

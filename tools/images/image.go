@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// user is a number: with runAsNonRoot, the kubelet cannot verify that a user name is not root.
-	user = "65532:65532"
-	// licence is that of the programs' own source.
+	// user is numeric, because with runAsNonRoot the kubelet cannot verify that a user name is not root.
+	user    = "65532:65532"
 	licence = "Apache-2.0"
-	// createdAnnotation is in all that is made.
+	// createdAnnotation is set on everything that this program creates.
 	createdAnnotation = "org.opencontainers.image.created"
 )
 
-// labels are those of the OCI image specification (annotations.md): labels of the image, and annotations of its
-// manifest and index.
+// labels returns the annotations of the OCI image specification (annotations.md), which become labels of the image
+// and annotations of its manifest and index.
 func labels(p program, from source) map[string]string {
 	all := map[string]string{
 		createdAnnotation:                      from.created.Format(time.RFC3339),
@@ -41,8 +40,8 @@ func labels(p program, from source) map[string]string {
 	return all
 }
 
-// packLayer puts the program at the root of a file system that has nothing else. It is root's: the user of the image
-// may run it, and cannot change it.
+// packLayer returns a layer with the program at the root and no other file. The program belongs to root, so the
+// image's user can run it, but not change it.
 func packLayer(name string, program []byte, created time.Time) (v1.Layer, error) {
 	var packed bytes.Buffer
 	archive := tar.NewWriter(&packed)
@@ -62,7 +61,7 @@ func packLayer(name string, program []byte, created time.Time) (v1.Layer, error)
 		tarball.WithCompressedCaching)
 }
 
-// makeImage makes the image of one platform.
+// makeImage returns the image of one platform.
 func makeImage(p program, from source, platform v1.Platform, layer v1.Layer) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.ConfigFile(image, &v1.ConfigFile{
@@ -81,7 +80,7 @@ func makeImage(p program, from source, platform v1.Platform, layer v1.Layer) (v1
 	return mutate.Annotations(image, labels(p, from)).(v1.Image), nil
 }
 
-// makeIndex makes one index of the images of all platforms, in the order in which they are built.
+// makeIndex returns the index of the images of all platforms, in the order of their builds.
 func makeIndex(p program, from source, images []platformImage) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, of := range images {

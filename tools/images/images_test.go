@@ -50,8 +50,8 @@ func sums(t *testing.T, folder string) map[string]string {
 	return all
 }
 
-// TestBuildsAreReproducible: another checkout in another folder, with another umask and other settings of the go
-// command, gives the same files.
+// A build of another checkout in another folder, with another umask and other settings of the go command, yields the
+// same files.
 func TestBuildsAreReproducible(t *testing.T) {
 	first := builtOnce(t)
 	second := testOptions(checkout(t))
@@ -71,7 +71,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 	if len(one) < 10 {
 		t.Errorf("only %d files are compared", len(one))
 	}
-	// Once more in the same place: it replaces what is there, and leaves nothing else.
+	// A repeated build in the same folder replaces the earlier one, and leaves no other files.
 	if err := run(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +84,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 	}
 }
 
-// TestDigestDependsOnTheSource, and so not on nothing.
-func TestDigestDependsOnTheSource(t *testing.T) {
+func TestDigestDependsOnSource(t *testing.T) {
 	first := builtOnce(t)
 	index, _ := layoutOf(t, first)
 	was, err := index.Digest()
@@ -190,7 +189,7 @@ func testImage(t *testing.T, image v1.Image, platform v1.Platform, labels map[st
 	}
 }
 
-// TestSBOMListsModules, and the library that wrote it reads it.
+// The library that wrote the SBOM also has to read it.
 func TestSBOMListsModules(t *testing.T) {
 	o := builtOnce(t)
 	for _, platform := range []string{"amd64", "arm64"} {
@@ -225,8 +224,8 @@ func TestSBOMListsModules(t *testing.T) {
 	}
 }
 
-// TestProvenanceSaysWhatIsKnown: the digests and what they depend on, and not when, where or by whom.
-func TestProvenanceSaysWhatIsKnown(t *testing.T) {
+// The statement has the digests and their inputs, and neither time, place nor person.
+func TestProvenance(t *testing.T) {
 	o := builtOnce(t)
 	text := readFile(t, o.output, tiny.name, "tiny.provenance.json")
 	statement := &intoto.Statement{}
@@ -284,8 +283,8 @@ func TestProvenanceSaysWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestArchiveHasTheLayout, as "ctr images import" takes it.
-func TestArchiveHasTheLayout(t *testing.T) {
+// The archive has the form for "ctr images import".
+func TestArchive(t *testing.T) {
 	o := builtOnce(t)
 	got := map[string]string{}
 	entries := tar.NewReader(bytes.NewReader(readFile(t, o.output, tiny.name, "tiny.tar")))
@@ -309,8 +308,7 @@ func TestArchiveHasTheLayout(t *testing.T) {
 	}
 }
 
-// TestTableNamesAllImages with their digests.
-func TestTableNamesAllImages(t *testing.T) {
+func TestTable(t *testing.T) {
 	o := builtOnce(t)
 	index, content := layoutOf(t, o)
 	manifest, err := index.IndexManifest()
@@ -332,7 +330,7 @@ func TestTableNamesAllImages(t *testing.T) {
 	}
 }
 
-// TestOtherFoldersAreNotReplaced: an --output that is a folder of sources does not cost them.
+// An --output that is a folder of sources must not destroy them.
 func TestOtherFoldersAreNotReplaced(t *testing.T) {
 	o := testOptions(checkout(t))
 	o.output = filepath.Join(o.root, "cmd")

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// writeLayout writes the index, named as containerd and other tools look for it, and what refers to it.
+// writeLayout writes the index, named as containerd and other tools expect it, and the artifacts that refer to it.
 func writeLayout(folder string, from source, index v1.ImageIndex, artifacts []v1.Image, reference string) error {
 	path, err := layout.Write(folder, empty.Index)
 	if err != nil {
@@ -35,8 +35,7 @@ func writeLayout(folder string, from source, index v1.ImageIndex, artifacts []v1
 	return nil
 }
 
-// archive packs a folder with nothing of this machine: no owner, no mode, no time of its own, and in the order of
-// names.
+// archive packs a folder without traces of this machine: fixed owner, mode and time, and files sorted by name.
 func archive(folder, file string, created time.Time) (err error) {
 	out, err := os.Create(file)
 	if err != nil {
@@ -83,7 +82,6 @@ func add(packed *tar.Writer, folder, path string, created time.Time) error {
 	return err
 }
 
-// row is a line of the table.
 type row struct {
 	image, platform string
 	size            int64

@@ -1,5 +1,6 @@
-// Command images builds the OCI images of the programs, without a container engine: each holds one static program and
-// nothing else. It writes an SBOM and a provenance statement beside them, and can push all of it to a registry.
+// Command images builds the OCI images of the programs, without a container engine. Each image holds one static
+// program and no other file. Beside the images the command writes an SBOM and a provenance statement, and it can push
+// everything to a registry.
 package main
 
 import (
@@ -51,7 +52,6 @@ Environment:
 Flags:
 `
 
-// options are what the command line says.
 type options struct {
 	root, output, version, revision, push string
 	overwrite                             bool
@@ -59,9 +59,9 @@ type options struct {
 	programs                              []program
 	goCommand                             string
 	buildFlags                            []string
-	// epoch is SOURCE_DATE_EPOCH.
+	// epoch is the value of the environment variable SOURCE_DATE_EPOCH, or empty.
 	epoch string
-	// out gets the table; progress what is done meanwhile.
+	// out receives the table, and progress the messages during the run.
 	out, progress io.Writer
 }
 
@@ -70,7 +70,7 @@ func main() { os.Exit(start()) }
 func start() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	logs.Warn = log.New(os.Stderr, "registry: ", 0) // what is tried again
+	logs.Warn = log.New(os.Stderr, "registry: ", 0) // the library reports retries
 	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
 	if err == nil {
 		o.epoch = os.Getenv("SOURCE_DATE_EPOCH")
@@ -83,7 +83,7 @@ func start() int {
 	return 0
 }
 
-// parse reads the command line. It prints the help, and then returns flag.ErrHelp.
+// parse parses the command line, or for --help prints the help and returns flag.ErrHelp.
 func parse(args []string, out, progress io.Writer) (options, error) {
 	o := options{out: out, progress: progress}
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
@@ -116,7 +116,7 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	return o, checkVersion(o.version)
 }
 
-// separated splits at commas and spaces, as Make's lists have them.
+// separated splits a list at commas and spaces, because Make's lists have spaces.
 func separated(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -139,7 +139,7 @@ func parsePlatforms(list string) (all []v1.Platform, err error) {
 	return all, nil
 }
 
-// run builds all images, and only then pushes them: an error in the last build leaves the registry as it was.
+// run builds all images before it pushes any, so that a failed build leaves the registry unchanged.
 func run(ctx context.Context, o options) error {
 	from, err := readSource(ctx, o)
 	if err != nil {

@@ -14,29 +14,29 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// layoutFolder is where the OCI image layout is, in the folder of a program.
+// layoutFolder is the folder of the OCI image layout in the folder of a program.
 const layoutFolder = "oci"
 
-// platformImage is the image of one platform.
+// platformImage is the image of one platform, with its SBOM.
 type platformImage struct {
 	v1.Image
 	platform v1.Platform
-	// packed is the size of the program in it, as it is sent.
+	// packed is the compressed size of the program in the image.
 	packed    int64
 	sbom      document
 	goVersion string
 }
 
-// subject is what a document is about: the index, or the image of a platform.
+// subject is the image or index that documents describe and refer to.
 type subject struct {
 	v1.Descriptor
 	name string
-	// about are the documents that only this one has.
+	// about holds the documents that describe only this subject.
 	about []document
 }
 
-// makeProgram compiles a program for all platforms, and writes its folder. It replaces an earlier one only when all is
-// made.
+// makeProgram compiles a program for all platforms and writes its folder. It replaces an existing folder only after
+// all parts are complete.
 func makeProgram(ctx context.Context, o options, from source, p program, reference string) ([]row, error) {
 	folder := filepath.Join(o.output, p.name)
 	if err := replaceable(folder); err != nil {
@@ -69,7 +69,7 @@ func makeProgram(ctx context.Context, o options, from source, p program, referen
 	return rows, os.Rename(made, folder)
 }
 
-// replaceable refuses to replace what this program has not written.
+// replaceable rejects an existing folder that this program has not written.
 func replaceable(folder string) error {
 	_, err := os.Lstat(folder)
 	if errors.Is(err, os.ErrNotExist) {
@@ -85,7 +85,7 @@ func replaceable(folder string) error {
 	return nil
 }
 
-// makePlatform compiles a program into the file, and makes an image of it.
+// makePlatform compiles a program into the file, and returns its image.
 func makePlatform(ctx context.Context, o options, from source, p program, platform v1.Platform, file string) (
 	platformImage, error) {
 	fmt.Fprintf(o.progress, "compiling %s for %s\n", p.name, platform)
@@ -120,7 +120,7 @@ func packPlatform(from source, p program, platform v1.Platform, file string, inf
 	return of, err
 }
 
-// write writes all that there is of a program: documents, the layout, and its archive.
+// write writes all files of a program: the documents, the layout, and its archive.
 func write(o options, from source, p program, images []platformImage, folder, reference string) ([]row, error) {
 	index := makeIndex(p, from, images)
 	subjects, rows, err := describe(p, index, images, reference)
@@ -156,7 +156,7 @@ func write(o options, from source, p program, images []platformImage, folder, re
 	return rows, archive(oci, filepath.Join(folder, p.name+".tar"), from.created)
 }
 
-// describe returns what documents are about, and what the table says of it.
+// describe returns the subjects of the documents, and the rows of the table.
 func describe(p program, index v1.ImageIndex, images []platformImage, reference string) ([]subject, []row, error) {
 	described, err := partial.Descriptor(index)
 	if err != nil {

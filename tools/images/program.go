@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// program is one that gets an image.
+// program is a program of this repository that gets an image.
 type program struct{ name, pkg, description string }
 
-// programs are all of them.
+// programs lists all programs with an image.
 var programs = []program{
 	{"csi-reclaimer", "./cmd/csi-reclaimer",
 		"Sidecar of a CSI driver: deletes volumes in any order of deletion of PV and claim"},
@@ -23,7 +23,7 @@ var programs = []program{
 		"CSI driver for tests: its volumes are directories"},
 }
 
-// choose returns the programs of these names, or all.
+// choose returns the programs with these names, or all programs for an empty list.
 func choose(list string) ([]program, error) {
 	names := separated(list)
 	if len(names) == 0 {
@@ -47,7 +47,7 @@ func choose(list string) ([]program, error) {
 	return chosen, nil
 }
 
-// tag is what a registry takes: the grammar of the distribution specification.
+// tag matches a valid tag in the grammar of the distribution specification.
 var tag = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
 
 func checkVersion(version string) error {

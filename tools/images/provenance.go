@@ -14,14 +14,15 @@ import (
 
 const (
 	provenanceType = "https://slsa.dev/provenance/v1"
-	// buildType is the page that says what the parameters mean, and how to build the same again.
+	// buildType is the page that explains the parameters, and how to repeat the build.
 	buildType = home + "/blob/main/docs/how-to/images.md#provenance"
-	// builderID is this program, run by anyone: the statement is not signed, and says no more than it can know.
+	// builderID names this program, run by anyone: the statement is not signed and claims no more than the program
+	// knows.
 	builderID = home + "/tree/main/tools/images"
 )
 
-// makeProvenance states how the images were built. It has neither the time nor the machine nor an identifier of the
-// build: the same build gives the same statement.
+// makeProvenance returns a statement about the build of the images. It contains neither time nor machine nor build
+// id, so that the same build yields the same statement.
 func makeProvenance(o options, p program, from source, goVersion string, all []subject) ([]byte, error) {
 	external, err := structpb.NewStruct(map[string]any{
 		"program": p.pkg, "version": from.version, "revision": from.revision,
@@ -66,7 +67,7 @@ func makeProvenance(o options, p program, from source, goVersion string, all []s
 	return stable(statement)
 }
 
-// list makes a list of what has a text, for a message.
+// list returns the texts of values as a list for a message.
 func list[T any](all []T) []any {
 	texts := []any{}
 	for _, one := range all {
@@ -75,7 +76,7 @@ func list[T any](all []T) []any {
 	return texts
 }
 
-// stable returns the JSON of a message in one form. protojson adds spaces by chance, so that nobody counts on its form.
+// stable returns the JSON of a message in a stable form, because protojson varies its spaces at random.
 func stable(message proto.Message) ([]byte, error) {
 	text, err := protojson.Marshal(message)
 	if err != nil {

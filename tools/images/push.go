@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// destination is where images go, and what their names begin with. Images that are not pushed have the names that a
-// kubelet looks for if a manifest has the program's name alone.
+// destination is the prefix and tag of image names. If nothing is pushed, names have the prefix with which a kubelet
+// completes a bare program name in a manifest.
 type destination struct{ prefix, version string }
 
 func parseDestination(push string, from source) (destination, error) {
@@ -30,7 +30,7 @@ func parseDestination(push string, from source) (destination, error) {
 	}
 	push = strings.TrimRight(push, "/")
 	_, err := name.NewRepository(push+"/"+programs[0].name, name.StrictValidation)
-	if strings.Contains(push, "://") { // the library takes the scheme for a registry
+	if strings.Contains(push, "://") { // the library would take the scheme for a registry
 		err = errors.New("it has a scheme")
 	}
 	if err != nil {
@@ -46,7 +46,7 @@ func parseDestination(push string, from source) (destination, error) {
 
 func (d destination) name(program string) string { return d.prefix + "/" + program + ":" + d.version }
 
-// push pushes all programs, if it may move the tags of all.
+// push pushes all programs, after it has checked that it may write all tags.
 func (d destination) push(ctx context.Context, o options) error {
 	settings := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
 		remote.WithUserAgent("csi-reclaimer-images")}
@@ -71,12 +71,11 @@ func (d destination) push(ctx context.Context, o options) error {
 	return nil
 }
 
-// pushed is a program on its way.
 type pushed struct {
 	tag      name.Tag
 	settings []remote.Option
 	layout   v1.ImageIndex
-	// content are the index of the images, which is the first, and what refers to it.
+	// content are the index of the images, which comes first, and the artifacts that refer to it.
 	content []v1.Descriptor
 }
 
@@ -96,7 +95,7 @@ func (d destination) open(o options, p program, settings []remote.Option) (*push
 	return &pushed{tag, settings, all, manifest.Manifests}, nil
 }
 
-// checkTag refuses to move a tag. Whoever has pinned nothing else would get other programs under the name of a release.
+// checkTag refuses to move a tag, because users who pin only the tag would get other programs under the same name.
 func (p *pushed) checkTag(o options) error {
 	there, err := remote.Get(p.tag, p.settings...)
 	var answer *transport.Error
@@ -112,7 +111,7 @@ func (p *pushed) checkTag(o options) error {
 		"by OVERWRITE=1 (--overwrite)", there.Digest, p.content[0].Digest)
 }
 
-// push pushes the tag last: it does not name an image without its documents.
+// push writes the tag last, so that it never names an image without its documents.
 func (p *pushed) push(o options) error {
 	var index v1.ImageIndex
 	for i, described := range p.content {
@@ -140,7 +139,7 @@ func (p *pushed) push(o options) error {
 	return nil
 }
 
-// follow reports what is sent, a line for every five megabytes. done waits for the last.
+// follow reports the progress of an upload, with a line for every five megabytes. done waits for the last one.
 func (p *pushed) follow(progress io.Writer) (settings []remote.Option, done func()) {
 	const step = 5e6
 	updates, stop, ended := make(chan v1.Update, 64), make(chan struct{}), make(chan struct{})
@@ -166,7 +165,7 @@ func (p *pushed) follow(progress io.Writer) (settings []remote.Option, done func
 	return settings, func() { close(stop); <-ended }
 }
 
-// explain adds the next step to an error of a registry.
+// explain adds the next step for the user to an error of a registry.
 func (p *pushed) explain(err error) error {
 	registry := p.tag.RegistryStr()
 	var answer *transport.Error

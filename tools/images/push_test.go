@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// serve starts a registry, behind what the test puts before it, and returns where to push.
+// serve starts a registry, optionally behind another handler, and returns the destination for a push.
 func serve(t *testing.T, before func(http.Handler) http.Handler, options ...registry.Option) string {
 	t.Helper()
 	handler := registry.New(append(options, registry.Logger(log.New(io.Discard, "", 0)))...)
@@ -36,7 +36,7 @@ func serve(t *testing.T, before func(http.Handler) http.Handler, options ...regi
 	return strings.TrimPrefix(server.URL, "http://") + "/storage"
 }
 
-// pushing returns the options to push what is built, and its destination.
+// pushing returns the options to push the build, and its destination.
 func pushing(t *testing.T, to string) (options, destination) {
 	t.Helper()
 	o := builtOnce(t)
@@ -61,7 +61,7 @@ func parseTag(t *testing.T, text string) name.Tag {
 	return tag
 }
 
-// digestOf returns what the tag names, or nothing.
+// digestOf returns the digest of a tag, or "".
 func digestOf(t *testing.T, tag name.Tag) string {
 	t.Helper()
 	there, err := remote.Head(tag)
@@ -71,12 +71,12 @@ func digestOf(t *testing.T, tag name.Tag) string {
 	return there.Digest.String()
 }
 
-// TestPushedImagesAreReadBack, with what refers to them, from registries with and without an API for referrers.
-func TestPushedImagesAreReadBack(t *testing.T) {
+// The registries are with and without an API for referrers.
+func TestPush(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		t.Run(fmt.Sprintf("referrers API %t", with), func(t *testing.T) {
 			o, target := pushing(t, serve(t, nil, registry.WithReferrersSupport(with)))
-			for range 2 { // to push the same again is no error
+			for range 2 { // a repeated push is no error
 				if err := target.push(t.Context(), o); err != nil {
 					t.Fatal(err)
 				}
@@ -106,7 +106,7 @@ func TestPushedImagesAreReadBack(t *testing.T) {
 	}
 }
 
-// wantReferrers reads back what refers to an image: the files, as they were written beside it.
+// wantReferrers compares the referrers of an image with the files in the output folder.
 func wantReferrers(t *testing.T, o options, subject name.Digest, want ...string) {
 	t.Helper()
 	index, err := remote.Referrers(subject)
@@ -157,7 +157,7 @@ func wantReferrers(t *testing.T, o options, subject name.Digest, want ...string)
 	}
 }
 
-// TestTagsAreNotMoved without a word, and nothing of the other programs is pushed.
+// The other program is not pushed either.
 func TestTagsAreNotMoved(t *testing.T) {
 	var pushed atomic.Int64
 	count := func(next http.Handler) http.Handler {
@@ -183,7 +183,7 @@ func TestTagsAreNotMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := manifest.Manifests[0].Digest.String()
-	// Of two programs, the first could be pushed.
+	// The first of two programs could be pushed.
 	two := o
 	two.output = t.TempDir()
 	for _, program := range []string{"another", "tiny"} {
@@ -207,8 +207,8 @@ func TestTagsAreNotMoved(t *testing.T) {
 	}
 }
 
-// TestTagNamesNoImageWithoutDocuments: where they are refused, there is no tag.
-func TestTagNamesNoImageWithoutDocuments(t *testing.T) {
+// If the registry rejects the documents, no tag is written.
+func TestTagIsWrittenLast(t *testing.T) {
 	refuse := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") {
@@ -231,8 +231,8 @@ func TestTagNamesNoImageWithoutDocuments(t *testing.T) {
 	}
 }
 
-// TestRegistriesThatRefuse: the error names the image, the cause and the next step.
-func TestRegistriesThatRefuse(t *testing.T) {
+// The error names the image, the cause and the next step.
+func TestRegistryErrors(t *testing.T) {
 	for status, want := range map[int]string{
 		http.StatusUnauthorized: "docker login", http.StatusForbidden: "docker login",
 		http.StatusTeapot: "ask who runs it",
@@ -250,7 +250,7 @@ func TestRegistriesThatRefuse(t *testing.T) {
 	}
 }
 
-func TestRegistryThatIsDown(t *testing.T) {
+func TestRegistryUnreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -264,8 +264,7 @@ func TestRegistryThatIsDown(t *testing.T) {
 		"nothing was pushed")
 }
 
-// TestCredentialsComeFromDocker's configuration.
-func TestCredentialsComeFromDocker(t *testing.T) {
+func TestDockerCredentials(t *testing.T) {
 	to := serve(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if account, password, _ := r.BasicAuth(); account != "me" || password != "secret" {

@@ -16,11 +16,11 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// unknown is SPDX's word for what nobody asserts. Licences of modules are not in a program.
+// unknown is SPDX's value for unknown data, such as the licences of modules, which a program does not record.
 const unknown = "NOASSERTION"
 
-// makeSBOM lists what is in a program, as the go command recorded it there: its modules, and the standard library. sum
-// is the program's SHA-256.
+// makeSBOM lists the content of a program as the go command recorded it: its modules and the standard library, where
+// sum is the program's SHA-256.
 func makeSBOM(p program, from source, name string, info *buildinfo.BuildInfo, sum [32]byte) ([]byte, error) {
 	sha := hex.EncodeToString(sum[:])
 	main := spdxPackage("main", info.Main.Path, from.version, "")
@@ -30,7 +30,7 @@ func makeSBOM(p program, from source, name string, info *buildinfo.BuildInfo, su
 	main.PackageLicenseConcluded, main.PackageLicenseDeclared = licence, licence
 	document := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
-		// Unique, as SPDX asks for, and no address: it names the program that it describes.
+		// SPDX requires a unique URI, which need not be an address. The program's digest makes it unique.
 		DocumentNamespace: home + "/spdx/" + name + "-" + sha,
 		CreationInfo: &spdx.CreationInfo{Created: from.created.Format(time.RFC3339),
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "csi-reclaimer-images"}}},
@@ -56,8 +56,8 @@ func makeSBOM(p program, from source, name string, info *buildinfo.BuildInfo, su
 	return text.Bytes(), nil
 }
 
-// resolve returns which module was compiled, and what is known of its origin. A folder in place of a module has no
-// version of its own.
+// resolve returns the compiled module and its known origin. A folder that replaces a module has no version of its
+// own.
 func resolve(module *debug.Module) (path, version, origin string) {
 	sum := module.Sum
 	path, version = module.Path, module.Version

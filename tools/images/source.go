@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// home is where the source is, by the module's path.
+// home is the address of the source, derived from the module's path.
 const home = "https://github.com/csi-reclaimer/csi-reclaimer"
 
-// source is what is built: it determines the digests.
+// source describes the sources of a build, which determine the digests.
 type source struct {
 	version string
-	// revision is the commit, with "-dirty" if the checkout is not what the commit says. It may be empty.
+	// revision is the commit, with "-dirty" if the checkout has further changes. It may be empty.
 	revision string
 	modified bool
-	// created is the time in all that is made.
+	// created is the time in all files that the build creates.
 	created time.Time
 }
 
-// commit returns the revision if it is a commit that has all that is built.
+// commit returns the revision if it is a commit that contains all sources, or else "".
 func (s source) commit() string {
 	if s.modified || len(s.revision) != 40 {
 		return ""
@@ -32,8 +32,8 @@ func (s source) commit() string {
 	return s.revision
 }
 
-// readSource asks git for what the command line leaves open. The go command could stamp the same into the programs, but
-// only where git and the checkout's owner let it: what is built would depend on the machine.
+// readSource asks git for the values that the flags leave open. The go command could stamp the same values into the
+// programs, but only if git and the owner of the checkout permit it, so the result would depend on the machine.
 func readSource(ctx context.Context, o options) (source, error) {
 	s := source{version: o.version, revision: o.revision}
 	if o.revision == "" {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// helmPackage is compiled from the versions in helmModules, which the charts are tested with.
+// helmPackage is compiled in the version of helmModules, with which the charts are tested.
 const helmPackage, helmModules = "helm.sh/helm/v4/cmd/helm", "test/deploy/tools/go.mod"
 
 const valuesFile = "values.yaml"
 
-// makeCharts has helm package all charts with the version of the release.
+// makeCharts packages all charts with helm, with the version of the release.
 func (r *release) makeCharts(ctx context.Context) error {
 	into, err := r.folder("charts")
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *release) makeCharts(ctx context.Context) error {
 	return nil
 }
 
-// makeChart packages a copy of the chart, whose values name the images of the version.
+// makeChart packages a copy of a chart, in whose values the images have the version.
 func (r *release) makeChart(ctx context.Context, helm, chart, into string) error {
 	filled := filepath.Join(r.scratch, "charts", filepath.Base(chart))
 	if err := os.CopyFS(filled, os.DirFS(chart)); err != nil {
@@ -63,7 +63,7 @@ func (r *release) makeChart(ctx context.Context, helm, chart, into string) error
 		"--destination="+into)
 }
 
-// run runs a program, with nothing of what helm keeps for this machine's user. The error has what it complains of.
+// run runs a program without the user's helm settings, and returns its complaints in the error.
 func (r *release) run(ctx context.Context, folder, program string, args ...string) error {
 	command := exec.CommandContext(ctx, program, args...)
 	command.Dir = folder

@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// checkout is what a release is made of.
+// checkout describes the sources of a release and their time.
 type checkout struct {
-	// commit is that of HEAD.
 	commit string
-	// changes are what "git status" shows: empty if the checkout is what the commit says.
+	// changes is the output of "git status", and empty if the checkout equals the commit.
 	changes string
-	// created is the time in all that is made.
+	// created is the time in all files of the release.
 	created time.Time
 }
 
-// readCheckout refuses a checkout that is not the commit, and one that is not what a tag of the version says.
+// readCheckout rejects a checkout with changes, and one whose commit differs from the tag of the version.
 func readCheckout(ctx context.Context, o options) (checkout, error) {
 	c, err := state(ctx, o.root)
 	if err != nil {
@@ -31,7 +30,7 @@ func readCheckout(ctx context.Context, o options) (checkout, error) {
 		return checkout{}, fmt.Errorf("%s has changes that are in no commit, so nobody could build this release again:\n"+
 			"%s\ncommit or remove them; for a trial, set ALLOW_DIRTY=1 (--allow-dirty)", o.root, c.changes)
 	}
-	// There may be no tag yet: it can be set once the release is made.
+	// The tag may not exist yet, because it can be set after the release is complete.
 	tagged, err := git(ctx, o.root, "for-each-ref", "refs/tags/"+o.version,
 		"--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)")
 	if err != nil {
@@ -68,7 +67,8 @@ func state(ctx context.Context, root string) (checkout, error) {
 	return checkout{commit: commit, changes: changes}, nil
 }
 
-// unchanged refuses a checkout that was changed while the release was made: its parts may be of different sources.
+// unchanged returns an error if the checkout changed during the run, because the parts may then have different
+// sources.
 func (c checkout) unchanged(ctx context.Context, root string) error {
 	now, err := state(ctx, root)
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// images fills a version in where the files of a checkout name the images of the programs with the tag latest.
+// images replaces the tag latest by a version in files of the checkout that name the programs' images.
 type images struct {
 	programs []string
 	version  string
 }
 
-// fill also returns how many names of images there were.
+// fill also returns the number of replaced tags.
 func (i images) fill(text []byte) ([]byte, int) {
 	names := strings.Join(i.programs, "|")
 	latest := regexp.MustCompile(`(?m)^(\s*(?:- )?image: (?:` + names + `)):latest\b`)
 	return latest.ReplaceAll(text, []byte("${1}:"+i.version)), len(latest.FindAll(text, -1))
 }
 
-// complete refuses a text that still names an image of a program without its version.
+// complete rejects a text that still names a program's image with the tag latest.
 func (i images) complete(file string, text []byte) error {
 	for _, name := range i.programs {
 		if strings.Contains(string(text), name+":latest") {

@@ -13,7 +13,7 @@ import (
 
 const testVersion = "v1.2.3"
 
-// asProgram has the test binary run as the program, so that a test can kill it.
+// asProgram lets the test binary run as the program, so that a test can kill it.
 const asProgram = "RELEASE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// makefile makes files where the real one compiles.
+// makefile creates small files in place of the real build.
 const makefile = `images:
 	@for p in csi-reclaimer volume-guard mock-driver; do mkdir -p $(IMAGES)/$$p/oci; \
 		echo $$p $(VERSION) $(IMAGE_PLATFORMS) $(SOURCE_DATE_EPOCH) >$(IMAGES)/$$p/$$p.tar; \
@@ -33,7 +33,7 @@ krew:
 	@mkdir -p $(KREW); echo $(VERSION) $(PLATFORMS) >$(KREW)/reclaim.yaml
 `
 
-// helm packages the texts of a chart: the real one takes minutes to compile, and test/deploy has it.
+// helm packages the texts of a chart. The real helm takes minutes to compile, and test/deploy uses it.
 const helm = `#!/bin/sh
 grep -q ^name: "$2/Chart.yaml" || { echo no chart >&2; exit 1; }
 { echo "$3" "$4" $SOURCE_DATE_EPOCH; cat "$2/Chart.yaml" "$2/values.yaml"; } \
@@ -43,7 +43,7 @@ grep -q ^name: "$2/Chart.yaml" || { echo no chart >&2; exit 1; }
 const changelog = "# Changelog\n\n## Unreleased\n\n- later\n\n## v1.2.3 - 2026-01-31\n\n### Added\n\n- now\n\n" +
 	"## v1.2.2 - 2026-01-01\n\n- before\n"
 
-// newCheckout makes a repository with one commit: what the real one has in deploy, and the texts given.
+// newCheckout creates a repository with one commit: the real folder deploy, and the given texts.
 func newCheckout(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -61,7 +61,7 @@ func newCheckout(t *testing.T, texts map[string]string) string {
 	return root
 }
 
-// commit commits all that there is, at a time that does not change.
+// commit commits all files at a fixed time.
 func commit(t *testing.T, root string) {
 	t.Helper()
 	gitIn(t, root, "add", "--all")
@@ -95,7 +95,7 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// flagsOf are those of a run in a checkout; the output is outside of it.
+// flagsOf returns the flags of a run in a checkout, with an output folder outside of it.
 func flagsOf(t *testing.T, root string) (flags []string, output string) {
 	t.Helper()
 	output = filepath.Join(t.TempDir(), "release")
@@ -107,7 +107,7 @@ func flagsOf(t *testing.T, root string) (flags []string, output string) {
 	return []string{"--version=" + testVersion, "--root=" + root, "--output=" + output, "--helm=" + fake}, output
 }
 
-// gather runs the program, and returns what it reports meanwhile.
+// gather runs the program, which writes its messages to progress.
 func gather(t *testing.T, flags []string, progress io.Writer) error {
 	t.Helper()
 	o, err := parse(flags, io.Discard, progress)
@@ -125,7 +125,7 @@ func mustGather(t *testing.T, flags []string) {
 	}
 }
 
-// filesOf are the names of all files, hidden ones too.
+// filesOf returns the names of all files, including hidden ones.
 func filesOf(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

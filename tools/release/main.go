@@ -1,5 +1,5 @@
-// Command release gathers all that a release consists of into one folder: images, charts, manifests, the kubectl
-// plugin, release notes and checksums. It publishes nothing.
+// Command release gathers all parts of a release in one folder, without publishing them: images, charts, manifests,
+// the kubectl plugin, release notes and checksums.
 package main
 
 import (
@@ -43,18 +43,17 @@ Environment:
 Flags:
 `
 
-// options are what the command line says.
 type options struct {
 	root, output, version string
 	allowDirty            bool
-	// platforms are those of the images, pluginPlatforms those of the plugin: lists as the Makefile has them.
+	// platforms are the platforms of the images, and pluginPlatforms those for the plugin, as lists of the Makefile.
 	platforms, pluginPlatforms string
 	makeCommand, goCommand     string
-	// helmCommand is helm; by default it is compiled.
+	// helmCommand is the helm program; by default helm is compiled.
 	helmCommand string
-	// epoch is SOURCE_DATE_EPOCH.
+	// epoch is the value of the environment variable SOURCE_DATE_EPOCH, or empty.
 	epoch string
-	// out gets the folder that was made; progress what is done meanwhile.
+	// out receives the path of the finished folder, and progress the messages during the run.
 	out, progress io.Writer
 }
 
@@ -75,7 +74,7 @@ func start() int {
 	return 0
 }
 
-// parse reads the command line. It prints the help, and then returns flag.ErrHelp.
+// parse parses the command line, or for --help prints the help and returns flag.ErrHelp.
 func parse(args []string, out, progress io.Writer) (options, error) {
 	o := options{out: out, progress: progress}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)

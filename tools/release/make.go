@@ -13,17 +13,16 @@ import (
 	"time"
 )
 
-// release is one that is being made.
 type release struct {
 	options
 	checkout
-	// scratch is for what the steps leave behind; made becomes the folder of the release.
+	// scratch holds temporary files of the steps, and made becomes the folder of the release.
 	scratch, made string
 	notes         string
 	images        images
 }
 
-// run makes the release in a folder of its own, and renames that when all is made.
+// run creates the release in a temporary folder, and renames that folder once it is complete.
 func run(ctx context.Context, o options) error {
 	from, err := readCheckout(ctx, o)
 	if err != nil {
@@ -62,7 +61,7 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// replaceable refuses to replace what this program has not written.
+// replaceable rejects an existing folder that this program has not written.
 func replaceable(folder string) error {
 	_, err := os.Lstat(folder)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,7 +77,7 @@ func replaceable(folder string) error {
 	return nil
 }
 
-// publish replaces an earlier release of the version. Between the two renames there is none.
+// publish replaces an earlier release of the version by two renames, between which neither release exists.
 func publish(made, target, scratch string) error {
 	if err := os.Rename(target, filepath.Join(scratch, "earlier")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace the earlier release: %w", err)
@@ -113,18 +112,17 @@ func (r *release) make(ctx context.Context) error {
 	return nil
 }
 
-// folder makes one in the release.
 func (r *release) folder(path ...string) (string, error) {
 	folder := filepath.Join(append([]string{r.made}, path...)...)
 	return folder, os.MkdirAll(folder, 0o755)
 }
 
-// runMake runs a target of the Makefile, with these variables and no others of this machine.
+// runMake runs a target of the Makefile, with the given variables and no others of this machine.
 func (r *release) runMake(ctx context.Context, out io.Writer, target string, variables ...string) error {
 	args := append([]string{"--no-print-directory", "-C", r.root, target, "GO=" + r.goCommand, "VERSION=" + r.version},
 		variables...)
 	command := exec.CommandContext(ctx, r.makeCommand, args...)
-	// make passes SIGTERM on to what it runs.
+	// Unlike SIGKILL, make forwards SIGTERM to the programs that it runs.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = time.Minute
 	command.Env = r.environment()
@@ -135,8 +133,8 @@ func (r *release) runMake(ctx context.Context, out io.Writer, target string, var
 	return nil
 }
 
-// environment has the time in archives, and not what the make that runs this program hands down: its variables would
-// win over those of the Makefile.
+// environment sets the time in archives, and drops the variables that an outer make passes on, because they would
+// override the Makefile's.
 func (r *release) environment() (env []string) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKEOVERRIDES" {
@@ -167,7 +165,7 @@ func (r *release) makeImages(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(r.made, "images", "digests.txt"), []byte(digests.String()), 0o644)
 }
 
-// takeImage takes the files of a program's image. The layout beside them is in the archive, too.
+// takeImage takes the files of a program's image, except for the layout, which the archive contains as well.
 func (r *release) takeImage(from, program string) error {
 	into, err := r.folder("images", program)
 	if err != nil {

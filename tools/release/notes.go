@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// heading is that of a section: "## v1.2.3 - 2026-01-31", also in the brackets and without the v that
-// keepachangelog.com has.
+// heading matches the heading of a section: "## v1.2.3 - 2026-01-31", also with the brackets and without the v as in
+// keepachangelog.com.
 var heading = regexp.MustCompile(`^## \[?v?([^\]\s]+)\]?(?: - (.*))?$`)
 
 var date = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`)
 
-// readNotes returns the section of the version, without its heading.
+// readNotes returns the section of the version in CHANGELOG.md, without its heading.
 func readNotes(root, version string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestReleaseHasEverything: what the parts are is tested with the real Makefile, in test/deploy.
-func TestReleaseHasEverything(t *testing.T) {
+// The content of the parts is tested with the real Makefile, in test/deploy.
+func TestRelease(t *testing.T) {
 	flags, output := flagsOf(t, newCheckout(t, nil))
 	var progress bytes.Buffer
 	flags = append(flags, "--platforms=linux/a", "--plugin-platforms=linux/b darwin/c")
@@ -59,7 +59,7 @@ func TestReleaseHasEverything(t *testing.T) {
 	}
 }
 
-// verify checks that the checksums are those of all other files.
+// verify checks that the checksums cover all other files.
 func verify(t *testing.T, made string) {
 	t.Helper()
 	if err := checksums(t, made); err != nil {
@@ -70,7 +70,7 @@ func verify(t *testing.T, made string) {
 	}
 }
 
-// checksums runs what an operator runs.
+// checksums runs the command that an operator would run.
 func checksums(t *testing.T, made string) error {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sha256sum", "--check", "--quiet", sumsFile)
@@ -78,13 +78,13 @@ func checksums(t *testing.T, made string) error {
 	return command.Run()
 }
 
-func TestVersionIsFilledIn(t *testing.T) {
+func TestImageVersions(t *testing.T) {
 	flags, output := flagsOf(t, newCheckout(t, nil))
 	mustGather(t, flags)
 	for file, wants := range map[string][]string{
 		"example.yaml":              {"image: csi-reclaimer:v1.2.3 #", "image: mock-driver:v1.2.3 #"},
 		"volume-guard.yaml":         {"image: volume-guard:v1.2.3 #"},
-		"example-node-fencing.yaml": {"image: fence-agent:latest"}, // which is not ours
+		"example-node-fencing.yaml": {"image: fence-agent:latest"}, // not an image of this project
 	} {
 		for _, want := range wants {
 			if text := read(t, output, testVersion, "manifests", file); !strings.Contains(text, want) {
@@ -102,8 +102,8 @@ func TestVersionIsFilledIn(t *testing.T) {
 	}
 }
 
-// TestSameCommitGivesSameChecksums in another checkout, at another time, with other modes, and when made again.
-func TestSameCommitGivesSameChecksums(t *testing.T) {
+// The second checkout has other times and modes, and each release is made twice.
+func TestReproducibleChecksums(t *testing.T) {
 	var all []string
 	for range 2 {
 		root := newCheckout(t, nil)
@@ -114,7 +114,7 @@ func TestSameCommitGivesSameChecksums(t *testing.T) {
 		if err := os.Chtimes(filepath.Join(root, "deploy", "charts", "volume-guard", "values.yaml"), now, now); err != nil {
 			t.Fatal(err)
 		}
-		mustGather(t, flags) // replaces the earlier one
+		mustGather(t, flags) // replaces the earlier release
 		all = append(all, read(t, output, testVersion, sumsFile))
 		if names, err := os.ReadDir(output); err != nil || len(names) != 1 {
 			t.Errorf("beside the release: %v, %v", names, err)
@@ -125,7 +125,7 @@ func TestSameCommitGivesSameChecksums(t *testing.T) {
 	}
 }
 
-func TestReleaseIsRefused(t *testing.T) {
+func TestRefusedReleases(t *testing.T) {
 	for name, test := range map[string]struct {
 		texts  map[string]string
 		after  func(t *testing.T, root, output string)
@@ -179,7 +179,7 @@ func TestReleaseIsRefused(t *testing.T) {
 	}
 }
 
-func TestDirtyCheckoutIsTakenIfStated(t *testing.T) {
+func TestAllowDirty(t *testing.T) {
 	root := newCheckout(t, nil)
 	write(t, filepath.Join(root, "LICENSE"), "mine")
 	flags, output := flagsOf(t, root)
@@ -193,7 +193,7 @@ func TestDirtyCheckoutIsTakenIfStated(t *testing.T) {
 	}
 }
 
-func TestTagOfTheCommitIsAccepted(t *testing.T) {
+func TestExistingTagOfCommit(t *testing.T) {
 	root := newCheckout(t, nil)
 	gitIn(t, root, "tag", "--annotate", "--message=tag", testVersion)
 	gitIn(t, root, "tag", testVersion+"-rc.1")
@@ -201,8 +201,8 @@ func TestTagOfTheCommitIsAccepted(t *testing.T) {
 	mustGather(t, flags)
 }
 
-// TestFailedRunKeepsTheEarlierRelease: it is replaced by a whole one only.
-func TestFailedRunKeepsTheEarlierRelease(t *testing.T) {
+// Only a complete release replaces it.
+func TestFailedRunKeepsEarlierRelease(t *testing.T) {
 	root := newCheckout(t, nil)
 	flags, output := flagsOf(t, root)
 	mustGather(t, flags)
@@ -218,7 +218,7 @@ func TestFailedRunKeepsTheEarlierRelease(t *testing.T) {
 	}
 }
 
-// hanging is a Makefile that says when it is in the midst of it, and stays there.
+// hanging returns a Makefile that writes to the pipe during its build and then hangs.
 func hanging(t *testing.T) (makefileText, pipe string) {
 	t.Helper()
 	pipe = filepath.Join(t.TempDir(), "pipe")
@@ -231,7 +231,7 @@ func hanging(t *testing.T) (makefileText, pipe string) {
 // awaitLine waits until the build writes to the pipe.
 func awaitLine(t *testing.T, pipe string) {
 	t.Helper()
-	file, err := os.OpenFile(pipe, os.O_RDWR|syscall.O_NONBLOCK, 0) // for both, so that opening it does not wait
+	file, err := os.OpenFile(pipe, os.O_RDWR|syscall.O_NONBLOCK, 0) // for both directions, so that the open does not block
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +244,8 @@ func awaitLine(t *testing.T, pipe string) {
 	}
 }
 
-// TestInterruptedRunLeavesNothing but, if it is killed, a hidden folder.
-func TestInterruptedRunLeavesNothing(t *testing.T) {
+// A killed run may leave a hidden folder.
+func TestInterruptedRun(t *testing.T) {
 	for signal, hidden := range map[syscall.Signal]bool{
 		syscall.SIGINT: false, syscall.SIGTERM: false, syscall.SIGKILL: true,
 	} {
@@ -257,7 +257,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 			command := exec.CommandContext(ctx, os.Args[0], flags...)
 			command.Env = append(os.Environ(), asProgram+"=1")
 			command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			// A terminal sends its signals to all that it runs.
+			// A terminal sends its signals to the whole process group.
 			command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
@@ -283,8 +283,8 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestInheritedVariablesDoNotCount: make hands those of its command line down, and they would win.
-func TestInheritedVariablesDoNotCount(t *testing.T) {
+// make passes on the variables of its command line, which would take precedence.
+func TestInheritedMakeVariables(t *testing.T) {
 	t.Setenv("MAKEFLAGS", " -- VERSION=other PLATFORMS=other")
 	flags, output := flagsOf(t, newCheckout(t, nil))
 	mustGather(t, append(flags, "--plugin-platforms=linux/b"))

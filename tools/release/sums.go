@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// sumsFile is written last: a folder without it is no release.
+// sumsFile is written last, so that a folder without it is not a release.
 const sumsFile = "SHA256SUMS"
 
-// sums writes the checksums of all files of a folder, in the order of their names, as sha256sum does.
+// sums writes the checksums of all files of a folder, sorted by name, in the format of sha256sum.
 func sums(folder string) error {
 	var lines strings.Builder
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

@@ -7,7 +7,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// checkVersion refuses what one of the artifacts could not be called. Tags, images and krew have the v, charts do not.
+// checkVersion rejects a version that is invalid for one of the artifacts. Tags, images and krew keep the v, charts
+// drop it.
 func checkVersion(version string) error {
 	const want = "make release VERSION=vX.Y.Z, or vX.Y.Z-rc.N"
 	number, hasV := strings.CutPrefix(version, "v")
@@ -24,5 +25,5 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// chartVersion is the version of a chart: the same without the v, as Helm has it.
+// chartVersion returns the version of a chart, which Helm wants without the v.
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
