@@ -250,7 +250,7 @@ func leaseName(driver string, role volume.Role) string {
 	return leader.LeaseName(driver) + "-reclaimer"
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *options) Validate() error {
 	var wrong []error
 	add := func(bad bool, format string, args ...any) {

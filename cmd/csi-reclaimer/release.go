@@ -108,7 +108,7 @@ func (r releasing) drain(ctx context.Context) error {
 	}
 }
 
-// printReleased prints the released objects, and names those that remain.
+// printReleased prints the released objects, and names the remaining ones.
 func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entry, err error) error {
 	var lines []string
 	for _, name := range done.Abandoned {

@@ -108,8 +108,8 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	return s.runUntilReplaced(ctx, background, &running, state)
 }
 
-// runUntilReplaced runs until ctx ends or an error occurs, such as a replacement of the driver by one for which this
-// process is not set up.
+// runUntilReplaced runs until ctx ends or an error occurs. A replacement of the driver is an error if this process is
+// not set up for the new one.
 func (s *sidecar) runUntilReplaced(ctx, background context.Context, running *sync.WaitGroup,
 	state *health.State) error {
 	s.driver.Require(s.fits)
@@ -265,7 +265,7 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	return &all, nil
 }
 
-// reclaimSettings returns the settings of package reclaim, except those that other controllers provide.
+// reclaimSettings returns the settings of package reclaim that do not depend on other controllers.
 func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config, err error) {
 	settings = s.reclaimConfig(s.driver.Name())
 	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = s.events, s.metrics, s.traces, s.node

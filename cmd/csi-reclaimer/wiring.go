@@ -26,10 +26,10 @@ func (o *options) wiring() wiring {
 	}
 }
 
-// misfit is the reason for which a process cannot continue with another driver; see wiring.misfit.
+// misfit explains why a process cannot continue with another driver; see wiring.misfit.
 type misfit string
 
-// Reasons of a misfit, of which the zero value means that the driver fits.
+// Reasons of a misfit. The zero value means that the driver fits.
 const (
 	misfitNone         misfit = ""
 	misfitCapabilities misfit = "Capabilities"
@@ -37,9 +37,8 @@ const (
 	misfitAttachment   misfit = "Attachment"
 )
 
-// misfit is a pure function that returns the reason for which a process that is set up for the driver before cannot
-// continue with the driver after, and a message. unattached reports whether the CSIDriver still has attachRequired:
-// false.
+// misfit returns the reason, and a message, if a process that is set up for the driver before cannot continue with
+// the driver after. It is a pure function, where unattached means that the CSIDriver still has attachRequired: false.
 func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, string) {
 	var changed []string
 	plugin := func(matters bool, service csi.PluginCapability_Service_Type) {

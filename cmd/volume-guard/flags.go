@@ -160,7 +160,7 @@ func (o *options) fencingConfig() fencing.Config {
 	}
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *options) Validate() error {
 	wrong := []error{o.controllers.validate(), o.cluster.Validate(), o.leader.Validate(), o.http.Validate()}
 	add := func(bad bool, format string, args ...any) {

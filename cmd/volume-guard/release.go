@@ -24,8 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// restartDelay is the time for which a release keeps running replicas from starting again, so that they can be
-// removed.
+// restartDelay is how long a release keeps running replicas from starting again, so that they can be removed.
 const restartDelay = 10 * time.Minute
 
 // release removes the finalizers that the controllers added, and prints the result. For that it takes over the Lease,
@@ -260,7 +259,7 @@ func (p printer) fences(done fencing.Released) error {
 	return errors.Join(errs...)
 }
 
-// some returns the names of a list, of which it keeps no more than the first ten.
+// some joins at most the first ten names of a list.
 func some(names []string) string {
 	const most = 10
 	if len(names) <= most {

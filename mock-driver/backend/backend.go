@@ -34,7 +34,7 @@ type Config struct {
 	// KeepSnapshotted lets DeleteVolume of a volume with snapshots fail with ErrInUse. By default snapshots outlive
 	// their volumes.
 	KeepSnapshotted bool
-	// Places are the topologies of volumes, each of which has one. Without places, volumes are accessible from
+	// Places are the possible topologies of volumes; each volume has one. Without places, volumes are accessible from
 	// everywhere.
 	Places []Place
 	// Context is added to the volume context of each new volume.
@@ -46,7 +46,7 @@ const (
 	defaultVolumeBytes int64 = 1 << 30
 )
 
-// Validate returns an error about the first invalid setting, and nil if there is none.
+// Validate returns an error about the first invalid setting, or nil.
 func (c Config) Validate() error {
 	switch {
 	case c.CapacityBytes < 0:

@@ -83,7 +83,7 @@ func (e *Engine) Set(p Plan) error {
 // Release ends all calls that hang or stay unanswered, and from then on no rule makes a call wait.
 func (e *Engine) Release() { e.release() }
 
-// Counter counts the calls that a rule picked, and those to which it was applied.
+// Counter counts how often a rule matched a call, and how often it was applied.
 type Counter struct {
 	Rule    string `json:"rule"`
 	Matched int    `json:"matched"`

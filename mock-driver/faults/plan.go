@@ -52,8 +52,8 @@ func (a Action) onAnswer() bool {
 	return a == RepeatPage || a == Duplicate || a == Reorder || a == Omit || a == BlankID
 }
 
-// Plan is a list of rules, each of which counts the calls that it picks. If several rules match a call, delays add up
-// and precede a block, every action on the answer applies, and otherwise the first rule wins.
+// Plan is a list of rules. Each rule counts its matching calls. If several rules match a call, delays add up and
+// precede a block, every action on the answer applies, and otherwise the first rule wins.
 type Plan struct {
 	Rules []Rule `json:"rules"`
 }
@@ -157,7 +157,7 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// withNames returns a copy in which each rule has a name.
+// withNames returns a copy of the plan with a name for each rule.
 func (p Plan) withNames() Plan {
 	rules := make([]Rule, len(p.Rules))
 	copy(rules, p.Rules)
@@ -270,7 +270,7 @@ func ParseCode(name string) (codes.Code, bool) {
 	return codes.Unknown, false
 }
 
-// glob matches all of s against a pattern, in which * stands for any sequence of bytes and ? for one byte.
+// glob matches all of s against a pattern; * stands for any sequence of bytes, and ? for one byte.
 func glob(pattern, s string) bool {
 	star, mark, p, i := -1, 0, 0, 0
 	for i < len(s) {

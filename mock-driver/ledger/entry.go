@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Phase is the stage of a process or call to which an entry belongs.
+// Phase is the stage of a process or call that an entry records.
 type Phase string
 
 const (

@@ -74,7 +74,7 @@ func AllCapabilities() []Capability {
 	return all
 }
 
-// find returns the capabilities of a flag value: one, or those of all services with this name.
+// find returns the capabilities of a flag value: a single one, or the equally named ones of all services.
 func find(word string) ([]Capability, error) {
 	var found []Capability
 	for _, c := range AllCapabilities() {
@@ -103,7 +103,7 @@ func (s Capabilities) Enable(words ...string) error {
 	return nil
 }
 
-// Disable removes capabilities, and with them those that depend on them.
+// Disable removes capabilities, together with their dependents.
 func (s Capabilities) Disable(words ...string) error {
 	for _, word := range words {
 		found, err := find(word)
@@ -130,7 +130,8 @@ func (s Capabilities) dropUnsupported() {
 	}
 }
 
-// Complete reports the first capability without another one that the specification requires for it.
+// Complete returns an error about the first capability that lacks another capability which the specification
+// requires.
 func (s Capabilities) Complete() error {
 	for _, c := range s.List() {
 		if need := s.missing(c); need != "" {

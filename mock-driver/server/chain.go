@@ -148,7 +148,7 @@ func secretsOf(req any) map[string]string {
 	return nil
 }
 
-// faultCall returns the call's properties for the fault plan, in which VolumeName is always the name at creation.
+// faultCall returns the call's properties for the fault plan. VolumeName is always the name at the volume's creation.
 func (s *Server) faultCall(c *call, req any) faults.Call {
 	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume}
 	if f.Volume != "" {

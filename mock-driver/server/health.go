@@ -13,7 +13,7 @@ import (
 // healthParameter is the parameter, or mutable parameter, of CreateVolume that sets the reported health of a volume.
 const healthParameter = "health"
 
-// healthOf parses the health parameter into entries, of which a healthy volume has none.
+// healthOf parses the health parameter into entries; a healthy volume has none.
 func healthOf(value string) (entries []*csi.VolumeHealth_VolumeHealthEntry, known bool) {
 	entry := func(status csi.VolumeHealthErrorType, reason string) ([]*csi.VolumeHealth_VolumeHealthEntry, bool) {
 		return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason,
@@ -32,7 +32,7 @@ func healthOf(value string) (entries []*csi.VolumeHealth_VolumeHealthEntry, know
 	return nil, false
 }
 
-// toHealth returns the health of a volume, for which the mutable parameter takes precedence, as in the specification.
+// toHealth returns the health of a volume. Its mutable parameter takes precedence, as in the specification.
 func toHealth(v backend.Volume) *csi.VolumeHealth {
 	value, mutable := v.Mutable[healthParameter]
 	if !mutable {

@@ -13,7 +13,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Kubelet is a further node, for whose kubelet the driver serves a separate node service that mounts volumes.
+// Kubelet is a further node. The driver serves a separate node service for its kubelet, and mounts volumes there.
 type Kubelet struct {
 	// NodeID is the node id that NodeGetInfo of this service reports.
 	NodeID string

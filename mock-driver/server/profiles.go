@@ -54,7 +54,7 @@ func only(list ...Capability) Capabilities {
 	return s
 }
 
-// full returns all capabilities that one driver can advertise, except the given ones and those that depend on them.
+// full returns all capabilities that a single driver can advertise, except the given ones and their dependents.
 func full(without ...Capability) Capabilities {
 	without = append(without, VolumeTopology, SnapshotTopology, ExpansionOffline, ControllerCondition, NodeCondition)
 	s := Capabilities{}

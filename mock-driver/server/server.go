@@ -23,8 +23,8 @@ type Config struct {
 	Name, Version string
 	// NodeID is the id of the node on which the node service runs. Required.
 	NodeID string
-	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir, which is required for
-	// that. Mounting needs root.
+	// Kubelets are further nodes. The driver mounts volumes of VolumesDir for their pods, so VolumesDir is then
+	// required. Mounting needs root.
 	Kubelets   []Kubelet
 	VolumesDir string
 	// Capabilities are the advertised capabilities, and calls without their capability are answered Unimplemented.
@@ -67,7 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error about the first invalid setting, and nil if there is none.
+// Validate returns an error about the first invalid setting, or nil.
 func (c Config) Validate() error {
 	switch {
 	case !validDriverName(c.Name):

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kinds of lists, each of which accepts only its own tokens and those for anyList.
+// Kinds of lists. A list accepts only its own tokens and tokens for anyList.
 const (
 	volumeList   = "volumes"
 	snapshotList = "snapshots"

@@ -15,7 +15,7 @@ import (
 type Config struct {
 	// Namespace is the namespace of the CSIStorageCapacity objects, usually the driver's own. Required.
 	Namespace string
-	// Owner selects the owner of the objects, with which they are garbage-collected. Default: none.
+	// Owner selects the owner of the objects, so that they are garbage-collected with it. By default they have no owner.
 	Owner *OwnedBy
 	// ManagedBy is the value of the label [LabelManagedBy]; the Controller manages only the driver's objects with this
 	// value. Default "external-provisioner", so that the Controller takes over that program's objects.
@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Namespace == "", "namespace: none is given for the objects")

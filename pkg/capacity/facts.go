@@ -13,7 +13,7 @@ type Facts struct {
 	Segment Presence
 	// OwnerKnown: the owner of the objects has been looked up, or none is configured.
 	OwnerKnown bool
-	// Objects are all objects of the item, including those of other programs, sorted by name.
+	// Objects are all objects of the item, including objects of other programs, sorted by name.
 	Objects []Object
 
 	// Capacity is the driver's last answer, and Answered the time of its call, which is zero before the first answer.
@@ -21,7 +21,7 @@ type Facts struct {
 	Answered time.Time
 	// Stale: an event since then may have changed the capacity.
 	Stale bool
-	// PollInterval is the time for which an answer remains valid without events. Required.
+	// PollInterval is the lifetime of an answer if no event marks it as stale. Required.
 	PollInterval time.Duration
 }
 

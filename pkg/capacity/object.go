@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of the objects, identical to those that external-provisioner sets.
+// Labels of the objects, with the same keys and values as external-provisioner's.
 const (
 	// LabelDriver holds the name of the CSI driver, as in the field provisioner of its classes.
 	LabelDriver = "csi.storage.k8s.io/drivername"
@@ -19,7 +19,7 @@ const (
 	LabelManagedBy = "csi.storage.k8s.io/managed-by"
 )
 
-// namePrefix is the generateName of the objects, to which the API server adds a random suffix.
+// namePrefix is the generateName of the objects; the API server adds a random suffix.
 const namePrefix = "csisc-"
 
 func labelsOf(driver, managedBy string) labels.Set {

@@ -43,8 +43,8 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// Lease reports the time for which this process may still act as the leader; at zero or less it must not. See
-// lease.Holder. It is safe for concurrent use.
+// Lease reports how long this process may still act as the leader; at zero or less it must not act. See lease.Holder.
+// It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
 }

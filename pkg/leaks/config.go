@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Controller, of which only Interval is required.
+// Config holds the settings of a Controller. Only Interval is required, and all other fields have defaults.
 type Config struct {
 	// Interval is the delay between two leak checks, which jitter shortens by up to a fifth, so that many drivers do not
 	// all list at once. Required.
@@ -62,7 +62,7 @@ func (c Config) withDefaults() Config {
 // maxPageSize is the largest max_entries (CSI spec, int32).
 const maxPageSize = 1<<31 - 1
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Interval <= 0, "interval: %v is no time between two leak checks", c.Interval)

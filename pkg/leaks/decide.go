@@ -8,8 +8,8 @@ type Verdict struct {
 	Reason    Reason
 }
 
-// Decide returns whether a listed volume is suspected to be a leak. It is a pure function, in which an unknown fact
-// prevents a suspicion, and the grace period is measured up to now.
+// Decide returns whether a listed volume is suspected to be a leak. It is a pure function: an unknown fact prevents a
+// suspicion, and the grace period is measured up to now.
 func Decide(s Facts, now time.Time) Verdict {
 	if why, against := s.against(); against {
 		return Verdict{Reason: why}

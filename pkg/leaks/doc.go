@@ -1,4 +1,4 @@
-// Package leaks finds leaks: volumes of a storage system for which no object of the cluster accounts. It compares the
+// Package leaks finds leaks: volumes of a storage system that no object of the cluster accounts for. It compares the
 // volumes that a CSI driver lists with the API server's PersistentVolumes, snapshots, and claims whose volumes are
 // still being created.
 //

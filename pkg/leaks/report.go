@@ -20,7 +20,7 @@ import (
 // change.
 type Report struct {
 	Driver string `json:"driver"`
-	// Off is the reason for which no leak checks are made, or empty.
+	// Off explains why no leak checks are made, and is empty otherwise.
 	Off string `json:"off,omitempty"`
 	// Completed is the end of the last complete leak check; zero before the first one, or on a replica that waits to
 	// lead.
@@ -46,7 +46,7 @@ type Report struct {
 	Volumes []Found `json:"volumes"`
 }
 
-// Found is a volume for which no PV or snapshot accounts.
+// Found is a volume that no PV or snapshot accounts for.
 type Found struct {
 	Handle string `json:"handle"`
 	// Bytes is the size, or 0 if the driver does not report it.

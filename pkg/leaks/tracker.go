@@ -71,7 +71,7 @@ func newTracker() *tracker {
 	return &tracker{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
 }
 
-// begin marks the start of a leak check, from which passing PVs count.
+// begin marks the start of a leak check, so that PVs passing from then on count.
 func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// helmPackage is compiled in the version of helmModules, with which the charts are tested.
+// helmPackage is compiled in the version of helmModules, the one used in the charts' tests.
 const helmPackage, helmModules = "helm.sh/helm/v4/cmd/helm", "test/deploy/tools/go.mod"
 
 const valuesFile = "values.yaml"
@@ -41,7 +41,7 @@ func (r *release) makeCharts(ctx context.Context) error {
 	return nil
 }
 
-// makeChart packages a copy of a chart, in whose values the images have the version.
+// makeChart packages a copy of a chart after it has set the images in its values to the version.
 func (r *release) makeChart(ctx context.Context, helm, chart, into string) error {
 	filled := filepath.Join(r.scratch, "charts", filepath.Base(chart))
 	if err := os.CopyFS(filled, os.DirFS(chart)); err != nil {

@@ -46,7 +46,7 @@ Flags:
 type options struct {
 	root, output, version string
 	allowDirty            bool
-	// platforms are the platforms of the images, and pluginPlatforms those for the plugin, as lists of the Makefile.
+	// platforms and pluginPlatforms are the platforms of the images and of the plugin, as lists of the Makefile.
 	platforms, pluginPlatforms string
 	makeCommand, goCommand     string
 	// helmCommand is the helm program; by default helm is compiled.

@@ -122,7 +122,7 @@ func (r *release) runMake(ctx context.Context, out io.Writer, target string, var
 	args := append([]string{"--no-print-directory", "-C", r.root, target, "GO=" + r.goCommand, "VERSION=" + r.version},
 		variables...)
 	command := exec.CommandContext(ctx, r.makeCommand, args...)
-	// Unlike SIGKILL, make forwards SIGTERM to the programs that it runs.
+	// make forwards SIGTERM, but not SIGKILL, to the programs that it runs.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = time.Minute
 	command.Env = r.environment()

@@ -45,7 +45,7 @@ func (o *ClusterOptions) MasterFlag(fs *pflag.FlagSet) {
 			"sent.")
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *ClusterOptions) Validate() error {
 	var wrong []error
 	if o.qps > 0 && o.burst < 1 {

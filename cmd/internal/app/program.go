@@ -25,7 +25,7 @@ const helpColumns = 100
 type Options interface {
 	// Flags returns the flags that set the options, in the groups of --help.
 	Flags() cliflag.NamedFlagSets
-	// Validate returns an error that names all invalid settings, and nil if there are none.
+	// Validate returns an error that names all invalid settings, or nil.
 	Validate() error
 	// Run runs the program until ctx ends or an error occurs that waiting cannot fix. It writes results to stdout.
 	Run(ctx context.Context, stdout io.Writer) error

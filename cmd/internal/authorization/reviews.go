@@ -22,8 +22,8 @@ const (
 	// allowedFor and refusedFor are the lifetimes of positive and negative decisions.
 	allowedFor = time.Minute
 	refusedFor = 10 * time.Second
-	// knownFor is the time for which an allowed token bypasses the limit when it is reviewed again, so that any number
-	// of unknown tokens cannot lock out its sender.
+	// knownFor is how long an allowed token bypasses the limit when it is reviewed again, so that any number of unknown
+	// tokens cannot lock out its sender.
 	knownFor = 10 * time.Minute
 	// maxDecisions bounds the number of cached decisions.
 	maxDecisions = 4096
@@ -60,7 +60,7 @@ type reviews struct {
 	clock clock.PassiveClock
 	kept  *cache.LRUExpireCache
 	limit flowcontrol.PassiveRateLimiter
-	// asking merges concurrent requests, such as those of one page, into one review.
+	// asking merges concurrent requests, such as the requests of one page, into one review.
 	asking singleflight.Group
 }
 

@@ -62,7 +62,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 			"(SubjectAccessReview). Needs the ClusterRole system:auth-delegator.")
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *Options) Validate() error {
 	var wrong []error
 	if o.endpoint != "" && o.oldEndpoint != "" {
@@ -119,7 +119,7 @@ func (o *Options) handler(filter *authorization.Filter, state *State, metrics pr
 	mux.Handle("/healthz", Health(state.Alive))
 	mux.Handle("/readyz", Health(state.Alive, state.Ready))
 	mux.Handle(leader.HealthPath, Health(state.Alive))
-	// handle registers a pattern for which the permission for path applies.
+	// handle registers a pattern that requires the permission for path.
 	handle := func(pattern, path string, handler http.Handler) {
 		if o.authorize {
 			handler = filter.Handler(path, handler)

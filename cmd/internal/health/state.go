@@ -10,7 +10,7 @@ import (
 type State struct {
 	mu           sync.Mutex
 	lease, begun Check
-	// lacks are the reasons for which the program cannot work, or empty.
+	// lacks explains why the program cannot work, and is empty otherwise.
 	lacks []string
 }
 
@@ -31,7 +31,7 @@ func (s *State) Watch(lease Check) {
 	s.lease = lease
 }
 
-// Lack replaces the reasons for which the program cannot work; without arguments it can work.
+// Lack replaces the reasons why the program cannot work; without arguments it can work.
 func (s *State) Lack(what ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

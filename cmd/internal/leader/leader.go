@@ -1,6 +1,6 @@
 // Package leader elects one replica at a time as the leader, by a Lease.
 //
-// Names, defaults and the health check equal those of the other kubernetes-csi sidecars, so that two programs are
+// Names, defaults and the health check are the same as in the other kubernetes-csi sidecars, so that two programs are
 // never active at the same time during a rolling change from one of them. Unlike csi-lib-utils it does not exit the
 // process: the loss of the Lease is an error that Run returns.
 package leader
@@ -59,7 +59,7 @@ type Config struct {
 	// Clock measures how long the Lease is held, for components that need it before the Elector exists. By default the
 	// Elector creates its own.
 	Clock *leadership.Clock
-	// Labels are added to the Lease by the leader, in addition to other labels on it. There are none by default.
+	// Labels are added to the Lease by the leader, in addition to other labels on it. By default it adds none.
 	Labels map[string]string
 }
 

@@ -79,7 +79,7 @@ func (l *labels) Set(text string) error {
 
 func (l *labels) Type() string { return "key:value,..." }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *Options) Validate() error {
 	if !o.On {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// The holder of the Lease after Seize, for which the next holder does not wait, because its work has ended.
+// The holder of the Lease after Seize. The next holder does not wait for it, because its work has ended.
 const nobody = "nobody"
 
 // seizeTries bounds the reads of a Lease that its holder keeps renewing.

@@ -46,7 +46,7 @@ func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 		"How many of a million traces are sent.")
 }
 
-// Validate returns an error that names all invalid settings, and nil if there are none.
+// Validate returns an error that names all invalid settings, or nil.
 func (o *Options) Validate() error {
 	var wrong []error
 	if _, err := o.url(); err != nil {

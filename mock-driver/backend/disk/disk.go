@@ -142,8 +142,8 @@ func replace(path string, data []byte) error {
 	return os.Rename(next, path)
 }
 
-// Remove implements backend.Store, in which the rename deletes the record; the rest only frees space, and Load
-// repeats it after a failure.
+// Remove implements backend.Store. The rename deletes the record; the rest only frees space, and Load repeats it
+// after a failure.
 func (s *Store[T]) Remove(id string) error {
 	if !backend.ValidID(id) {
 		return fmt.Errorf("remove %q: %w", id, backend.ErrInvalid)
