@@ -79,8 +79,8 @@ const (
 	releaseLeaseGate   featuregate.Feature = "ReleaseLeaderElectionOnExit"
 )
 
-// Flags returns the flags that set o, in the groups of --help. Flags that other kubernetes-csi sidecars have keep
-// their names and defaults.
+// Flags returns the flags that set o, in the groups of --help. Flags that also exist in other kubernetes-csi sidecars
+// have the same names and defaults here.
 func (o *options) Flags() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 

@@ -1,4 +1,4 @@
-// Command csi-reclaimer is a sidecar of a CSI driver, which has the driver create a volume for each claim, and delete
+// Command csi-reclaimer is a sidecar of a CSI driver. It has the driver create a volume for each claim, and delete
 // the volume when, and only when, the reclaim policy of its PersistentVolume says so, whether PersistentVolume or
 // claim is deleted first.
 package main

@@ -80,7 +80,7 @@ func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volu
 	return &volume.Node{Name: o.name, Segments: segments}, nil
 }
 
-// nodesOf returns a lister of the driver's nodes, which is fixed for a process of one node.
+// nodesOf returns a lister of the driver's nodes, which knows only its own node in a process of one node.
 func nodesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Lister, error) {
 	if node == nil {
 		return nodes.New(config, driver)

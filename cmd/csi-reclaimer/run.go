@@ -162,8 +162,7 @@ func (s *sidecar) neverAttached(ctx context.Context) (never bool, err error) {
 	return never, err
 }
 
-// run creates and runs the controllers, while goroutines that must outlive them use background and are counted by
-// running.
+// run creates and runs the controllers. Goroutines that must outlive them use background and are counted by running.
 func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, state *health.State) (err error) {
 	if s.node, err = s.options.node.node(ctx, s.driver); err != nil {
 		return err

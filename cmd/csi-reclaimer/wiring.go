@@ -37,8 +37,8 @@ const (
 	misfitAttachment   misfit = "Attachment"
 )
 
-// misfit returns the reason, and a message, if a process that is set up for the driver before cannot continue with
-// the driver after. It is a pure function, where unattached means that the CSIDriver still has attachRequired: false.
+// misfit is a pure function. It returns the reason, and a message, if a process that is set up for the driver before
+// cannot continue with the driver after. unattached means that the CSIDriver still has attachRequired: false.
 func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, string) {
 	var changed []string
 	plugin := func(matters bool, service csi.PluginCapability_Service_Type) {

@@ -71,7 +71,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 
 type printer struct{ to io.Writer }
 
-// release releases the finalizers of one controller, by its own method for that.
+// release calls the method Release of one controller, and prints the result.
 func (p printer) release(ctx context.Context, config *rest.Config, one guard) error {
 	switch c := one.(type) {
 	case *intree.Controller:

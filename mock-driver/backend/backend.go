@@ -72,7 +72,7 @@ type Backend struct {
 	usedAt    map[string]int64 // by placeKey
 }
 
-// New returns a backend with the records of both stores, and an error if they are invalid or cannot be read.
+// New returns a backend with the records of both stores, or an error if they are invalid or cannot be read.
 func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Backend, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

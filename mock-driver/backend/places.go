@@ -92,8 +92,8 @@ func (b *Backend) account(v Volume, bytes int64) {
 	}
 }
 
-// AvailableAt returns the free capacity, in bytes, for volumes that are accessible from a place, and with empty
-// segments for volumes in any place.
+// AvailableAt returns the free capacity, in bytes, for volumes that are accessible from a place; empty segments stand
+// for any place.
 func (b *Backend) AvailableAt(segments map[string]string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

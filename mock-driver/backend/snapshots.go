@@ -46,7 +46,7 @@ func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bo
 	return s.clone(), true, nil
 }
 
-// DeleteSnapshot deletes a snapshot and reports whether it existed, because an unknown id is no error.
+// DeleteSnapshot deletes a snapshot and reports whether it existed; an unknown id is no error.
 func (b *Backend) DeleteSnapshot(id string) (Snapshot, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AccessMode limits the concurrent uses of a volume, with the names of the CSI enumeration
-// VolumeCapability.AccessMode.Mode as its values.
+// AccessMode limits the concurrent uses of a volume. Its values are the names of the CSI enumeration
+// VolumeCapability.AccessMode.Mode.
 type AccessMode string
 
 const (
@@ -29,7 +29,7 @@ func (m AccessMode) ManyNodes() bool {
 // NodePublishVolume).
 func (m AccessMode) ManyTargets() bool { return m.ManyNodes() || m == SingleNodeMultiWriter }
 
-// Access is the requested or actual use of a volume, such that two uses are equal if their Access is equal.
+// Access is the requested or actual use of a volume. Two uses are the same if their Access is equal.
 type Access struct {
 	Mode   AccessMode `json:"mode"`
 	Block  bool       `json:"block,omitempty"`
@@ -53,8 +53,7 @@ type Attachment struct {
 
 // Mount is a volume's staging or publication at a path of a node.
 type Mount struct {
-	// Node is the node of the path, because the specification's tables about several paths apply to each node
-	// separately.
+	// Node is the node of the path. The specification's tables about several paths apply to each node separately.
 	Node     string `json:"node,omitempty"`
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`

@@ -137,8 +137,8 @@ func mismatch(v Volume, r VolumeRequest) string {
 	return ""
 }
 
-// DeleteVolume deletes a volume, returns its last state, and reports whether it existed, because an unknown id is no
-// error. ErrInUse means that the volume is used or has snapshots, and the configuration protects it.
+// DeleteVolume deletes a volume, returns its last state, and reports whether it existed; an unknown id is no error.
+// ErrInUse means that the volume is used or has snapshots, and the configuration protects it.
 func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

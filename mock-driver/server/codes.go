@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// codeOf maps the backend's sentinels to the specification's codes, the only place at which the backend meets gRPC.
+// codeOf maps the backend's sentinels to the specification's codes. The backend meets gRPC only here.
 func codeOf(err error) codes.Code {
 	for _, m := range []struct {
 		sentinel backend.Error

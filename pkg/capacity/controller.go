@@ -123,16 +123,16 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 	return err
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, which writes nothing to the cluster, to be able to act at once as the leader.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It writes nothing to the
+// cluster, so a replica that waits for leadership calls it to be able to act at once as the leader.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
 // Run reconciles until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns
 // when all work has ended. Only the leading replica calls Run, once; with leader election, ctx has to end with the
 // Lease.
 //
-// Run starts Watch unless the caller did; then the caller has to keep Watch running. Run returns an error only if ctx
-// ends before the caches are filled.
+// Run starts Watch unless the caller has started it; in that case the caller has to keep it running. Run returns an
+// error only if ctx ends before the caches are filled.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.control.Run(ctx, func(ctx context.Context) {
 		klog.FromContext(ctx).Info("Publishing capacity", "driver", c.driverName, "namespace", c.cfg.Namespace,

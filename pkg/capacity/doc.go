@@ -8,9 +8,9 @@
 //
 // # How it is used
 //
-// [New] creates a [Controller] without starting it, and [Controller.Run] works until its context ends. The
-// provisioner calls [Controller.Changed] when it creates or deletes a volume, so that the driver is asked at once and
-// not only at the next poll.
+// [New] creates a [Controller] without starting it, and [Controller.Run] works until its context ends.
+// [Controller.Changed] is called when a volume is created or deleted, so that the driver is asked at once and not
+// only at the next poll.
 //
 // # How it works
 //

@@ -51,7 +51,7 @@ const (
 	Absent
 )
 
-// Size is a number of bytes, whose zero value is an unknown size.
+// Size is a number of bytes. Its zero value is an unknown size.
 type Size struct {
 	Bytes int64
 	Known bool
@@ -96,8 +96,8 @@ func (s Facts) ours() []Object {
 	return ours
 }
 
-// due reports whether GetCapacity is to be called, after three quarters of the interval, because the jitter of the
-// work loop shortens delays by up to a fifth.
+// due reports whether GetCapacity is to be called, because the answer is stale or older than three quarters of the
+// interval. The jitter of the work loop shortens delays by up to a fifth.
 func (s Facts) due(now time.Time) bool {
 	return s.Stale || now.Sub(s.Answered) >= s.PollInterval*3/4
 }

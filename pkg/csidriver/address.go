@@ -20,7 +20,7 @@ const maxSocketPath = 107
 // "Architecture": a unix domain socket on the host).
 //
 // A missing file is no error, because the driver may start later. An error wraps ErrAddress and means that waiting is
-// useless: the scheme is another one, the folder is missing, or the file is a symbolic link or no socket.
+// useless, for example because of another scheme, a missing folder, a symbolic link, or a file that is no socket.
 //
 // SocketPath does not check permissions. A process that may write to the folder can replace the socket, act as the
 // driver and receive its secrets; on the socket that looks like a restart of the driver. But an emptyDir, the usual

@@ -27,7 +27,7 @@ import (
 type Config struct {
 	// Timeout bounds each call. Default 10 seconds, as in the other kubernetes-csi sidecars.
 	Timeout time.Duration
-	// SayEvery is the interval of the log lines while the driver is awaited. Default 5 seconds.
+	// SayEvery is the interval between log lines that report a wait for the driver. Default 5 seconds.
 	SayEvery time.Duration
 	// ProbeEvery is the delay between two calls to a driver that is not ready yet. Default 1 second.
 	ProbeEvery time.Duration

@@ -22,8 +22,8 @@ var ErrDriverName = errors.New("invalid driver name")
 var ErrLeaseExpired = errors.New("the leader election lease is not held")
 
 const (
-	// maxWords bounds the part of a driver's message that is repeated, in bytes. gRPC allows 16 MiB, but an Event has
-	// room for only one message of this size.
+	// maxWords bounds the part of a driver's message that is repeated, in bytes. gRPC allows messages of 16 MiB, far
+	// more than an Event has room for.
 	maxWords = 2048
 	// maxHandle bounds the part of a volume handle that is repeated, in bytes. The CSI spec allows 128 ("Size Limits"),
 	// the API server any length that fits into an object.

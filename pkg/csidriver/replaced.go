@@ -117,8 +117,8 @@ func (d *Driver) introduce(ctx context.Context) error {
 	}
 }
 
-// accept checks a driver, and stores its facts for the current connection if no connection was lost since the loss
-// count lost.
+// accept checks a driver, and stores its facts for the current connection, unless the count of losses is no longer
+// lost.
 func (d *Driver) accept(ctx context.Context, facts Facts, lost int) (known bool, err error) {
 	d.judging.Lock()
 	defer d.judging.Unlock()

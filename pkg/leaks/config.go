@@ -26,8 +26,7 @@ type Config struct {
 	Grace time.Duration
 	// PageSize is max_entries of ListVolumes. The default is 500, and a negative value leaves the choice to the driver.
 	PageSize int
-	// Snapshots tells that the driver takes snapshots, so that leak checks read VolumeSnapshotContents. The default is
-	// false.
+	// Snapshots lets leak checks read VolumeSnapshotContents, for a driver that takes snapshots. The default is false.
 	Snapshots bool
 	// Volumes is the PV watch of a Reclaimer for the same driver, so that PVs created or deleted during a leak check
 	// count too. Default nil, which leaves this case to sightings and grace alone.

@@ -93,7 +93,7 @@ func (a *Controller) pvChanged(pv volume.PV) {
 // Watch returns when ctx ends, without a watch of its own, because the owner of Config.Volumes watches the PVs.
 func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
 
-// Synced reports whether Run can begin, because the watch of Config.Volumes has its initial list.
+// Synced reports whether the watch of Config.Volumes has its initial list, so that Run can begin.
 func (a *Controller) Synced() bool { return a.control.Synced() }
 
 // Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called. It returns when

@@ -36,7 +36,7 @@ const leastSightings = 2
 
 // Facts holds everything known about one listed volume at the end of one leak check. The zero value of every field
 // means that the fact is unknown, or prevents a suspicion. InUse and Ephemeral are the exceptions: few drivers report
-// them, and they can only prevent one.
+// them, and they can only prevent a suspicion.
 type Facts struct {
 	Rules Rules
 

@@ -40,10 +40,10 @@ const (
 	ReasonSeenTooShort  Reason = "SeenTooShort"
 )
 
-// ReasonLeakSuspected: no owner was found, often and long enough for a suspicion, which is also recorded as an Event.
+// ReasonLeakSuspected is also the reason of Events: no owner was found, often and long enough for a suspicion.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonLeakCheckFailed: a leak check is incomplete and has no result, which is also recorded as an Event.
+// ReasonLeakCheckFailed is the reason of Events only: a leak check is incomplete, so it has no result.
 const ReasonLeakCheckFailed Reason = "LeakCheckFailed"
 
 // table has a row for every reason, in the order of their declaration.

@@ -46,15 +46,15 @@ type PVOptions struct {
 	// FSType and Attributes are passed to the driver's node service. They may be empty.
 	FSType     string
 	Attributes map[string]string
-	// Block tells that the volume is a raw block device and not a filesystem.
+	// Block marks the volume as a raw block device instead of a filesystem.
 	Block bool
 }
 
 // errSizeUnknown: neither the report nor the caller provides the volume's size.
 var errSizeUnknown = errors.New("the driver does not report its size")
 
-// AdoptPV returns the PV that makes a volume available again. Its policy is Retain, so it keeps the volume even after
-// its claim is gone. AdoptPV returns an error if the size is unknown.
+// AdoptPV returns the PV that makes a volume available again. A claim can bind to it, and its policy Retain keeps the
+// volume even after that claim is gone. AdoptPV returns an error if the size is unknown.
 func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) {
 	pv := remediationPV(Adopt, driver, v, o)
 	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {

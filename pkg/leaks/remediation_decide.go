@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Step is the next step of a remediation, whose zero value is Refuse.
+// Step is the next step of a remediation. Its zero value is Refuse.
 type Step uint8
 
 const (

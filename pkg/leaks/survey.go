@@ -126,7 +126,7 @@ func (s *survey) forgotten(before time.Time) (all []inflight.Located) {
 
 // takePV records the volume of a PV, with a provision for in-tree PVs. The driver may list the volume of an in-tree
 // PV under another name than its translation (paths of vSphere, projects of GCE). While no listed volume has the
-// translated name, it may be any other.
+// translated name, the PV may be for any of them.
 func (s *survey) takePV(pv volume.PV, driver string) {
 	if _, inFlight := s.ofEntry[pv.Name]; inFlight {
 		s.ofEntry[pv.Name] = true

@@ -54,7 +54,7 @@ func afterEachCollection(do func() bool) {
 	arm()
 }
 
-// pacer sets GOGC after each collection, and has not set it yet as its zero value.
+// pacer sets GOGC after each collection. Its zero value has not set it yet.
 type pacer struct{ percent int }
 
 // adjust sets GOGC for the live heap of the last collection, and always returns true.

@@ -85,9 +85,9 @@ func (o *Options) address() string {
 	return o.oldEndpoint
 }
 
-// Start serves on the port, if the flags select one, until ctx ends; running counts the server's goroutine. In
-// addition to metrics it serves the metrics of Kubernetes' libraries. With --http-authorization, filter authorizes
-// requests.
+// Start serves on the port, if the flags select one, until ctx ends; running counts the server's goroutine. It also
+// serves the metrics of Kubernetes' libraries, in addition to the given ones. With --http-authorization, filter
+// authorizes requests.
 func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *authorization.Filter, state *State,
 	metrics ...prometheus.Gatherer) error {
 	address := o.address()
