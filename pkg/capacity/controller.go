@@ -61,8 +61,8 @@ type Controller struct {
 
 // New returns a Controller for the named driver on the cluster of config, which New copies. The QPS and Burst of
 // config apply to the capacity objects alone, and 0 means no limit. nodes is nil for a driver without topology: its
-// volumes are accessible from every node, and each class has one object that says so. New starts no goroutines and
-// reads nothing from the cluster; see Run.
+// volumes are accessible from every node, and each class has one object that says so. New sends no requests to the
+// cluster or the driver; see Run.
 func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a capacity controller: no cluster is given")

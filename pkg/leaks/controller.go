@@ -33,8 +33,8 @@ type Controller struct {
 
 type checkKey struct{}
 
-// New returns a Controller for the named driver on the cluster of config, which New copies. New starts no goroutines
-// and reads nothing from the cluster; see Run.
+// New returns a Controller for the named driver on the cluster of config, which New copies. New sends no requests to
+// the cluster or the driver; see Run.
 func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a leak check: no cluster is given")

@@ -18,7 +18,7 @@ type Driver interface {
 
 // Bounds of one list, beyond which the driver's paging is considered endless.
 const (
-	// listTries bounds the number of times that a list begins again after an expired token.
+	// listTries bounds the number of times that a list is begun, if its tokens expire.
 	listTries = 4
 	// maxIdlePages bounds the number of consecutive pages without a new volume.
 	maxIdlePages = 100
