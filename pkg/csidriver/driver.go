@@ -284,7 +284,7 @@ func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
 }
 
 // HasTopology reports whether some nodes cannot access all volumes of the driver (VOLUME_ACCESSIBILITY_CONSTRAINTS),
-// in which case CreateVolume needs the topology of the requesting node.
+// in which case CreateVolume needs to know the topology where the volume is required.
 func (d *Driver) HasTopology() bool {
 	return d.Offers(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 }
