@@ -240,8 +240,8 @@ apis: ## Write what is generated from pkg/apis: deep copies, and the CustomResou
 DRAWN := reclaim podsafety fencing singlenode statefulset
 docs: apis ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
-	$(GO) test ./internal/engine/reclaim -run TheTables -update
-	$(GO) test $(addprefix ./internal/engine/,$(DRAWN)) -run ThePicture -update
+	$(GO) test ./internal/engine/reclaim -run Tables -update
+	$(GO) test $(addprefix ./internal/engine/,$(DRAWN)) -run Picture -update
 	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/pod-safety-,crd.yaml policies.yaml hold.yaml hold-webhook.yaml) deploy/charts/volume-guard/files/

@@ -133,6 +133,6 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureMatchesDecisions(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "node-fencing", nodeFencing(t))
 }

@@ -125,6 +125,6 @@ func ends(t *testing.T, s told, with Reason) {
 	}
 }
 
-func TestThePictureMatchesDecisions(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "pod-hold", podHold(t))
 }

@@ -98,6 +98,6 @@ func ordersOfDeletion(t *testing.T) *picture.Sequence {
 	return drawn
 }
 
-func TestThePictureMatchesDecide(t *testing.T) {
+func TestPictureMatchesDecisions(t *testing.T) {
 	docs.CheckPicture(t, "orders-of-deletion", ordersOfDeletion(t))
 }

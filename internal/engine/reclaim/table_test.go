@@ -204,7 +204,7 @@ func (g diagram) table() string {
 	return text.String()
 }
 
-func TestTheTablesMatchDecide(t *testing.T) {
+func TestTablesMatchDecide(t *testing.T) {
 	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(),
 		deletePV()).table())
 	docs.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
@@ -213,8 +213,8 @@ func TestTheTablesMatchDecide(t *testing.T) {
 		explore(made(), true, bindClaim(), deleteClaim(), deletePV()).table())
 }
 
-// TestTheTablesFollowDecide shows that the rows follow the code.
-func TestTheTablesFollowDecide(t *testing.T) {
+// TestTablesFollowDecide shows that the rows follow the code.
+func TestTablesFollowDecide(t *testing.T) {
 	g := explore(made(), false, bindClaim(), deleteClaim(), deletePV())
 	for _, edge := range [][2]Reason{{ReasonBound, ReasonTerminatingBound}, {ReasonBound, ReasonReclaim},
 		{ReasonTerminatingBound, ReasonReclaim}, {ReasonVolumeDeleted, ReasonGone}} {
