@@ -101,7 +101,7 @@ func may(ctx context.Context, t *testing.T, user, verb, resource string) bool {
 	return review.Status.Allowed
 }
 
-// TestOnlyPeopleConfirm: a program that fences nodes does not vouch for them.
+// TestOnlyPeopleConfirm expects the policy to refuse confirmations by programs that fence nodes.
 func TestOnlyPeopleConfirm(t *testing.T) {
 	const policy, person, program = "csi-reclaimer-fence-confirm", "person", "program"
 	bind(t, "csi-reclaimer-fencing-operator", person)

@@ -169,7 +169,7 @@ func TestNodeFenceTemplateSchema(t *testing.T) {
 	})
 }
 
-// TestTemplatesChange: what is made of one is what cannot be changed.
+// A template may change its agents; only the NodeFences made from it may not.
 func TestTemplatesChange(t *testing.T) {
 	admin := as(t, "").Resource(templates)
 	o := object("NodeFenceTemplate", "changes", fields{"template": fields{"spec": fields{"reason": "unhealthy",
@@ -190,7 +190,7 @@ func patch(spec fields) []byte {
 	return data
 }
 
-// TestNodeFenceChanges: what was begun is also ended, by what has begun it.
+// TestNodeFenceChanges expects the agents of a NodeFence to be immutable: the agent that began a fence also ends it.
 func TestNodeFenceChanges(t *testing.T) {
 	admin := as(t, "").Resource(fences)
 	const fixed, ended = "spec.agents cannot be changed", "a fence that was ended stays so"
@@ -240,7 +240,7 @@ func TestNodeFenceChanges(t *testing.T) {
 	}
 }
 
-// TestDefaults, which a decision need not know.
+// The API server sets the defaults, so decisions need not know them.
 func TestDefaults(t *testing.T) {
 	made, err := as(t, "").Resource(fences).Create(t.Context(), fence("defaults", nil), dryRun)
 	must(t, err)
@@ -260,7 +260,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestStatusIsASubresource: who may write NodeFences does not thereby write a proof.
+// TestStatusIsASubresource shows that permission to write NodeFences does not include permission to write a proof.
 func TestStatusIsASubresource(t *testing.T) {
 	o := fence("status", nil)
 	o.Object["status"] = fields{"phase": "Fenced"}
@@ -282,8 +282,8 @@ func TestStatusIsASubresource(t *testing.T) {
 	}
 }
 
-// TestTypedClientReadsWhatIsAccepted: an object that does not fit its type would fail each list of its kind.
-func TestTypedClientReadsWhatIsAccepted(t *testing.T) {
+// An accepted object that the typed client cannot decode would fail each list of its kind.
+func TestTypedClientReadsAcceptedObjects(t *testing.T) {
 	// What a client does not send because it is empty is not a change.
 	noUndo := with(job(), fields{"timeout": "300s", "job": fields{"namespace": "node-fencing",
 		"podTemplateName": "power-off", "undo": false}})
@@ -301,7 +301,7 @@ func TestTypedClientReadsWhatIsAccepted(t *testing.T) {
 	}
 }
 
-// TestColumns are those of kubectl get.
+// TestColumns checks the columns of kubectl get.
 func TestColumns(t *testing.T) {
 	create(t, fence("columns", nil))
 	for path, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// TestFences plays NodeFences that people create, all on one control plane, and checks at the end that nothing was
-// released without a proof at any time.
+// TestFences plays NodeFences created by people, all on one control plane. It checks at the end that no pod or volume
+// was released without a proof.
 func TestFences(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -21,8 +21,8 @@ import (
 // singleNode is the controller that locks claims.
 const singleNode = "single-node"
 
-// TestClaimLocks has fences of volumes free the locks of claims, and not free them. Nothing adds the gate here: the
-// pods are created with it, so that one play is that of every version of Kubernetes.
+// TestClaimLocks plays fences of volumes that free the locks of claims, and fences that must not. The pods are created
+// with the gate, so that the scenarios are the same on every version of Kubernetes.
 func TestClaimLocks(t *testing.T) {
 	t.Parallel()
 	env := newEnvironmentOf(t, controller, podSafety, singleNode)

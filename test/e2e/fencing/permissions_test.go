@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// TestPermissionsAreNecessaryAndSufficient exercises the controller with what is shipped for it, for Jobs and for
+// TestPermissionsAreNecessaryAndSufficient exercises the controller with the shipped permissions, for Jobs and for
 // NetworkFences.
 func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// TestPlugin has a person fence a node with kubectl reclaim twice: by the agents of a policy, and by their own word.
+// TestPlugin fences a node twice with kubectl reclaim: by the agents of a policy, and by a confirmation.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

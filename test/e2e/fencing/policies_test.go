@@ -130,8 +130,8 @@ func (env *environment) expectNoFence(machines ...*machine) {
 	}
 }
 
-// TestPolicies has all nodes of a cluster fall silent at once. Nothing is fenced, because the control plane is more
-// likely to be cut off. When some nodes are back, each policy does about those that are not what it is made for.
+// TestPolicies silences all nodes of a cluster at once. No node is fenced, because the control plane is more likely to
+// be cut off. When some nodes are back, each policy acts on the silent nodes as it should.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

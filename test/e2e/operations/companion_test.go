@@ -24,8 +24,8 @@ func hasCompanionFinalizer(pv *v1.PersistentVolume) bool {
 }
 
 // TestCompanionDeletesVolumeOfPVDeletedByUser has two released PVs. A peer without KEP-2644 deletes one, after its
-// volume. A user deletes the other before the peer deletes its volume; the peer then does nothing. The two cases look
-// alike, so the companion calls DeleteVolume for both.
+// volume. A user deletes the other before the peer deletes its volume; the peer then does nothing. The companion cannot
+// distinguish the two cases, so it calls DeleteVolume for both.
 func TestCompanionDeletesVolumeOfPVDeletedByUser(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()

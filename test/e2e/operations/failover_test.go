@@ -38,9 +38,9 @@ func TestReplicasOfOneHostLeadOneAfterAnother(t *testing.T) {
 	env.Must(vol.WaitGone(env.WithTimeout()))
 }
 
-// TestFormerLeaderDeletesNothing pauses the leader for longer than its lease during deletions, and resumes it when the
-// next leader has deleted all volumes.
-func TestFormerLeaderDeletesNothing(t *testing.T) {
+// TestFormerLeaderMakesNoDeletions pauses the leader during deletions, for longer than its lease, and resumes it when
+// the next leader has deleted all volumes.
+func TestFormerLeaderMakesNoDeletions(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	t.Parallel()

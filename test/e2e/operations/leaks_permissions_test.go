@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// TestLeakDetectionNeedsListVolumes expects a report where the driver cannot list volumes.
+// TestLeakDetectionNeedsListVolumes expects the program to report a driver that cannot list volumes.
 func TestLeakDetectionNeedsListVolumes(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()

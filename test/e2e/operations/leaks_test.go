@@ -326,8 +326,8 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	}
 }
 
-// TestLeakDetectionExcludesSnapshots expects no suspicion of what a VolumeSnapshotContent refers to or waits for. The
-// source volume of a snapshot needs a PV like any other.
+// TestLeakDetectionExcludesSnapshots expects no suspicion of a handle that a VolumeSnapshotContent refers to or waits
+// for. The source volume of a snapshot needs a PV like any other volume.
 func TestLeakDetectionExcludesSnapshots(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -397,7 +397,7 @@ func (env *environment) waitAudits(car *program.Program, more int) {
 }
 
 // TestLeakDetectionHasNoFalsePositives creates and deletes claims with the lowest thresholds that the flags allow: two
-// sightings and no grace period. Leaks are found, and nothing else is ever suspected.
+// sightings and no grace period. The check finds the leaks, and never suspects another volume.
 func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutLoad)

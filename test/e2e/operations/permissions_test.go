@@ -25,7 +25,7 @@ import (
 )
 
 // TestPermissionsAreNecessaryAndSufficient exercises each role with the shipped RBAC, and compares the requests with
-// the rules: both ways.
+// the rules, in both directions.
 func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	for _, role := range []string{"owner", "node", "companion", "observer"} {

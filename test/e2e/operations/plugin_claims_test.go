@@ -33,8 +33,8 @@ func (env *environment) makeSet(name, template string) {
 	env.Must(err)
 }
 
-// TestPluginClaims asks about a StatefulSet as people with different permissions. What previews say is compared with
-// what happens in test/e2e/statefulset.
+// TestPluginClaims runs the plugin on a StatefulSet as users with different permissions. TestPreview of
+// test/e2e/statefulset compares previews with the actual changes.
 func TestPluginClaims(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -149,7 +149,7 @@ func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 	}
 }
 
-// TestPluginExplainNamespace has a namespace be deleted whose pod is held on a node that is cut off.
+// TestPluginExplainNamespace deletes a namespace whose pod is held on a node that is cut off.
 func TestPluginExplainNamespace(t *testing.T) {
 	t.Parallel()
 	env := &environment{newEnvironment(t).InOtherNamespace()}

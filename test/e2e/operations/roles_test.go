@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestCompanionBesideProvisionerWithoutFinalizer has both work on the same PVs.
+// In TestCompanionBesideProvisionerWithoutFinalizer both programs work on the same PVs.
 func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
@@ -136,8 +136,8 @@ func (env *environment) expectNoWrites(but ...string) {
 	}
 }
 
-// TestObserverReportsWhatPeerMisses changes policies and deletes PVs at once, a race that the peer loses.
-func TestObserverReportsWhatPeerMisses(t *testing.T) {
+// TestObserverReportsVolumesMissedByPeer changes policies and deletes the PVs at once, a race that the peer may lose.
+func TestObserverReportsVolumesMissedByPeer(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	for reclaims, want := range map[string]string{"--reclaim-unprotected=true": "UnprotectedReclaim",
 		"--reclaim-unprotected=false": "VolumeLeftBehind"} {

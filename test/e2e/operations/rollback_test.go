@@ -76,8 +76,8 @@ func TestReleaseFinalizers(t *testing.T) {
 	}
 }
 
-// TestReleaseWithPolicyThatAddsFinalizer installs what volume-guard installs, for one driver.
-func TestReleaseWithPolicyThatAddsFinalizer(t *testing.T) {
+// TestReleaseRefusesWhilePolicyAddsFinalizer installs the admission policy of volume-guard for one driver.
+func TestReleaseRefusesWhilePolicyAddsFinalizer(t *testing.T) {
 	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
 	t.Parallel()
 	env := newEnvironment(t)

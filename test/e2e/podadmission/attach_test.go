@@ -62,7 +62,7 @@ func attachable(t *testing.T, volume string) bool {
 	return err == nil
 }
 
-func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
+func TestLockedVolumeAttachesOnlyToItsNode(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
 	before, err := attach(t, "locked", "away", metav1.CreateOptions{})
@@ -112,8 +112,8 @@ func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
 	until(t, "the end of the lock", func() bool { return attachable(t, "locked") })
 }
 
-// TestVolumeLocksAreWhatThePolicyReads: one that it could not read would keep every volume from being attached.
-func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
+// A lock that the policy cannot read would keep every volume from being attached.
+func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
 	for _, field := range []string{"namespace: ns", "pod: p", "uid: u"} {
@@ -135,9 +135,8 @@ func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
 	}
 }
 
-// TestLocksAreReadAfterAReinstall: with objects of a kind of Kubernetes as parameters, they are not
-// (kubernetes/kubernetes#130887).
-func TestLocksAreReadAfterAReinstall(t *testing.T) {
+// Parameters of a built-in kind would not be read after a reinstallation (kubernetes/kubernetes#130887).
+func TestVolumeLocksApplyAfterReinstall(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
 	var policy, binding, keeper []object
@@ -187,8 +186,9 @@ func TestLocksAreReadAfterAReinstall(t *testing.T) {
 	}
 }
 
-// TestTheKindOfLocksStays while the policy needs it: without the kind, the policy refuses every VolumeAttachment.
-func TestTheKindOfLocksStays(t *testing.T) {
+// TestVolumeLockKindCannotBeDeleted also shows the reason: without the kind of its parameters, a policy refuses every
+// VolumeAttachment.
+func TestVolumeLockKindCannotBeDeleted(t *testing.T) {
 	waitEstablished(t)
 	crd := manifest(t, crdFile)
 	until(t, "the deletion of the kind to be refused", func() bool {

@@ -155,7 +155,7 @@ func modeOf(binding object) string {
 
 func mutantMode(mode string, n int) string { return fmt.Sprintf("%s-%d", mode, n) }
 
-// TestEachGuardOfThePolicies: with any of them removed, the table of requests has another outcome.
+// TestEachGuardOfThePolicies removes one guard at a time, and expects a different outcome in the table of requests.
 func TestEachGuardOfThePolicies(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	all, rows, mutants := users(t), requests(), mutants(t)

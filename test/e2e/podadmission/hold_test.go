@@ -35,7 +35,8 @@ func controlledBy(kind string, controller bool) func(*v1.Pod) {
 	}
 }
 
-// TestNewPodsAreHeld in the write that creates them, by the policy or, where there is none, by the webhook.
+// TestNewPodsAreHeld expects the finalizer in the write that creates a pod, from the policy or, on a Kubernetes without
+// it, from the webhook.
 func TestNewPodsAreHeld(t *testing.T) {
 	namespaces := map[string]string{enforce: namespace(t, enforce), warn: namespace(t, warn), "off": namespace(t, "")}
 	waitHolds(t, namespaces[enforce])
@@ -122,8 +123,8 @@ func restoreAtEnd(t *testing.T) {
 	t.Cleanup(func() { must(t, apply(ctx, all...)) })
 }
 
-// TestRemovingTheHold: after RemoveAdmission, new pods are not held, and an administrator can remove the finalizer.
-func TestRemovingTheHold(t *testing.T) {
+// After RemoveAdmission, new pods are not held, and an administrator can remove the finalizer.
+func TestRemoveAdmission(t *testing.T) {
 	ctx, namespace := t.Context(), namespace(t, enforce)
 	t.Cleanup(func() { forget(t, namespace) })
 	waitHolds(t, namespace)

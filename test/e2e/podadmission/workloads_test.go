@@ -144,7 +144,7 @@ func (w workloads) template(claim string) v1.PodTemplateSpec {
 
 var web = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 
-// TestStatefulSetWithHeldPods: rolled, drained, scaled to none.
+// TestStatefulSetWithHeldPods rolls a StatefulSet out, drains its pods, and scales it to zero.
 func TestStatefulSetWithHeldPods(t *testing.T) {
 	w := newWorkloads(t)
 	ctx := t.Context()
@@ -196,7 +196,7 @@ func TestStatefulSetWithHeldPods(t *testing.T) {
 	w.gone("the pods of a StatefulSet that is scaled to none")
 }
 
-// TestJobWithHeldPods: it completes, and its pods go with it.
+// TestJobWithHeldPods expects a Job to complete, and its pods to be deleted with it.
 func TestJobWithHeldPods(t *testing.T) {
 	w := newWorkloads(t)
 	ctx := t.Context()
@@ -222,7 +222,7 @@ func TestJobWithHeldPods(t *testing.T) {
 	w.gone("the pods of the Job")
 }
 
-// TestDeploymentIsGarbageCollected in the foreground: the Deployment is gone after its pods.
+// TestDeploymentIsGarbageCollected deletes a Deployment in the foreground, so it goes after its pods.
 func TestDeploymentIsGarbageCollected(t *testing.T) {
 	w := newWorkloads(t)
 	ctx := t.Context()
@@ -243,7 +243,7 @@ func TestDeploymentIsGarbageCollected(t *testing.T) {
 	w.gone("the pods of a Deployment that is gone")
 }
 
-// TestNamespaceWithHeldPodsIsDeleted, also with pods that were created without a grace period.
+// TestNamespaceWithHeldPodsIsDeleted also has pods that were created without a grace period.
 func TestNamespaceWithHeldPodsIsDeleted(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock) // the namespace controller tries again after 15 seconds
 	w := newWorkloads(t)

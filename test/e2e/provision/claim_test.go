@@ -23,7 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// TestProvisionAndReclaim creates a volume once, and deletes it once, whichever of PV and claim is deleted first, or
+// TestProvisionAndReclaim expects one creation of each volume, and one deletion in both orders, or none if the policy
 // keeps it.
 func TestProvisionAndReclaim(t *testing.T) {
 	t.Parallel()
@@ -71,8 +71,8 @@ func TestProvisionAndReclaim(t *testing.T) {
 	}
 }
 
-// TestProvisionRequestCountOfManyClaims counts writes: those of sig-storage-lib-external-provisioner, and those of the
-// in-flight log, which are two for a single claim and fewer for each of many at once. Nothing is written to claims.
+// TestProvisionRequestCountOfManyClaims counts the writes of sig-storage-lib-external-provisioner and of the in-flight
+// log. The log takes two writes for a single claim, and fewer for each of many at once. Claims are not written.
 func TestProvisionRequestCountOfManyClaims(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutRequests)
@@ -107,7 +107,7 @@ func writesOf(written map[string]int, resource string) (n int) {
 	return n
 }
 
-// TestProvisionRequestCountOfOneClaim counts what a single claim costs: its PV, the Events, and two writes of the
+// TestProvisionRequestCountOfOneClaim counts the writes for a single claim: its PV, the Events, and two writes of the
 // in-flight log.
 func TestProvisionRequestCountOfOneClaim(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)

@@ -16,9 +16,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// TestClaimWhoseEndWasWatchedIsNotRead: a deletion reads the PV alone. A claim that is restored and names the PV keeps
-// its volume all the same.
-func TestClaimWhoseEndWasWatchedIsNotRead(t *testing.T) {
+// TestWatchedClaimDeletionSkipsRead expects the deletion to read only the PV if the watch has shown the claim's end. A
+// restored claim that names the PV still keeps its volume.
+func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	env := newEnvironment(t)

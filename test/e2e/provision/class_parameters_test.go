@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestProvisionSetsSecretForControllerModifyVolume has classes that name a Secret for ControllerModifyVolume, which
-// external-resizer reads from the PV's annotations.
+// TestProvisionSetsSecretForControllerModifyVolume uses classes that name a Secret for ControllerModifyVolume.
+// external-resizer reads it from the PV's annotations.
 func TestProvisionSetsSecretForControllerModifyVolume(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()

@@ -62,7 +62,7 @@ func TestProvisionFromSnapshotAndClone(t *testing.T) {
 	}
 }
 
-// TestProvisionFromUnusableSnapshot has claims wait for their snapshot.
+// TestProvisionFromUnusableSnapshot creates claims that must wait for their snapshot.
 func TestProvisionFromUnusableSnapshot(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()

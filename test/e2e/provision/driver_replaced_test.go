@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 )
 
-// TestDriverReplacedUnderARunningSidecar replaces the driver by one with other capabilities on the same socket.
-func TestDriverReplacedUnderARunningSidecar(t *testing.T) {
+// TestDriverReplacedUnderRunningSidecar replaces the driver by one with other capabilities on the same socket.
+func TestDriverReplacedUnderRunningSidecar(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	t.Run("clones", func(t *testing.T) {

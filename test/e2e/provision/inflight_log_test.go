@@ -59,8 +59,8 @@ func zoneOf(pv *v1.PersistentVolume) string {
 }
 
 // TestTopologyChangesWhileVolumeIsInFlight loses the answer to CreateVolume. The volume is in zone b, and zone b loses
-// its last node. The sidecar repeats the same request: the claim gets that volume, or, if it is deleted, the volume is
-// deleted too.
+// its last node. The sidecar repeats the same request. The claim gets that volume or, if the claim is deleted, the
+// volume is deleted, too.
 func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -118,8 +118,8 @@ func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 	})
 }
 
-// TestClassChangesWhileVolumeIsInFlight has the driver refuse, with InvalidArgument, what the class requests now. That
-// says nothing about the volume of the first request.
+// TestClassChangesWhileVolumeIsInFlight has the driver refuse the class's new parameters with InvalidArgument. The
+// refusal says nothing about the volume of the first request.
 func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -165,7 +165,7 @@ func TestAlreadyExistsOnFirstCallLeavesNoEntry(t *testing.T) {
 }
 
 // TestUncertainCreateVolumeBlocksNoDeletion leaves open whether the volume exists. Neither the claim nor its namespace
-// waits for it. When the driver recovers, the volume gets a PV and is reclaimed.
+// waits for the volume. When the driver recovers, the volume gets a PV and is reclaimed.
 func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -204,7 +204,7 @@ func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
 	}
 }
 
-// TestUninstallFinishesInFlightVolumes finishes the entries, or names them.
+// TestUninstallFinishesInFlightVolumes expects the uninstallation to finish the entries, or to name them.
 func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
@@ -280,7 +280,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	})
 }
 
-// TestInFlightEntryIsSettled: it is dropped while the sidecar runs.
+// TestInFlightEntryIsSettled expects a running sidecar to drop a settled entry.
 func TestInFlightEntryIsSettled(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()

@@ -16,8 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// TestTopologySegmentForEachNode: without --strict-topology each request lists all nodes. None of the claims waits for
-// room in the in-flight log.
+// Without --strict-topology each request lists all nodes. Still no claim waits for room in the in-flight log.
 func TestTopologySegmentForEachNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	suite.Deep(t, suite.Load)

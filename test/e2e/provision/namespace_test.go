@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestProvisionWithinResourceQuota fills the quota of a namespace with one claim: what csi-reclaimer writes does not
+// TestProvisionWithinResourceQuota fills the quota of a namespace with one claim: csi-reclaimer's own objects do not
 // count.
 func TestProvisionWithinResourceQuota(t *testing.T) {
 	t.Parallel()

@@ -204,8 +204,8 @@ func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
 	}
 }
 
-// TestTheLogOfANodeGoesWithItsNode: each node has one Lease, which garbage collection removes with the Node, unless a
-// volume is in flight.
+// TestTheLogOfANodeGoesWithItsNode expects one Lease for each node. Garbage collection removes it with the Node, unless
+// a volume is in flight.
 func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()

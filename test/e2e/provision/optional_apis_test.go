@@ -40,8 +40,8 @@ func TestProvisionWithoutVolumeAttributesClassGate(t *testing.T) {
 	env.Must(vol.WaitGone(env.WithTimeout()))
 }
 
-// TestProvisionWithVolumeAttributesClass expects that the driver gets the parameters of the class that a claim names,
-// and that the PV names it, too.
+// TestProvisionWithVolumeAttributesClass expects the driver to get the parameters of the claim's class, and the PV to
+// name the class, too.
 func TestProvisionWithVolumeAttributesClass(t *testing.T) {
 	fixture.From(t, controlplane.V1_34, "VolumeAttributesClass")
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestProvisionWithoutVolumeAttributesClassAPI(t *testing.T) {
 	env.ExpectNothingLeft(vol.BoundClaim)
 }
 
-// TestProvisionIgnoresClaimForVolumePopulator expects no volume, and an Event that says who creates it.
+// TestProvisionIgnoresClaimForVolumePopulator expects no volume, and an Event that names the program that creates it.
 func TestProvisionIgnoresClaimForVolumePopulator(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()

@@ -93,7 +93,7 @@ func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 	}
 }
 
-// TestSnapshotProtectionSurvivesRestart has the next process remove the finalizer that the first one added.
+// TestSnapshotProtectionSurvivesRestart expects the next process to remove the first process's finalizer.
 func TestSnapshotProtectionSurvivesRestart(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -125,8 +125,8 @@ func TestSnapshotProtectionSurvivesRestart(t *testing.T) {
 	env.waitNoSnapshot(abandoned)
 }
 
-// TestStaleSnapshotFinalizerIsRemoved has snapshots with the finalizer of an external-provisioner that was uninstalled,
-// and a sidecar with and without provisioning.
+// TestStaleSnapshotFinalizerIsRemoved has snapshots with the finalizer of an uninstalled external-provisioner, and a
+// sidecar with and without provisioning.
 func TestStaleSnapshotFinalizerIsRemoved(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()

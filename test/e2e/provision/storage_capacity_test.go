@@ -137,8 +137,8 @@ func (env capacityEnvironment) writes() []string {
 	return verbs
 }
 
-// TestStorageCapacityGuidesScheduler has claims that wait for their pod. The scheduler places the pods where the driver
-// reported capacity.
+// TestStorageCapacityGuidesScheduler creates claims that wait for their pod. The scheduler places the pods by the
+// driver's reported capacity.
 func TestStorageCapacityGuidesScheduler(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
@@ -206,8 +206,8 @@ func TestStorageCapacityGuidesScheduler(t *testing.T) {
 	env.usedAsGranted()
 }
 
-// TestNodeDeploymentPublishesCapacityOfEachNode expects one object for each node, which changes with that node's
-// volumes alone.
+// TestNodeDeploymentPublishesCapacityOfEachNode expects one object for each node, which changes only with that node's
+// volumes.
 func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()

@@ -62,7 +62,7 @@ func TestDriverErrorsAreRetried(t *testing.T) {
 	}
 }
 
-func TestVolumeThatCannotBeDeletedKeepsPVAndCanBeRescued(t *testing.T) {
+func TestUndeletableVolumeKeepsPVAndCanBeRescued(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	car := env.StartSidecar(fixture.FastRetries()...)

@@ -37,9 +37,8 @@ func (env *environment) runFinalizerCommand(vol *objects.Volume, text string) {
 	env.Must(err)
 }
 
-// TestConflictOverOneFinalizerAffectsOnlyThatPV removes the finalizer of one PV again and again; all other PVs stay
-// protected.
-func TestConflictOverOneFinalizerAffectsOnlyThatPV(t *testing.T) {
+// TestFinalizerConflictAffectsOnlyItsPV removes the finalizer of one PV again and again. All other PVs stay protected.
+func TestFinalizerConflictAffectsOnlyItsPV(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	env := newEnvironment(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-func TestDryRunReportsAndWritesNothing(t *testing.T) {
+func TestDryRunReportsWithoutWrites(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newEnvironment(t)
@@ -41,7 +41,7 @@ func TestDryRunReportsAndWritesNothing(t *testing.T) {
 	}
 }
 
-func TestStaticPVsAreIgnoredWhereConfigured(t *testing.T) {
+func TestStaticPVsAreIgnoredByFlag(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newEnvironment(t)

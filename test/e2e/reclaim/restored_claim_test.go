@@ -108,7 +108,7 @@ func TestRestoredClaimKeepsVolume(t *testing.T) {
 	}
 }
 
-// TestClearingClaimRefUIDDoesNotBindEveryRestoredClaim shows why the advice is to write the new UID.
+// A claim that is already Lost stays so if the UID is only cleared. This is why the Event advises to write the new UID.
 func TestClearingClaimRefUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestUnusualHandlesAndNames creates PVs that the API server accepts and few expect. The driver has none of the handles
-// and answers OK; its ledger records what it received.
+// TestUnusualHandlesAndNames creates PVs with unexpected but valid names and handles. The driver knows none of the
+// handles and answers OK; its ledger records the requests.
 func TestUnusualHandlesAndNames(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()

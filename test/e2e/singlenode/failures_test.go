@@ -21,8 +21,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// TestFailures has volume-guard and the API server fail, with the policies in force. Together, the scenarios use all
-// that is granted to volume-guard for the controller.
+// TestFailures makes volume-guard and the API server fail, with the policies in force. Together, the scenarios use all
+// permissions of volume-guard for the controller.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestHolders has pods with a lock end in all ways, or not end.
+// TestHolders ends pods with a lock in all ways, or leaves them running.
 func TestHolders(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

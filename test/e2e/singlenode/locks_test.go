@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestClaims has pods use claims of each kind.
+// TestClaims runs pods with each kind of claim.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	env := newProvisioningEnvironment(t)

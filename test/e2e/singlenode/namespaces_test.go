@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNamespaces has namespaces begin and end to ask for locks.
+// In TestNamespaces, namespaces begin and cease to ask for locks.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

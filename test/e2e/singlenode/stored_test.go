@@ -103,7 +103,7 @@ func changesOf(first uint64, states []state) (changes []change) {
 	return changes
 }
 
-// TestStoredChanges has objects begin, change and end.
+// TestStoredChanges creates, changes and deletes objects.
 func TestStoredChanges(t *testing.T) {
 	t.Parallel()
 	at := func(uid types.UID, number string) *v1.Pod {

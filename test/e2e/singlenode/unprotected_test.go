@@ -14,7 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestWithoutPolicies has somebody delete the policies that keep lock, gate and hold, and do what they refuse.
+// TestWithoutPolicies deletes the policies that protect lock, gate and hold, and then makes the requests that they
+// refuse.
 func TestWithoutPolicies(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)

@@ -74,7 +74,7 @@ func manyNodes(claim *v1.PersistentVolumeClaim) {
 	claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 }
 
-// TestJudge has histories, and what the judge finds in them: nothing for an empty text.
+// TestJudge compares the judge's findings for histories. An empty text stands for no finding.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -202,7 +202,7 @@ func (h *script) inTurn(pods ...types.UID) {
 	}
 }
 
-// TestHistoryIsOrdered has changes arrive in any order.
+// Changes of a watch can arrive in any order.
 func TestHistoryIsOrdered(t *testing.T) {
 	t.Parallel()
 	h := &history{live: map[types.UID]uint64{}}

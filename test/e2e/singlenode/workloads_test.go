@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestWorkloads has the controllers of Kubernetes replace pods that use a claim.
+// In TestWorkloads, Kubernetes' controllers replace pods that use a claim.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -162,7 +162,7 @@ func mutate(t *testing.T, of []*unstructured.Unstructured, what string, n int, c
 	return m
 }
 
-// TestEachGuardOfThePolicies: with any of them removed, the table of requests has another outcome.
+// TestEachGuardOfThePolicies removes one guard at a time, and expects a different outcome in the table of requests.
 func TestEachGuardOfThePolicies(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	all, rows, mutants := users(t), requests(), mutants(t)

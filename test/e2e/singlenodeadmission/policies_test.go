@@ -30,7 +30,7 @@ func waitGates(t *testing.T, namespace string) {
 	})
 }
 
-// TestPolicies sends each request where everything is installed.
+// TestPolicies sends each request with everything installed.
 func TestPolicies(t *testing.T) {
 	all, p := users(t), prepare(t, realKey)
 	for _, mode := range []string{"all", "selected"} {
@@ -65,8 +65,8 @@ func (r request) expect(t *testing.T, sentence string, all map[string]user, p *p
 	}
 }
 
-// TestSubresourcesChangeNoGate: what is admitted through them leaves the gate.
-func TestSubresourcesChangeNoGate(t *testing.T) {
+// TestSubresourcesKeepGate expects admitted requests to a subresource to leave the gate.
+func TestSubresourcesKeepGate(t *testing.T) {
 	p := prepare(t, realKey, gateStays)
 	waitGates(t, p.namespace)
 	as := user{Clientset: client, acts: true}
@@ -85,7 +85,7 @@ func TestSubresourcesChangeNoGate(t *testing.T) {
 	}
 }
 
-// TestGatedPodsAreNotBound: neither by a scheduler that does not know gates, nor by a legacy Binding.
+// TestGatedPodsAreNotBound tries a scheduler that does not know gates, and a legacy Binding.
 func TestGatedPodsAreNotBound(t *testing.T) {
 	p := prepare(t, realKey, gateStays)
 	waitGates(t, p.namespace)
@@ -107,8 +107,9 @@ func TestGatedPodsAreNotBound(t *testing.T) {
 	}
 }
 
-// TestOtherNamespacesAreNotTouched: without the label, nobody is refused what is about pods and claims.
-func TestOtherNamespacesAreNotTouched(t *testing.T) {
+// TestOtherNamespacesAreUnaffected expects no refusals of requests for pods and claims in a namespace without the
+// label.
+func TestOtherNamespacesAreUnaffected(t *testing.T) {
 	all, p := users(t), prepare(t, realKey)
 	p.label(t, p.namespace, map[string]string{realKey: ""})
 	until(t, "pods not to be gated", func() bool {
@@ -126,8 +127,8 @@ func TestOtherNamespacesAreNotTouched(t *testing.T) {
 	}
 }
 
-// TestWhichPodsAreGated, by the policy or, where there is none, by the webhook.
-func TestWhichPodsAreGated(t *testing.T) {
+// The policy adds the gate or, on a Kubernetes without it, the webhook.
+func TestPodsWithClaimsAreGated(t *testing.T) {
 	p := prepared{key: realKey}
 	namespaces := map[string]string{"": p.makeNamespace(t, nil)}
 	for _, mode := range []string{"all", "selected"} {

@@ -167,7 +167,7 @@ func gateRows() map[string]request {
 			"removed by a neighbor":           {as: neighbor, send: patches(waits, strategic, removesGate)},
 			"removed by a namesake":           {as: namesake, send: patches(waits, strategic, removesGate)},
 		}))
-	// The API server changes no gate through a subresource: TestSubresourcesChangeNoGate.
+	// The API server changes no gate through a subresource: TestSubresourcesKeepGate.
 	for _, subresource := range podSubresources() {
 		rows["removed through "+subresource] = request{send: patches(waits, merge, replacesGates, subresource)}
 		rows["replaced through "+subresource] = request{send: replaces(waits, ungated, subresource)}

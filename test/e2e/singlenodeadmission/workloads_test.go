@@ -24,8 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-// TestControllersCreateGatedPods: pods with a claim are gated and held, and have no node, whichever controller creates
-// them.
+// TestControllersCreateGatedPods expects each controller's pods with a claim to be gated and held, and to have no node.
 func TestControllersCreateGatedPods(t *testing.T) {
 	ctx, p := t.Context(), prepared{key: realKey}
 	namespace := p.makeNamespace(t, map[string]string{podSafety: enforce, realKey: "all"})
@@ -88,7 +87,8 @@ func firstPod(t *testing.T, namespace, app string) (pod *v1.Pod) {
 	return pod
 }
 
-// TestControllerManagerWritesToLockedClaims: it binds one, and removes its own finalizer from it. The lock stays.
+// TestControllerManagerWritesToLockedClaims has kube-controller-manager bind a locked claim and remove its own
+// finalizer from it. The lock stays.
 func TestControllerManagerWritesToLockedClaims(t *testing.T) {
 	ctx, all, p := t.Context(), users(t), prepared{key: realKey}
 	namespace := p.makeNamespace(t, map[string]string{podSafety: enforce, realKey: "all"})
@@ -151,9 +151,9 @@ func makeVolume(t *testing.T, namespace, claim string) {
 	t.Cleanup(func() { must(t, client.CoreV1().PersistentVolumes().Delete(ctx, namespace, metav1.DeleteOptions{})) })
 }
 
-// TestRemovingTheGate: after RemoveGateAdmission, pods are created without the gate, with a node too, and an
-// administrator can remove gates and locks.
-func TestRemovingTheGate(t *testing.T) {
+// After RemoveGateAdmission, pods are created without the gate, also with a node, and an administrator can remove gates
+// and locks.
+func TestRemoveGateAdmission(t *testing.T) {
 	ctx, p := t.Context(), prepare(t, realKey, gateStays, lockStays)
 	waitGates(t, p.namespace)
 	restoreAtEnd(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestFailures has volume-guard, its replica and the components of Kubernetes fail. Together, they use all that is
-// granted to volume-guard.
+// TestFailures makes volume-guard, its replica and Kubernetes' components fail. Together, the scenarios use all
+// permissions of volume-guard.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)

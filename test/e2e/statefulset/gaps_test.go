@@ -10,8 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestGapsOfKubernetes brings sets to where Kubernetes leaves them, with volume-guard stopped, shows that it does, and
-// then that volume-guard acts as soon as it runs.
+// TestGapsOfKubernetes stops volume-guard, brings sets into the states that Kubernetes does not resolve, and shows that
+// it does not. Then volume-guard resolves them as soon as it runs.
 func TestGapsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)

@@ -14,7 +14,7 @@ import (
 type gateEnvironment struct{ *environment }
 
 // TestFeatureGate plays the proposal's tests of upgrade, downgrade, enablement and disablement: the built-in policy is
-// disabled and enabled again while claims are in every phase, and nothing is lost that is to be kept.
+// disabled and enabled again while claims are in every phase, and no claim that must stay is lost.
 func TestFeatureGate(t *testing.T) {
 	if builtIn() {
 		t.Skip("from Kubernetes 1.32 on, it cannot be disabled")

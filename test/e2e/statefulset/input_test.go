@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestBadInput plays what people write by mistake: an Event, and nothing is deleted.
+// TestBadInput plays common mistakes. Each has an Event, and no claim is deleted.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOtherOwners plays claims that something else owns, too.
+// TestOtherOwners plays claims with another owner.
 func TestOtherOwners(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

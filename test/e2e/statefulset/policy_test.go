@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPolicy plays what the proposal's test plan leaves out: other kinds of sets, changes of the policy, and what keeps
-// a claim.
+// TestPolicy plays cases beyond the proposal's test plan: other kinds of sets, changes of the policy, and the reasons
+// to keep a claim.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -85,7 +85,7 @@ func (env *environment) lead() {
 	env.Must(err)
 }
 
-// TestPreview has the plugin say what a change of a set does, makes that change, and sees that it was true.
+// TestPreview has the plugin preview a change of a set, makes the change, and compares the result with the preview.
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// TestWrites counts what volume-guard writes to the objects of a namespace.
+// TestWrites counts volume-guard's writes to the objects of a namespace.
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

@@ -33,8 +33,8 @@ func scaleDownSteps() []step {
 }
 
 // TestScaleUpWhileTheOldClaimIsGoing scales sets down, and up again after each step of the scale-down. Their pods take
-// 2 seconds to end. What runs at the end has either an empty volume, or its old one with its data and nothing that
-// deletes it.
+// 2 seconds to end. At the end, each pod has either an empty volume, or its old volume with its data, which nothing is
+// about to delete.
 func TestScaleUpWhileTheOldClaimIsGoing(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	t.Parallel()

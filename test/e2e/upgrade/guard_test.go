@@ -36,8 +36,8 @@ var (
 		"rbac-volume-guard-statefulset-claims.yaml", "rbac-volume-guard-node-fencing.yaml"}
 )
 
-// TestUpgradeOfVolumeGuard applies today's kinds, policies and permissions under the release before, and then has
-// today's volume-guard take over, while pods, locks, fences and claims wait for something.
+// TestUpgradeOfVolumeGuard applies today's kinds, policies and permissions under the previous release. Then today's
+// volume-guard takes over, while pods, locks, fences and claims wait.
 func TestUpgradeOfVolumeGuard(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
@@ -52,7 +52,8 @@ func TestUpgradeOfVolumeGuard(t *testing.T) {
 	env.finish(checks)
 }
 
-// TestRollbackOfVolumeGuard has the release before take over from today's volume-guard, and applies its manifests then.
+// In TestRollbackOfVolumeGuard the previous release takes over from today's volume-guard, and its manifests are applied
+// afterwards.
 func TestRollbackOfVolumeGuard(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

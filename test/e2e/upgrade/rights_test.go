@@ -21,8 +21,8 @@ const (
 	noCreateOfPVs = `verbs: ["get", "list", "watch", "patch", "delete"]`
 )
 
-// TestNewBinaryBeforePermissions has today's csi-reclaimer take over while permissions are missing that it needs. It
-// names them, deletes and leaks nothing, and goes on without a restart once they are granted.
+// In TestNewBinaryBeforePermissions today's csi-reclaimer takes over without some of its permissions. It names them,
+// deletes and leaks nothing, and continues without a restart once they are granted.
 func TestNewBinaryBeforePermissions(t *testing.T) {
 	t.Parallel()
 	from, to := before(t), today(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestUpgradeWithVolumesInEveryPhase applies today's permissions under the release before, and then has today's
-// csi-reclaimer take over from it.
+// TestUpgradeWithVolumesInEveryPhase applies today's permissions under the previous release. Then today's csi-reclaimer
+// takes over.
 func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := before(t), today(t)
@@ -29,8 +29,8 @@ func TestUpgradeWithVolumesInEveryPhase(t *testing.T) {
 	finish(next)
 }
 
-// TestRollbackWithVolumesInEveryPhase has the release before take over from today's csi-reclaimer, and applies its
-// permissions then.
+// In TestRollbackWithVolumesInEveryPhase the previous release takes over from today's csi-reclaimer, and its
+// permissions are applied afterwards.
 func TestRollbackWithVolumesInEveryPhase(t *testing.T) {
 	t.Parallel()
 	from, to := today(t), before(t)

@@ -104,8 +104,8 @@ func (env *environment) watchPVs(h *webhookServer) {
 	env.WaitAdmissionInForce(true)
 }
 
-// TestAdmission has the tests that change what the shared control plane admits. They take turns, since a policy and a
-// webhook configuration of one name exist once, and run beside the tests with a control plane of their own.
+// TestAdmission runs the tests that change the admission of the shared control plane. They take turns, since a policy
+// or webhook configuration of one name exists once. Tests with their own control plane run beside them.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	t.Run("policy adds the finalizer in the same write", testPolicyAddsFinalizerInTheSameWrite)
@@ -122,7 +122,7 @@ func testPolicyAddsFinalizerInTheSameWrite(t *testing.T) {
 	newWithAdmissionPolicy(t).expectNoLeakWithoutSidecar()
 }
 
-// TestWebhookAddsFinalizerInTheSameWrite is the same with volume-guard's webhook.
+// TestWebhookAddsFinalizerInTheSameWrite tests volume-guard's webhook instead of the policy.
 func TestWebhookAddsFinalizerInTheSameWrite(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})

@@ -9,9 +9,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// TestNextVolumeGuardLeaderContinues kills the leader while PVs of an in-tree plugin come. That a leader whose lease
-// has run out writes nothing is shown by TestFormerPodSafetyLeaderWritesNothing for all controllers: they have one
-// client.
+// TestNextVolumeGuardLeaderContinues kills the leader while PVs of an in-tree plugin are created.
+// TestFormerPodSafetyLeaderMakesNoWrites shows for all controllers that a leader whose lease has run out writes
+// nothing: they share one client.
 func TestNextVolumeGuardLeaderContinues(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// TestInTreeBesideControllerManagerWithKEP2644 expects no write of volume-guard to a PV, whatever happens to many.
+// TestInTreeBesideControllerManagerWithKEP2644 expects volume-guard to write to no PV, under many kinds of changes.
 func TestInTreeBesideControllerManagerWithKEP2644(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

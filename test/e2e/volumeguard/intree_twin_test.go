@@ -84,7 +84,7 @@ func (u twinInProgress) expectKept() {
 	u.expectFolder(u.folder, true)
 }
 
-// TestTwinMeetsUserActions has users act while a twin deletes a volume.
+// In TestTwinMeetsUserActions, users act while a twin deletes a volume.
 func TestTwinMeetsUserActions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestTwinMeetsUserActions(t *testing.T) {
 	}
 }
 
-// TestTwinsOfUnusualPVs has unusual names and plugins.
+// TestTwinsOfUnusualPVs uses unusual names and plugins.
 func TestTwinsOfUnusualPVs(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

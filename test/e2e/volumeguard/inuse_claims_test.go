@@ -350,8 +350,8 @@ func TestInUseManyClaims(t *testing.T) {
 	}
 }
 
-// TestInUseControllersYieldToKubernetes has Kubernetes' own controllers protect claims and PVs, which only their
-// effects show.
+// In TestInUseControllersYieldToKubernetes, Kubernetes' own controllers protect claims and PVs. volume-guard can notice
+// them only by their effects.
 func TestInUseControllersYieldToKubernetes(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

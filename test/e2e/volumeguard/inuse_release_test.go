@@ -38,8 +38,8 @@ func (env *environment) protectedObjects() (names []string) {
 	return names
 }
 
-// TestReleaseOfInUseProtectionBlocksNoDeletion expects that neither existing objects, nor those deleted during the
-// release, nor those deleted afterwards stay, where nobody else removes the finalizers.
+// TestReleaseOfInUseProtectionBlocksNoDeletion expects that no object stays in a cluster where no other program removes
+// the finalizers: no object from before, none deleted during the release, and none deleted afterwards.
 func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), unprotected())

@@ -31,7 +31,7 @@ import (
 )
 
 // TestVolumeGuardPermissionsAreNecessaryAndSufficient exercises all of volume-guard with the shipped RBAC, and compares
-// the requests with the rules: both ways. So does each controller that is off by default, on its own.
+// the requests with the rules in both directions. It repeats this with each controller that is off by default alone.
 func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

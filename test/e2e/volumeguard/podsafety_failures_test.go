@@ -91,7 +91,8 @@ func (env *podEnvironment) attach(vol *objects.Volume, node string) error {
 	return err
 }
 
-// TestVolumesOfHeldPodsAreLocked to their node while it is away, with the shipped policies, until the pod is released.
+// TestVolumesOfHeldPodsAreLocked expects volumes to be locked to a node that is away, with the shipped policies, until
+// the pod is released.
 func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, fixture.Version())
@@ -166,7 +167,7 @@ func TestPodSafetyKilledAtEachWrite(t *testing.T) {
 	}
 }
 
-// TestPodsAreHeldWhileAPIServerIsAway, and released when it is back.
+// TestPodsAreHeldWhileAPIServerIsAway also expects the release of confirmed pods when the API server is back.
 func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
@@ -189,10 +190,10 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// TestFormerPodSafetyLeaderWritesNothing confirms the end of pods when the former leader resumes: it would release them
-// as the leader does. It speaks for all controllers of volume-guard, which write by one client. Its lease runs out: the
-// Lease alone, which a test could write, does not end what a former leader may do by its own clock.
-func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
+// TestFormerPodSafetyLeaderMakesNoWrites confirms the end of pods when the former leader resumes, so that it would
+// release them as the leader does. It covers all controllers of volume-guard, which write by one client. The test waits
+// for the lease to run out, because a changed Lease alone does not stop a former leader that goes by its own clock.
+func TestFormerPodSafetyLeaderMakesNoWrites(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
@@ -226,7 +227,7 @@ func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
 	env.ExpectNoWritesAfter(former, user, resumed)
 }
 
-// TestPodsAreReleased by --release-finalizers, with the shipped policies, while a replica runs.
+// TestPodsAreReleased runs --release-finalizers with the shipped policies, while a replica runs.
 func TestPodsAreReleased(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
@@ -274,7 +275,7 @@ func TestPodsAreReleased(t *testing.T) {
 	}
 }
 
-// TestPodSafetyPermissionsAreNecessaryAndSufficient exercises the controller with what is shipped for it alone.
+// TestPodSafetyPermissionsAreNecessaryAndSufficient exercises the controller with its own shipped permissions.
 func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

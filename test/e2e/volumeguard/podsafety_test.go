@@ -170,7 +170,7 @@ func (env *podEnvironment) reportEnd(pod *objects.Pod, observed bool) {
 	env.Must(err)
 }
 
-// TestPodIsHeldUntilEvidence plays each evidence, and what is none.
+// TestPodIsHeldUntilEvidence plays each kind of evidence, and facts that are none.
 func TestPodIsHeldUntilEvidence(t *testing.T) {
 	t.Parallel()
 	env := newSharedPodEnvironment(t)
@@ -279,9 +279,9 @@ func isMarked(pod *v1.Pod) bool {
 	})
 }
 
-// TestPodsOfNodeThatIsGone: volume-guard deletes pods whose Node was deleted, where nobody else does, and releases them
-// not before their kubelet has had the time to show that it runs.
-func TestPodsOfNodeThatIsGone(t *testing.T) {
+// TestPodsOfDeletedNode has volume-guard delete the pods of a deleted Node, on a cluster without the pod garbage
+// collector. It releases them only after their kubelet has had the time to show that it runs.
+func TestPodsOfDeletedNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)

@@ -55,7 +55,7 @@ func guarded(pv *v1.PersistentVolume) bool {
 	return pv != nil && slices.Contains(pv.Finalizers, intree.Finalizer)
 }
 
-// TestVolumeGuardReleaseWhileReplicaRuns does what an installer's pre-delete hook does.
+// TestVolumeGuardReleaseWhileReplicaRuns acts as an installer's pre-delete hook.
 func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
@@ -115,7 +115,7 @@ func (env *environment) inTreeVolume(class string) *objects.Volume {
 	return vol.Volume
 }
 
-// TestReleaseDriversWithAdmissionPolicyInForce has the policy add each finalizer again in the write that removes it,
+// In TestReleaseDriversWithAdmissionPolicyInForce, the policy adds each finalizer again in the write that removes it,
 // for as long as the driver is listed.
 func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)

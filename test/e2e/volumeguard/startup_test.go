@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// TestVolumeGuardReportsMissingPermissions also covers a dry run, which reports what it would do.
+// TestVolumeGuardReportsMissingPermissions also covers a dry run.
 func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

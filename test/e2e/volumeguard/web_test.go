@@ -22,9 +22,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// TestThePageAndItsPermissions runs volume-guard as it comes, with its metrics and its page behind the authorization,
-// and exercises the page with the shipped RBAC.
-func TestThePageAndItsPermissions(t *testing.T) {
+// TestWebPageAndPermissions runs volume-guard without the page, and then with metrics and page behind the
+// authorization. It exercises the page with the shipped RBAC.
+func TestWebPageAndPermissions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newWithControlPlane(t, controlplane.Newest, controlplane.Options{})
