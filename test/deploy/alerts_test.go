@@ -65,7 +65,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// TestEachAlertIsTested both ways: that it fires, and that it is silent.
+// TestEachAlertIsTested expects a test in which the alert fires, and one in which it is silent.
 func TestEachAlertIsTested(t *testing.T) {
 	var file struct {
 		Tests []struct {
@@ -92,7 +92,7 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestBrokenAlertIsDetected by its test: each is made to never fire.
+// TestBrokenAlertIsDetected changes each alert so that it never fires, and expects its test to fail.
 func TestBrokenAlertIsDetected(t *testing.T) {
 	rules := string(read(t, "alerts", rulesFile))
 	dir := t.TempDir()
@@ -155,7 +155,7 @@ func TestEachAlertHasRunbook(t *testing.T) {
 	}
 }
 
-// TestAlertsNameExistingReasons: a word that was changed in the program would keep an alert silent for ever.
+// TestAlertsNameExistingReasons finds renamed reasons, which would keep an alert silent forever.
 func TestAlertsNameExistingReasons(t *testing.T) {
 	known := map[string][]string{
 		"csi_reclaimer_waiting_pvs":                words(reclaim.Reasons()),

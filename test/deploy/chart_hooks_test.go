@@ -10,7 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// TestChartReleaseHookRunsFirst, with what the Deployment runs with, and is no pod of its Service.
+// TestChartReleaseHookRunsFirst also checks that the hook's pod has the Deployment's settings, and that the Service
+// does not select it.
 func TestChartReleaseHookRunsFirst(t *testing.T) {
 	for name, wanted := range map[string]bool{"as it comes": true, "with everything else": true, "without intree": true,
 		"for a first look": false, "with little": false} {

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// TestChartRendersManifests: whoever installs by kubectl has the same objects.
+// TestChartRendersManifests compares the chart's objects with the manifests for kubectl.
 func TestChartRendersManifests(t *testing.T) {
 	plain := manifests(t)
 	const common = "volume-guard.yaml rbac-volume-guard.yaml volume-guard-availability.yaml"
@@ -84,8 +84,8 @@ func TestChartRendersManifests(t *testing.T) {
 	}
 }
 
-// TestChartMatchesCode: each policy and webhook that lists drivers is the one that the tests of pkg/admit run on
-// a real API server, whatever the drivers and their roles.
+// TestChartMatchesCode compares each policy and webhook that lists drivers with the code, for all drivers and roles.
+// The tests of pkg/admission run that code on a real API server.
 func TestChartMatchesCode(t *testing.T) {
 	const owned, second, beside = "disk.csi.example.com", "Another-1.csi.example.com", "file.csi.example.com"
 	drivers := admission.Drivers{volume.RoleOwner: {owned, second}, volume.RoleCompanion: {beside}}
@@ -225,7 +225,8 @@ func pretty(o any) string {
 	return string(text)
 }
 
-// TestChartContainsCopies: a chart cannot read beyond its folder.
+// TestChartContainsCopies compares the chart's copies with their originals, since a chart cannot read beyond its
+// folder.
 func TestChartContainsCopies(t *testing.T) {
 	copies := map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
 		dashboardFile: filepath.Join("dashboard", dashboardFile)}

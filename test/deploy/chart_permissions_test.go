@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestChartGrantsNoSecretsByDefault, and then its own certificate alone.
+// TestChartGrantsNoSecretsByDefault also checks that webhooks add access to the certificate's Secret alone.
 func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 	for name, values := range guardValues() {
 		webhooks := strings.Contains(name, "webhooks")
@@ -44,8 +44,8 @@ func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 	}
 }
 
-// TestChartPermissionsFollowControllers: each rendering grants what that needs which runs in it, and nothing else. That
-// volume-guard uses all of it, also where one controller runs by itself, its end-to-end tests show.
+// TestChartPermissionsFollowControllers expects each rendering to grant exactly the permissions of its controllers. The
+// end-to-end tests show that volume-guard uses all of them, also with a single controller.
 func TestChartPermissionsFollowControllers(t *testing.T) {
 	const (
 		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
@@ -149,8 +149,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 	}
 }
 
-// TestChartHasRolesForTokens: with the page or authorized metrics, and each allows paths alone. volume-guard may review
-// tokens then.
+// TestChartHasRolesForTokens expects roles only with the page or authorized metrics. Each role allows nothing but
+// paths, and volume-guard may review tokens.
 func TestChartHasRolesForTokens(t *testing.T) {
 	want := map[string]string{"volume-guard-web-viewer": "/web/", "csi-reclaimer-metrics-reader": "/metrics",
 		"csi-reclaimer-leaks-reader": "/leaks", "ClusterRoleBinding": "system:auth-delegator"}
@@ -178,7 +178,7 @@ func TestChartHasRolesForTokens(t *testing.T) {
 	}
 }
 
-// TestChartPodMonitorSendsToken, and does without where none is required.
+// TestChartPodMonitorSendsToken also checks that the PodMonitor sends no token where none is required.
 func TestChartPodMonitorSendsToken(t *testing.T) {
 	for name, want := range map[string]any{"with monitoring": nil,
 		"with metrics that need a token": map[string]any{

@@ -99,7 +99,7 @@ func find(t *testing.T, all []document, kind, name string) document {
 	return document{}
 }
 
-// TestHelmLint lints both charts, with their defaults too: chart-testing and Artifact Hub give no values.
+// TestHelmLint lints both charts, also with their defaults, because chart-testing and Artifact Hub give no values.
 func TestHelmLint(t *testing.T) {
 	for chart, all := range map[string]map[string][]string{guard: guardValues(), car: carValues()} {
 		for name, values := range all {
@@ -174,8 +174,8 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestPodSafetyExemptsTheChartsAccount, whatever its name and namespace are, and has the API server call its Service.
-func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
+// TestPodSafetyExemptsChartServiceAccount uses another name and namespace, and checks the Service of the webhooks, too.
+func TestPodSafetyExemptsChartServiceAccount(t *testing.T) {
 	const (
 		account         = "system:serviceaccount:storage:other"
 		manifestAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
@@ -215,8 +215,8 @@ func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
 	}
 }
 
-// TestChartValuesHaveCommentsAndSchema: the schema refuses what it does not have, so what has no default, and so
-// no place in values.yaml, would be refused or is a secret of the schema's.
+// TestChartValuesHaveCommentsAndSchema expects the same keys in values.yaml and in the schema. The schema refuses
+// unknown keys, and a key without a default would be known to the schema alone.
 func TestChartValuesHaveCommentsAndSchema(t *testing.T) {
 	var values, schema map[string]any
 	text := read(t, "charts", guard, "values.yaml")

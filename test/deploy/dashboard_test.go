@@ -65,7 +65,7 @@ func queries(t *testing.T) map[string][]string {
 	return all
 }
 
-// TestDashboardQueriesAreValid: promtool reads each query, as the expression of a rule.
+// TestDashboardQueriesAreValid has promtool parse each query as the expression of a rule.
 func TestDashboardQueriesAreValid(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
@@ -84,7 +84,7 @@ func TestDashboardQueriesAreValid(t *testing.T) {
 	}
 }
 
-// TestDashboardAndAlertsOnLiveScrape holds what the programs serve against what the repository says of it.
+// TestDashboardAndAlertsOnLiveScrape compares the programs' metrics with the dashboard, the alerts and the reference.
 func TestDashboardAndAlertsOnLiveScrape(t *testing.T) {
 	live := scrape(t)
 	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })

@@ -174,14 +174,14 @@ func (p panelSchema) check(taken map[[2]int]string) error {
 	return errors.Join(all...)
 }
 
-func TestDashboardIsAsTheSchemaSays(t *testing.T) {
+func TestDashboardMatchesSchema(t *testing.T) {
 	if err := againstSchema(read(t, "dashboard", dashboardFile)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDashboardAgainstTheSchemaIsDetected: each of these changes makes it wrong.
-func TestDashboardAgainstTheSchemaIsDetected(t *testing.T) {
+// TestInvalidDashboardIsDetected applies one invalid change at a time.
+func TestInvalidDashboardIsDetected(t *testing.T) {
 	text := string(read(t, "dashboard", dashboardFile))
 	for name, change := range map[string][2]string{
 		"an unknown field":   {`"title": `, `"titel": `},

@@ -27,8 +27,7 @@ const (
 	accountKind     = rbacv1.ServiceAccountKind
 )
 
-// TestManifestsAreAccepted applies each object in a dry run in which an unknown or
-// repeated field is an error.
+// TestManifestsAreAccepted applies each object in a dry run with strict field validation.
 func TestManifestsAreAccepted(t *testing.T) {
 	ctx := patiently(t)
 	if err := shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD); err != nil { // an example has one of its kinds
@@ -85,8 +84,8 @@ func TestNoWildcardRules(t *testing.T) {
 	}
 }
 
-// TestRolesGrantExpectedPermissions holds what distinguishes the roles. That all of it is used, and
-// nothing more, the end-to-end tests show.
+// TestRolesGrantExpectedPermissions checks the differences between the roles. The end-to-end tests show that the
+// programs use all of their permissions and need no others.
 func TestRolesGrantExpectedPermissions(t *testing.T) {
 	for role, want := range map[string][]string{
 		"owner": {"get", "list", "watch", "create", "patch", "delete"},
@@ -117,8 +116,7 @@ func TestRolesGrantExpectedPermissions(t *testing.T) {
 	}
 }
 
-// TestBindingsReferToExistingObjects: the API server accepts a binding of a role, and of an
-// account, that does not exist.
+// TestBindingsReferToExistingObjects is needed because the API server accepts a binding of a missing role or account.
 func TestBindingsReferToExistingObjects(t *testing.T) {
 	all := manifests(t)
 	there := func(kind, name string) bool {
@@ -168,8 +166,8 @@ func (w *warnings) take() []string {
 	return said
 }
 
-// TestDeploymentMeetsRestrictedPodSecurity creates its pod in the example's namespace,
-// which enforces and warns of level restricted.
+// TestDeploymentMeetsRestrictedPodSecurity creates the Deployment's pod in the example's namespace, which enforces the
+// level restricted and warns of violations.
 func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	namespace := install(t)

@@ -64,8 +64,8 @@ func commands(t *testing.T) (all []command) {
 	return all
 }
 
-// TestDocumentedCommands runs each in a shell at the root of the project, as its play says, or its play says
-// why not.
+// TestDocumentedCommands runs each command in a shell at the root of the project. Each command has a play, which says
+// how to run it, or why it is not run.
 func TestDocumentedCommands(t *testing.T) {
 	s := newShell(t)
 	s.makePV(t)
@@ -177,7 +177,7 @@ func documented(t *testing.T, begins string) []string {
 	return slices.Clip(found[0])
 }
 
-// TestMigrationGuideNamesExistingTests expects a test for each path.
+// TestMigrationGuideNamesExistingTests expects an end-to-end test for each migration path.
 func TestMigrationGuideNamesExistingTests(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

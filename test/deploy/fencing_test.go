@@ -33,7 +33,7 @@ func fenceAgent(t *testing.T) v1.PodTemplate {
 	return template
 }
 
-// TestFenceAgentRunsWithLeastRights, under the strictest Pod Security, and without a token.
+// TestFenceAgentRunsWithLeastRights checks the example agent under Pod Security restricted, without a token.
 func TestFenceAgentRunsWithLeastRights(t *testing.T) {
 	ctx := patiently(t)
 	template := fenceAgent(t)
@@ -72,8 +72,8 @@ case $data in
 esac
 `
 
-// TestFenceAgentProvesWhatItSays: its exit code releases pods.
-func TestFenceAgentProvesWhatItSays(t *testing.T) {
+// TestFenceAgentExitCode matters because the agent's exit code releases pods.
+func TestFenceAgentExitCode(t *testing.T) {
 	main := fenceAgent(t).Template.Spec.Containers[0]
 	for name, c := range map[string]struct {
 		action, node, power, obeys string

@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestVolumeGuardRunsAsInstalled, under the strictest Pod Security, with flags that it knows and the rights that are
-// bound to it.
+// TestVolumeGuardRunsAsInstalled creates the pod under Pod Security restricted, and runs the program with the
+// manifest's flags and the permissions bound to its account.
 func TestVolumeGuardRunsAsInstalled(t *testing.T) {
 	ctx := patiently(t)
 	forgetGuard(t)

@@ -46,8 +46,8 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-// TestImagesContainStaticPrograms builds the images of this machine's architecture as "make images" does. Then each
-// program begins as in its image: alone in its file system, as the image's user.
+// TestImagesContainStaticPrograms builds the images of this machine's architecture as "make images" does. Then it
+// starts each program as in its image: alone in its file system, as the image's user.
 func TestImagesContainStaticPrograms(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
 	root, err := process.ModuleRoot()

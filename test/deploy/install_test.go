@@ -80,7 +80,7 @@ func forgetGuard(t *testing.T) {
 	})
 }
 
-// TestChartRenderingsAreAccepted by the API server, in a dry run in which an unknown field is an error.
+// TestChartRenderingsAreAccepted sends each rendering to the API server in a dry run with strict field validation.
 func TestChartRenderingsAreAccepted(t *testing.T) {
 	makeGuardHome(t)
 	for name, values := range guardValues() {
@@ -101,7 +101,7 @@ func TestChartRenderingsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestChartMeetsRestrictedPodSecurity; the example's test shows that others are refused.
+// TestChartMeetsRestrictedPodSecurity creates the chart's pods. The example's test shows that other pods are refused.
 func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	makeGuardHome(t)
@@ -138,8 +138,8 @@ func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 	}
 }
 
-// TestChartInstallUpgradeUninstall by helm, on a cluster whose kubelet is this test: it runs the program as the
-// Deployment says, and that of the Job which removes the finalizers.
+// TestChartInstallUpgradeUninstall runs helm on a cluster whose kubelet is this test: it starts the programs of the
+// Deployment, and of the Job that removes the finalizers.
 func TestChartInstallUpgradeUninstall(t *testing.T) {
 	ctx := patiently(t)
 	forgetGuard(t)

@@ -106,7 +106,7 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	return all
 }
 
-// TestKrewManifestIsValid, for all systems. What is in the archives does not matter here, so nothing is compiled.
+// TestKrewManifestIsValid covers all systems. The archives' contents do not matter here, so nothing is compiled.
 func TestKrewManifestIsValid(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
@@ -132,7 +132,7 @@ func TestKrewManifestIsValid(t *testing.T) {
 	}
 }
 
-// TestKrewArchiveContainsPlugin for this system, as it runs; those of others are made in the same way.
+// TestKrewArchiveContainsPlugin checks the archive of this system; the others are made in the same way.
 func TestKrewArchiveContainsPlugin(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
 	system := runtime.GOOS + "-" + runtime.GOARCH
@@ -213,7 +213,7 @@ func unpack(t *testing.T, archive, into string) map[string]os.FileMode {
 	}
 }
 
-// TestKrewRefusesInvalidVersion are made: that would be found only when they are installed.
+// krew notices an invalid version only at the installation.
 func TestKrewRefusesInvalidVersion(t *testing.T) {
 	for _, version := range []string{"unknown", "b12a3b5", "1.2.3", "v1.2", "v01.2.3"} {
 		folder, err := makeKrew(t, "VERSION="+version, "GO=true")

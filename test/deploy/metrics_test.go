@@ -116,7 +116,7 @@ func lint(t *testing.T, text string) map[string][]string {
 	return found
 }
 
-// TestUnconventionalMetricsAreDetected: lint reads what promtool says.
+// TestUnconventionalMetricsAreDetected checks that lint understands promtool's output.
 func TestUnconventionalMetricsAreDetected(t *testing.T) {
 	const text = "# HELP %s Help.\n# TYPE %s counter\n%s 1\n"
 	if found := lint(t, strings.ReplaceAll(text, "%s", "csi_reclaimer_deletions_total")); len(found) > 0 {

@@ -51,8 +51,8 @@ func installOperatorsKinds(t *testing.T) {
 	}
 }
 
-// TestPrometheusOperatorAcceptsRules: the PodMonitor and the PrometheusRule are as the CRDs have it, and what is not is
-// found.
+// TestPrometheusOperatorAcceptsRules validates the PodMonitor and the PrometheusRule against the operator's CRDs, and
+// checks that invalid ones are found.
 func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 	makeGuardHome(t)
 	installOperatorsKinds(t)

@@ -144,14 +144,14 @@ func evaluate(t *testing.T, rules string, recorded map[string][]series) (complai
 	return promtool(t, "test", "rules", file)
 }
 
-// TestAlertsOnRecordedRuns: the alerts of each run fire, and no other.
+// TestAlertsOnRecordedRuns expects exactly the alerts of each run to fire.
 func TestAlertsOnRecordedRuns(t *testing.T) {
 	if out, err := evaluate(t, inDeploy(t, "alerts", rulesFile), recordings(t)); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestEachAlertIsRecorded in a run, or has a reason why it is not.
+// TestEachAlertIsRecorded expects each alert in a recorded run, or in the list of exceptions with a reason.
 func TestEachAlertIsRecorded(t *testing.T) {
 	unknown := map[string]bool{}
 	for _, run := range recordedRuns() {

@@ -24,8 +24,8 @@ import (
 // releaseVersion is none that this project releases.
 const releaseVersion = "v99.1.0-rc.1"
 
-// TestRelease makes one of this checkout for this platform, as "make release" does, and again elsewhere with another
-// umask. What it refuses is tested in tools/release.
+// TestRelease makes a release of this checkout for this platform, as "make release" does, and again elsewhere with
+// another umask. The tests of tools/release cover refusals.
 func TestRelease(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
 	made := makeRelease(t, "022")
@@ -245,8 +245,8 @@ func manifestsNameVersion(t *testing.T, made string) {
 	}
 }
 
-// TestChartsNameTheTagOfImages: "make images" and git have the v in a version, Helm has none.
-func TestChartsNameTheTagOfImages(t *testing.T) {
+// The tags of images and of git begin with v, and chart versions do not.
+func TestChartVersionsMatchImageTags(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^version: (\S+)\nappVersion: "v(\S+)"$`)
 	for _, name := range []string{guard, car} {
 		if match := version.FindStringSubmatch(string(read(t, "charts", name, "Chart.yaml"))); match == nil ||

@@ -25,9 +25,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestExampleDeploymentWorks runs the two containers' programs as a kubelet would: with the flags, the
-// environment and the service account that the example gives them, and nothing else. Only the
-// folders, the port and the way to the API server are this machine's.
+// TestExampleDeploymentWorks runs the two containers' programs as a kubelet would, with only the flags, the environment
+// and the service account of the example. Folders, the port and the API server's address are this machine's.
 func TestExampleDeploymentWorks(t *testing.T) {
 	ctx := patiently(t)
 	namespace := install(t)
@@ -83,7 +82,7 @@ func TestExampleDeploymentWorks(t *testing.T) {
 	}
 }
 
-// TestUnknownFlagIsDetected shows that a wrong flag in the example would end the programs.
+// TestUnknownFlagIsDetected shows that a wrong flag in the example ends the programs.
 func TestUnknownFlagIsDetected(t *testing.T) {
 	ctx := patiently(t)
 	for name, build := range map[string]func(context.Context) (string, error){

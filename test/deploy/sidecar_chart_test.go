@@ -63,7 +63,7 @@ func carRules(t *testing.T, all []document, kind, name string) []rbacv1.PolicyRu
 	return find(t, all, kind, name).rules(t)
 }
 
-func TestSidecarChartGrantsWhatManifestsGrant(t *testing.T) {
+func TestSidecarChartGrantsManifestPermissions(t *testing.T) {
 	for _, role := range []string{"owner", "companion", "observer"} {
 		cluster, namespaced, err := rbac.Rules(role)
 		if err != nil {
@@ -151,7 +151,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSnippetMatchesExampleContainer: that one is shown to run.
+// TestExampleDeploymentWorks shows that the example container runs.
 func TestSnippetMatchesExampleContainer(t *testing.T) {
 	want := container(t, example(t).Spec.Template.Spec, car)
 	if got := snippet(t); !reflect.DeepEqual(got, want) {

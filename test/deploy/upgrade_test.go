@@ -27,8 +27,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
-// TestChartsUpgradeAndRollBack installs the charts of the release before with all that is off by default, upgrades them
-// as docs/how-to/upgrade.md says, and rolls them back. The API server has what each version renders, and nothing else.
+// TestChartsUpgradeAndRollBack installs the previous release's charts with all optional features, upgrades them as
+// docs/how-to/upgrade.md says, and rolls them back. Each time, the API server has exactly the version's objects.
 func TestChartsUpgradeAndRollBack(t *testing.T) {
 	suite.Deep(t, suite.OtherVersion)
 	release := previous.ForTest(t)

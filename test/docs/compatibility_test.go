@@ -22,7 +22,7 @@ var since = map[string]string{"MutatingAdmissionPolicy": "1.36", "ValidatingAdmi
 // capability is how the code asks for a capability of a driver's controller.
 var capability = regexp.MustCompile(`csi\.ControllerServiceCapability_RPC_([A-Z][A-Z_]+)\b`)
 
-// TestCompatibilityAgreesWithTheCode holds each version and name on the page against what decides it.
+// TestCompatibilityAgreesWithTheCode compares each version and name on the page with its source in the repository.
 func TestCompatibilityAgreesWithTheCode(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -70,7 +70,7 @@ func table[R reason](to *strings.Builder, title, about string, reasons []R) {
 	}
 }
 
-// TestEveryReasonIsListed holds what is declared against what is reported.
+// TestEveryReasonIsListed compares the declared constants with the lists of Reasons.
 func TestEveryReasonIsListed(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -114,8 +114,8 @@ func rowQuotes() (all []quote) {
 	return all
 }
 
-// TestRowsOfFiguresAreHeld expects a row of this test for each row with figures.
-func TestRowsOfFiguresAreHeld(t *testing.T) {
+// TestFigureRowsAreChecked expects an entry in performanceRows for each row of the page.
+func TestFigureRowsAreChecked(t *testing.T) {
 	known := map[string]bool{}
 	for _, r := range performanceRows() {
 		known[r.name] = true
@@ -143,8 +143,8 @@ func missed() map[string]string {
 	}
 }
 
-// TestMissedGoalsAreThoseOfReport: the page lists each, with its goal and what was measured.
-func TestMissedGoalsAreThoseOfReport(t *testing.T) {
+// TestMissedGoalsMatchReport expects each missed goal on the page, with its goal and its figure.
+func TestMissedGoalsMatchReport(t *testing.T) {
 	r := benchReport(t)
 	want := map[string]report.Goal{}
 	for _, figure := range r.all {

@@ -43,8 +43,8 @@ type quote struct {
 	values     []value
 }
 
-// TestFiguresAreThoseOfReport holds what README and docs say of speed and size against the benchmark's report.
-func TestFiguresAreThoseOfReport(t *testing.T) {
+// TestFiguresMatchReport compares the figures of speed and size in README and docs with the benchmark's report.
+func TestFiguresMatchReport(t *testing.T) {
 	r := benchReport(t)
 	pages := map[string]string{}
 	for _, page := range markdown(t) {
@@ -125,8 +125,8 @@ func proseQuotes() []quote {
 	}
 }
 
-// TestFiguresInProseAreHeld finds numbers with a unit that no quote covers.
-func TestFiguresInProseAreHeld(t *testing.T) {
+// TestProseFiguresAreChecked finds numbers with a unit that proseQuotes does not cover.
+func TestProseFiguresAreChecked(t *testing.T) {
 	figure := regexp.MustCompile(`[0-9][0-9.,]*\s+(MiB|ms|×|times|calls|claims a second|PVs a\s+second)`)
 	loads := regexp.MustCompile(`5 (API )?calls\s+a\s+second`)
 	for _, page := range markdown(t) {
@@ -145,7 +145,7 @@ func TestFiguresInProseAreHeld(t *testing.T) {
 	}
 }
 
-// TestPagesSayWhetherV13IsMeasured: v13 of the library is the one that external-provisioner uses today.
+// Today's external-provisioner uses v13 of the library, so pages must say whether it was measured.
 func TestPagesSayWhetherV13IsMeasured(t *testing.T) {
 	missing := map[string]string{
 		performancePage: "The present report has no figures of v13 yet.",

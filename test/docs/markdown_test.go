@@ -46,7 +46,7 @@ func TestLinesOfMarkdownAreShort(t *testing.T) {
 	}
 }
 
-func TestWhatIsProse(t *testing.T) {
+func TestProseLines(t *testing.T) {
 	const page = "# Title\n\ntext\n  - item\n| cell |\n  | cell |\n\n```go\ncode\n```\n    code\n\tcode\nend\n"
 	want := []line{{1, "# Title"}, {2, ""}, {3, "text"}, {4, "  - item"}, {7, ""}, {13, "end"}}
 	if got := prose(page); !slices.Equal(got, want) {
@@ -62,7 +62,7 @@ func TestWhatIsProse(t *testing.T) {
 	}
 }
 
-func TestTheREADMEIsShort(t *testing.T) {
+func TestREADMEIsShort(t *testing.T) {
 	for _, page := range markdown(t) {
 		if page.name == "README.md" && len(page.text) > heaviest {
 			t.Errorf("README.md has %d bytes, want at most %d", len(page.text), heaviest)

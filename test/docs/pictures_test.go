@@ -14,9 +14,9 @@ import (
 // image is a picture of a page: what it says to who cannot see it, and its file.
 var image = regexp.MustCompile(`!\[([^]]*)\]\(([^)\s]+)\)`)
 
-// TestPagesReadWellOnAnyForge: what is drawn is an image that says what it shows, and nothing is left to a forge to
-// draw.
-func TestPagesReadWellOnAnyForge(t *testing.T) {
+// TestPicturesReadWellOnAnyForge expects each picture to be a plain SVG file with an alternative text, because not
+// every forge draws diagrams.
+func TestPicturesReadWellOnAnyForge(t *testing.T) {
 	shown := map[string]bool{}
 	for _, page := range markdown(t) {
 		for _, found := range image.FindAllStringSubmatch(page.text, -1) {

@@ -24,8 +24,8 @@ var (
 	quoted      = regexp.MustCompile("`(\\w+)`")
 )
 
-// TestTheRunbooksNameReasonsThatAreThere: people look a reason up by the word of an Event.
-func TestTheRunbooksNameReasonsThatAreThere(t *testing.T) {
+// People look a reason up by the word of an Event.
+func TestRunbooksNameExistingReasons(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -45,8 +45,8 @@ func execute(t *testing.T, dir, program string, args ...string) string {
 	return out.String()
 }
 
-// TestCheapTargetsRun runs each of them: in this checkout where a variable leads its output elsewhere, and in a small
-// tree otherwise.
+// TestCheapTargetsRun runs each cheap target: in this checkout if a variable redirects its output, otherwise in a small
+// tree.
 func TestCheapTargetsRun(t *testing.T) {
 	tests := map[string]func(*testing.T){
 		"help": func(t *testing.T) {
@@ -176,7 +176,7 @@ func format(t *testing.T) {
 	}
 }
 
-// TestOtherTargetsAreChecked expects a recipe for each.
+// TestOtherTargetsAreChecked expects a recipe for each of the other targets.
 func TestOtherTargetsAreChecked(t *testing.T) {
 	for line := range onlyChecked() {
 		t.Run(line, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestOtherTargetsAreChecked(t *testing.T) {
 	}
 }
 
-// TestEachTargetHasATest finds targets, of make help and of README and docs, of which this package knows nothing.
+// TestEachTargetHasATest finds targets in make help, README and docs that this package does not know.
 func TestEachTargetHasATest(t *testing.T) {
 	target := regexp.MustCompile(`(?m)^  make ([a-z0-9-]+) `)
 	for _, found := range target.FindAllStringSubmatch(execute(t, root(t), "make", "help"), -1) {

@@ -29,14 +29,14 @@ func sound() *Sequence {
 	return s
 }
 
-func TestCheckFindsNothingInASoundPicture(t *testing.T) {
+func TestCheckAcceptsSoundPicture(t *testing.T) {
 	if problems := sound().Check(); len(problems) > 0 {
 		t.Error(strings.Join(problems, "\n"))
 	}
 }
 
-// TestCheckFinds what the layout would not do by itself.
-func TestCheckFinds(t *testing.T) {
+// TestCheckReportsFaults breaks a sound picture in ways that the layout itself never does.
+func TestCheckReportsFaults(t *testing.T) {
 	for want, broken := range map[string]func() *Sequence{
 		"nothing is said":     func() *Sequence { s := sound(); s.Title = ""; return s },
 		"reaches over":        func() *Sequence { s := sound(); s.Section(strings.Repeat("too long ", 40)); return s },
@@ -69,7 +69,7 @@ func overBar(s *Sequence) {
 	s.Does(0, 2, "words that do not fit beside the first")
 }
 
-func TestSVGIsWellFormedAndSaysWhatItIs(t *testing.T) {
+func TestSVGIsWellFormedAndDescribed(t *testing.T) {
 	text := sound().SVG()
 	decoder := xml.NewDecoder(strings.NewReader(text))
 	for {
@@ -93,7 +93,7 @@ func TestSVGIsWellFormedAndSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestTextIsReadable: all text has the contrast that WCAG asks for, 4.5, and all borders and arrows have 3.
+// TestTextIsReadable expects the contrast that WCAG requires: 4.5 for text, and 3 for borders and arrows.
 func TestTextIsReadable(t *testing.T) {
 	for name, c := range map[string]scheme{"light": light(), "dark": dark()} {
 		for _, ground := range []string{"ground", "head", "fact", "waits", "acts"} {
