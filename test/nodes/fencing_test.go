@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
 )
 
-// TestFencing judges by the stamps in the volume whether the pod of a node that is fenced is replaced after the node's
-// processes have ended, and how long that takes. Each scenario has a node of its own.
+// TestFencing judges by the stamps in the volume. They show whether the pod of a fenced node is replaced only after the
+// node's processes have ended, and how long that takes. Each scenario has its own node.
 func TestFencing(t *testing.T) {
 	t.Parallel()
 	f := startFencing(t, "frozen", "silent", "lied-to", "rebooted")

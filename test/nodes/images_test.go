@@ -29,8 +29,8 @@ const (
 	guardHome  = "csi-reclaimer"
 )
 
-// TestImagesRunAsPods installs the images of "make images" by the charts and a manifest as an operator does, and has
-// pods of real kubelets provision and reclaim volumes.
+// TestImagesRunAsPods installs the images of "make images" by the charts and a manifest, as an operator does. The pods
+// run on real kubelets, and provision and reclaim volumes.
 func TestImagesRunAsPods(t *testing.T) {
 	c := newCluster(t)
 	t.Run("each image says its version", func(t *testing.T) { c.in(t).testVersions() })

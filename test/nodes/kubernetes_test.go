@@ -20,8 +20,8 @@ import (
 
 // These tests are about Kubernetes alone: what our controllers are there to prevent, and what they can rely on.
 
-// TestKubeletAndTerminatingClaim binds pods to a claim that is terminating. The proposal for the protection of claims
-// has the kubelet refuse them. It refuses them only once the finalizer that protects the claim is removed.
+// TestKubeletAndTerminatingClaim binds pods to a terminating claim. The proposal for the protection of claims has the
+// kubelet refuse them, but the kubelet does so only once the claim's protection finalizer is removed.
 func TestKubeletAndTerminatingClaim(t *testing.T) {
 	env := newEnvironment(t, false)
 	claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {
@@ -81,8 +81,8 @@ func (env *environment) waitPodEvent(pod *objects.Pod, reason, text string) {
 	env.T.Logf("Events of pod %s: %q", pod.Name, seen)
 }
 
-// TestForceDeletionMakesTwoWriters deletes a pod of a StatefulSet by force while its kubelet is cut off, and nothing
-// protects it: its replacement writes to the volume while it does.
+// TestForceDeletionMakesTwoWriters force-deletes a StatefulSet's pod without protection while its kubelet is cut off.
+// The pod and its replacement then write to the volume at the same time.
 func TestForceDeletionMakesTwoWriters(t *testing.T) {
 	env := newEnvironment(t, false)
 	env.cordon(env.Ctx, node2, true)

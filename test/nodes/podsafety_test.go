@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
 )
 
-// TestPodSafety judges by the stamps in the volume, and by which processes run, whether a pod of a StatefulSet is
-// replaced before its processes have ended. TestForceDeletionMakesTwoWriters shows what happens without volume-guard.
+// TestPodSafety judges by the stamps in the volume, and by the running processes, whether a StatefulSet's pod is
+// replaced before its processes have ended. TestForceDeletionMakesTwoWriters shows the outcome without volume-guard.
 func TestPodSafety(t *testing.T) {
 	t.Parallel()
 	s := startSafety(t)

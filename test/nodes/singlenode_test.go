@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// TestSingleNode judges by the stamps in the volumes whether two nodes write to a volume that nothing attaches, whose
-// claim is ReadWriteOnce. Each scenario happens twice at a time: without locks, where two pods write, and with them.
+// TestSingleNode judges by the stamps whether two nodes write to an unattached volume with a ReadWriteOnce claim. Each
+// scenario runs twice at the same time: without locks, where two pods write, and with locks.
 func TestSingleNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

@@ -35,8 +35,8 @@ type replica struct {
 	volume *objects.Volume
 }
 
-// TestStatefulSetClaims plays the lines of the test plan of KEP-1847 that depend on the node: which process writes to
-// which volume, and when a volume is unmounted and deleted.
+// TestStatefulSetClaims plays the lines of KEP-1847's test plan that depend on the node: the volume that each process
+// writes to, and the time of its unmount and deletion.
 func TestStatefulSetClaims(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	env := newEnvironment(t, false)

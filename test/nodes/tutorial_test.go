@@ -33,8 +33,8 @@ const (
 	stepTimeout = 8 * time.Minute
 )
 
-// TestTutorial types docs/tutorial.md, word for word, compares what it shows with what is printed, and expects that
-// nothing is left of it in the cluster.
+// TestTutorial types docs/tutorial.md, word for word, compares the page's output with the printed one, and expects no
+// remains in the cluster.
 func TestTutorial(t *testing.T) {
 	c := newCluster(t)
 	c.Must(c.pool.ImportPause(c.Ctx, tutorialPause))

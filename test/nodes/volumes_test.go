@@ -49,8 +49,8 @@ func (env *environment) endWriter(pod *objects.Pod, claim *objects.Claim, volume
 	env.expectNotDeletedInUse()
 }
 
-// TestVolumeInUseIsDeletedAfterItsPod deletes claim and PV under a pod: it goes on writing, and the volume is deleted
-// once it is unmounted, and detached.
+// TestVolumeInUseIsDeletedAfterItsPod deletes claim and PV under a pod. The pod continues to write, and the volume is
+// deleted once it is unmounted and detached.
 func TestVolumeInUseIsDeletedAfterItsPod(t *testing.T) {
 	for _, attach := range []bool{true, false} {
 		t.Run(fmt.Sprintf("attached %v", attach), func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestVolumeInUseIsDeletedAfterItsPod(t *testing.T) {
 	}
 }
 
-// TestAttachedVolumeIsKeptWithoutItsClaim removes the finalizer that protects a claim, as people do: the claim is gone
-// under the pod and the PV is Released. The volume is kept while it is attached, and deleted after that.
+// TestAttachedVolumeIsKeptWithoutItsClaim removes the protection finalizer of a claim, as people do. The claim is gone
+// under the pod, and the PV is Released. The volume stays while it is attached, and is deleted afterwards.
 func TestAttachedVolumeIsKeptWithoutItsClaim(t *testing.T) {
 	env := newEnvironment(t, true)
 	pod, claim, volume := env.startWriter()
@@ -92,8 +92,8 @@ func (env *environment) removeFinalizers(ctx context.Context, claim *objects.Cla
 	env.Must(err)
 }
 
-// TestVolumeGuardKeepsClaimInUse disables the controllers of kube-controller-manager that protect claims and PVs, on a
-// control plane and a node of its own.
+// TestVolumeGuardKeepsClaimInUse disables the protection controllers of kube-controller-manager, on its own control
+// plane and node.
 func TestVolumeGuardKeepsClaimInUse(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	nodes.SkipUnlessSupported(t)

@@ -58,8 +58,8 @@ func TestReadAuditLog(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsReadOnFromWhereItWas has lines be written between two readings, one of them in two parts.
-func TestAuditLogIsReadOnFromWhereItWas(t *testing.T) {
+// TestAuditLogReadingContinues writes lines between two readings, one of them in two parts.
+func TestAuditLogReadingContinues(t *testing.T) {
 	cp := &ControlPlane{options: Options{AuditLog: true}, folder: folder{path: t.TempDir()}}
 	events := func(user string) string {
 		t.Helper()

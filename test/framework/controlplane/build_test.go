@@ -147,7 +147,7 @@ func TestBuildTracksSourcesAndRemovesStaleBinaries(t *testing.T) {
 	}
 }
 
-func TestFailedBuildQuotesCompilerAndLeavesNothing(t *testing.T) {
+func TestFailedBuildQuotesCompilerAndCleansUp(t *testing.T) {
 	t.Parallel()
 	b, _ := tinyBuild(t)
 	if err := os.WriteFile(filepath.Join(b.module, "main.go"), []byte("package main\nfunc main() { missing() }\n"),
@@ -162,8 +162,8 @@ func TestFailedBuildQuotesCompilerAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// Not parallel: the environment is the whole program's.
-func TestInterruptedBuildLeavesNothing(t *testing.T) {
+// TestInterruptedBuildCleansUp is not parallel, because it changes the environment of the process.
+func TestInterruptedBuildCleansUp(t *testing.T) {
 	b, progress := tinyBuild(t)
 	// A compiler that never ends, save when asked for its version.
 	compiling := filepath.Join(t.TempDir(), "compiling")

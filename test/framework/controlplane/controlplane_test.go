@@ -148,7 +148,7 @@ func TestPortsInUseAreReplaced(t *testing.T) {
 	}
 }
 
-func TestFailedStartReportsCauseAndLeavesNothing(t *testing.T) {
+func TestFailedStartReportsCauseAndCleansUp(t *testing.T) {
 	t.Parallel()
 	binary, err := Build(t.Context(), Newest, os.Stderr)
 	if err != nil {
@@ -236,7 +236,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// A controller binds a claim to its volume: both being Bound shows that it works.
+// A claim and its volume that are both Bound show that the controllers work.
 func TestControllerManagerBindsClaim(t *testing.T) { testBindsClaim(t, sharedControlPlane(t)) }
 
 func TestLeanControlPlaneBindsClaim(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Suites share a machine, and each write would wait for its disk. etcd syncs while it makes its log, and then nothing.
-func TestEtcdDoesNotWaitForTheDisk(t *testing.T) {
+// Suites share a machine, and each write would wait for its disk. So etcd syncs only while it creates its log.
+func TestEtcdDoesNotWaitForDisk(t *testing.T) {
 	for _, version := range Edges() {
 		t.Run(string(version), func(t *testing.T) {
 			cp := start(t, version, Options{NoControllerManager: true})

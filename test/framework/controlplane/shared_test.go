@@ -15,9 +15,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// TestNewestSharesTheRootsVersions holds what lets one compilation of a package serve the newest control plane and the
-// project's programs: both modules require the same version of each module that both require.
-func TestNewestSharesTheRootsVersions(t *testing.T) {
+// TestNewestSharesRootModuleVersions expects the same version of each module that both go.mod files require. Then one
+// compilation of a package serves the newest control plane and the project's programs.
+func TestNewestSharesRootModuleVersions(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,9 @@ func modules(t *testing.T, gomod string) map[string]string {
 	return required
 }
 
-// TestCheapFlagsSplitNoCache: the Makefile has the flag that control planes have for all packages, and no program of
-// the root module has a package that control planes compile with flags of their own. Else it would be compiled twice.
+// TestCheapFlagsSplitNoCache checks two conditions without which packages would be compiled twice. The Makefile has the
+// control planes' flag for all packages, and no program of the root module has a package that control planes compile
+// with other flags.
 func TestCheapFlagsSplitNoCache(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
@@ -106,7 +107,7 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 	}
 }
 
-// TestNewestIsCompiledWithoutFakeClients holds the list of packages of the lean control plane, in a cache of its own.
+// TestNewestIsCompiledWithoutFakeClients checks the list of packages of the lean control plane, with a separate cache.
 func TestNewestIsCompiledWithoutFakeClients(t *testing.T) {
 	dir, err := Newest.moduleDir()
 	if err != nil {

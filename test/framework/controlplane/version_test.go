@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Each version has the module of its name, whose Kubernetes is of that minor version, and each module is a version.
+// Each version has a module of its name with a Kubernetes of that minor version, and each module is a version.
 func TestEachVersionHasItsModule(t *testing.T) {
 	folders, err := filepath.Glob("v*.*")
 	if err != nil {

@@ -43,7 +43,7 @@ func withNode(spec v1.PodSpec, node string) v1.PodSpec {
 	return spec
 }
 
-// TestNodes plays all in one, for the nodes that each part would need.
+// TestNodes is one test, because each part would need nodes of its own.
 func TestNodes(t *testing.T) {
 	env := newEnvironment(t)
 	begun := time.Now()
@@ -317,9 +317,9 @@ func (env *environment) bootID(node *nodes.Node) string {
 	return object.Status.NodeInfo.BootID
 }
 
-// TestKilledRunLeavesNothing kills a run with a node and a pod: its processes end, and nothing is mounted. The next run
-// removes its directory and cgroups. A run that is interrupted ends in the same way.
-func TestKilledRunLeavesNothing(t *testing.T) {
+// TestKilledRunLeavesNoResources kills a run with a node and a pod: its processes end, and nothing stays mounted. The
+// next run removes its directory and cgroups. An interrupted run ends in the same way.
+func TestKilledRunLeavesNoResources(t *testing.T) {
 	nodes.SkipUnlessSupported(t)
 	env := &environment{T: t}
 	temporary, err := os.MkdirTemp("", "n") // not a directory of the test: sockets need short paths

@@ -75,7 +75,8 @@ func TestWaitEndsWithCondition(t *testing.T) {
 	}
 }
 
-// TestWaitSeesEachState has a PV be as wanted between two other states, and then replaced by another of its name.
+// In TestWaitSeesEachState a PV has the wanted state between two other states, and is then replaced by another PV of
+// its name.
 func TestWaitSeesEachState(t *testing.T) {
 	state := func(uid types.UID, phase v1.PersistentVolumePhase) *v1.PersistentVolume {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: uid},
@@ -110,7 +111,7 @@ func TestWaitSeesEachState(t *testing.T) {
 	}
 }
 
-// TestWaitSurvivesEndOfWatch ends each watch at once, as an API server that restarts does.
+// TestWaitSurvivesEndOfWatch ends each watch at once, as a restarting API server does.
 func TestWaitSurvivesEndOfWatch(t *testing.T) {
 	client := fake.NewClientset()
 	watches := 0

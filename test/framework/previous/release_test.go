@@ -64,7 +64,7 @@ func (r repository) expectNone(pinned, why string) {
 	}
 }
 
-func TestNewestTagOfAncestorIsReleaseBefore(t *testing.T) {
+func TestPreviousReleaseIsNewestAncestorTag(t *testing.T) {
 	r := newRepository(t)
 	pinned := r.commit()
 	r.expect(pinned, "", pinned)
@@ -83,7 +83,7 @@ func TestNewestTagOfAncestorIsReleaseBefore(t *testing.T) {
 	r.expect("", "v0.10.0", second)
 }
 
-func TestPreReleaseIsReleaseBeforeWithoutAnother(t *testing.T) {
+func TestPreviousReleaseMayBePreRelease(t *testing.T) {
 	r := newRepository(t)
 	pinned := r.commit("v0.1.0-rc.2")
 	last := r.commit("v0.1.0-rc.10")
@@ -91,7 +91,7 @@ func TestPreReleaseIsReleaseBeforeWithoutAnother(t *testing.T) {
 	r.expect(pinned, "v0.1.0-rc.10", last)
 }
 
-func TestAnnotatedTagStandsForItsCommit(t *testing.T) {
+func TestAnnotatedTagResolvesToCommit(t *testing.T) {
 	r := newRepository(t)
 	first := r.commit()
 	r.git("tag", "--annotate", "--message=first", "v0.1.0")
@@ -100,7 +100,7 @@ func TestAnnotatedTagStandsForItsCommit(t *testing.T) {
 	r.expect("", "v0.1.0", first)
 }
 
-func TestWithoutHistoryThereIsNoReleaseBefore(t *testing.T) {
+func TestNoPreviousReleaseWithoutHistory(t *testing.T) {
 	r := newRepository(t)
 	pinned := r.commit("v0.1.0")
 	r.commit()
@@ -125,8 +125,8 @@ func TestWithoutHistoryThereIsNoReleaseBefore(t *testing.T) {
 	repository{t, t.TempDir()}.expectNone(pinned, "use a git clone")
 }
 
-// TestThisCheckout finds what the tests of upgrades are run with.
-func TestThisCheckout(t *testing.T) {
+// TestPreviousReleaseOfThisCheckout finds the release that the upgrade tests use.
+func TestPreviousReleaseOfThisCheckout(t *testing.T) {
 	r := ForTest(t)
 	if pinned != "" && r.Tag != "" {
 		t.Errorf("%s is the release before, and no commit needs to be pinned: make the constant empty", r)

@@ -103,8 +103,7 @@ func TestChildEndsWithParent(t *testing.T) {
 	}
 }
 
-// The kernel's signal comes at the death of the thread that forked: a child must not lose
-// its life to a goroutine that took its thread with it.
+// The kernel sends the signal when the forking thread ends. A child must not die because a goroutine ended its thread.
 func TestChildOutlivesItsThread(t *testing.T) {
 	t.Parallel()
 	f := startFamily(t, "parent with dead thread", "ready", "started")

@@ -2,7 +2,7 @@ package suite
 
 import "testing"
 
-func TestDeepTestsRunWhereTheyAreAskedFor(t *testing.T) {
+func TestDeepTestsRunOnRequest(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "1": true} {
 		ran := false
 		t.Run("DEEP="+value, func(t *testing.T) {

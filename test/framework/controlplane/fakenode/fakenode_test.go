@@ -28,7 +28,7 @@ const (
 	volume  = corev1.UniqueVolumeName("kubernetes.io/csi/driver.test^volume-1")
 )
 
-// All in one, for the control plane that each part would need: a node's life from its registration to its silence.
+// One test covers a node's life from its registration to its silence, because each part would need a control plane.
 func TestNode(t *testing.T) {
 	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
 		controlplane.Options{Scheduler: true, Progress: os.Stderr})

@@ -24,9 +24,8 @@ const (
 	zoneKey = "zonal.test/zone"
 )
 
-// A claim that waits for its first consumer goes back and forth between the scheduler, the provisioner, the PV
-// controller and the kubelet. All of them are the real ones but for the kubelet, which is a fake node, and the
-// provisioner, which is this test.
+// A claim that waits for its first consumer passes between the scheduler, the provisioner, the PV controller and the
+// kubelet. Here the kubelet is a fake node, the provisioner is this test, and the others are real.
 func TestPodsAndVolumesShareZone(t *testing.T) {
 	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
 		controlplane.Options{Scheduler: true, Progress: os.Stderr})
