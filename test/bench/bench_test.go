@@ -41,7 +41,7 @@ func TestFamiliesAreWellFormed(t *testing.T) {
 	}
 }
 
-// What is to be reached, as it was agreed.
+// The goals are agreed: a change of one is a change of this table.
 func TestGoalsOfFamilies(t *testing.T) {
 	want := map[string]string{
 		"released_pv_first_gone_per_second":           "≥ 1.10 × reference_unthrottled",
@@ -82,7 +82,7 @@ func TestGoalsOfFamilies(t *testing.T) {
 	}
 }
 
-func TestAFamilyThatMeasuresNothingFails(t *testing.T) {
+func TestFamilyWithMissingFiguresFails(t *testing.T) {
 	figures := []report.Figure{{Name: "one"}, {Name: "other"}}
 	for name, c := range map[string]struct {
 		values map[string]float64
@@ -154,7 +154,7 @@ func TestTallyOfRequests(t *testing.T) {
 	}
 }
 
-func TestARunThatLosesVolumesFails(t *testing.T) {
+func TestRunWithLostVolumesFails(t *testing.T) {
 	call := func(volume, code string) ledger.Call { return ledger.Call{Volume: volume, Code: code} }
 	for name, c := range map[string]struct {
 		calls []ledger.Call
@@ -173,7 +173,7 @@ func TestARunThatLosesVolumesFails(t *testing.T) {
 	}
 }
 
-func TestNamesAreThoseOfTheFamilies(t *testing.T) {
+func TestNamesMatchFamilies(t *testing.T) {
 	var list strings.Builder
 	List(&list)
 	for _, name := range Names() {

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// TestPluginShowsEachReasonOfKeptCluster plays the demo, and asks the plugin in the cluster that it leaves.
+// TestPluginShowsEachReasonOfKeptCluster plays the demo with KEEP, and runs the plugin in the remaining cluster.
 func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
 	suite.Deep(t, suite.OwnControlPlane)
 	env, err := setUp(t.Context(), newPrinter(t.Output(), false), controlplane.Options{})

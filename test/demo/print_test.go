@@ -78,7 +78,7 @@ func playAll(t *testing.T, p *printer) {
 	}
 }
 
-// TestScenarioIsJudgedAgainAfterAllOthers: what ends right can turn wrong while others are played.
+// A later scenario can spoil the result of an earlier one.
 func TestScenarioIsJudgedAgainAfterAllOthers(t *testing.T) {
 	v := allRight()[0]
 	wrong := v

@@ -32,7 +32,7 @@ func play(t *testing.T, sc scenario.Scenario) Result {
 	return r
 }
 
-// TestKilledSidecarFinishesItsVolume is one moment of those of TestSidecarKilledAtEachMoment.
+// TestKilledSidecarFinishesItsVolume plays one moment of TestSidecarKilledAtEachMoment.
 func TestKilledSidecarFinishesItsVolume(t *testing.T) {
 	t.Parallel()
 	undisturbed := play(t, Provision())
@@ -46,7 +46,7 @@ func TestKilledSidecarFinishesItsVolume(t *testing.T) {
 	}
 }
 
-// TestSidecarKilledAtEachMoment: whenever the sidecar is killed, things end as if it had not been.
+// TestSidecarKilledAtEachMoment expects the same end at each moment as without the kill.
 func TestSidecarKilledAtEachMoment(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	t.Parallel()
@@ -74,8 +74,8 @@ func TestSidecarKilledAtEachMoment(t *testing.T) {
 	}
 }
 
-// TestUserActsWhileSidecarIsDown: whenever the sidecar is killed while it provisions, and the claim deleted while it is
-// down, no volume is left, and no claim is stuck. "make faults" deletes StorageClasses too.
+// TestUserActsWhileSidecarIsDown kills the sidecar at each moment of provisioning, and deletes the claim while it is
+// down. No volume is left, and no claim is stuck. "make faults" deletes StorageClasses, too.
 func TestUserActsWhileSidecarIsDown(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestSavedScenarios(t *testing.T) {
 	}
 }
 
-// TestRandomScenarios plays some random scenarios, always the same; "make faults" plays others.
+// TestRandomScenarios plays some random scenarios with fixed seeds; "make faults" plays others.
 func TestRandomScenarios(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	t.Parallel()

@@ -56,8 +56,8 @@ func TestLinesCountByClass(t *testing.T) {
 	})
 }
 
-// TestFunctionsCountAsTheLintersCount has functions at each bound and one beyond it.
-func TestFunctionsCountAsTheLintersCount(t *testing.T) {
+// TestFunctionCountsMatchLinters counts functions at each bound and one beyond it.
+func TestFunctionCountsMatchLinters(t *testing.T) {
 	function := func(name string, statements ...string) string {
 		return "func " + name + "(a, b bool) {\n" + strings.Join(statements, "\n") + "\n}\n"
 	}
@@ -107,7 +107,7 @@ func TestRoleFilesCountInControllers(t *testing.T) {
 	}
 }
 
-func TestMirrorsCountByTheNamesOfStructs(t *testing.T) {
+func TestMirrorsCountByStructName(t *testing.T) {
 	code := `package a
 
 type (

@@ -71,7 +71,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// Each mutant of the sample changes what its functions return, and without one they return what they did.
+// Each mutant of the sample changes its functions' results. Without an active mutant the results stay the same.
 func TestOneMutantIsActive(t *testing.T) {
 	b := sampled(t)
 	folder := t.TempDir()
@@ -144,8 +144,8 @@ func main() {
 }
 `
 
-// The mutants are tried by make mutants; this test shows that each compiles, and that none of the tables is stale.
-func TestTheMutantsCompile(t *testing.T) {
+// make mutants runs the mutants. This test shows that each compiles, and that no table is stale.
+func TestMutantsCompile(t *testing.T) {
 	b, err := generate(t.Context(), root, scopes, edits)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func (b *build) has(folder, pattern string) bool {
 	return false
 }
 
-func TestTablesThatAreOlderThanTheCode(t *testing.T) {
+func TestStaleTablesAreRefused(t *testing.T) {
 	for name, e := range map[string]edit{
 		"no node":       {pkg: sample, in: "contains", name: "n", at: []place{{node: "gone", zero: true}}},
 		"no function":   {pkg: sample, in: "gone", name: "n", at: []place{{node: "true", zero: true}}},
@@ -225,8 +225,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// Whoever reads of a mutant that lives learns where it is, and which tests were asked.
-func TestWhatIsSaidOfAMutantThatLives(t *testing.T) {
+// The report names the place of a surviving mutant and the tests that ran.
+func TestReportOfSurvivingMutant(t *testing.T) {
 	for _, m := range sampled(t).mutants {
 		if m.what == "case f.held" && m.at != "sample.go:23" {
 			t.Errorf("%s is at %s", m.name(), m.at)

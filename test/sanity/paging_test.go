@@ -187,8 +187,8 @@ func TestPageTokenOfAnotherList(t *testing.T) {
 	}
 }
 
-// What is there from the first page to the last is listed exactly once, and a token stays good when the entry that it
-// was made from is gone.
+// Entries that exist from the first page to the last are listed exactly once, and a token stays valid when the entry
+// that it was made from is gone.
 func TestPagingDuringChanges(t *testing.T) {
 	for name, l := range lists(t) {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestBusyLoopsEnd(t *testing.T) {
 	}
 }
 
-// TestSuiteOfMake runs a program in place of make: one suite ends well, one fails, one is ended by a signal.
+// TestSuiteOfMake runs a program in place of make: one suite passes, one fails, and a signal ends one.
 func TestSuiteOfMake(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "make")
 	const script = `#!/bin/sh
@@ -137,8 +137,8 @@ func (w *interrupting) Write(p []byte) (int, error) {
 	return w.Builder.Write(p)
 }
 
-// TestFullTestRunsEverySuite: make test-full runs each target of the Makefile that is a suite, and make test runs those
-// that need neither root, a browser nor a second Kubernetes.
+// TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite, and make test
+// to run the suites that need neither root, a browser nor a second Kubernetes.
 func TestFullTestRunsEverySuite(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
@@ -175,7 +175,7 @@ func TestFullTestRunsEverySuite(t *testing.T) {
 	}
 }
 
-// TestDecisionsStartNoGoroutine: what make test-race leaves out has nothing to race with.
+// TestDecisionsStartNoGoroutine shows that the packages omitted by make test-race cannot have data races.
 func TestDecisionsStartNoGoroutine(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -94,7 +94,7 @@ func Eval[T any](p *browser.Page, expression string) T {
 	return browser.Eval[T](p, expression)
 }
 
-// TestAccessible checks each view with what a screen reader gets, and the colours.
+// TestAccessible checks each view's accessibility tree and colours.
 func TestAccessible(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	vols := env.MakeVolumes(3, func(int) objects.Spec { return objects.Spec{Dynamic: true} })

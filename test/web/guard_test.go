@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
 )
 
-// TestThePageOfVolumeGuard opens the page that volume-guard serves, with the token that the browser asks a person for.
+// TestThePageOfVolumeGuard opens volume-guard's page with the token for which a browser asks.
 func TestThePageOfVolumeGuard(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	own, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, fixture.VolumeGuardName)

@@ -71,8 +71,8 @@ func place(name string) string {
 		`")?.getBoundingClientRect().top`
 }
 
-// TestUpdatesMoveNothing adds rows above what a person looks at, has the pointer on, or has the focus on.
-func TestUpdatesMoveNothing(t *testing.T) {
+// TestUpdatesKeepRowsInPlace adds rows above the rows in view, and above the row with the focus.
+func TestUpdatesKeepRowsInPlace(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	env.MakeVolumes(60, func(int) objects.Spec { return objects.Spec{Unclaimed: true, Handle: "none"} })
 	s := serve(env, "--driver="+env.Driver)
@@ -157,7 +157,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	}
 }
 
-// TestServerGoesAway takes away what serves the page, and has it answer again: with an error first.
+// TestServerGoesAway takes the page's server away, and has it answer again: with an error first.
 func TestServerGoesAway(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	env.MakeVolume(objects.Spec{Dynamic: true})

@@ -20,7 +20,7 @@ import (
 // hostile is text that does harm where it is parsed as HTML.
 const hostile = `<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>`
 
-// TestHostileTextIsInert has markup wherever the API takes it: the page shows it as it is written.
+// TestHostileTextIsInert puts markup into each field in which the API accepts it. The page shows it as text.
 func TestHostileTextIsInert(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	vol := env.MakeVolume(objects.Spec{Unclaimed: true, Handle: hostile, Change: func(pv *v1.PersistentVolume) {
@@ -58,7 +58,7 @@ func TestHostileTextIsInert(t *testing.T) {
 	}
 }
 
-// TestOtherAddresses: who does not know the token sees nothing, and no other page may embed or read this one.
+// TestOtherAddresses expects no content without the token, and that no other page may embed or read this one.
 func TestOtherAddresses(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
 	s := serve(env, "--driver="+env.Driver)

@@ -44,7 +44,7 @@ func newTable(t *testing.T) *server {
 // pvName is the name of a PV that ends with a UID, as fill wants it.
 func pvName(word string) string { return word + "-00000000-77aa-4e1f-9d5e-7a3f00c0ffee" }
 
-// TestSearchFilterAndSort narrows a table down, by mouse and keys; what is chosen stands in the address.
+// TestSearchFilterAndSort narrows a table down by mouse and keys, and expects the choices in the address.
 func TestSearchFilterAndSort(t *testing.T) {
 	s := newTable(t)
 	a, b, c, d := pvName("a"), pvName("b"), pvName("c"), pvName("d")
@@ -165,7 +165,7 @@ func TestCopyAndPrint(t *testing.T) {
 // focused is the row that has the focus.
 const focused = `document.activeElement.querySelector(".name")?.textContent`
 
-// TestKeyboard goes from a table to an object and back by keys alone.
+// TestKeyboard goes from a table to an object and back, only by keys.
 func TestKeyboard(t *testing.T) {
 	s := newTable(t)
 	a, b, c := pvName("a"), pvName("b"), pvName("c")

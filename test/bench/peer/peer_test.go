@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// TestPeersHaveSameFlags compiles both, so that neither falls behind: only the bench starts the one with v13.
+// TestPeersHaveSameFlags compiles both peers, because only the benchmark starts the peer with v13.
 func TestPeersHaveSameFlags(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

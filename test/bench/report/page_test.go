@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write test/bench/report.md from report.json")
 
-// TestReportPageIsMadeFromReport holds report.md against report.json, whose figures nothing else may write.
+// TestReportPageIsMadeFromReport compares report.md with report.json, the only source of its figures.
 func TestReportPageIsMadeFromReport(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -92,7 +92,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatWasNotMeasured(t *testing.T) {
+func TestCheckFindsMissingMeasurements(t *testing.T) {
 	runs := func(column string, values ...float64) map[string][]float64 {
 		return map[string][]float64{column: values}
 	}
@@ -177,8 +177,8 @@ func TestReportRoundTrips(t *testing.T) {
 	}
 }
 
-// TestVersionsThatMayStandTogether: one that was not measured may change.
-func TestVersionsThatMayStandTogether(t *testing.T) {
+// TestComparableVersions accepts a change of a version without figures.
+func TestComparableVersions(t *testing.T) {
 	was := Versions{Kubernetes: "v1.36.3", Reference: "v10.0.1", ReferenceV13: "v13.1.0"}
 	for name, c := range map[string]struct {
 		change  func(*Versions)

@@ -97,7 +97,7 @@ func TestRuleHitsTheNthRequest(t *testing.T) {
 	}
 }
 
-// TestNoRequestPassesWhileClientIsStopped: what the client makes of the last answer is not carried out.
+// The client's reaction to the last answer must not reach the server.
 func TestNoRequestPassesWhileClientIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stand) {
 		second := make(chan error)
