@@ -18,15 +18,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenLifetime is that of a service account's token. Nobody renews it.
+// tokenLifetime is the lifetime of a service account's token, which is not renewed.
 const tokenLifetime = 24 * time.Hour
 
-// Admin returns a configuration for a user who may do everything (group system:masters), without a limit on requests.
-// It is a copy.
+// Admin returns a copy of the configuration for a user with all permissions (group system:masters), without a limit on
+// requests.
 func (cp *ControlPlane) Admin() *rest.Config { return rest.CopyConfig(cp.admin) }
 
-// ConfigFor returns a configuration for a user in groups, known to the API server by a certificate signed
-// here. What the user may do is a matter of RBAC: nothing, unless granted. There is no limit on requests.
+// ConfigFor returns a configuration for a user in groups, known to the API server by a certificate signed here. The
+// user has only the permissions that RBAC grants. Requests are not limited.
 func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	pair, err := cp.authority.forUser(time.Now(), user, groups)
 	if err != nil {
@@ -37,9 +37,8 @@ func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, 
 	return config, nil
 }
 
-// ServiceAccount returns a configuration with a token of a service account, which
-// is created if it is missing. Its namespace must exist. The token is valid for 24 hours. There is no limit on
-// requests.
+// ServiceAccount returns a configuration with a token of a service account, which is created if it is missing. Its
+// namespace must exist. The token is valid for 24 hours. Requests are not limited.
 func (cp *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(cp.admin)
 	if err != nil {
@@ -62,13 +61,13 @@ func (cp *ControlPlane) ServiceAccount(ctx context.Context, namespace, name stri
 	return config, nil
 }
 
-// anonymous knows the API server and trusts it, and says nothing about who asks.
+// anonymous returns a configuration that trusts the API server and has no credentials.
 func (cp *ControlPlane) anonymous() *rest.Config {
 	return &rest.Config{
 		Host:            cp.url,
 		TLSClientConfig: rest.TLSClientConfig{CAData: cp.authority.pem},
 		QPS:             -1,
-		// Tests use what is deprecated too, often; hundreds of lines would bury what fails.
+		// Tests often use deprecated APIs, and hundreds of warnings would bury the failures.
 		WarningHandler: rest.NoWarnings{},
 	}
 }
@@ -89,8 +88,8 @@ func (cp *ControlPlane) Kubeconfig(config *rest.Config) (path string, err error)
 	return file.Name(), nil
 }
 
-// WriteKubeconfig writes a configuration whose credentials are in memory, as those of this package are,
-// to a kubeconfig file of mode 0600.
+// WriteKubeconfig writes a configuration with credentials in memory, as this package makes them, to a kubeconfig file
+// of mode 0600.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "controlplane"
 	kubeconfig := clientcmdapi.Config{

@@ -172,8 +172,8 @@ func grantListOfVolumes(t *testing.T, cp *ControlPlane, name string, subject rba
 	}
 }
 
-// eventuallyAllowed is eventually for a question whose answer is Forbidden at first: the API server's
-// authorizer learns of a grant by a watch.
+// eventuallyAllowed is eventually for a request that is Forbidden at first, because the API server's authorizer learns
+// of a grant by a watch.
 func eventuallyAllowed(t *testing.T, what string, question func(ctx context.Context) error) {
 	t.Helper()
 	eventually(t, what, func(ctx context.Context) error {

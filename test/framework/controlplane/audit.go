@@ -28,11 +28,10 @@ type AuditEvent struct {
 	UserAgent string
 	URI       string
 
-	// What the request was about; empty for URLs that are no resources. The name of an object
-	// that is being created may be empty.
+	// The request's target; empty for non-resource URLs. Name may be empty for an object that is being created.
 	APIGroup, Resource, Subresource, Namespace, Name string
 
-	// Code is the HTTP status of the answer, 0 where there was none.
+	// Code is the HTTP status of the answer, 0 without an answer.
 	Code int
 	// Received and Answered are the times of the request and of its stage.
 	Received, Answered time.Time
@@ -78,7 +77,7 @@ func (cp *ControlPlane) auditEvents(text string, keep func(AuditEvent) bool) ([]
 	return tail.chosen(keep), nil
 }
 
-// auditTails are what was read of the audit log, by the text that its lines contain.
+// auditTails are the parts of the audit log that were read, by the text that their lines contain.
 type auditTails struct {
 	mu sync.Mutex
 	of map[string]*auditTail
@@ -95,7 +94,7 @@ func ReadAuditLog(path string, keep func(AuditEvent) bool) ([]AuditEvent, error)
 	return tail.chosen(keep), nil
 }
 
-// auditTail is what was read of an audit log so far: the requests of the lines that contain a text.
+// auditTail holds the requests read so far from the audit log's lines that contain a text.
 type auditTail struct {
 	path   string
 	text   []byte
@@ -169,7 +168,7 @@ func decodeAuditLine(line []byte) (AuditEvent, error) {
 		Stage      string
 		RequestURI string
 		Verb       string
-		// Who asks, and as whom.
+		// The authenticated and the impersonated user.
 		User, ImpersonatedUser struct {
 			Username string
 			Groups   []string

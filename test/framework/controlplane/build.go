@@ -32,10 +32,9 @@ const (
 	waitingNotice = 10 * time.Second
 )
 
-// Build compiles the control plane of a version, if there is no binary of its present sources yet, and returns the
-// path of the binary. A first build takes minutes; it reports to progress, which may be nil, what it is doing
-// and how far it is. Builds take turns, also those of other programs: Kubernetes
-// needs all of a small machine's processors and gigabytes of memory.
+// Build compiles the control plane of a version, unless the cache has a binary of its present sources, and returns the
+// path of the binary. A first build takes minutes and reports its steps to progress, which may be nil. Builds take
+// turns, also across programs: Kubernetes needs all processors of a small machine, and gigabytes of memory.
 //
 // When ctx ends, or the program is killed, no half-made binary stays in the cache.
 func Build(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
@@ -52,8 +51,8 @@ func BuildLean(ctx context.Context, version Version, progress io.Writer) (binary
 		sources: "../components", progress: progress}, version)
 }
 
-// BuildKubelet is Build for the kubelet of a version whose module has one. It is a binary of its own, so that a control
-// plane alone needs none of what a kubelet is made of.
+// BuildKubelet is Build for the kubelet of a version whose module has one. The kubelet is a separate binary, so that a
+// control plane alone needs none of its packages.
 func BuildKubelet(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
 	return buildPackage(ctx, build{what: "kubelet", name: string(version) + "-kubelet", pkg: "./kubelet",
 		progress: progress}, version)
@@ -134,8 +133,8 @@ func used(binary string) bool {
 	return os.Chtimes(binary, now, now) == nil
 }
 
-// key names what the binary is made of: the module's requirements, the files in the folder of the sources, the flags,
-// the Go version and the platform.
+// key identifies the binary's inputs: the module's requirements, the files in the folder of the sources, the flags, the
+// Go version and the platform.
 func (b build) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	var goEnv strings.Builder
@@ -168,7 +167,7 @@ func (b build) key(ctx context.Context) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// takeTurn waits until nobody else builds into the cache.
+// takeTurn waits until no other build writes to the cache.
 func (b build) takeTurn(ctx context.Context) (*filelock.Lock, error) {
 	path := filepath.Join(b.cache, "build.lock")
 	stop := func() {}
@@ -183,8 +182,8 @@ func (b build) takeTurn(ctx context.Context) (*filelock.Lock, error) {
 	return lock, err
 }
 
-// removeUnused removes binaries of this name that nobody has used for long, and what killed builds have left. Holding
-// the lock, no other build runs. What cannot be removed is tried again by the next build.
+// removeUnused removes binaries of this name that were not used for long, and the scratch folders of killed builds. The
+// caller holds the lock, so no other build runs. The next build retries failed removals.
 func (b build) removeUnused(keep string) {
 	entries, err := os.ReadDir(b.cache)
 	if err != nil {
@@ -291,7 +290,7 @@ func buildFlags() []string {
 	return flags
 }
 
-// linkerFlags leave out what only debuggers read, and say the version, which Kubernetes' own build scripts set.
+// linkerFlags omit the information for debuggers, and set the version as Kubernetes' own build scripts do.
 func linkerFlags(kubernetes string) string {
 	const pkg = "k8s.io/component-base/version."
 	major, rest, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v"), ".")

@@ -63,7 +63,7 @@ func tinyBuild(t *testing.T) (build, *notes) {
 		progress: progress}, progress
 }
 
-// cached are the names in the cache besides the lock.
+// cached returns the names in the cache, without the lock.
 func (b build) cached(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(b.cache)

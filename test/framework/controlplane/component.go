@@ -23,8 +23,8 @@ const (
 	readyPollInterval = 50 * time.Millisecond
 	// probeTimeout bounds one such question.
 	probeTimeout = 2 * time.Second
-	// startTimeout bounds the start of a component where the caller's context has no deadline. An API
-	// server takes 2 seconds of an idle processor, and minutes of one that dozens of compilers share.
+	// startTimeout bounds the start of a component if the caller's context has no deadline. An API server takes 2 seconds
+	// on an idle processor, and minutes on one shared by dozens of compilers.
 	startTimeout = 8 * time.Minute
 	// logLines is how much of a component's log an error quotes.
 	logLines = 15
@@ -120,7 +120,7 @@ func (c *Component) waitReady(ctx context.Context, p *process.Process) error {
 	defer cancel()
 	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
-	var last error // from before ctx ended: what it says then is only that
+	var last error // from before ctx ended: later errors say only that
 	for {
 		err := c.probe(ctx)
 		if last == nil || ctx.Err() == nil {

@@ -125,8 +125,8 @@ func (cp *ControlPlane) launch(ctx context.Context, binary string, files files,
 	return second.Wait()
 }
 
-// waitUsable waits for what each test would have to wait for: the namespace "default" and, where its controller runs,
-// the service account that pods of it need.
+// waitUsable waits for the objects that each test needs: the namespace "default" and, where its controller runs, the
+// service account for the namespace's pods.
 func (cp *ControlPlane) waitUsable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -155,12 +155,12 @@ func (cp *ControlPlane) Dir() string { return cp.folder.path }
 // URL is the API server's address.
 func (cp *ControlPlane) URL() string { return cp.url }
 
-// EtcdAddress is host and port of etcd, which speaks gRPC without TLS. What is written there is neither checked nor
-// defaulted by anybody; it is for filling a cluster with more objects than the API server takes in a reasonable time.
+// EtcdAddress is host and port of etcd, which speaks gRPC without TLS. Objects written there are neither validated nor
+// defaulted. It serves to fill a cluster with more objects than the API server accepts in a reasonable time.
 func (cp *ControlPlane) EtcdAddress() string { return cp.etcd }
 
-// Stop kills all components and removes the folder. Nothing here needs a good end: the data goes with it.
-// Further calls return what the first did.
+// Stop kills all components and removes the folder. No component needs a graceful end, since the data is removed, too.
+// Further calls return the first call's result.
 func (cp *ControlPlane) Stop() error {
 	cp.stop.Do(func() {
 		cp.endAll()
@@ -179,8 +179,8 @@ func (cp *ControlPlane) endAll() {
 	ending.Wait()
 }
 
-// CreateNamespace creates a namespace whose name begins with prefix and returns its name. With the controller for it
-// running, it waits for the service account that pods in it need.
+// CreateNamespace creates a namespace whose name begins with prefix, and returns its name. If the controller for
+// service accounts runs, it waits for the account that the namespace's pods need.
 func (cp *ControlPlane) CreateNamespace(ctx context.Context, prefix string) (string, error) {
 	client, err := kubernetes.NewForConfig(cp.admin)
 	if err != nil {
@@ -208,7 +208,7 @@ func (cp *ControlPlane) CreateNamespace(ctx context.Context, prefix string) (str
 func poll(ctx context.Context, question func() error) error {
 	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
-	var last error // the last answer from before ctx ended: what comes then says only that
+	var last error // the last answer from before ctx ended: later errors say only that
 	for {
 		err := question()
 		if err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {

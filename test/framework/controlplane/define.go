@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// The ports of one control plane, by what they are for.
+// The ports of one control plane, by purpose.
 const (
 	portEtcd = iota
 	portEtcdPeer
@@ -23,7 +23,7 @@ const (
 	portsNeeded
 )
 
-// Who the components are. Kubernetes grants each of these users its rights at the first start (RBAC bootstrap policy).
+// The users of the components. Kubernetes grants each of them its rights at the first start (RBAC bootstrap policy).
 const (
 	adminUser             = "admin"
 	mastersGroup          = "system:masters"
@@ -31,14 +31,14 @@ const (
 	schedulerUser         = "system:kube-scheduler"
 )
 
-// ServiceIP is the address of the Service "kubernetes", the first one of the range. Nothing here listens there: what
-// runs pods has to lead them to the API server, whose certificate is for this address too.
+// ServiceIP is the address of the Service "kubernetes", the first one of the range. No process listens there: a program
+// that runs pods must redirect them to the API server, whose certificate is valid for this address, too.
 const ServiceIP = "10.0.0.1"
 
 //go:embed audit-policy.yaml
 var auditPolicy []byte
 
-// files are the paths that components get. They stay the same whatever the ports.
+// files are the paths that components get. They do not depend on the ports.
 type files struct {
 	ca, servingCert, servingKey string
 	serviceAccountKey           string
@@ -155,7 +155,7 @@ func (cp *ControlPlane) apiServerArgs(f files, ports []int) []string {
 	return append(args, cp.options.APIServerArgs...)
 }
 
-// controllersArgs are those of the controller manager, or of the lean program in its place.
+// controllersArgs returns the arguments of the controller manager, or of the lean program in its place.
 func (cp *ControlPlane) controllersArgs(f files, port int) ([]string, error) {
 	if cp.options.Lean {
 		kubeconfig, err := cp.Kubeconfig(cp.Admin()) // it impersonates the service account of each controller
@@ -183,7 +183,7 @@ func (cp *ControlPlane) controllerManagerArgs(f files, kubeconfig string, port i
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + f.serviceAccountKey,
 		"--root-ca-file=" + f.ca,
-		// It makes the folder, whose default is a system's.
+		// The controller manager creates the folder, whose default is a system folder.
 		"--flex-volume-plugin-dir=" + f.flexVolumes,
 		"--profiling=false",
 		fmt.Sprintf("--kube-api-qps=%d", qps),
@@ -205,8 +205,8 @@ func servingArgs(f files, port int) []string {
 	}
 }
 
-// clientArgs are of all components that are clients of the API server. There is one of each: no lease to wait for after
-// a kill.
+// clientArgs are the arguments of all components that are clients of the API server. Each has a single replica without
+// leader election, so that a restart waits for no lease.
 func clientArgs(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

@@ -21,7 +21,7 @@ const roleVariable = "CONTROLPLANE_TEST_ROLE"
 // testTimeout bounds each wait. Events come within a second; slow machines and the race detector get more.
 const testTimeout = 3 * time.Minute
 
-// shared is the control plane of all tests that need an ordinary one and leave it as it was.
+// shared is the control plane of all tests that need an ordinary one and restore its state.
 var shared struct {
 	start sync.Once
 	cp    *ControlPlane

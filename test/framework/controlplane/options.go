@@ -22,15 +22,15 @@ type Options struct {
 	// NoControllerManager leaves the controller manager out. Claims are then not bound, namespaces
 	// not emptied and default service accounts not created.
 	NoControllerManager bool
-	// Controllers is what the controller manager runs, as its flag --controllers has it: "*" for
-	// all default ones, a name for one more, "-name" for one less. Default: "*".
+	// Controllers are the controller manager's controllers, as in its flag --controllers: "*" for all defaults, a name to
+	// add one, "-name" to remove one. Default: "*".
 	Controllers []string
-	// ControllerManagerQPS is the limit that each controller puts on its own requests, per second; the burst is
-	// twice that. Default: 200. Kubernetes' own default, 20, hides what everybody else costs and makes
-	// the start of all controllers 4 seconds longer; tests of speed set 5000.
+	// ControllerManagerQPS is the limit that each controller puts on its own requests, per second; the burst is twice
+	// that. Default: 200. Kubernetes' own default, 20, hides the cost of other clients and delays the start of all
+	// controllers by 4 seconds. Tests of speed set 5000.
 	ControllerManagerQPS int
-	// HostPathProvisioner switches on the in-tree plugin for provisioner kubernetes.io/host-path, whose volumes are
-	// folders under /tmp/hostpath_pv, shared by all control planes of the machine. Nobody removes what leaks.
+	// HostPathProvisioner switches on the in-tree plugin for provisioner kubernetes.io/host-path. Its volumes are folders
+	// under /tmp/hostpath_pv, shared by all control planes of the machine. Leaked folders are not removed.
 	HostPathProvisioner bool
 
 	// AuditLog has the API server log each request; see [ControlPlane.AuditEvents].
@@ -47,11 +47,11 @@ type Options struct {
 	// Keep leaves the folder in place when the control plane is stopped.
 	Keep bool
 
-	// Progress receives what takes long: the compilation, where the version was not compiled before. Default: silence.
+	// Progress receives the progress of the compilation, if the version was not compiled before. Default: silence.
 	Progress io.Writer
 }
 
-// Validate says what is contradictory.
+// Validate returns an error for contradictory options.
 func (o Options) Validate() error {
 	if o.NoControllerManager && (len(o.Controllers) > 0 || len(o.ControllerManagerArgs) > 0 ||
 		o.ControllerManagerQPS != 0 || o.HostPathProvisioner) {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// certificateLifetime is for a control plane that somebody keeps for a while; tests need minutes.
+	// certificateLifetime suits a control plane that a user keeps for a while; tests need minutes.
 	certificateLifetime = 30 * 24 * time.Hour
 	// clockSkew is how far back certificates begin: the clock may be set back during a run.
 	clockSkew = time.Hour
 )
 
-// authority signs the API server's certificate and those of all users.
+// authority signs the certificates of the API server and of all users.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -84,7 +84,7 @@ func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 }
 
 func certificateTemplate(now time.Time, subject pkix.Name) *x509.Certificate {
-	// CreateCertificate picks a random serial number where there is none.
+	// CreateCertificate picks a random serial number by default.
 	return &x509.Certificate{
 		Subject:   subject,
 		NotBefore: now.Add(-clockSkew),

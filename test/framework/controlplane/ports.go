@@ -18,15 +18,15 @@ const (
 	portTries   = 1000
 )
 
-// given are the ports that this program has chosen: it does not choose one twice, whether it is in use yet or between
-// two runs of what has it.
+// given are the ports that this process has chosen. It chooses none twice, since a chosen port may not be in use yet,
+// or its component may be restarting.
 var given = struct {
 	sync.Mutex
 	ports map[int]bool
 }{ports: map[int]bool{}}
 
-// FreePorts finds n loopback ports that nobody listens on, others at each call. Another program may take one before it
-// is used: who uses them tries again with others then.
+// FreePorts returns n unused loopback ports, different ones at each call. Another program may take a port before it is
+// used. The caller then retries with others.
 func FreePorts(n int) (ports []int, err error) {
 	given.Lock()
 	defer given.Unlock()

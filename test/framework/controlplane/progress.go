@@ -23,7 +23,8 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 
 func (c *lineCounter) count() int { return int(c.lines.Load()) }
 
-// describe says how many of total packages were begun. The last is the program itself, whose linking takes a while.
+// describe returns the number of packages begun, out of total. The last is the program itself, whose linking takes a
+// while.
 func (c *lineCounter) describe(total int) string {
 	done := c.count()
 	if done >= total {

@@ -31,7 +31,7 @@ func snapshotResources() []string {
 
 // InstallSnapshots makes the API server serve VolumeSnapshot, VolumeSnapshotContent and VolumeSnapshotClass
 // (snapshot.storage.k8s.io/v1), and returns once it answers a LIST of each and its discovery names them. No controller
-// for them runs: whoever makes a VolumeSnapshot also writes what external-snapshotter would. Installing them again
+// for them runs: a test that creates a VolumeSnapshot also makes external-snapshotter's writes. Installing them again
 // changes nothing. See also [Options.Snapshots].
 func (cp *ControlPlane) InstallSnapshots(ctx context.Context) error {
 	if err := cp.installSnapshots(ctx); err != nil {

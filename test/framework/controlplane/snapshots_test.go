@@ -38,7 +38,7 @@ func TestSnapshotAPIsAreServedOnRequest(t *testing.T) {
 	}
 }
 
-// wantSnapshots checks which kinds of the snapshot API there are, leaving their subresources aside.
+// wantSnapshots checks the served kinds of the snapshot API, without subresources.
 func wantSnapshots(t *testing.T, api discovery.DiscoveryInterface, want []string) {
 	t.Helper()
 	_, groups, err := api.ServerGroupsAndResources()

@@ -18,8 +18,8 @@ import (
 
 const (
 	trimmedModule = "k8s.io/apiserver"
-	// trimmedFile helps tests of admission plugins. It is the only reason for which an API server has the packages of
-	// fake clients, 7 % of the compilation. kube-scheduler has them, too.
+	// trimmedFile helps tests of admission plugins. It is the only reason why an API server has the packages of fake
+	// clients, 7 % of the compilation. kube-scheduler has them, too.
 	trimmedFile = "pkg/admission/plugin/policy/generic/policy_test_context.go"
 	// trimmedPrefix begins the name of the module's copy.
 	trimmedPrefix = "apiserver-"

@@ -49,7 +49,7 @@ func Edges() []Version { return []Version{Newest, V1_30} }
 // Before reports whether v is older than other. Both are of the form v1.NN, with a module or without.
 func (v Version) Before(other Version) bool { return v.minor() < other.minor() }
 
-// minor is the number after the dot, 0 for what is no version.
+// minor is the number after the dot, 0 for an invalid version.
 func (v Version) minor() int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(string(v), "v1."))
 	return n

@@ -208,7 +208,7 @@ func testPod(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inte
 	})
 }
 
-// testUnreachable has a node be found unreachable, as one that could not renew its Lease in time.
+// testUnreachable waits until a node is found unreachable, as if it could not renew its Lease in time.
 func testUnreachable(t *testing.T, client kubernetes.Interface, node *fakenode.Node) {
 	t.Helper()
 	for _, ready := range []bool{false, true} {
@@ -265,7 +265,7 @@ func testEnding(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.I
 	}
 }
 
-// testWaitForClaims has a pod whose claim is not there at first. Another pod shows that the node has seen it.
+// testWaitForClaims creates a pod whose claim is missing at first. Another pod shows that the node has seen it.
 func testWaitForClaims(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
 	t.Helper()
 	const careful = "careful-node"
@@ -302,7 +302,7 @@ func testWaitForClaims(t *testing.T, cp *controlplane.ControlPlane, client kuber
 }
 
 // testAttach has the attach-detach controller attach a volume for a pod, and detach it when the node no longer uses it.
-// Nothing is attached: the test says what external-attacher would say.
+// No volume is really attached: the test writes external-attacher's status.
 func testAttach(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface, node *fakenode.Node) {
 	t.Helper()
 	namespace, err := cp.CreateNamespace(t.Context(), "attach")
@@ -367,7 +367,7 @@ func eventually(t *testing.T, what string, question func(ctx context.Context) er
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	var last error // from before ctx ended: what it says then is only that
+	var last error // from before ctx ended: later errors say only that
 	for {
 		err := question(ctx)
 		if err == nil {

@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// leaseSeconds is what a kubelet asks for.
+// leaseSeconds is the lease duration of a kubelet.
 const leaseSeconds int32 = 40
 
-// heartbeats renews the node's Lease until ctx ends. A kubelet writes its node's status only when it is not as it
-// should be, or every 5 minutes; the Lease is what says that it lives.
+// heartbeats renews the node's Lease until ctx ends. A kubelet writes its node's status only when it differs, or every
+// 5 minutes; the Lease shows that the kubelet lives.
 func (n *Node) heartbeats(ctx context.Context) error {
 	for {
 		if err := pause(ctx, n.config.Heartbeat); err != nil {

@@ -26,7 +26,7 @@ import (
 const (
 	// defaultHeartbeat is well below the 40 s after which the node lifecycle controller gives a node up.
 	defaultHeartbeat = 5 * time.Second
-	// retryInterval is how long the node waits after a request that failed, for example because there is no API server.
+	// retryInterval is the delay after a failed request, for example while the API server is away.
 	retryInterval = 200 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ type Config struct {
 	Labels map[string]string
 	// Heartbeat is how often the node renews its Lease. Default: 5 seconds.
 	Heartbeat time.Duration
-	// BootID is what the node reports as status.nodeInfo.bootID, which a machine changes with each boot. Default: none.
+	// BootID is reported as status.nodeInfo.bootID, which a machine changes with each boot. Default: none.
 	BootID string
 	// WaitForClaims: a pod does not start before its claims are bound and none of them is terminating, as with a kubelet.
 	WaitForClaims bool
@@ -51,7 +51,7 @@ type Config struct {
 	Ending time.Duration
 }
 
-// Driver is what a CSI driver on a node has reported to the kubelet (NodeGetInfo).
+// Driver is a CSI driver's report to the kubelet of a node (NodeGetInfo).
 type Driver struct {
 	// NodeID is the node's id at the driver. Default: the node's name.
 	NodeID string
@@ -68,7 +68,7 @@ type Node struct {
 	addresses  addresses
 	registered chan struct{}
 
-	// mu orders the writes of the condition Ready. ready is what SetReady was last called with.
+	// mu orders the writes of the condition Ready. ready is the last argument of SetReady.
 	mu    sync.Mutex
 	ready bool
 }
@@ -100,8 +100,8 @@ func (n *Node) Name() string { return n.name }
 // Registered is closed once the API has the node, its status, its Lease and its drivers.
 func (n *Node) Registered() <-chan struct{} { return n.registered }
 
-// Run registers the node and keeps it alive until ctx ends. It returns when all that it started has ended. Whatever
-// fails is tried again: an API server that goes away ends no node.
+// Run registers the node and keeps it alive until ctx ends. It returns when everything that it started has ended.
+// Failed requests are retried: a node survives the loss of the API server.
 func (n *Node) Run(ctx context.Context) error {
 	if err := untilDone(ctx, n.register); err != nil {
 		return nil //nolint:nilerr // only the end of ctx ends it, which is what Run is for
@@ -113,7 +113,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// register writes the node's objects, over those of an earlier life where there are any.
+// register writes the node's objects, and overwrites objects from an earlier run.
 func (n *Node) register(ctx context.Context) error {
 	labels := map[string]string{corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux"}
 	maps.Copy(labels, n.config.Labels)
@@ -132,7 +132,7 @@ func (n *Node) register(ctx context.Context) error {
 	return n.SetReady(ctx, true)
 }
 
-// status is that of a node with room for everything.
+// status is the status of a node with ample resources.
 func (n *Node) status(ready bool, now metav1.Time) corev1.NodeStatus {
 	readiness := nodeCondition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", now)
 	if !ready {
@@ -177,8 +177,8 @@ func (n *Node) SetVolumesInUse(ctx context.Context, volumes ...corev1.UniqueVolu
 	return n.patchStatus(ctx, map[string]any{"volumesInUse": volumes})
 }
 
-// SetReady says whether the node is healthy. Its heartbeats continue, and say the same where the node lifecycle
-// controller has found the node unreachable meanwhile.
+// SetReady reports whether the node is healthy. Its heartbeats continue, and repeat the report if the node lifecycle
+// controller finds the node unreachable.
 func (n *Node) SetReady(ctx context.Context, ready bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -247,8 +247,8 @@ func (n *Node) setPlaces(ctx context.Context, drivers map[string]Driver) error {
 	return nil
 }
 
-// patchStatus merges into the node's status. Never an update: one that raced a controller that taints the node
-// would carry the taints from before, and NodeRestriction forbids that to a node.
+// patchStatus merges into the node's status. It never updates: an update that raced a controller's taint would carry
+// the former taints, which NodeRestriction forbids to a node.
 func (n *Node) patchStatus(ctx context.Context, status any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err == nil {
@@ -260,7 +260,7 @@ func (n *Node) patchStatus(ctx context.Context, status any) error {
 	return nil
 }
 
-// untilDone repeats do until it succeeds. The error is that of an ended context.
+// untilDone repeats do until it succeeds. It returns the error of an ended context.
 func untilDone(ctx context.Context, do func(context.Context) error) error {
 	for {
 		if err := do(ctx); err == nil {

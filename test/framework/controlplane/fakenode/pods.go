@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// runPods does for each pod bound to the node what a kubelet would tell of it, until ctx ends.
+// runPods writes the status of each pod bound to the node, as a kubelet would, until ctx ends.
 func (n *Node) runPods(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](10*time.Millisecond, time.Second))
@@ -61,7 +61,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	}
 }
 
-// syncPod writes the next status of one pod. It returns after how long there is more to write, 0 for none.
+// syncPod writes the next status of one pod. after is the delay until the next write, 0 for none.
 func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectName) (after time.Duration, err error) {
 	obj, exists, err := pods.GetByKey(name.String())
 	if err != nil || !exists {
@@ -110,14 +110,14 @@ func (n *Node) claimsReady(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return true, nil
 }
 
-// endingLeft returns how long a terminating pod takes yet to end. One that is deleted by force is gone at once.
+// endingLeft returns the time that a terminating pod still takes to end, 0 if it was force-deleted.
 func (n *Node) endingLeft(pod *corev1.Pod, now time.Time) time.Duration {
 	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
 	return n.config.Ending - now.Sub(pod.DeletionTimestamp.Add(-grace))
 }
 
-// finishPod says that nothing of a terminating pod runs any more, at once: there is nothing to end. Its status says so
-// only where a finalizer keeps the pod for longer than that.
+// finishPod ends a terminating pod at once, since it has no processes. It writes the final status only if a finalizer
+// keeps the pod.
 func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) > 0 && !hasEnded(pod) {
 		if err := n.patchPodStatus(ctx, pod, endedStatus(pod, metav1.Now())); err != nil {
@@ -149,7 +149,7 @@ func hasEnded(pod *corev1.Pod) bool {
 // podCompleted is the reason of the conditions of a pod that has succeeded (pkg/kubelet/status/generate.go).
 const podCompleted = "PodCompleted"
 
-// endedStatus is that of a pod whose containers have ended after its deletion, without an error.
+// endedStatus is the status of a pod whose containers ended after its deletion, without an error.
 func endedStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodSucceeded}
 	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {

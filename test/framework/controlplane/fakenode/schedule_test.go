@@ -80,7 +80,7 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 		if err := fakenode.Remove(t.Context(), p.Client, first); err != nil {
 			t.Fatal(err)
 		}
-		// What the scheduler does with the pod by itself is a try that finds no node: the claim is for one that is gone.
+		// The scheduler tries the pod by itself and finds no node, because the claim is for a node that is gone.
 		if err := pod.Wait(p.soon(t), "found to fit nowhere", unschedulable); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func (p provisioner) order(t *testing.T, name string, selector map[string]string
 	return claim, pod
 }
 
-// provision makes the PV of a claim, for a volume that is in one zone. There is no such volume: nothing mounts it.
+// provision creates the PV of a claim, for a volume in one zone. The volume does not exist, since no kubelet mounts it.
 func (p provisioner) provision(t *testing.T, claim *objects.Claim, zone string) {
 	t.Helper()
 	pv := &corev1.PersistentVolume{

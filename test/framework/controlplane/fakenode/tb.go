@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience bounds the registration of a node and the removal of its objects, each far above what it takes.
+// patience bounds the registration of a node and the removal of its objects, far above their usual time.
 const patience = 2 * time.Minute
 
-// TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
+// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -24,11 +24,11 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Cluster is what ForTest needs of a control plane.
+// Cluster is the part of a control plane that ForTest needs.
 type Cluster interface {
 	// ConfigFor returns a configuration for a user in groups.
 	ConfigFor(user string, groups ...string) (*rest.Config, error)
-	// Admin returns one for a user who may do everything.
+	// Admin returns a configuration for a user with all permissions.
 	Admin() *rest.Config
 }
 

@@ -23,7 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/volume/pvprotection"
 )
 
-// settings are the flags that are those of kube-controller-manager.
+// settings are the flags shared with kube-controller-manager.
 type settings struct {
 	kubeconfig, certificate, key string
 	port                         int

@@ -1,6 +1,6 @@
 // Command lean is a control plane without kube-controller-manager and kube-scheduler, whose code costs a fifth of the
-// compilation. In their place it runs the controllers of PVs and claims, and those of service accounts, which are
-// Kubernetes' own. As in components, its first argument chooses the component that the process becomes.
+// compilation. In their place it runs Kubernetes' own controllers of PVs, claims and service accounts. As in
+// components, the first argument chooses the component that the process becomes.
 package main
 
 import (
