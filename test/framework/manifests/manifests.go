@@ -1,4 +1,4 @@
-// Package manifests applies what deploy/manifests ships, as an operator does.
+// Package manifests applies files of deploy/manifests, as an operator does.
 package manifests
 
 import (
@@ -120,7 +120,7 @@ func toLocalhost(o *unstructured.Unstructured, port string) error {
 			return err
 		}
 		hook["clientConfig"] = map[string]any{"url": "https://localhost:" + port + path}
-		hook["timeoutSeconds"] = int64(30) // the longest there is, for a slow machine
+		hook["timeoutSeconds"] = int64(30) // the longest possible, for a slow machine
 	}
 	return unstructured.SetNestedSlice(o.Object, list, "webhooks")
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package mockdriver runs the mock CSI driver as a process of its own, for tests, the demo and benchmarks: starts it,
-// kills and restarts it on the same state, sets its faults, and reads what it left behind, the ledger and the volumes
-// on disk. What a driver is and does is left to mock-driver.
+// Package mockdriver runs the mock CSI driver as a separate process, for tests, the demo and benchmarks. It starts the
+// driver, kills and restarts it on the same state, sets its faults, and reads its ledger and its volumes on disk. The
+// driver itself is in mock-driver.
 package mockdriver

@@ -37,8 +37,8 @@ import (
 type Options struct {
 	// Binary is the driver's binary. Default: built from this module, see [Build].
 	Binary string
-	// Launcher is a program with its arguments that runs the driver, whose own path and flags follow, and becomes its
-	// process. Default: the driver is run as it is.
+	// Launcher is a program with its arguments that becomes the driver's process. The driver's path and flags follow the
+	// arguments. Default: the driver runs without a launcher.
 	Launcher []string
 	// Dir holds state, ledger and log, and is kept. Default: a new directory that Stop removes.
 	Dir string
@@ -182,8 +182,8 @@ func (d *Driver) waitServing(ctx context.Context, p *process.Process) error {
 		case status.Code(err) != codes.Unavailable:
 			return fmt.Errorf("wait for the driver to serve: %w", err)
 		}
-		// The call went out on the connection to the process before, whose end was not
-		// noticed yet; the next call waits for another one.
+		// The call went out on the connection to the former process, whose end was not noticed yet. The next call waits for a
+		// new connection.
 	}
 }
 
@@ -217,9 +217,8 @@ func (d *Driver) Restart(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Stop ends the process as SIGTERM does and removes what was made for it, which is all of it unless Options.Dir was
-// given. A driver that was killed before, or killed itself as a fault made it do, is no error; one that ended in
-// another way is.
+// Stop ends the process by SIGTERM and removes its files, unless Options.Dir was given. A driver that was killed
+// before, or that killed itself because of a fault, is no error. A driver that ended in another way is one.
 func (d *Driver) Stop() error {
 	var err error
 	if p := d.current(); p != nil {
@@ -258,7 +257,7 @@ func (d *Driver) current() *process.Process {
 	return d.process
 }
 
-// Conn is a connection to the driver. It comes back by itself after a restart; meanwhile calls wait, until their
+// Conn is a connection to the driver. It reconnects by itself after a restart, and until then calls wait, up to their
 // deadline. Stop closes it.
 func (d *Driver) Conn() *grpc.ClientConn { return d.conn }
 
@@ -282,7 +281,7 @@ func (d *Driver) Name() string {
 // LedgerPath is the file of the ledger.
 func (d *Driver) LedgerPath() string { return filepath.Join(d.dir, "ledger.jsonl") }
 
-// LogPath is the file of what the driver writes to standard output and error.
+// LogPath is the file of the driver's standard output and error.
 func (d *Driver) LogPath() string { return filepath.Join(d.dir, "mock-driver.log") }
 
 // VolumesDir holds a directory for each volume, named after its handle.
@@ -300,8 +299,7 @@ func (d *Driver) Calls(methods ...string) ([]ledger.Call, error) {
 	return ledger.Select(ledger.Calls(entries), methods...), err
 }
 
-// WaitCalls waits until enough says that the calls of the given methods, or of all, are what the caller waits for, and
-// returns them.
+// WaitCalls waits until enough accepts the calls of the given methods, or of all methods, and returns them.
 func (d *Driver) WaitCalls(ctx context.Context, enough func([]ledger.Call) bool, methods ...string) ([]ledger.Call,
 	error) {
 	calls, err := ledger.Wait(ctx, d.LedgerPath(),
@@ -309,11 +307,11 @@ func (d *Driver) WaitCalls(ctx context.Context, enough func([]ledger.Call) bool,
 	return ledger.Select(calls, methods...), err
 }
 
-// Volumes returns the volumes as they are on disk, in the order of their handles. It may be called while the driver
-// works, or is dead.
+// Volumes returns the volumes on disk, in the order of their handles. It may be called while the driver works, or is
+// dead.
 func (d *Driver) Volumes() ([]backend.Volume, error) { return disk.Volumes(d.stateDir()).Read() }
 
-// Snapshots returns the snapshots as they are on disk.
+// Snapshots returns the snapshots on disk.
 func (d *Driver) Snapshots() ([]backend.Snapshot, error) { return disk.Snapshots(d.stateDir()).Read() }
 
 // SetFaults replaces the fault plan of the running driver.

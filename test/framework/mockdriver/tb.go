@@ -7,7 +7,7 @@ import "context"
 // logLines is how much of a driver's log a failed test shows.
 const logLines = 20
 
-// TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
+// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
 type TB interface {
 	Helper()
 	Context() context.Context

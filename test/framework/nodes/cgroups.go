@@ -14,7 +14,7 @@ import (
 const (
 	// cgroupRoot is where the system has its cgroups: one tree, or with version 1 a directory for each controller.
 	cgroupRoot = "/sys/fs/cgroup"
-	// criCgroup is the cgroup in which containerd has those of all containers, by ID.
+	// criCgroup is the parent of all containers' cgroups, which containerd names by ID.
 	criCgroup = "k8s.io"
 	// bundles is where containerd has a directory for each container that runs, by ID, below its state directory.
 	bundles = "io.containerd.runtime.v2.task/k8s.io"
@@ -28,8 +28,8 @@ func cgroupVersion2() bool {
 	return err == nil
 }
 
-// removeCgroups removes the cgroups of the containers that have run by a containerd whose state directory this is, and
-// whose processes have been killed: it could not do so itself. What cannot be removed costs nothing but its name.
+// removeCgroups removes the cgroups of a killed containerd's containers, by its state directory. A cgroup that cannot
+// be removed costs nothing but its name.
 func removeCgroups(state string) {
 	containers, _ := filepath.Glob(filepath.Join(state, bundles, "*"))
 	for _, container := range containers {

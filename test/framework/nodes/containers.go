@@ -39,8 +39,8 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// Containers returns the containers whose processes run on the node, as its containerd has them, whatever the API
-// server or the kubelet know. A node that is powered off runs none. Sandboxes (pause containers) are left out.
+// Containers returns the containers whose processes run on the node. It asks the node's containerd, and not the API
+// server or the kubelet. A node that is powered off runs none. Sandboxes (pause containers) are omitted.
 func (n *Node) Containers(ctx context.Context) ([]Container, error) {
 	running, err := n.tasks(ctx)
 	if err != nil {
@@ -97,8 +97,8 @@ func (n *Node) Proc(ctx context.Context, of Container, file string) (string, err
 	return text, nil
 }
 
-// PodLog returns what a pod's containers have written on the node, as the container runtime keeps it: each line with
-// its time and stream. Nothing once the kubelet has removed the pod.
+// PodLog returns the log of a pod's containers from the node's container runtime: each line with its time and stream.
+// It is empty once the kubelet has removed the pod.
 func (n *Node) PodLog(ctx context.Context, pod *corev1.Pod) (string, error) {
 	script := fmt.Sprintf("cat /var/log/pods/%s_%s_%s/*/*.log 2>/dev/null || true", pod.Namespace, pod.Name, pod.UID)
 	text, err := n.output(ctx, "sh", "-c", script)
@@ -108,7 +108,7 @@ func (n *Node) PodLog(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return text, nil
 }
 
-// output runs a program on the node and returns what it prints.
+// output runs a program on the node and returns its output.
 func (n *Node) output(ctx context.Context, name string, args ...string) (string, error) {
 	n.mu.Lock()
 	on := n.machine != nil
@@ -125,7 +125,7 @@ func (n *Node) output(ctx context.Context, name string, args ...string) (string,
 	return out.String(), err
 }
 
-// tasks returns the process numbers of what runs, by container ID.
+// tasks returns the process numbers of running containers, by container ID.
 func (n *Node) tasks(ctx context.Context) (map[string]int, error) {
 	out, err := n.ctr(ctx, "tasks", "ls")
 	if err != nil {
@@ -145,7 +145,7 @@ func (n *Node) tasks(ctx context.Context) (map[string]int, error) {
 	return running, nil
 }
 
-// labelsOf asks once for each container: they do not change. A container that has ended meanwhile has none.
+// labelsOf asks once for each container, since labels do not change. A container that has ended has none.
 func (n *Node) labelsOf(ctx context.Context, id string) (map[string]string, error) {
 	n.mu.Lock()
 	known, ok := n.labels[id]
@@ -174,7 +174,7 @@ func (n *Node) labelsOf(ctx context.Context, id string) (map[string]string, erro
 	return info.Labels, nil
 }
 
-// ctr runs containerd's client and returns what it prints, nothing for a node that is powered off.
+// ctr runs containerd's client and returns its output, which is empty for a node that is powered off.
 func (n *Node) ctr(ctx context.Context, args ...string) ([]byte, error) {
 	n.mu.Lock()
 	on := n.machine != nil
@@ -199,7 +199,8 @@ type Mount struct {
 	Path   string
 }
 
-// Mounts returns the CSI volumes that are mounted for pods of the node, whatever the API server or the kubelet know.
+// Mounts returns the CSI volumes that are mounted for pods of the node. It asks the kernel, and not the API server or
+// the kubelet.
 func (n *Node) Mounts() ([]Mount, error) {
 	points, err := n.mountPoints()
 	if err != nil {
@@ -216,7 +217,7 @@ func (n *Node) Mounts() ([]Mount, error) {
 	return mounts, nil
 }
 
-// mountPoints returns what is mounted below the node's directory, in the order of the mounts.
+// mountPoints returns the mount points below the node's directory, in the order of the mounts.
 func (n *Node) mountPoints() ([]string, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", n.pool.space.PID()))
 	if err != nil {

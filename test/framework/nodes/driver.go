@@ -34,7 +34,7 @@ type DriverOptions struct {
 	CSIDriver func(*storagev1.CSIDriver)
 }
 
-// Driver is a CSI driver on all nodes of a pool, whose volumes pods can write to.
+// Driver is a CSI driver on all nodes of a pool. Pods can write to its volumes.
 type Driver struct {
 	*mockdriver.Driver
 	pool     *Pool
@@ -130,7 +130,7 @@ func (d *Driver) startAttacher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The program of another project, as one who may do everything: its permissions are not tested here.
+	// The program of another project runs with all permissions, which are not tested here.
 	kubeconfig := filepath.Join(d.pool.Dir(), d.Name()+".kubeconfig")
 	if err := controlplane.WriteKubeconfig(kubeconfig, d.pool.cluster.Admin()); err != nil {
 		return err
@@ -143,8 +143,8 @@ func (d *Driver) startAttacher(ctx context.Context) error {
 	return d.attacher.WaitLog(ctx, "Starting CSI attacher")
 }
 
-// Stamps returns what pods have written to a volume, by its handle, in the order of the writes: none before the first
-// write, and none of a volume that is deleted.
+// Stamps returns the stamps that pods have written to a volume, by its handle, in the order of the writes. It returns
+// none before the first write, and none for a deleted volume.
 func (d *Driver) Stamps(handle string) ([]stamps.Stamp, error) {
 	return stamps.Read(filepath.Join(d.VolumesDir(), handle, "data", stamps.FileName))
 }
@@ -168,7 +168,7 @@ func (d *Driver) WaitStamps(ctx context.Context, handle string, enough func([]st
 	}
 }
 
-// AttacherLog returns the last lines that external-attacher has logged, if there is one.
+// AttacherLog returns the last lines of external-attacher's log, if it runs.
 func (d *Driver) AttacherLog(lines int) string {
 	if d.attacher == nil {
 		return ""

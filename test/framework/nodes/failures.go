@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// commandTimeout bounds commands on a node whose callers have no context.
+// commandTimeout bounds commands on a node for callers without a context.
 const commandTimeout = 30 * time.Second
 
 // Partition cuts the node off from the control plane: its kubelet is stopped (SIGSTOP), and its containers run on.
@@ -183,8 +183,8 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.Boot(ctx)
 }
 
-// PowerOff ends all processes of the node at once, as a loss of power does, with what was mounted there and what it
-// had in /run. Its disk stays: the images, and what the kubelet has written. It does nothing for a node that is off.
+// PowerOff ends all processes of the node at once, as a loss of power does. The mounts and the contents of /run go with
+// them. Its disk stays: the images, and the kubelet's files. It does nothing for a node that is off.
 func (n *Node) PowerOff() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -208,7 +208,7 @@ func (n *Node) PowerOff() error {
 }
 
 // waitEnded waits until the first process of a process namespace, which was killed, has ended: the kernel ends all
-// others before that (pid_namespaces(7)). Whoever has inherited it may take seconds to reap it.
+// others before that (pid_namespaces(7)). Its new parent may take seconds to reap it.
 func waitEnded(pid int) error {
 	deadline := time.Now().Add(commandTimeout)
 	for pid != 0 {

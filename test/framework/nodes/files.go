@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-// sysctls is how a kubelet wants the kernel (pkg/kubelet/cm, setupKernelTunables). Where it finds these values it sets
-// none, so that this machine stays as it is.
+// sysctls are the kernel settings that a kubelet requires (pkg/kubelet/cm, setupKernelTunables). A kubelet that finds
+// these values sets none, so that this machine stays unchanged.
 var sysctls = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -75,7 +75,7 @@ func (n *Node) makeLink(user *rest.Config) error {
 	return nil
 }
 
-// stateDir is containerd's, for what runs. It outlives a run that is killed, whose cgroups it names.
+// stateDir is containerd's state directory. It outlives a killed run, and names the run's cgroups.
 func (n *Node) stateDir() string { return n.file("state") }
 
 // containerdConfig uses the snapshotter that needs nothing of the file system, and a pause image of our own. The
@@ -118,7 +118,7 @@ func (n *Node) kubeletArgs(port int) []string {
 	return args
 }
 
-// kubeletConfig is that of a kubelet that is not alone on its machine.
+// kubeletConfig is the configuration of a kubelet that shares its machine.
 func (n *Node) kubeletConfig(port int) []byte {
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -130,9 +130,9 @@ func (n *Node) kubeletConfig(port int) []byte {
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
 		"volumePluginDir":          n.file("volumeplugins"),
 		"resolvConf":               "",
-		// A kubelet takes each cgroup below its own for QoS as its own, and kills in there what it does not know.
+		// A kubelet owns each cgroup below its own for QoS, and kills unknown processes there.
 		"cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
-		// Disk and memory are this machine's, whose state is none of a test's business.
+		// Disk and memory are this machine's, and their state must not affect a test.
 		"failSwapOn": false, "localStorageCapacityIsolation": false, "imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]string{
 			"memory.available": "1Mi", "nodefs.available": "1Mi", "nodefs.inodesFree": "1", "imagefs.available": "1Mi",
@@ -147,7 +147,7 @@ func (n *Node) kubeletConfig(port int) []byte {
 	maps.Copy(config, n.pool.options.Kubelet)
 	content, err := yaml.Marshal(config)
 	if err != nil {
-		panic("kubelet configuration: " + err.Error()) // what is not JSON in Options.Kubelet
+		panic("kubelet configuration: " + err.Error()) // a value in Options.Kubelet is no JSON
 	}
 	return content
 }

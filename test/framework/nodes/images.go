@@ -20,8 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// images are what the nodes have: each one program and how it is started. A program that uses the network is linked
-// without the C library, which is not in the image.
+// images are the nodes' images: each has one program and its command. A program that uses the network is linked without
+// the C library, which is not in the image.
 var images = map[string]struct {
 	program string
 	flags   []string
@@ -45,7 +45,7 @@ func (p *Pool) ImportProvisioner(ctx context.Context) error {
 	return p.importProgram(ctx, ProvisionerImage, binary)
 }
 
-// ImportPause gives the nodes an image of another name that does what [PauseImage] does.
+// ImportPause gives the nodes a copy of [PauseImage] under another name.
 func (p *Pool) ImportPause(ctx context.Context, image string) error {
 	binary, err := process.Build(ctx, "./test/framework/nodes/cmd/writer", p.options.Progress)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *Pool) importProgram(ctx context.Context, image, binary string, args ...
 	return p.ImportImages(ctx, file)
 }
 
-// writeImages writes the images as one archive of the form that docker save writes. Those of one program share a layer.
+// writeImages writes the images as one archive in the format of docker save. Images of one program share a layer.
 func writeImages(ctx context.Context, path string, progress io.Writer) error {
 	var a archive
 	for image, of := range images {

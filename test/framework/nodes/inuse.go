@@ -16,8 +16,8 @@ import (
 type DeletionInUse struct {
 	Volume string
 	At     time.Time
-	// Method is the call by which the use had begun: ControllerPublishVolume, NodeStageVolume or NodePublishVolume, on
-	// Node and, but for the first, at Path.
+	// Method is the call that began the use: ControllerPublishVolume, NodeStageVolume or NodePublishVolume, on Node and,
+	// except for the first, at Path.
 	Method, Node, Path string
 }
 
@@ -26,21 +26,21 @@ func (d DeletionInUse) String() string {
 		d.At.Format(time.TimeOnly+".000"), strings.TrimSpace(d.Method+" "+d.Path), d.Node)
 }
 
-// DeletedInUse returns the deletions that came while the volume was in use, on whatever node: one for each use. The
-// driver's answer does not matter.
+// DeletedInUse returns the deletions that came while the volume was in use on any node: one for each use. The driver's
+// answer does not matter.
 func (d *Driver) DeletedInUse() ([]DeletionInUse, error) {
 	calls, err := d.Calls()
 	return deletedInUse(calls), err
 }
 
-// uses are the calls by which a volume begins to be used, by those that end it.
+// uses maps each call that ends a use of a volume to the call that begins it.
 var uses = map[string]string{
 	"ControllerUnpublishVolume": "ControllerPublishVolume",
 	"NodeUnstageVolume":         "NodeStageVolume",
 	"NodeUnpublishVolume":       "NodePublishVolume",
 }
 
-// deletedInUse orders what calls did by when they did it, and deletions by when they were asked for.
+// deletedInUse orders the effects of calls by the time of their work, and deletions by the time of their request.
 func deletedInUse(calls []ledger.Call) []DeletionInUse {
 	type step struct {
 		at     time.Time

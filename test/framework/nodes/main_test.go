@@ -20,7 +20,7 @@ import (
 const (
 	// roleVariable makes the test binary play a run that gets killed.
 	roleVariable = "NODES_TEST_ROLE"
-	// testTimeout bounds each wait, far above what anything takes.
+	// testTimeout bounds each wait, far above its usual time.
 	testTimeout = 2 * time.Minute
 )
 
@@ -102,7 +102,7 @@ func (env *environment) withTimeout() context.Context {
 
 var errNotYet = errors.New("not yet")
 
-// playKilledRun starts a node with a pod that ignores SIGTERM, says what there is, and waits to be killed.
+// playKilledRun starts a node with a pod that ignores SIGTERM, prints its folder, and waits to be killed.
 func playKilledRun() {
 	ctx := context.Background()
 	plane, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{})

@@ -85,8 +85,8 @@ func listenIn(namespace, address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// podNetworkConfig is what containerd's CNI plugins get. Where pods have the host's network, containerd is not ready
-// without one all the same.
+// podNetworkConfig is the configuration of containerd's CNI plugins. Even with the host's network, containerd is not
+// ready without one.
 func (p *Pool) podNetworkConfig() string {
 	if !p.options.PodNetwork {
 		return `{"cniVersion": "0.3.1", "name": "loopback", "type": "loopback"}`

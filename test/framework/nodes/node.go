@@ -30,8 +30,8 @@ const (
 // errOff says that a node is powered off.
 var errOff = errors.New("node is powered off")
 
-// Node is one node: a containerd, a kubelet and what they run, in namespaces of their own for processes and mounts,
-// and with the network of the machine, or of the pool. Its methods may be called from any goroutine.
+// Node is one node: a containerd, a kubelet and their processes. It has its own process and mount namespaces, and the
+// network of the machine or of the pool. Its methods may be called from any goroutine.
 type Node struct {
 	pool    *Pool
 	name    string
@@ -90,9 +90,10 @@ func (n *Node) boot(ctx context.Context) error {
 	return n.startKubelet(ctx)
 }
 
-// machineScript is the first process of a node. It mounts what a machine has of its own, and reaps: /run as empty as
-// after each boot, and directories that programs write to whatever their flags say. The kubelet finds the kernel set as
-// it wants it, or would set that of this machine. It reads the node's own boot ID where Linux has it.
+// machineScript is the first process of a node. It mounts the parts that a machine has of its own, and reaps processes.
+// /run is empty as after each boot, and directories that programs write to regardless of their flags are separate. The
+// kubelet finds the kernel's settings as it requires, since it would otherwise change this machine's. It reads the
+// node's own boot ID at Linux's usual path.
 const machineScript = `set -e
 node="$0"
 for dir in /run /var/lib /var/log; do mount -t tmpfs node $dir; done
@@ -278,7 +279,7 @@ func (n *Node) booted(ctx context.Context) error {
 	return err
 }
 
-// WaitReady returns once the API server has the node Ready, whoever said so.
+// WaitReady returns once the node is Ready in the API, no matter which program wrote that.
 func (n *Node) WaitReady(ctx context.Context) error {
 	if err := n.poll(ctx, func() error { return n.ready(ctx, time.Time{}) }); err != nil {
 		return fmt.Errorf("wait until node %q is Ready: %w", n.name, err)
@@ -304,7 +305,7 @@ func (n *Node) KubeletLog(lines int) string {
 func (n *Node) poll(ctx context.Context, question func() error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	var last error // from before ctx ended: what is said then is only that
+	var last error // from before ctx ended: later errors say only that
 	for {
 		err := question()
 		if err == nil || errors.Is(err, errEnded) {

@@ -114,7 +114,7 @@ func (env *environment) testVolume(pool *nodes.Pool, attach bool) {
 	if attach {
 		want = "ControllerPublish " + want + " ControllerUnpublish"
 	}
-	// A call may come once more: an external-attacher, whose watch shows its own write late, attaches again.
+	// A call may be repeated: external-attacher attaches again if its watch shows its own write late.
 	if got := strings.Join(slices.Compact(order), " "); got != want {
 		env.Errorf("calls %s, want %s", got, want)
 	}
@@ -309,7 +309,7 @@ func (env *environment) containerOf(node *nodes.Node, pod *objects.Pod) nodes.Co
 	return nodes.Container{}
 }
 
-// bootID is the node's in the API, and none unless it is the one that it has.
+// bootID returns the node's boot ID from the API.
 func (env *environment) bootID(node *nodes.Node) string {
 	env.Helper()
 	object, err := env.client.CoreV1().Nodes().Get(env.Context(), node.Name(), metav1.GetOptions{})

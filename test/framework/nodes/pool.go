@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// dirPrefix begins the names of pools' directories. It is short because sockets are in there, whose paths may have
-	// 107 bytes.
+	// dirPrefix begins the names of pools' directories. It is short because the paths of sockets in them may have only 107
+	// bytes.
 	dirPrefix = "csi-nodes-"
-	// maxDir leaves room for those of a kubelet. Those of drivers are longer, and the driver says so.
+	// maxDir leaves room for a kubelet's sockets. The paths of drivers' sockets are longer, and a driver reports an error.
 	maxDir = 60
 	// startTimeout bounds the start of a node or a driver where the caller's context has no deadline, with the programs
 	// that are compiled for it. An idle machine takes seconds once they are.
@@ -33,10 +33,10 @@ const (
 	logLines     = 15
 )
 
-// Cluster is what a pool needs of a control plane. A *controlplane.ControlPlane is one.
+// Cluster is the part of a control plane that a pool needs. A *controlplane.ControlPlane is one.
 type Cluster interface {
 	Version() controlplane.Version
-	// Admin returns a configuration for a user who may do everything.
+	// Admin returns a configuration for a user with all permissions.
 	Admin() *rest.Config
 	// ConfigFor returns one for a user in groups.
 	ConfigFor(user string, groups ...string) (*rest.Config, error)
@@ -55,7 +55,7 @@ type Options struct {
 	// the API server by the Service "kubernetes", with the token of their service account; the kubelet's directory is
 	// /var/lib/kubelet. They reach nothing else, and [Pool.StartDriver] does not work: a driver is a pod.
 	PodNetwork bool
-	// Progress receives what takes long: compilations. Default: silence.
+	// Progress receives the progress of compilations. Default: silence.
 	Progress io.Writer
 }
 
@@ -81,8 +81,8 @@ type Pool struct {
 	cluster Cluster
 	client  kubernetes.Interface
 	dir     *rundir.Dir
-	// space holds the mount namespace of all nodes and drivers, and with Options.PodNetwork their network: what is there
-	// is nowhere else, and goes with the last process in there.
+	// space holds the mount namespace of all nodes and drivers, and with Options.PodNetwork their network. Its mounts
+	// exist nowhere else, and go with the last process in it.
 	space   *process.Process
 	service *link  // from the Service "kubernetes" to the API server; nil without Options.PodNetwork
 	kubelet string // the binary
@@ -159,8 +159,8 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// RemoveOrphans removes what killed programs have left on this machine: directories of pools under base, with their
-// cgroups. Their processes and mounts have ended with them. [Start] does it for the system's directory for temporary
+// RemoveOrphans removes the remains of killed programs from this machine: directories of pools under base, with their
+// cgroups. Their processes and mounts have ended with them. [Start] calls it for the system's directory for temporary
 // files.
 func RemoveOrphans(base string) {
 	rundir.RemoveOrphans(base, dirPrefix, func(path string) {
@@ -171,9 +171,9 @@ func RemoveOrphans(base string) {
 	})
 }
 
-// makeSpace makes the mount namespace of the pool. The pool's directory is shared between it and those of the nodes,
-// as a kubelet's directory is: what a driver mounts for a pod has to arrive at the node, and what a node mounts at the
-// driver.
+// makeSpace makes the mount namespace of the pool. Mounts in the pool's directory propagate between it and the nodes'
+// namespaces, as in a kubelet's directory: a driver's mounts for a pod must arrive at the node, and a node's mounts at
+// the driver.
 func (p *Pool) makeSpace(ctx context.Context) (err error) {
 	const script = `mount --bind "$0" "$0" && mount --make-shared "$0" && echo ready && exec sleep infinity`
 	args := []string{"--mount", "--propagation", "private", "sh", "-c", script, p.Dir()}
@@ -200,7 +200,7 @@ func (p *Pool) imagesFile() string { return filepath.Join(p.Dir(), "images.tar")
 // Nodes returns all nodes in the order of their names in the options.
 func (p *Pool) Nodes() []*Node { return p.nodes }
 
-// Node returns the node of that name; nil if there is none.
+// Node returns the node of that name, or nil.
 func (p *Pool) Node(name string) *Node {
 	for _, n := range p.nodes {
 		if n.name == name {
@@ -225,7 +225,7 @@ func (p *Pool) ImportImages(ctx context.Context, archive string) error {
 	return group.Wait()
 }
 
-// Stop powers all nodes off and removes what they left on this machine. Their objects stay in the API.
+// Stop powers all nodes off and removes their files from this machine. Their objects stay in the API.
 func (p *Pool) Stop() error {
 	var ending errgroup.Group
 	for _, n := range p.nodes {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages are what a Debian machine has to install.
+// packages is the command that installs the required packages on Debian.
 const packages = "apt-get install containerd runc containernetworking-plugins iproute2"
 
 // sbin is where some of the programs are, which a user's PATH may leave out.
@@ -42,7 +42,7 @@ func Supported() error {
 			return fmt.Errorf("real nodes need the program %s, of the package util-linux or mount", name)
 		}
 	}
-	// A container may be root and may still do none of this.
+	// root in a container may lack all of these rights.
 	probe := exec.Command("unshare", "--mount", "--pid", "--fork", "--mount-proc", "mount", "-t", "tmpfs", "probe", "/run")
 	if out, err := probe.CombinedOutput(); err != nil {
 		return fmt.Errorf("real nodes need to make namespaces and to mount, which fails here: %w: %s", err,

@@ -12,7 +12,7 @@ import (
 // failedLogLines is how much of a kubelet's log a failed test shows.
 const failedLogLines = 40
 
-// TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
+// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
 type TB interface {
 	Helper()
 	Context() context.Context

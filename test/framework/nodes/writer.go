@@ -22,7 +22,7 @@ const (
 // template of a controller's pods. The container is called "writer". Its volumes are called volume-0 and so on.
 func WriterSpec(claims ...string) corev1.PodSpec {
 	spec := corev1.PodSpec{
-		// There is one network, the machine's, and no service account's token is needed.
+		// The network is the machine's, and the pod needs no token of a service account.
 		HostNetwork:                   true,
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),

@@ -14,7 +14,7 @@ import (
 // SelectedNode is the annotation by which the scheduler names the node to the provisioner of a claim.
 const SelectedNode = "volume.kubernetes.io/selected-node"
 
-// ClaimSpec says what claim to make for a volume that somebody is to provision.
+// ClaimSpec describes a claim for a volume that a provisioner creates.
 type ClaimSpec struct {
 	// Name, new in the namespace, and the name of the StorageClass. Required.
 	Name, Class string
@@ -22,7 +22,7 @@ type ClaimSpec struct {
 	Size string
 	// Block asks for a device instead of a filesystem.
 	Block bool
-	// From is what the volume is filled from; see FromSnapshot and FromClaim. Default: nothing.
+	// From is the volume's data source; see FromSnapshot and FromClaim. Default: none.
 	From *v1.TypedLocalObjectReference
 	// Change alters the claim before it is made. Optional.
 	Change func(*v1.PersistentVolumeClaim)
@@ -39,7 +39,7 @@ func FromClaim(name string) *v1.TypedLocalObjectReference {
 	return &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: name}
 }
 
-// Claim is a claim that was made for somebody to provision.
+// Claim is a claim that a provisioner serves.
 type Claim struct {
 	maker Maker
 	Name  string
@@ -84,7 +84,7 @@ func (m Maker) ClaimOf(claim *v1.PersistentVolumeClaim) *Claim {
 	return &Claim{maker: m, Name: claim.Name, UID: claim.UID}
 }
 
-// Get returns the claim as it is now, nil when it is gone or was replaced by another of its name.
+// Get returns the current claim, or nil if it is gone or was replaced by another claim of its name.
 func (c *Claim) Get(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	claim, err := c.maker.Client.CoreV1().PersistentVolumeClaims(c.maker.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
 	switch {
@@ -98,8 +98,7 @@ func (c *Claim) Get(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	return claim, nil
 }
 
-// Volume returns what is to be provisioned for the claim: PV and volume of that name, which need
-// not be there yet.
+// Volume returns the PV and volume of that name to be provisioned for the claim. They need not exist yet.
 func (c *Claim) Volume(name string) *Volume {
 	return &Volume{maker: c.maker, Name: name, ClaimName: c.Name, Claimed: true}
 }

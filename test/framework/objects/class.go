@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Class says what StorageClass to make.
+// Class describes a StorageClass.
 type Class struct {
 	// Name, new in the cluster. Required.
 	Name string
@@ -47,10 +47,9 @@ func (m Maker) MakeClass(ctx context.Context, c Class) (*storagev1.StorageClass,
 	return stored, nil
 }
 
-// MakeDriver makes the CSIDriver object of a driver whose volumes need no attaching. Without one,
-// the attach-detach controller asks for each volume of a scheduled pod to be attached
-// (VolumeAttachment), waits minutes for an attacher, and holds the volume as long. change alters
-// the object before it is made; it may be nil.
+// MakeDriver creates the CSIDriver object of a driver whose volumes need no attaching. Without it, the attach-detach
+// controller creates a VolumeAttachment for each volume of a scheduled pod, waits minutes for an attacher, and holds
+// the volume as long. change alters the object before its creation; it may be nil.
 func (m Maker) MakeDriver(ctx context.Context, change func(*storagev1.CSIDriver)) (*storagev1.CSIDriver, error) {
 	attach := false
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: m.Driver},

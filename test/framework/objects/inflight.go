@@ -11,7 +11,7 @@ import (
 )
 
 // InFlight returns the entries of a driver's in-flight log by the names of their volumes, from the Leases of a
-// namespace. What cannot be read is an error.
+// namespace. An unreadable entry is an error.
 func InFlight(ctx context.Context, client kubernetes.Interface, namespace, driver string) (map[string]inflight.Located,
 	error) {
 	shards, err := client.CoordinationV1().Leases(namespace).List(ctx,

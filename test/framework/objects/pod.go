@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodSpec says what pod to make.
+// PodSpec describes a pod.
 type PodSpec struct {
 	// Name, new in the namespace. Required.
 	Name string
@@ -57,7 +57,7 @@ func (m Maker) MakePod(ctx context.Context, s PodSpec) (*Pod, error) {
 	return &Pod{maker: m, Name: stored.Name, UID: stored.UID}, nil
 }
 
-// Get returns the pod as it is now, nil when it is gone or was replaced by another of its name.
+// Get returns the current pod, or nil if it is gone or was replaced by another pod of its name.
 func (p *Pod) Get(ctx context.Context) (*v1.Pod, error) {
 	pod, err := p.maker.Client.CoreV1().Pods(p.maker.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 	switch {
@@ -102,7 +102,7 @@ func (p *Pod) WaitGone(ctx context.Context) error {
 	return p.Wait(ctx, "gone", func(pod *v1.Pod) bool { return pod == nil })
 }
 
-// describePod describes the state of a pod in a few words, with what the scheduler says of it.
+// describePod describes the state of a pod in a few words, with the scheduler's message.
 func describePod(pod *v1.Pod) string {
 	if pod == nil {
 		return "gone"

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SnapshotSpec says what snapshot to make.
+// SnapshotSpec describes a snapshot.
 type SnapshotSpec struct {
 	// Name of the VolumeSnapshot, new in the namespace. Required.
 	Name string
@@ -30,9 +30,8 @@ type Snapshot struct {
 	Name, Content, Handle string
 }
 
-// MakeSnapshot has the driver take a snapshot and makes the objects that external-snapshotter
-// would: bound to each other, and ready. No controller of snapshots needs to run; with none,
-// Delete is what removes them.
+// MakeSnapshot has the driver take a snapshot, and creates the objects that external-snapshotter would: bound to each
+// other, and ready. No controller of snapshots needs to run; without one, Delete removes the objects.
 func (m Maker) MakeSnapshot(ctx context.Context, s SnapshotSpec) (*Snapshot, error) {
 	made, err := m.makeSnapshot(ctx, s)
 	if err != nil {
@@ -77,7 +76,7 @@ func (m Maker) makeSnapshot(ctx context.Context, s SnapshotSpec) (*Snapshot, err
 	return m.storeSnapshot(ctx, snapshot, content, taken.GetSnapshot().GetSnapshotId())
 }
 
-// setReady writes what the snapshotter learns from the driver.
+// setReady writes the status that the snapshotter takes from the driver.
 func setReady(snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, taken *csi.Snapshot) {
 	ready, handle, bytes := taken.GetReadyToUse(), taken.GetSnapshotId(), taken.GetSizeBytes()
 	at := taken.GetCreationTime().AsTime()
@@ -120,7 +119,7 @@ func (m Maker) storeSnapshot(ctx context.Context, snapshot *snapshotv1.VolumeSna
 	return &Snapshot{maker: m, Name: stored.Name, Content: storedContent.Name, Handle: handle}, nil
 }
 
-// Delete removes the objects and has the driver delete its snapshot. What is gone already is no error.
+// Delete removes the objects and has the driver delete its snapshot. Missing objects are no error.
 func (s *Snapshot) Delete(ctx context.Context) error {
 	err := s.maker.Snapshots.VolumeSnapshots(s.maker.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
 	if err == nil || apierrors.IsNotFound(err) {

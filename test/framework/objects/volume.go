@@ -1,7 +1,7 @@
-// Package objects makes what users of storage make, for tests and the demo, and deletes it as
-// they would: volumes with their PersistentVolumes and claims ([Maker.Make]); classes, claims
-// that somebody is to provision, pods and snapshots. The volumes are real ones of a CSI driver,
-// the objects are real ones of an API server; nothing here knows what csi-reclaimer does.
+// Package objects creates and deletes the objects of storage users, for tests and the demo: volumes with their
+// PersistentVolumes and claims ([Maker.Make]), classes, claims for a provisioner, pods and snapshots. The volumes are
+// real volumes of a CSI driver, and the objects are real objects of an API server. The package knows nothing of
+// csi-reclaimer.
 package objects
 
 import (
@@ -37,11 +37,11 @@ type Volume struct {
 	// Handle and PVUID are empty where neither volume nor PV is known yet.
 	Handle string
 	PVUID  types.UID
-	// Claimed: there is a claim, bound to the PV.
+	// Claimed is true if the PV has a bound claim.
 	Claimed bool
 }
 
-// Spec says what volume to make.
+// Spec describes a volume.
 type Spec struct {
 	// Name of the PV and the claim. Required, new in the cluster.
 	Name   string
@@ -157,7 +157,7 @@ func (v *Volume) SetPolicy(ctx context.Context, policy v1.PersistentVolumeReclai
 	return err
 }
 
-// PV returns the PV as it is now, nil when it is gone or was replaced by another of its name.
+// PV returns the current PV, or nil if it is gone or was replaced by another PV of its name.
 func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 	pv, err := v.maker.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	switch {
@@ -174,7 +174,7 @@ func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 // isPV reports whether a PV of the volume's name is its PV.
 func (v *Volume) isPV(pv *v1.PersistentVolume) bool { return v.PVUID == "" || pv.UID == v.PVUID }
 
-// Claim returns the claim as it is now, nil when it is gone.
+// Claim returns the current claim, or nil if it is gone.
 func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	claim, err := v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Get(ctx, v.ClaimName,
 		metav1.GetOptions{})

@@ -73,8 +73,8 @@ func (w *waiting[T]) is(object *T) bool {
 	return w.want(object)
 }
 
-// follow watches the object until it is as wanted, or the watch ends. It looks again once it watches: the watch shows
-// what changes after it has begun.
+// follow watches the object until its state is the wanted one, or the watch ends. It reads the object again once it
+// watches, because a watch shows only later changes.
 func (w *waiting[T]) follow(ctx context.Context) bool {
 	if w.watch == nil {
 		return false

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Collector keeps what it is sent. It is safe for concurrent use.
+// Collector keeps the spans that it receives. It is safe for concurrent use.
 type Collector struct {
 	collectorpb.UnimplementedTraceServiceServer
 
-	// URL is what programs send to.
+	// URL is the address to which programs send.
 	URL string
 
 	mu sync.Mutex
@@ -31,10 +31,10 @@ type Collector struct {
 	service map[string]string
 }
 
-// Span is one that was sent.
+// Span is a received span.
 type Span struct {
 	*tracepb.Span
-	// Attributes are those of the span, as text.
+	// Attributes are the span's attributes, as text.
 	Attributes map[string]string
 }
 
@@ -87,14 +87,14 @@ func texts(attributes []*commonpb.KeyValue) map[string]string {
 	return all
 }
 
-// Service returns what the last sender said of itself.
+// Service returns the resource attributes of the last sender.
 func (c *Collector) Service() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.service
 }
 
-// Spans returns what was sent so far.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	spans, _ := c.now()
 	return spans
@@ -106,8 +106,8 @@ func (c *Collector) now() ([]Span, <-chan struct{}) {
 	return slices.Clone(c.spans), c.more
 }
 
-// Wait waits for a span that is as wanted, and returns all that came up to then. The test fails if there is
-// none within the time.
+// Wait waits for a span that wanted accepts, and returns it with all spans received by then. The test fails if none
+// comes within the time.
 func (c *Collector) Wait(t testing.TB, within time.Duration, wanted func(Span) bool) (_ Span, all []Span) {
 	t.Helper()
 	late := time.After(within)

@@ -15,9 +15,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// pinned stands for the release before the first one, of which there is none: a commit that has both programs, their
-// manifests and their charts. Make it empty once the first release is tagged: a checkout without that tag is then one
-// without its history. See docs/how-to/release.md.
+// pinned is a commit with both programs, their manifests and their charts. It stands for the previous release until the
+// first release is tagged. Make it empty then: a checkout without that tag lacks its history. See
+// docs/how-to/release.md.
 const pinned = "63289a09dd3adc75df66c74d0b109e19ca099533"
 
 // Release is a release before the checkout.
@@ -38,8 +38,8 @@ func (r Release) String() string {
 }
 
 // Find returns the release before this checkout: the newest tag vX.Y.Z of an ancestor of HEAD that is not HEAD's own
-// commit, or the newest of a pre-release if there is no other. Versions are compared as semver.org has it. Where there
-// is no such tag, it is a pinned commit. The error says in one line why neither is there, and what to do.
+// commit, or the newest pre-release if no release exists. Versions are compared by the rules of semver.org. Without
+// such a tag, it is the pinned commit. The error says in one line why neither exists, and how to get one.
 func Find(ctx context.Context) (Release, error) {
 	root, err := process.ModuleRoot()
 	if err != nil {
@@ -74,7 +74,7 @@ func find(ctx context.Context, root, pinned string) (Release, error) {
 		return Release{}, err
 	}
 	if shallow == "true" {
-		// The tag may be in what is not here, where the pinned commit would be the wrong one.
+		// The tag may be in the missing history, and then the pinned commit would be wrong.
 		return Release{}, errors.New("this is a shallow clone: git fetch --unshallow --tags")
 	}
 	if pinned == "" {
@@ -88,13 +88,13 @@ func find(ctx context.Context, root, pinned string) (Release, error) {
 	return r, nil
 }
 
-// earlierTags returns the releases that are ancestors of HEAD, without those of HEAD's own commit.
+// earlierTags returns the releases that are ancestors of HEAD, without the tags of HEAD's own commit.
 func earlierTags(ctx context.Context, root string) ([]Release, error) {
 	head, err := git(ctx, root, "rev-parse", "--verify", "HEAD^{commit}")
 	if err != nil {
 		return nil, err
 	}
-	// Of an annotated tag, the commit is what it points to.
+	// An annotated tag points to its commit.
 	lines, err := git(ctx, root, "for-each-ref", "refs/tags/v*", "--merged=HEAD",
 		"--format=%(refname:strip=2) %(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)")
 	if err != nil {
@@ -111,7 +111,7 @@ func earlierTags(ctx context.Context, root string) ([]Release, error) {
 	return all, nil
 }
 
-// newest returns the newest release, and one before a release only if there are no others.
+// newest returns the newest release, and a pre-release only without any release.
 func newest(all []Release) (last Release) {
 	for _, r := range all {
 		if last.Tag == "" || r.isNewer(last) {
@@ -129,7 +129,7 @@ func (r Release) isNewer(than Release) bool {
 	return others.LessThan(mine)
 }
 
-// samePath compares folders, whose names may go through links.
+// samePath compares folders whose names may contain links.
 func samePath(a, b string) bool {
 	first, err := filepath.EvalSymlinks(a)
 	if err != nil {
@@ -139,7 +139,7 @@ func samePath(a, b string) bool {
 	return err == nil && first == second
 }
 
-// git returns what git prints about the repository of a folder.
+// git returns the output of a git command in a folder.
 func git(ctx context.Context, folder string, args ...string) (string, error) {
 	var out, complaints bytes.Buffer
 	err := process.Run(ctx, process.Command{Name: "git " + args[0], Path: "git", Args: append([]string{"-C", folder},

@@ -74,7 +74,7 @@ func TestPreviousReleaseIsNewestAncestorTag(t *testing.T) {
 	r.expect(pinned, "v0.9.0", first)
 	second := r.commit("v0.10.0")
 	r.expect(pinned, "v0.9.0", first)
-	r.commit("v0.2.0", "v1.0.0-rc.1") // a fix of an older line, and what is no release yet
+	r.commit("v0.2.0", "v1.0.0-rc.1") // a fix of an older line, and a pre-release
 	r.git("switch", "--quiet", "--create=other")
 	r.commit("v2.0.0")
 	r.git("switch", "--quiet", "main")
@@ -180,7 +180,7 @@ func TestTreeIsCopiedOnce(t *testing.T) {
 			t.Errorf("%s: %v, want it kept: %v", folder, err, kept)
 		}
 	}
-	// What was not used for long is kept if it is what is needed.
+	// A tree that was not used for long is kept if it is the wanted one.
 	if err := os.Chtimes(tree, long, long); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // skipped.
 const RequiredVariable = "UPGRADES"
 
-// TB is what ForTest needs of a testing.TB.
+// TB is the part of testing.TB that ForTest needs.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -19,7 +19,7 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// ForTest returns the release before this checkout. Where there is none, it skips the test, or fails it: see
+// ForTest returns the release before this checkout. Without one, it skips the test, or fails it: see
 // [RequiredVariable].
 func ForTest(t TB) Release {
 	t.Helper()

@@ -96,8 +96,8 @@ func (r Release) copyInto(ctx context.Context, cache string) (tree string, err e
 	return tree, os.Rename(next, tree)
 }
 
-// removeUnused removes the files of releases that nobody has used for long, and what killed programs have left. Its
-// caller holds the lock. What cannot be removed is tried again the next time.
+// removeUnused removes the files of releases that were not used for long, and the scratch folders of killed programs.
+// Its caller holds the lock. The next call retries failed removals.
 func removeUnused(cache string) {
 	entries, err := os.ReadDir(cache)
 	if err != nil {

@@ -26,10 +26,9 @@ import (
 //
 // Packages of the root module are compiled with the flags of its Makefile, so that tests start what users build.
 //
-// It always asks the go command, which does nothing when the binary is up to
-// date. Any number of programs may build at once: they take turns, and a binary that runs or is about to be run is
-// replaced, never overwritten. Binaries lie in .build/bin under the module's root by the last element
-// of their package path, which therefore must be unique among the project's programs.
+// It always runs the go command, which does nothing for an up-to-date binary. Any number of programs may build at once:
+// they take turns, and a binary in use is replaced, never overwritten. Binaries lie in .build/bin under the module's
+// root, named by the last element of their package path, which therefore must be unique among the project's programs.
 func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -38,7 +37,7 @@ func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...strin
 	return BuildIn(ctx, root, pkg, progress, goFlags...)
 }
 
-// BuildIn is Build for the module whose root is that folder, such as another version of the project.
+// BuildIn is Build for the module with that root, such as another version of the project.
 func BuildIn(ctx context.Context, root, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
 	binary = filepath.Join(root, ".build", "bin", binaryName(pkg, goFlags))
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {

@@ -12,14 +12,14 @@ import (
 
 // The tag processwatchdog puts this file in place of the Linux one, so that it can be tested there.
 
-// watchdogScript waits for its standard input to end, which it does when the parent dies in
-// whatever way, and kills the process group.
+// watchdogScript waits for the end of its standard input, which comes when the parent dies in any way, and kills the
+// process group.
 const watchdogScript = `read -r _; kill -s KILL -- "-$1"`
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// watch starts a shell that kills the process group of pid when this program ends.
-// The few instructions between the fork of the process and that of the shell are not covered.
+// watch starts a shell that kills the process group of pid when this program ends. The few instructions between the two
+// forks, of the process and of the shell, are not covered.
 func watch(pid int) (release func(), err error) {
 	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "watchdog", strconv.Itoa(pid))
 	cmd.SysProcAttr = sysProcAttr() // a Ctrl-C must not end the watchdog before its work

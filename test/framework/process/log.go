@@ -36,7 +36,7 @@ func openLog(path string) (*log, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open log: %w", err)
 		}
-		// Unix keeps the file for those who have it open.
+		// Unix keeps the file for processes that have it open.
 		if err := os.Remove(file.Name()); err != nil {
 			return nil, errors.Join(fmt.Errorf("open log: %w", err), file.Close())
 		}
@@ -55,7 +55,7 @@ func openLog(path string) (*log, error) {
 
 func (l *log) close() { l.closing.Do(func() { _ = l.file.Close() }) }
 
-// from reads what was written from offset on, at most limit bytes: the last ones.
+// from reads the log from offset on, at most the last limit bytes.
 func (l *log) from(offset, limit int64) ([]byte, error) {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -65,8 +65,8 @@ func (l *log) from(offset, limit int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(l.file, offset, info.Size()-offset))
 }
 
-// LogTail returns up to the last n lines that this process wrote to its log, for use in
-// messages. It never fails: what cannot be read is said in its place.
+// LogTail returns up to the last n lines that this process wrote to its log, for use in messages. It never fails: an
+// error message replaces an unreadable log.
 func (p *Process) LogTail(n int) string {
 	text, err := p.log.from(p.log.start, maxTailBytes)
 	if err != nil {
@@ -83,7 +83,7 @@ func (p *Process) WaitLog(ctx context.Context, text string) error {
 	defer ticker.Stop()
 	seen := p.log.start
 	for {
-		ended := !p.Running() // asked before the read: what an ended process wrote is then all there
+		ended := !p.Running() // before the read: the log of an ended process is complete
 		written, err := p.log.from(seen, 1<<30)
 		if err != nil {
 			return fmt.Errorf("wait for log of %s: %w", p.name, err)
@@ -94,7 +94,7 @@ func (p *Process) WaitLog(ctx context.Context, text string) error {
 		if ended {
 			return fmt.Errorf("wait for %q in the log of %s: it ended: %w\n%s", text, p.name, endErr(p.Err()), p.LogTail(20))
 		}
-		// The text may be half written: keep what could be its beginning.
+		// The text may be half written: keep its possible beginning.
 		seen += max(0, int64(len(written)-len(text)+1))
 		select {
 		case <-ctx.Done():

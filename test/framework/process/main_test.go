@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	play(role)
 }
 
-// play never returns. The roles that wait do so for ever: only what is tested ends them.
+// play never returns. The waiting roles wait forever: only the tested code ends them.
 func play(role string) {
 	switch role {
 	case "server":

@@ -9,10 +9,9 @@ import (
 	"fmt"
 )
 
-// ModuleDir returns the folder of a module that the project's go.mod requires, in the version that it requires: for
-// data that come with a module, and that so need no copy here. PATH@VERSION is a module that need not be required. A
-// module that the machine does not have yet is downloaded and checked against go.sum, or the checksum database where
-// that has none of it.
+// ModuleDir returns the folder of a module in the version that the project's go.mod requires, so that the module's data
+// needs no copy here. PATH@VERSION names a module that need not be required. A module missing on the machine is
+// downloaded and checked against go.sum or, without an entry there, against the checksum database.
 func ModuleDir(ctx context.Context, path string) (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {

@@ -23,7 +23,7 @@ var ErrGraceExceeded = errors.New("still running after its grace, killed")
 // process still hold open. It matters only with Command.Tee and where Command.Stdout is no *os.File.
 const groupOutputDelay = 2 * time.Second
 
-// interruptGrace is what Run leaves a program to clean up after SIGINT.
+// interruptGrace is the time that Run leaves a program to clean up after SIGINT.
 const interruptGrace = 5 * time.Second
 
 // Command describes a program to start.
@@ -36,7 +36,7 @@ type Command struct {
 	Args []string
 	// Env is added to the environment of the calling program and wins over it.
 	Env []string
-	// Dir is the working directory. Default: that of the calling program.
+	// Dir is the working directory. Default: the calling program's.
 	Dir string
 	// LogFile receives standard error and, without Stdout, standard output. It is appended to,
 	// so that a restarted program continues its log; its folder must exist.
@@ -44,7 +44,7 @@ type Command struct {
 	LogFile string
 	// Stdout receives standard output instead of the log. Optional.
 	Stdout io.Writer
-	// Tee receives a copy of what goes to the log, as it is written. Optional.
+	// Tee receives a copy of the log as it is written. Optional.
 	Tee io.Writer
 }
 
@@ -116,8 +116,8 @@ func (p *Process) run(started chan<- error) {
 	started <- nil
 
 	err = p.cmd.Wait()
-	// What the process forked and left running. Its group's number cannot have been
-	// given away yet: numbers are handed out in a circle.
+	// Kill the children that the process left running. The group's number is not reused yet, because the kernel assigns
+	// numbers in a circle.
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
 	unwatch()
 	if err != nil {
@@ -180,13 +180,12 @@ func (p *Process) Err() error {
 	return p.err
 }
 
-// Stop asks the process to end with SIGTERM, kills it when it has not ended
-// after grace, and returns once it has been reaped. A paused process is resumed, or it could
-// not hear the signal.
+// Stop sends SIGTERM, kills the process if it has not ended after grace, and returns once it is reaped. A paused
+// process is resumed, so that it receives the signal.
 //
-// The error is nil if the process ended with status 0 or of the SIGTERM itself,
-// [ErrGraceExceeded] if it had to be killed, and its exit error otherwise. For a process that was stopped or
-// killed before, Stop does nothing; for one that ended by itself it returns [Process.Err].
+// The error is nil if the process ended with status 0 or of the SIGTERM itself, [ErrGraceExceeded] if it had to be
+// killed, and its exit error otherwise. For a process that was stopped or killed before, Stop does nothing. For a
+// process that ended by itself it returns [Process.Err].
 func (p *Process) Stop(grace time.Duration) error {
 	if !p.markStopped() {
 		<-p.done

@@ -123,7 +123,7 @@ func TestKillEndsChildProcesses(t *testing.T) {
 		}
 		said = append(said, buf[:n]...)
 	}
-	// The leader alone ends, as a crashing program does; what it forked holds the pipe.
+	// Only the leader ends, as in a crash; its child holds the pipe.
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

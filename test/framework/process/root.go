@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// modulePath names the module whose root ModuleRoot finds.
+// modulePath is the path of the module that ModuleRoot finds.
 const modulePath = "github.com/csi-reclaimer/csi-reclaimer"
 
 // ModuleRoot returns the folder of the project's go.mod, looked for from the working directory

@@ -29,8 +29,8 @@ type family struct {
 // startFamily starts the program and waits until it has named its child and each of words was said.
 func startFamily(t *testing.T, role string, words ...string) *family {
 	t.Helper()
-	// Under nohup a hang-up is ignored, which a program passes on to those it starts. One
-	// that it handles it passes on as deadly.
+	// Under nohup a hang-up is ignored, and child processes inherit that. A handled signal is deadly again in child
+	// processes.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
@@ -107,7 +107,8 @@ func TestChildEndsWithParent(t *testing.T) {
 func TestChildOutlivesItsThread(t *testing.T) {
 	t.Parallel()
 	f := startFamily(t, "parent with dead thread", "ready", "started")
-	// There is no event for "was not killed". A thread's end takes microseconds; half a second shows the trap each time.
+	// No event shows that the child was not killed. A thread's end takes microseconds; half a second shows the trap each
+	// time.
 	if err := f.pipe.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

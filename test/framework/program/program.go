@@ -37,7 +37,7 @@ type Options struct {
 	Args []string
 	// Env are variables of its environment, as NAME=value.
 	Env []string
-	// Dir holds the log; it must exist. Default: a new one that Stop removes.
+	// Dir holds the log; it must exist. Default: a new folder that Stop removes.
 	Dir string
 	// Progress receives the output of the go command. Default: none.
 	Progress io.Writer
@@ -120,11 +120,10 @@ func (p *Program) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Address is that of the HTTP port.
+// Address is the address of the HTTP port.
 func (p *Program) Address() string { return p.address }
 
-// Get returns what the HTTP port answers under a path; anything but 200 is an error with
-// the answer in it.
+// Get returns the HTTP port's answer under a path. A status other than 200 is an error that contains the answer.
 func (p *Program) Get(ctx context.Context, path string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, http.NoBody)
 	if err != nil {
@@ -156,7 +155,7 @@ func (p *Program) Resume() error { return p.current().Resume() }
 // Terminate sends SIGTERM and waits for the end, which is an error if it is none in peace.
 func (p *Program) Terminate() error { return p.current().Stop(stopGrace) }
 
-// Stop ends the process with SIGTERM and removes what the program left on disk.
+// Stop ends the process with SIGTERM and removes the program's files.
 func (p *Program) Stop() error {
 	err := p.Terminate()
 	if p.options.Dir == "" {
@@ -191,8 +190,8 @@ func (p *Program) current() *process.Process {
 	return p.process
 }
 
-// freeAddress returns a loopback address with a port that nobody has, and that neither a client nor a server without a
-// wish gets from the kernel while the program is not there yet, or between two of its runs.
+// freeAddress returns a loopback address with a free port outside the kernel's range for clients and for servers
+// without a fixed port. So no other process gets the port before the program starts, or between two of its runs.
 func freeAddress() (string, error) {
 	ports, err := controlplane.FreePorts(1)
 	if err != nil {

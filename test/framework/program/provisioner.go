@@ -9,7 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// ProvisionerVersion is that of the stock external-provisioner, in test/framework/nodes/tools/external-provisioner.
+// ProvisionerVersion is the version of the stock external-provisioner in
+// test/framework/nodes/tools/external-provisioner.
 const ProvisionerVersion = "v6.4.0"
 
 // BuildProvisioner compiles the stock external-provisioner, without the C library, and returns the path of the binary.

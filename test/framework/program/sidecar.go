@@ -21,7 +21,7 @@ type SidecarOptions struct {
 	Env []string
 	// Binary is the program. Default: built from this module, see Build.
 	Binary string
-	// Dir holds the log; it must exist. Default: a new one that Stop removes.
+	// Dir holds the log; it must exist. Default: a new folder that Stop removes.
 	Dir string
 	// Progress receives the output of the go command. Default: none.
 	Progress io.Writer

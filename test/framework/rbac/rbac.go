@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package rbac gives a service account of a test cluster what deploy/ ships, so that the
-// programs run with exactly the rights that operators give them.
+// Package rbac grants a service account of a test cluster the permissions of deploy/, so that the programs run with
+// exactly the rights that operators give them.
 package rbac
 
 import (
@@ -41,10 +41,10 @@ const (
 	webhooksFile = "rbac-volume-guard-webhooks.yaml"
 )
 
-// controllerFile is what operators install for a controller that is off by default ("pvc-protection").
+// controllerFile is the manifest for a controller that is off by default ("pvc-protection").
 func controllerFile(controller string) string { return "rbac-volume-guard-" + controller + ".yaml" }
 
-// guardFiles are what operators install for volume-guard, with all that is off by default.
+// guardFiles are the manifests for volume-guard with all controllers that are off by default.
 func guardFiles() []string {
 	return []string{guardFile, controllerFile("pvc-protection"), controllerFile("pv-protection"),
 		controllerFile("pod-safety"), controllerFile("single-node"), controllerFile("statefulset-claims"),
@@ -58,7 +58,7 @@ func GrantGuard(ctx context.Context, client kubernetes.Interface, namespace, acc
 	return err
 }
 
-// releaseDriversFile is what operators install for the time of a release of drivers.
+// releaseDriversFile is the manifest for the time of a release of drivers.
 const releaseDriversFile = "rbac-volume-guard-release-drivers.yaml"
 
 // GrantReleaseDrivers makes the role for a release that removes drivers from admission policies, and binds it to the
@@ -68,14 +68,14 @@ func GrantReleaseDrivers(ctx context.Context, client kubernetes.Interface, names
 	return err
 }
 
-// GrantGuardReleasing makes what volume-guard needs for --release-drivers, and returns the rules of the role for that
-// alone.
+// GrantGuardReleasing grants volume-guard the permissions for --release-drivers, and returns the rules of only that
+// role.
 func GrantGuardReleasing(ctx context.Context, client kubernetes.Interface, namespace,
 	account string) (rules []rbacv1.PolicyRule, err error) {
 	return guard(ctx, client, namespace, account, guardFile, releaseDriversFile)
 }
 
-// GrantGuardByDefault does so for what runs by default, and the webhooks, and returns the rules.
+// GrantGuardByDefault grants the permissions for the default controllers and the webhooks, and returns the rules.
 func GrantGuardByDefault(ctx context.Context, client kubernetes.Interface, namespace,
 	account string) (rules []rbacv1.PolicyRule, err error) {
 	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
@@ -118,8 +118,8 @@ func GrantHTTPAuthorization(ctx context.Context, client kubernetes.Interface, na
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: authDelegator}})
 }
 
-// GrantGuardWeb makes what volume-guard needs without controllers that are off by default, and with its page, and
-// returns the rules that the page adds.
+// GrantGuardWeb grants volume-guard the permissions for its default controllers and its page, and returns the rules
+// that the page adds.
 func GrantGuardWeb(ctx context.Context, client kubernetes.Interface, namespace,
 	account string) (rules []rbacv1.PolicyRule, err error) {
 	if _, err := guard(ctx, client, namespace, account, guardFile); err != nil {
@@ -133,8 +133,7 @@ func GrantGuardWeb(ctx context.Context, client kubernetes.Interface, namespace,
 	return append(reads, reviews...), err
 }
 
-// GrantHTTP makes the roles that are shipped for those who send requests to --http-endpoint, and binds one of them to a
-// service account.
+// GrantHTTP creates the shipped roles for clients of --http-endpoint, and binds one of them to a service account.
 func GrantHTTP(ctx context.Context, client kubernetes.Interface, role, namespace, account string) error {
 	viewer, metrics, leaks := &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRole{}
 	if err := readShipped(httpRolesFile, viewer, metrics, leaks); err != nil {
@@ -148,7 +147,7 @@ func GrantHTTP(ctx context.Context, client kubernetes.Interface, role, namespace
 	return fmt.Errorf("%s has no role %q", httpRolesFile, role)
 }
 
-// fenceAgentsFile is what operators install for the agents of NodeFences that they use.
+// fenceAgentsFile is the manifest for the agents of NodeFences.
 const fenceAgentsFile = "rbac-volume-guard-fence-agents.yaml"
 
 // GrantFenceAgents makes the roles for the agents of NodeFences, and binds them to the service account: those for Jobs
@@ -211,7 +210,7 @@ func guard(ctx context.Context, client kubernetes.Interface, namespace, account 
 	return rules, nil
 }
 
-// guardRoles reads a role for the cluster, and one for the namespace unless there is none.
+// guardRoles reads a role for the cluster, and one for the namespace if the file has one.
 func guardRoles(file string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
 	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
 	err := readShipped(file, clusterRole, role)
@@ -239,7 +238,7 @@ func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, nam
 	return nil
 }
 
-// makeRole makes a role, in its namespace or that of the service account, and binds it to the service account.
+// makeRole creates a role in its own namespace or the service account's, and binds it to the service account.
 func makeRole(ctx context.Context, client kubernetes.Interface, namespace, account string, role *rbacv1.Role) error {
 	in, binding := namespace, role.Name
 	if role.Namespace != "" {
@@ -259,7 +258,7 @@ func makeRole(ctx context.Context, client kubernetes.Interface, namespace, accou
 	return nil
 }
 
-// capacityFile is what operators install for --enable-capacity.
+// capacityFile is the manifest for --enable-capacity.
 const capacityFile = "rbac-capacity.yaml"
 
 // GrantCapacity makes the role that csi-reclaimer ships for --enable-capacity, and binds it to the service
@@ -281,7 +280,7 @@ func CapacityRules() ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
-// auditFile is what operators install for --leak-check-interval.
+// auditFile is the manifest for --leak-check-interval.
 const auditFile = "rbac-leaks.yaml"
 
 // GrantLeakCheck makes the role that csi-reclaimer ships for --leak-check-interval, and binds it to the service

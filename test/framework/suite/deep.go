@@ -8,7 +8,7 @@ import (
 // deepVariable, if it is set, has deep tests run: make test-full sets it.
 const deepVariable = "DEEP"
 
-// Reason says why a test is not one that make test runs.
+// Reason says why make test does not run a test.
 type Reason string
 
 // The rules of make test, each as the reason of a test that breaks it.

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package suite starts the control plane that the tests of one package share, and what an operator installs there.
+// Package suite starts the control plane that the tests of one package share, and installs an operator's objects there.
 package suite
 
 import (
@@ -43,9 +43,9 @@ func Version() (controlplane.Version, error) {
 	return version, nil
 }
 
-// Suite is what the tests of a package share.
+// Suite is the state that the tests of a package share.
 type Suite struct {
-	// Options are those of the control plane.
+	// Options are the control plane's options.
 	Options controlplane.Options
 	// Install receives the control plane and its administrator's client, and applies manifests.
 	Install func(ctx context.Context, cluster *controlplane.ControlPlane, admin *kubernetes.Clientset) error
@@ -123,7 +123,7 @@ func (s Suite) answer(ctx context.Context, cluster *controlplane.ControlPlane) (
 	if err != nil {
 		return nil, err
 	}
-	// Its permissions are tested with those of its other webhooks.
+	// The test of its other webhooks covers its permissions.
 	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
 	if err != nil {
 		return nil, err

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// prompt is that of a shell.
+// prompt is a shell's prompt.
 const prompt = "$ "
 
 var (
 	fence  = regexp.MustCompile("^```(\\w*)")
 	inline = regexp.MustCompile("`((?:kubectl|helm) [^`…]+ [^`…]+)`")
-	// typed are the first words of what is to be typed into a terminal. Other indented lines are not commands.
+	// typed matches the first words of commands. Other indented lines are not commands.
 	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
-	// continued is the end of a line whose command continues on the next.
+	// continued matches the end of a line whose command continues on the next line.
 	continued = regexp.MustCompile(`\\\n[ \t]*`)
 )
 
-// Commands returns what a page has a reader type: in blocks, which are indented or fenced as sh or console, and what is
-// said of kubectl and helm in a sentence. After a line with a prompt, the other lines of its block are output, in which
-// only advice to call kubectl counts.
+// Commands returns the commands of a page: in blocks, which are indented or fenced as sh or console, and commands of
+// kubectl and helm in a sentence. After a line with a prompt, the other lines of its block are output, and only their
+// advice to call kubectl counts.
 func Commands(page string) (all []string) {
 	fenced, isCode, prompted := false, false, false
 	for line := range strings.Lines(continued.ReplaceAllString(page, "")) {
@@ -51,7 +51,7 @@ func isOutput(line string) bool {
 	return !strings.HasPrefix(line, prompt) && !strings.HasPrefix(line, "kubectl ")
 }
 
-// said returns what a sentence says of kubectl and helm.
+// said returns the commands of kubectl and helm in a sentence.
 func said(line string) (all []string) {
 	for _, found := range inline.FindAllStringSubmatch(line, -1) {
 		all = append(all, found[1])
@@ -59,19 +59,19 @@ func said(line string) (all []string) {
 	return all
 }
 
-// Step is something to type, and what it prints.
+// Step is a text to type, and its output.
 type Step struct {
 	// Section is the heading above it, and Line where in the page it begins.
 	Section string
 	Line    int
 	// Typed is one or more lines of a shell.
 	Typed string
-	// Printed is what the page shows of the output, with … for what differs: see [Match]. Empty: it shows nothing.
+	// Printed is the output on the page, with … for variable parts: see [Match]. Empty: the page shows none.
 	Printed string
 }
 
-// Steps returns all code of a page that is to be executed as it stands, in its order: each block fenced as sh is typed,
-// and a block fenced as text after it is what it prints. Any other code is an error.
+// Steps returns the code of a page in its order, for execution without changes: each block fenced as sh is typed, and a
+// block fenced as text after it is its output. Any other code is an error.
 func Steps(page string) (steps []Step, err error) {
 	var section, kind, block string
 	fenced := false
@@ -115,9 +115,9 @@ func withBlock(steps []Step, s Step, kind string) ([]Step, error) {
 	return steps, nil
 }
 
-// Match returns nil if output is what a page shows. In what it shows, … stands for any text of a line, which may be
-// none, and a line that is … alone for any number of lines. How many spaces stand in a row does not matter, as the
-// width of a column depends on what is in it.
+// Match returns nil if output matches the text shown on a page. In shown, … stands for any text of a line, which may be
+// empty, and a line with only … for any number of lines. The number of spaces in a row does not matter, because the
+// width of a column depends on its cells.
 func Match(shown, output string) error {
 	var pattern strings.Builder
 	for _, line := range wordsOf(shown) {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// endMark ends the output of what was typed. Nothing prints it by itself.
+// endMark ends the output of the typed text. No command prints it by itself.
 const endMark = "\x1eend"
 
 // Session is one shell into which things are typed one after the other, so that variables last. A command that fails
@@ -47,7 +47,7 @@ func NewSession(dir string, env []string) (*Session, error) {
 	return s, nil
 }
 
-// Type types a text, and returns what a terminal shows then: the output and the errors of its commands.
+// Type types a text, and returns the output and the errors of its commands, as a terminal shows them.
 func (s *Session) Type(ctx context.Context, text string) (string, error) {
 	// A terminal would wait at the prompt of a command that asks: here it reads the end.
 	stop := context.AfterFunc(ctx, s.kill)
@@ -70,7 +70,7 @@ func (s *Session) Type(ctx context.Context, text string) (string, error) {
 
 func (s *Session) kill() { _ = syscall.Kill(-s.shell.Process.Pid, syscall.SIGKILL) }
 
-// Close ends the shell, and what it runs. It returns how the shell ended, if it had ended by itself with an error.
+// Close ends the shell and its commands. It returns the shell's error if the shell had ended by itself with one.
 func (s *Session) Close() error {
 	_ = s.in.Close()
 	if s.shell.ProcessState != nil {

@@ -27,7 +27,7 @@ func TestSessionKeepsVariables(t *testing.T) {
 		{"echo $A $GIVEN; echo error >&2\n", "one given\nerror\n"},
 		{"cat <<EOF\n$A\ntwo\nEOF\n", "one\ntwo\n"},
 		{"printf without-end", "without-end"},
-		{"cat; echo at once\n", "at once\n"}, // it reads nothing of what is typed next
+		{"cat; echo at once\n", "at once\n"}, // it reads none of the text typed next
 	} {
 		if got, err := s.Type(t.Context(), c.typed); err != nil || got != c.want {
 			t.Errorf("%q shows %q, %v, want %q", c.typed, got, err, c.want)

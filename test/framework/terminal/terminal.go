@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package terminal is what a reader of the documentation sits at: a shell with the real kubectl and helm, and with the
-// plugin, as a cluster's administrator; and the commands that a page has the reader type.
+// Package terminal is the terminal of a reader of the documentation: a shell with the real kubectl and helm, and with
+// the plugin, as a cluster's administrator. It also extracts the commands from a page.
 package terminal
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// What operators have at hand, compiled from the Go module proxy when it is first needed. test/deploy/tools/go.mod has
-// the versions. Each returns the path of its binary.
+// The operators' tools are compiled from the Go module proxy when they are first needed. test/deploy/tools/go.mod has
+// the versions. Each function returns the path of its binary.
 var (
 	Helm = tool("helm.sh/helm/v4/cmd/helm")
-	// Kubectl: whatever a machine has is of another version, or none.
+	// Kubectl is compiled, because a machine's kubectl may be missing or of another version.
 	Kubectl = tool("./test/deploy/kubectl.go")
 	// Promtool: without the tag it would hold a client of each cloud.
 	Promtool = tool("github.com/prometheus/prometheus/cmd/promtool", "-tags=remove_all_sd")

@@ -1,9 +1,9 @@
-// Package stamps shows who wrote to a volume, and whether two did at the same time.
+// Package stamps shows the writers of a volume, and whether two wrote at the same time.
 //
 // A writer appends a line to a file of the volume at each write, with one write(2) to a file that it opened with
-// O_APPEND. So the order of the lines is the order of the writes, whoever made them. Where lines of one writer stand
-// before and after a line of another, both have written to the volume at the same time: that is in the data, whatever
-// any API object says.
+// O_APPEND. So the order of the lines is the order of the writes, across all writers. If lines of one writer stand
+// before and after a line of another, both have written to the volume at the same time. The data shows it,
+// independently of any API object.
 package stamps
 
 import (
@@ -43,7 +43,7 @@ func (s Stamp) Line() ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// Writer is who has written some of the stamps.
+// Writer identifies the writer of stamps.
 type Writer struct {
 	Pod        types.UID
 	Run        string
@@ -73,11 +73,11 @@ func (o Overlap) String() string {
 		o.For.Round(time.Millisecond), o.Second)
 }
 
-// ErrDamaged says that a file holds what no writer writes.
+// ErrDamaged is returned for a file with a line that no writer writes.
 var ErrDamaged = errors.New("file of stamps is damaged")
 
-// Read returns the stamps of a file in the order of the writes; none if there is no such file. What stands after the
-// last newline is a write under way, and left out.
+// Read returns the stamps of a file in the order of the writes, and none if the file does not exist. Text after the
+// last newline is a write under way, and omitted.
 func Read(path string) ([]Stamp, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func Parse(data []byte) ([]Stamp, error) {
 	}
 }
 
-// Writers returns who has written the stamps, in the order of their first ones.
+// Writers returns the writers of the stamps, in the order of their first stamps.
 func Writers(stamps []Stamp) []Writer {
 	var writers []Writer
 	index := map[string]int{} // by run

@@ -17,14 +17,14 @@ import (
 // pollInterval is how often a waiter tries again. flock can wait by itself, but not be interrupted.
 const pollInterval = 50 * time.Millisecond
 
-// ErrHeld says that somebody else holds the lock.
+// ErrHeld is returned while another process holds the lock.
 var ErrHeld = errors.New("held by another")
 
 // Lock is a held lock.
 type Lock struct{ file *os.File }
 
-// Try takes the lock on the file at path, which is created where it is missing. The error is
-// [ErrHeld] when somebody else has it.
+// Try takes the lock on the file at path, which is created if it is missing. The error is [ErrHeld] if the lock is
+// taken.
 func Try(path string) (*Lock, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -41,12 +41,12 @@ func Try(path string) (*Lock, error) {
 		if current(file, path) {
 			return &Lock{file: file}, nil
 		}
-		// Its holder removed the file between our open and our lock: a lock on it keeps nobody out.
+		// The holder removed the file between our open and our lock: a lock on it has no effect.
 		_ = file.Close()
 	}
 }
 
-// Acquire waits for the lock. onWait, which may be nil, is called once if somebody else has it.
+// Acquire waits for the lock. onWait, which may be nil, is called once if the lock is taken.
 func Acquire(ctx context.Context, path string, onWait func()) (*Lock, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

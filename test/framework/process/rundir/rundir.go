@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package rundir makes temporary directories that do not outlive the program that made them for long: what a killed
-// program left is removed by the next one that makes a directory of the kind.
+// Package rundir makes temporary directories that do not outlive their program for long: the next program that makes a
+// directory of the kind removes the directories of killed programs.
 package rundir
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
 )
 
-// ownerFile is locked by the program that a directory belongs to. A directory whose lock is free was left by a
-// program that was killed.
+// ownerFile is locked by the program that owns the directory. A directory with a free lock was left by a killed
+// program.
 const ownerFile = "owner.lock"
 
 // Dir is a directory that belongs to this program.
@@ -23,7 +23,7 @@ type Dir struct {
 	owner *filelock.Lock
 }
 
-// Make makes a directory in the system's directory for temporary files whose name begins with prefix.
+// Make creates a directory in the system's directory for temporary files. Its name begins with prefix.
 func Make(prefix string) (*Dir, error) {
 	path, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -36,8 +36,8 @@ func Make(prefix string) (*Dir, error) {
 	return &Dir{path: path, owner: owner}, nil
 }
 
-// claim locks the owner file under a name that nobody looks for and only then gives it its own:
-// a directory with an owner file is never seen unlocked while its owner lives.
+// claim locks the owner file under a temporary name before it renames it. So a directory with an owner file is never
+// unlocked while its owner lives.
 func claim(path string) (*filelock.Lock, error) {
 	unseen := filepath.Join(path, ownerFile+".new")
 	lock, err := filelock.Try(unseen)
@@ -56,8 +56,8 @@ func (d *Dir) Path() string { return d.path }
 // Remove removes the directory with all that is in it.
 func (d *Dir) Remove() error { return errors.Join(os.RemoveAll(d.path), d.owner.Release()) }
 
-// RemoveOrphans removes the directories under base whose names begin with prefix and that belong to no living program,
-// each after clean, which may be nil, was called with its path. One that cannot be removed is left to the next call.
+// RemoveOrphans removes the directories under base that have a name with this prefix and belong to no living program.
+// It first calls clean, which may be nil, with the path of each. The next call retries failed removals.
 func RemoveOrphans(base, prefix string, clean func(path string)) {
 	owners, err := filepath.Glob(filepath.Join(base, prefix+"*", ownerFile))
 	if err != nil {

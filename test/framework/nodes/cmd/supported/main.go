@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command supported says in one line what this machine lacks to run test nodes, and exits with status 1 then.
+// Command supported prints in one line the requirements of test nodes that this machine lacks, and exits with status 1
+// if it lacks any.
 package main
 
 import (
