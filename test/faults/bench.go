@@ -28,8 +28,8 @@ type Bench struct {
 	dir             string
 }
 
-// Open compiles the programs, the sidecar with the flags of go build that are given, and starts a control plane. Close
-// ends it. progress, which may be nil, receives what takes long.
+// Open compiles the programs, the sidecar with goFlags, and starts a control plane. Close ends it. progress, which may
+// be nil, receives the progress of compilations.
 func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench, err error) {
 	b := &Bench{}
 	defer func() {
@@ -66,7 +66,7 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	return b, err
 }
 
-// Close ends the control plane and removes what Open made.
+// Close ends the control plane and removes the files of Open.
 func (b *Bench) Close() error {
 	var err error
 	if b.recorder != nil {

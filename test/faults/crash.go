@@ -66,8 +66,8 @@ type moment struct {
 	scenario.Step
 }
 
-// moments returns those that are sure to come, from an undisturbed run: before, during and after each of the sidecar's
-// writes to PVs and claims, and the same for each of its calls of the driver.
+// moments returns the moments that are sure to come, from an undisturbed run: before, during and after each of the
+// sidecar's writes to PVs and claims, and the same for each of its calls of the driver.
 func moments(undisturbed Result) []moment {
 	var all []moment
 	for k := range sure(undisturbed.Writes) {
@@ -88,8 +88,8 @@ func moments(undisturbed Result) []moment {
 	return all
 }
 
-// sure counts the writes that are made however the threads run: those that the server took. One that is refused, for
-// something else was written at the same time or its own answer was lost, is made again.
+// sure counts the accepted writes, which come regardless of the order of the threads. A refused write, because of a
+// concurrent write or a lost answer, is repeated.
 func sure(writes []proxy.Request) (n int) {
 	for _, w := range writes {
 		if w.Code >= 200 && w.Code < 300 {

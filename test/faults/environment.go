@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// patience bounds each wait of a scenario, far above what anything takes.
+	// patience bounds each wait of a scenario, far above its usual time.
 	patience = 2 * time.Minute
 	// callTimeout is how long the sidecar waits for its driver (--timeout).
 	callTimeout = 5 * time.Second
@@ -36,7 +36,7 @@ const (
 	account = "csi-reclaimer"
 )
 
-// environment is what one scenario is played on.
+// environment is the stage of one scenario.
 type environment struct {
 	*Bench
 	// token is part of every name: it is the namespace, and the names of PVs begin with it.
@@ -46,10 +46,10 @@ type environment struct {
 	driver     *driverSupervisor
 	proxy      *proxy.Proxy
 	supervisor *supervisor
-	ends       []func() error // of what runs, in order of its start
+	ends       []func() error // of running programs, in order of their start
 
 	vols map[string]*objects.Volume
-	// claims are those of the volumes that are provisioned, and policies those of their classes.
+	// claims are the claims of provisioned volumes, and policies the reclaim policies of their classes.
 	claims   map[string]*objects.Claim
 	policies map[string]v1.PersistentVolumeReclaimPolicy
 	order    []string
@@ -63,7 +63,7 @@ type environment struct {
 	began time.Time
 	// barrierAt is when the fence was made; zero before.
 	barrierAt time.Time
-	// steps ends with the last step, and with it what waits in the background for something to happen.
+	// steps ends with the last step, and ends the background waits.
 	steps      context.Context
 	background sync.WaitGroup
 	mu         sync.Mutex
@@ -118,8 +118,7 @@ func (env *environment) startDriver(ctx context.Context) error {
 	return nil
 }
 
-// startProxy makes the sidecar's account, with the rights that deploy/ ships, and the connection by which it reaches
-// the API server.
+// startProxy creates the sidecar's account, with the permissions of deploy/, and its connection to the API server.
 func (env *environment) startProxy(ctx context.Context) error {
 	config, err := env.cluster.ServiceAccount(ctx, env.token, account)
 	if err != nil {
@@ -170,7 +169,7 @@ func (env *environment) note(format string, args ...any) {
 // name is a volume's in the cluster: of its claim, and of its PV unless that is provisioned.
 func (env *environment) name(volume string) string { return env.token + "-" + volume }
 
-// tearDown ends all that runs, the last first, and removes what was made in the cluster.
+// tearDown ends all programs, the last first, and removes the scenario's objects from the cluster.
 func (env *environment) tearDown() error {
 	var errs []error
 	for i := len(env.ends) - 1; i >= 0; i-- {
@@ -180,7 +179,7 @@ func (env *environment) tearDown() error {
 	return errors.Join(errs...)
 }
 
-// sweep removes what is left in the cluster, so that it stays small.
+// sweep removes remaining objects from the cluster, so that it stays small.
 func (env *environment) sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

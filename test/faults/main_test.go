@@ -14,8 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// bench is what all tests share. Its sidecar has the race detector where the test has it. interrupted ends with an
-// interrupt, and with it every scenario that is being played.
+// bench is shared by all tests. Its sidecar has the race detector if the test has it. An interrupt ends interrupted,
+// and with it every running scenario.
 var (
 	bench       *Bench
 	interrupted context.Context

@@ -53,7 +53,7 @@ func (env *environment) play(ctx context.Context, step scenario.Step) error {
 	}
 }
 
-// playUser does what a user does.
+// playUser plays a step of a user.
 func (env *environment) playUser(ctx context.Context, step scenario.Step) error {
 	vol := env.vols[step.Volume]
 	switch step.Do {
@@ -71,7 +71,7 @@ func (env *environment) playUser(ctx context.Context, step scenario.Step) error 
 		return vol.SetPolicy(ctx, v1.PersistentVolumeReclaimPolicy(step.Policy))
 	case scenario.RecreateClaim:
 		return env.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) {
-			// No PV has this label, so that the PV controller gives the claim none but one that is reserved for it.
+			// No PV has this label, so that the PV controller binds the claim only to a PV reserved for it.
 			spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"example.com/none": ""}}
 		})
 	case scenario.RestoreClaim:
@@ -143,7 +143,7 @@ func (env *environment) makeClaim(ctx context.Context, step scenario.Step) (*obj
 	return claim.Volume(provisionedName + string(claim.UID)), nil
 }
 
-// provisionedName is what the names of PVs and volumes that are provisioned begin with.
+// provisionedName begins the names of provisioned PVs and volumes.
 const provisionedName = "pvc-"
 
 func (env *environment) makeClass(ctx context.Context, volume string) error {
@@ -190,7 +190,7 @@ func (env *environment) patch(ctx context.Context, vol *objects.Volume, kind typ
 	return err
 }
 
-// playProgram does what happens to the sidecar and the driver.
+// playProgram plays a step of the sidecar or the driver.
 func (env *environment) playProgram(ctx context.Context, step scenario.Step) error {
 	switch step.Do {
 	case scenario.Kill:
@@ -253,7 +253,7 @@ func (env *environment) crashAtCall(ctx context.Context, method string, nth int,
 		case scenario.AtAnswered:
 			err = happened(env.steps, func(ledger.Call) bool { return true })
 			last = func() {
-				// The driver may have other faults, and never answer; nothing passes the connection meanwhile.
+				// The driver may have other faults, and never answer. Until then, the connection is blocked.
 				ctx, cancel := context.WithTimeout(env.steps, callTimeout)
 				defer cancel()
 				if err := happened(ctx, func(c ledger.Call) bool { return !c.Answered.IsZero() || c.Lost }); err != nil {
@@ -270,8 +270,7 @@ func (env *environment) crashAtCall(ctx context.Context, method string, nth int,
 	return nil
 }
 
-// onlyTheSidecars is the pattern for the names of volumes that keeps a rule from the CreateVolume calls of whoever
-// makes volumes by hand.
+// onlyTheSidecars is the pattern for names of volumes that excludes the scenario's own CreateVolume calls from a rule.
 func onlyTheSidecars(method string) string {
 	if method == scenario.CreateVolume {
 		return provisionedName + "*"
@@ -285,14 +284,14 @@ func (env *environment) calls(methods ...string) ([]ledger.Call, error) {
 	return bySidecar(calls), err
 }
 
-// bySidecar returns the calls without those that make volumes by hand.
+// bySidecar returns the calls without the scenario's own.
 func bySidecar(calls []ledger.Call) []ledger.Call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c ledger.Call) bool {
 		return c.Method == scenario.CreateVolume && !strings.HasPrefix(c.Name, provisionedName)
 	})
 }
 
-// playProxy does what happens to the connection and to the driver's behaviour.
+// playProxy plays a step that changes the connection or the driver's behaviour.
 func (env *environment) playProxy(ctx context.Context, step scenario.Step) (err error) {
 	switch step.Do {
 	case scenario.API:

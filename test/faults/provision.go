@@ -22,9 +22,8 @@ func Provision() scenario.Scenario {
 	}
 }
 
-// Lives are the stories in which the sidecar is killed at every moment of a provisioned volume's whole life: of one
-// whose claim is deleted first, of one whose PV is, of one that is kept, and of one whose PV is made while the answer
-// gets lost.
+// Lives returns the scenarios in which the sidecar is killed at every moment of a provisioned volume's whole life. They
+// delete the claim first, delete the PV first, keep the volume, or lose the answer to the creation of the PV.
 func Lives() []scenario.Scenario {
 	life := func(name, policy string, steps ...scenario.Step) scenario.Scenario {
 		sc := Provision()
@@ -46,10 +45,9 @@ func Lives() []scenario.Scenario {
 	return []scenario.Scenario{life("claim-first", "Delete", claimFirst...), pvFirst, kept, lost}
 }
 
-// Meanwhile returns the stories in which the sidecar is killed at each moment of an undisturbed run of Provision, and
-// something happens while it is down: the claim is deleted; with classes also that the StorageClass is, and comes back
-// after a time in which the claim either lives or is deleted too. It is for the oracle to say whether the entry is
-// there in between.
+// Meanwhile returns the scenarios in which the sidecar is killed at each moment of an undisturbed run of Provision, and
+// the claim is deleted while it is down. With classes, other scenarios delete the StorageClass and create it again,
+// while the claim lives or is deleted, too. The oracle decides whether the entry must exist in between.
 func Meanwhile(undisturbed Result, classes bool) []scenario.Scenario {
 	rest, start := scenario.Step{Do: scenario.Rest}, scenario.Step{Do: scenario.Start}
 	var all []scenario.Scenario

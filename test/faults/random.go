@@ -12,9 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
-// Random returns the scenario of a seed: a few volumes, users who delete them, change their minds and attach them, and
-// meanwhile programs that die and a line that is bad. The same seed always gives the same story; what comes of it also
-// depends on the machine.
+// Random returns the scenario of a seed: a few volumes, users who delete, rescue and attach them, and at the same time
+// dying programs and a faulty connection. The same seed always gives the same scenario, but its course also depends on
+// the machine.
 func Random(seed uint64) scenario.Scenario {
 	g := &generator{
 		Rand: rand.New(rand.NewPCG(seed, 0)), vols: map[string]*plannedVolume{},
@@ -54,7 +54,7 @@ func Random(seed uint64) scenario.Scenario {
 	return g.Scenario
 }
 
-// generator writes a scenario, and keeps in mind what it means for the volumes.
+// generator writes a scenario, and tracks its effect on the volumes.
 type generator struct {
 	*rand.Rand
 	scenario.Scenario
@@ -71,9 +71,9 @@ const mostVolumes = 7
 // plannedVolume is how far a volume is by the scenario.
 type plannedVolume struct {
 	policy string
-	// provisioned: whether it is there is the sidecar's matter, and nobody can wait for it.
+	// provisioned volumes are the sidecar's, so their existence is unknown and no step can wait for them.
 	provisioned bool
-	// sure: it has the finalizer, whatever the sidecar is doing.
+	// sure means that it has the finalizer, independently of the sidecar's current work.
 	sure                              bool
 	claimDeleted, pvDeleted, attached bool
 	mayLeak                           bool
@@ -160,7 +160,7 @@ func (g *generator) user(name string) {
 	}
 }
 
-// apply adds what a user does to a volume, and records what it means for the steps to come.
+// apply adds a user's action on a volume, and records its effect for later steps.
 func (g *generator) apply(name string, do scenario.Action) {
 	vol := g.vols[name]
 	switch do {

@@ -127,7 +127,7 @@ func (r *recorder) add(event watch.Event) {
 	r.versions = append(r.versions, seen)
 }
 
-// seen returns the versions of objects so far, once that of now is among them.
+// seen returns the versions of objects so far, once they include the versions in now.
 func (r *recorder) seen(ctx context.Context, now []oracle.Object,
 	which func(oracle.Object) bool) (versions []oracle.Seen, err error) {
 	err = until(ctx, "the watches to report the present objects", func() (bool, error) {

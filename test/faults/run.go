@@ -28,7 +28,7 @@ type Result struct {
 	Scenario scenario.Scenario
 	// End is the state of each volume: of its PV, and whether the volume is on disk.
 	End map[string]string
-	// Findings are what the oracle found wrong.
+	// Findings are the oracle's findings.
 	Findings []oracle.Finding
 	// Writes are the sidecar's writes to PVs and claims as they came to the connection, Calls its calls that the driver
 	// received, by method, Crashes how often the sidecar was killed, and Faults the requests that rules applied to.
@@ -36,17 +36,17 @@ type Result struct {
 	Calls           map[string]int
 	Crashes, Faults int
 	Took            time.Duration
-	// Notes are the steps, and what happened to the programs and on the connection.
+	// Notes are the steps, and the events of the programs and of the connection.
 	Notes []string
 	// Log is the end of the sidecar's log where something was found.
 	Log string
 }
 
-// barrier is the name of the volume whose deletion shows that all that was decided before is carried out.
+// barrierVolume is the volume whose deletion shows that all earlier decisions are carried out.
 const barrierVolume = "fence"
 
-// Run plays a scenario and judges. The error is not nil where the scenario cannot be played: a step failed, or what it
-// waited for did not come; Result then holds what the oracle says of the time up to there.
+// Run plays a scenario and judges it. The error is not nil if a step failed or its awaited state did not come. Result
+// then holds the oracle's findings up to that step.
 func (b *Bench) Run(ctx context.Context, sc scenario.Scenario) (r Result, err error) {
 	began := time.Now()
 	r = Result{Scenario: sc}
@@ -94,9 +94,9 @@ func (env *environment) settle(ctx context.Context) error {
 	if err := env.supervisor.waitReady(bounded); err != nil {
 		return err
 	}
-	for range 2 { // the second time after what the fence has given time to happen
+	for range 2 { // the second time after events for which the fence has given time
 		if err := env.rest(bounded); err != nil {
-			break // the oracle says what is stuck
+			break // the oracle reports stuck objects
 		}
 		if env.vols[barrierVolume] != nil {
 			break
@@ -141,7 +141,7 @@ func (env *environment) beforeBarrier(at time.Time) bool {
 	return env.barrierAt.IsZero() || at.Before(env.barrierAt)
 }
 
-// judge collects what happened and fills in the result.
+// judge collects the history and fills in the result.
 func (env *environment) judge(ctx context.Context, r *Result) error {
 	c, err := env.collect(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (env *environment) judge(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// judgeEnds records how each volume of the scenario ends, and whether that is what the scenario wants.
+// judgeEnds records how each volume of the scenario ends, and compares it with the scenario's want.
 func (env *environment) judgeEnds(ctx context.Context, r *Result, c oracle.Case) error {
 	r.End = map[string]string{}
 	for _, volume := range env.order {
@@ -200,7 +200,7 @@ func (env *environment) judgeEnds(ctx context.Context, r *Result, c oracle.Case)
 	return nil
 }
 
-// broken is what a program says that is wrong whatever it does.
+// broken matches log lines that are wrong in any scenario.
 var broken = regexp.MustCompile(`DATA RACE|panic:|ended in a panic|fatal error:`)
 
 func unwanted(want scenario.End, vol *objects.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
@@ -246,7 +246,7 @@ func (env *environment) state(ctx context.Context, volume string, onDisk map[str
 	return text, nil
 }
 
-// collect gathers what the oracle needs.
+// collect gathers the oracle's input.
 func (env *environment) collect(ctx context.Context) (c oracle.Case, err error) {
 	lives, crashes := env.supervisor.history()
 	c = oracle.Case{
@@ -299,13 +299,13 @@ func (env *environment) collect(ctx context.Context) (c oracle.Case, err error) 
 	return c, nil
 }
 
-// owns reports whether a version is one of the scenario's objects. What an attachment is of, it does not say.
+// owns reports whether a version belongs to one of the scenario's objects. An attachment does not name its volume.
 func (env *environment) owns(o oracle.Object) bool {
 	return o.Namespace == env.token || o.Driver == env.driver.Name() && o.Kind == oracle.PV || o.Kind == oracle.Attachment
 }
 
-// budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each
-// process.
+// budget computes the justified writes, Events and calls: those of a PV's whole life, and more for each step that
+// concerns it, each fault and each process.
 func (env *environment) budget(c oracle.Case, volume string, crashes int) {
 	name := env.vols[volume].Name
 	reasons := 2*env.touched[volume] + env.applied + env.proxy.Applied() + 2*crashes

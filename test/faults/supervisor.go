@@ -233,8 +233,8 @@ func (k *driverSupervisor) start() {
 	k.wanted = true
 }
 
-// plan gives the driver faults. One that is ending or beginning is asked again until it has begun; one that was killed
-// has none, and takes none.
+// plan sets the driver's faults. It retries while the driver ends or starts. A killed driver has no faults, and takes
+// none.
 func (k *driverSupervisor) plan(ctx context.Context, plan faults.Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// wait returns once what the step waits for is there.
+// wait returns once the step's condition is met.
 func (env *environment) wait(ctx context.Context, step scenario.Step) error {
 	switch {
 	case step.Do == scenario.Pass:
@@ -83,8 +83,7 @@ func (env *environment) waitVolume(ctx context.Context, vol *objects.Volume, ste
 	return fmt.Errorf("for %q: nothing to wait for", step.For)
 }
 
-// waitClaim waits for what there is to wait for with a claim that is provisioned; known is false for any other
-// condition.
+// waitClaim waits for a condition of a provisioned claim; known is false for any other condition.
 func (env *environment) waitClaim(ctx context.Context, vol *objects.Volume, step scenario.Step) (known bool,
 	err error) {
 	isInFlight := func(want bool) error {
@@ -193,7 +192,7 @@ func (env *environment) eventCounts(ctx context.Context) (events map[string]int,
 	return events, nil
 }
 
-// objects returns the environment's PVs, claims, attachments, classes and shards of the in-flight log as they are now.
+// objects returns the environment's current PVs, claims, attachments, classes and shards of the in-flight log.
 func (env *environment) objects(ctx context.Context) ([]oracle.Object, error) {
 	var now []oracle.Object
 	// The PVs come first: a claim that is listed after them is at least as far.

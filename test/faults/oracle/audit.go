@@ -41,13 +41,13 @@ type Span struct{ From, To time.Time }
 
 func (s Span) overlaps(o Span) bool { return !s.To.Before(o.From) && !o.To.Before(s.From) }
 
-// Request is one that the API server answered.
+// Request is a request that the API server answered.
 type Request struct {
 	// Span is from its arrival to its answer.
 	Span
 	User, Verb, Resource, Namespace, Name string
 	Code                                  int
-	// Object is what the answer to a write showed, nil for reads, errors and other kinds.
+	// Object is the object in the answer to a write, nil for reads, errors and other kinds.
 	Object *Object
 }
 
@@ -55,8 +55,8 @@ func (r Request) write() bool {
 	return r.Verb == "create" || r.Verb == "update" || r.Verb == "patch" || r.Verb == "delete"
 }
 
-// ReadAudit returns the requests of the audit log at path whose lines contain text, in order of arrival. A last
-// line that is still being written is left out.
+// ReadAudit returns the requests of the audit log at path whose lines contain text, in order of arrival. An incomplete
+// last line is omitted.
 func ReadAudit(path, text string) ([]Request, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func decode(line []byte) (Request, error) {
 	return r, nil
 }
 
-// decodeObject reads what a write was answered; that of a deletion may be a Status that holds only the UID.
+// decodeObject decodes the answer to a write. A deletion's answer may be a Status that holds only the UID.
 func decodeObject(resource string, data []byte) (*Object, error) {
 	var status struct {
 		Kind    string

@@ -34,8 +34,8 @@ func (j *judge) judgeCall(c ledger.Call) {
 	j.found(WrongDelete, about, "DeleteVolume(%s) at %s: %s", c.Volume, clock(c.Received), strings.Join(why, "; "))
 }
 
-// objection says what speaks against a deletion, empty for nothing: neither the proof for a protected PV nor that for
-// one that is gone was made.
+// objection returns the objection to a deletion, empty for none. A deletion needs the proof for a protected PV, or the
+// proof for a PV that is gone.
 func (j *judge) objection(pv timeline, c ledger.Call) string {
 	window, process, known := j.window(c)
 	if !known {
@@ -90,7 +90,7 @@ func (j *judge) objectionAlive(pv timeline, window Span, since time.Time) string
 			case !m.has(j.Finalizer) && (m.Terminating || !j.contested(pv)):
 				why = "the PV read had no finalizer: " + m.String()
 			default:
-				// What a read shows that was under way beside the PV's may be of after the PV was read.
+				// A read that was under way beside the PV's may show a state from after the PV was read.
 				claimWindow := Span{window.From, read.From}
 				if j.endWasWatched(m.Object, Span{since, window.To}) {
 					return ""
@@ -149,7 +149,7 @@ func (j *judge) endWasWatched(pv Object, span Span) bool {
 		(j.lagged(span.To) || !j.namedDuring(pv, Span{span.To.Add(-lagFor), span.To}))
 }
 
-// lagged reports whether a watch may not have shown what was so for long.
+// lagged reports whether a watch may not have shown a state that was current for long.
 func (j *judge) lagged(at time.Time) bool {
 	recent := Span{at.Add(-lagFor), at}
 	return slices.ContainsFunc(j.Lags, func(lag Span) bool { return lag.overlaps(recent) })
@@ -164,8 +164,9 @@ func (j *judge) namedDuring(pv Object, span Span) bool {
 	})) > 0
 }
 
-// objectionAfterEnd is about a PV that was gone: nobody removed its protection since the sidecar's process began at
-// since, for of what was before it knows nothing, and the claim was read after its end.
+// objectionAfterEnd is objection for a PV that was gone. No other program may have removed its protection since the
+// sidecar's process began at since (the process does not know earlier events), and the claim must be read after the
+// PV's end.
 func (j *judge) objectionAfterEnd(pv timeline, end moment, window Span, since time.Time) string {
 	last := pv.living()
 	for i := 1; i < len(pv); i++ {

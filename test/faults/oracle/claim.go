@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// namedBy is what the names of a claim's PV and volume have before the claim's UID (the defaults of
-// --volume-name-prefix and --volume-name-uuid-length).
+// namedBy precedes the claim's UID in the names of its PV and volume (the defaults of --volume-name-prefix and
+// --volume-name-uuid-length).
 const namedBy = "pvc-"
 
 // volumeOf is the PV that a claim's volume has, or is to have.
@@ -21,7 +21,7 @@ func volumeOf(claim Object, handle string) Object {
 	}
 }
 
-// claimOf returns the claim whose volume has a name.
+// claimOf returns the claim of the volume with this name.
 func (j *judge) claimOf(name string) (timeline, bool) {
 	uid, named := strings.CutPrefix(name, namedBy)
 	claim := j.lives[uid]
@@ -154,8 +154,8 @@ func (j *judge) judgeLeft() {
 	}
 }
 
-// objectionWithoutPV says what speaks against the deletion of a volume that no PV has named so far: what was begun is
-// finished, and not undone. about is the PV that it would have had.
+// objectionWithoutPV returns the objection to the deletion of a volume that no PV has named so far: a creation that has
+// begun is finished, and not undone. about is the PV that it would have had.
 func (j *judge) objectionWithoutPV(c ledger.Call) (about Object, objection string) {
 	claim, found := j.claimOf(j.made[c.Volume])
 	if !found {

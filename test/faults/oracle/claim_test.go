@@ -83,7 +83,7 @@ func bound(h *history) {
 	provisioned(h)
 }
 
-// provisioned is what comes after the entry is there.
+// provisioned adds the history after the entry exists.
 func provisioned(h *history) {
 	h.make("vol")
 	h.write(sidecar, "create", h.pv)
@@ -94,7 +94,7 @@ func provisioned(h *history) {
 	h.Now = []Object{h.pv, h.claim}
 }
 
-// finished is what comes after the claim was deleted: the volume gets its PV, and goes with it.
+// finished adds the history after the claim's deletion: the volume gets its PV, and goes with it.
 func finished(h *history) {
 	h.pv.Phase = "Released"
 	h.write(sidecar, "create", h.pv)

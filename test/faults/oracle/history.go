@@ -39,7 +39,7 @@ func (j *judge) history(pv Object) []string {
 	return texts
 }
 
-// logged says whether a shard is the one that has, or had, the volume's entry.
+// logged reports whether a shard has, or had, the volume's entry.
 func (j *judge) logged(shard Object, volume string) bool {
 	return slices.ContainsFunc(j.lives[shard.UID], func(m moment) bool { return m.logs(volume) })
 }
@@ -73,7 +73,7 @@ func (j *judge) describe(r Request) string {
 	return text
 }
 
-// describeCall describes a call for a volume, and what it did.
+// describeCall describes a call for a volume, and its effect.
 func describeCall(c ledger.Call, volume, did string) []Note {
 	call := "driver: " + c.Method + "(" + volume + ")"
 	lines := []Note{{c.Received, call + " received"}}

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// What is found.
+// The kinds of findings.
 const (
 	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and the in-flight log has no
 	// entry for it.
@@ -30,7 +30,7 @@ const (
 	DoubleDelete = "double delete"
 	// Stuck: a PV or claim does not come to rest.
 	Stuck = "stuck"
-	// Storm: more than three times the writes, Events or calls that there are reasons for.
+	// Storm: more than three times the justified writes, Events or calls.
 	Storm = "storm"
 )
 
@@ -38,7 +38,7 @@ const (
 	// readFor is how old a live read may be when the driver is called: 5 seconds by the contract, and a
 	// second for a busy machine.
 	readFor = 6 * time.Second
-	// lagFor is how far a watch may be behind that nothing holds up.
+	// lagFor is the possible lag of a watch that no fault holds up.
 	lagFor = 2 * time.Second
 	// flightFor is how long a call may be under way to the driver.
 	flightFor = time.Second
@@ -49,27 +49,27 @@ const (
 	stormFactor = 3
 )
 
-// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is
-// provisioned. What is not in it is not judged.
+// Budget holds the justified numbers of writes, Events or calls, by the name of the PV, which is also the name of a
+// provisioned volume. Missing names are not judged.
 type Budget map[string]int
 
-// Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.
+// Case is the history of one driver's volumes. Requests are in order of arrival, as ReadAudit returns them.
 type Case struct {
 	Driver string
-	// Finalizer is the one that protects PVs, and User who the sidecar is for the API server.
+	// Finalizer is the finalizer that protects PVs, and User the sidecar's user in the API server.
 	Finalizer, User string
-	// ClaimsWatched: the sidecar watches claims, and reads none whose end it saw.
+	// ClaimsWatched means that the sidecar watches claims, and does not read a claim whose end it saw.
 	ClaimsWatched bool
-	// Timeout is how long the sidecar waits for the driver. An answer that came near it may not have been heard.
+	// Timeout is the sidecar's timeout for the driver. It may not have received an answer that came close to it.
 	Timeout time.Duration
 
-	// Requests are those that concern the driver's PVs, their claims and attachments, and the in-flight log, by anybody.
+	// Requests are all users' requests for the driver's PVs, their claims and attachments, and the in-flight log.
 	Requests []Request
 	// Seen are the versions of these objects as a watch showed them, in order.
 	Seen []Seen
-	// Calls are the DeleteVolume calls, by anybody, and the sidecar's CreateVolume calls.
+	// Calls are all DeleteVolume calls, and the sidecar's CreateVolume calls.
 	Calls []ledger.Call
-	// OnDisk are the volumes that the driver's disk holds at the end: the names under which they were made, by handle.
+	// OnDisk are the volumes on the driver's disk at the end: the names of their creation, by handle.
 	OnDisk map[string]string
 	// Now are the PVs, claims, attachments, classes and shards of the in-flight log at the end.
 	Now []Object
@@ -77,14 +77,14 @@ type Case struct {
 	Processes []Process
 	// Lags are the times in which a watch of the sidecar was held up.
 	Lags []Span
-	// MayLeak are names of PVs that were deleted before anybody could protect them.
+	// MayLeak are names of PVs that were deleted before the sidecar could protect them.
 	MayLeak map[string]bool
-	// Events counts the sidecar's Events about PVs and ClaimEvents those about the claims that they are provisioned for,
-	// by the PV's name; WriteBudget, EventBudget and CallBudget are what there are reasons for with a PV, ClaimBudget with
-	// a claim: of writes, of Events, and of CreateVolume calls.
+	// Events and ClaimEvents count the sidecar's Events on PVs and on the claims that they are provisioned for, by the
+	// PV's name. WriteBudget, EventBudget and CallBudget hold the justified writes, Events and calls for a PV. ClaimBudget
+	// holds the justified number for a claim, which counts for writes, for Events and for CreateVolume calls.
 	Events, ClaimEvents                               map[string]int
 	WriteBudget, EventBudget, CallBudget, ClaimBudget Budget
-	// Notes are lines of the history that neither log has: what users and faults did.
+	// Notes are lines of the history that neither log has: the actions of users and faults.
 	Notes []Note
 }
 
@@ -100,13 +100,13 @@ type Note struct {
 	Text string
 }
 
-// Finding is something that is wrong.
+// Finding is a broken promise.
 type Finding struct {
 	// Kind is one of Leak, WrongDelete and so on.
 	Kind string
-	// PV is the name of the PV it befell, or was to befall that is not there, and What is wrong with it.
+	// PV is the name of the affected PV, which may not exist, and What describes the fault.
 	PV, What string
-	// History is what happened to the PV and its volume, in order.
+	// History has the events of the PV and its volume, in order.
 	History []string
 }
 
@@ -124,25 +124,25 @@ type judge struct {
 	Case
 	lives map[string]timeline
 	pvs   []timeline
-	// claims are those that the driver's volumes were provisioned for, or were to be.
+	// claims are the claims for which the driver's volumes were, or should be, provisioned.
 	claims []timeline
-	// shards are those of the in-flight log.
+	// shards are the shards of the in-flight log.
 	shards []timeline
 	// calls are the DeleteVolume calls, creations the CreateVolume calls, and made the names of volumes by handle.
 	calls, creations []ledger.Call
 	made             map[string]string
-	// gets are the sidecar's reads of single objects, in order of arrival, by what they were about.
+	// gets are the sidecar's reads of single objects, in order of arrival, by object.
 	gets     map[object][]Request
 	findings []Finding
 }
 
-// object names what a read was about.
+// object names the object of a read.
 type object struct{ resource, namespace, name string }
 
-// enough calls of one volume are read: what sends more of them is a storm, and found as one.
+// enough calls of one volume are judged: more of them are a storm, and found as one.
 const enough = 100
 
-// Judge returns all that is wrong, nil for nothing.
+// Judge returns all findings, nil for none.
 func Judge(c Case) []Finding {
 	j := newJudge(c)
 	j.lives, j.gets = lives(c.Requests, c.Seen), map[object][]Request{}
@@ -201,8 +201,8 @@ func (j *judge) found(kind string, pv Object, format string, args ...any) {
 	})
 }
 
-// process returns the process that sent a call. Where the driver could not tell, it is the one that ran then, or ran
-// last: what it had sent may arrive after its end.
+// process returns the process that sent a call. If the driver could not tell, it is the process that ran then, or ran
+// last, since a call may arrive after its process's end.
 func (j *judge) process(c ledger.Call) (Process, bool) {
 	for _, p := range slices.Backward(j.Processes) {
 		switch {
@@ -251,7 +251,7 @@ func (j *judge) judgeRepeatsOf(about Object, pvs int) {
 	}
 }
 
-// judgeEnd: a PV whose volume is to be deleted does not leave before it.
+// judgeEnd finds a PV that was removed before its volume was deleted.
 func (j *judge) judgeEnd(pv timeline) {
 	end, gone := pv.end()
 	last := pv.living()
@@ -276,7 +276,7 @@ func (j *judge) judgeEnd(pv timeline) {
 	}
 }
 
-// finalizerRemovedByOthers reports whether somebody else removed the finalizer while the PV was terminating.
+// finalizerRemovedByOthers reports whether another user removed the finalizer while the PV was terminating.
 func (j *judge) finalizerRemovedByOthers(pv timeline) bool {
 	for i := 1; i < len(pv); i++ {
 		before, now := pv[i-1], pv[i]

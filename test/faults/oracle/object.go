@@ -28,11 +28,11 @@ const (
 const (
 	// provisionedBy is the annotation of PVs that a provisioner made.
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	// provisioner is the annotation by which the PV controller says who is to make a claim's volume.
+	// provisioner is the annotation by which the PV controller names the provisioner of a claim's volume.
 	provisioner = "volume.kubernetes.io/storage-provisioner"
 )
 
-// Object is one version of an object: what the judge needs of it.
+// Object is one version of an object, with the fields that the judge needs.
 type Object struct {
 	Kind                 Kind
 	Namespace, Name, UID string
@@ -41,7 +41,7 @@ type Object struct {
 	Terminating bool
 	Finalizers  []string
 
-	// Of a PV and a claim: the driver of the volume, empty for a claim that nobody is to provision.
+	// Of a PV and a claim: the driver of the volume, empty for a claim without a provisioner.
 	Driver, Phase string
 	// Of a PV. The claim's UID is empty where the PV is not claimed.
 	Handle, Policy                      string
@@ -55,7 +55,7 @@ type Object struct {
 	Entries []string
 }
 
-// OfPV returns what is needed of a PV.
+// OfPV returns the Object of a PV.
 func OfPV(pv *v1.PersistentVolume) Object {
 	o := Object{
 		Kind: PV, Name: pv.Name, UID: string(pv.UID), Version: version(pv.ResourceVersion),
@@ -72,7 +72,7 @@ func OfPV(pv *v1.PersistentVolume) Object {
 	return o
 }
 
-// OfClaim returns what is needed of a claim.
+// OfClaim returns the Object of a claim.
 func OfClaim(c *v1.PersistentVolumeClaim) Object {
 	o := Object{
 		Kind: Claim, Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion),
@@ -85,14 +85,14 @@ func OfClaim(c *v1.PersistentVolumeClaim) Object {
 	return o
 }
 
-// OfClass returns what is needed of a StorageClass.
+// OfClass returns the Object of a StorageClass.
 func OfClass(c *storagev1.StorageClass) Object {
 	return Object{Kind: Class, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion),
 		Driver: c.Provisioner}
 }
 
-// OfLease returns what is needed of a Lease, false for one that is no shard of an in-flight log. An entry that cannot
-// be read counts by the name in its key.
+// OfLease returns the Object of a Lease, and false if the Lease is no shard of an in-flight log. An unreadable entry
+// counts by the name in its key.
 func OfLease(l *coordinationv1.Lease) (Object, bool) {
 	o := Object{Kind: Log, Namespace: l.Namespace, Name: l.Name, UID: string(l.UID), Version: version(l.ResourceVersion)}
 	if l.Labels[inflight.LabelLog] == "" {
@@ -108,7 +108,7 @@ func OfLease(l *coordinationv1.Lease) (Object, bool) {
 	return o, true
 }
 
-// OfAttachment returns what is needed of a VolumeAttachment.
+// OfAttachment returns the Object of a VolumeAttachment.
 func OfAttachment(a *storagev1.VolumeAttachment) Object {
 	o := Object{
 		Kind: Attachment, Name: a.Name, UID: string(a.UID), Version: version(a.ResourceVersion),

@@ -12,8 +12,8 @@ type Unresting struct {
 	Why string
 }
 
-// Unrest returns the PVs of a driver for which something is still to happen that no user has to do first: the sidecar's
-// work, or the stock controllers'. now are all PVs, claims and attachments of the driver; finalizer is what protects.
+// Unrest returns the PVs of a driver with pending work of the sidecar or the stock controllers that waits for no user.
+// now are all PVs, claims and attachments of the driver; finalizer is the protecting finalizer.
 func Unrest(driver, finalizer string, now []Object) []Unresting {
 	var unresting []Unresting
 	for _, pv := range now {
@@ -46,8 +46,8 @@ func restless(pv Object, finalizer string, now []Object) string {
 	return restlessFinalizer(pv, bound, protected)
 }
 
-// restlessVolume returns why the volume of a PV that is to be deleted, and whose claim is gone, is not at rest; decided
-// is false where the volume does not matter.
+// restlessVolume returns why the volume of a PV with policy Delete, whose claim is gone, is not at rest. decided is
+// false if the volume does not matter.
 func restlessVolume(pv Object, protected bool, now []Object) (why string, decided bool) {
 	switch {
 	case named(pv, now):
@@ -110,8 +110,8 @@ func named(pv Object, now []Object) bool {
 	})
 }
 
-// UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something
-// that no user has to do first.
+// UnrestClaims returns the claims with pending work of the driver's provisioner or a stock controller that waits for no
+// user.
 func UnrestClaims(driver string, now []Object) []Unresting {
 	var unresting []Unresting
 	for _, claim := range now {
@@ -140,7 +140,7 @@ func restlessClaim(claim Object, now []Object) string {
 	case pv >= 0 && !now[pv].Terminating:
 		return "its PV is there, and it is not bound to it"
 	case pv >= 0:
-		return "" // somebody deleted the PV before it was bound: it stays until its claim goes, and its name is taken
+		return "" // the PV was deleted before it was bound: it stays until its claim goes, and its name is taken
 	case class:
 		return "it has no volume"
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Seen is a version of an object as a watch showed it. The audit log has only what was answered: what a request did
-// whose client went away before is seen here alone.
+// Seen is a version of an object as a watch showed it. The audit log has only answered requests. The effect of a
+// request whose client left before its answer is seen only here.
 type Seen struct {
 	Object
 	// At is when the watch showed it.
@@ -18,7 +18,7 @@ type Seen struct {
 	Gone bool
 }
 
-// addSeen adds what was seen to the lives that are known from answers, and sorts them.
+// addSeen adds the seen versions to the lives that are known from answers, and sorts them.
 func addSeen(all map[string]timeline, seen []Seen, requests []Request) {
 	for _, s := range seen {
 		if s.Gone {
@@ -36,7 +36,7 @@ func addSeen(all map[string]timeline, seen []Seen, requests []Request) {
 	for _, l := range all {
 		slices.SortFunc(l, func(a, b moment) int { return cmp.Compare(a.Version, b.Version) })
 		for i := range l {
-			if l[i].commit.From.IsZero() { // after the version before, and nobody knows when
+			if l[i].commit.From.IsZero() { // after the version before, at an unknown time
 				l[i].commit.From = l[max(i-1, 0)].commit.From
 			}
 		}

@@ -12,7 +12,7 @@ import (
 type moment struct {
 	Object
 	commit Span
-	// by is who wrote it.
+	// by is the user who wrote it.
 	by string
 	// gone: the object has left the API server; Object is the last that it was.
 	gone bool
@@ -60,7 +60,7 @@ func (l timeline) surely(s Span, like func(moment) bool) bool {
 	return true
 }
 
-// lives folds requests, and what was seen besides, into the lives of objects, by UID.
+// lives folds requests and seen versions into the lives of objects, by UID.
 func lives(requests []Request, seen []Seen) map[string]timeline {
 	all := map[string]timeline{}
 	for _, r := range requests {
@@ -77,7 +77,7 @@ func lives(requests []Request, seen []Seen) map[string]timeline {
 			all[uid] = append(all[uid], m)
 			continue
 		}
-		// A write that changed nothing shows what another made, at its time or later.
+		// A write without a change shows another write's version, at its time or later.
 		known := &all[uid][at]
 		if m.commit.From.Before(known.commit.From) {
 			known.commit.From, known.by = m.commit.From, m.by

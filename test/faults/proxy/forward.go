@@ -46,8 +46,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.answer(ctx, w, rule, response)
 }
 
-// before does what comes before the server sees the request. An error means that it never will, and that the client
-// was dealt with.
+// before plays the effects before the server sees the request. After an error the server never sees it, and the client
+// has its answer.
 func (p *Proxy) before(ctx context.Context, w http.ResponseWriter, f *flight, rule Rule) error {
 	switch rule.Effect {
 	case Delay:
@@ -100,7 +100,7 @@ func (p *Proxy) ask(ctx context.Context, r *http.Request, f *flight, rule Rule, 
 		return nil, err
 	}
 	request.Header = r.Header.Clone()
-	request.Header.Del("Accept-Encoding") // the transport asks for what it unpacks itself
+	request.Header.Del("Accept-Encoding") // the transport requests the encoding that it decodes itself
 	if f.Verb == "watch" || f.Verb == "list" {
 		request.Header.Set("Accept", "application/json")
 	}
@@ -142,7 +142,7 @@ func (p *Proxy) answer(ctx context.Context, w http.ResponseWriter, rule Rule, re
 		return
 	case Crash:
 		if rule.At == Answered {
-			// What comes after it comes on another connection, where it is seen at once.
+			// Later requests use another connection, where they are seen at once.
 			w.Header().Set("Connection", "close")
 			p.Crash(send)
 			return
@@ -157,7 +157,7 @@ func (p *Proxy) answer(ctx context.Context, w http.ResponseWriter, rule Rule, re
 		}
 	case Delay, Fail, Reset, Cut, Expire, Stale:
 	}
-	// What was under way when the line froze or broke is not heard of.
+	// The answer of a request under way is lost when the line freezes or breaks.
 	if err := p.pass(ctx); err != nil {
 		reset(w)
 		return

@@ -47,7 +47,7 @@ type Proxy struct {
 	mode   mode
 	// crashing: the client is being ended; nothing passes.
 	crashing bool
-	// held are the resources whose watches stand still.
+	// held are the resources with watches on hold.
 	held map[string]bool
 	// turned is closed, and replaced, whenever mode, crashing, held or open changes; knocked whenever a request arrives.
 	turned, knocked chan struct{}
@@ -60,11 +60,11 @@ type flight struct {
 	cancel context.CancelCauseFunc
 }
 
-// errCut ends requests whose connection is to break.
+// errCut ends a request to break its connection.
 var errCut = errors.New("connection cut")
 
-// Start listens on a free port of the loopback interface. Requests go on to the API server of config, with its
-// identity, whatever the client says about itself. Close ends the proxy.
+// Start listens on a free port of the loopback interface. It forwards requests to the API server of config with
+// config's identity, and ignores the client's. Close ends the proxy.
 func Start(config *rest.Config, o Options) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Proxy) Close() error {
 	return errors.Join(err, p.await(context.Background(), func() (bool, error) { return len(p.open) == 0, nil }))
 }
 
-// SetRules replaces the rules and begins to count anew. Requests under way keep what they met.
+// SetRules replaces the rules and begins to count anew. Requests under way keep the rule that they met.
 func (p *Proxy) SetRules(rules ...Rule) error {
 	var all []*counted
 	for _, r := range rules {
@@ -134,7 +134,7 @@ func (p *Proxy) Applied() int {
 	return n
 }
 
-// Requests returns what was asked so far, in order of arrival.
+// Requests returns the requests so far, in order of arrival.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *Proxy) Requests() []Request {
 // Hold has all watches of a resource, also those yet to come, stand still: open, without events.
 func (p *Proxy) Hold(resource string) { p.turn(func() { p.held[resource] = true }) }
 
-// Release ends Hold. What has come up meanwhile arrives in one go.
+// Release ends Hold. The events of that time arrive at once.
 func (p *Proxy) Release(resource string) { p.turn(func() { delete(p.held, resource) }) }
 
 // Freeze has nothing answered and nothing passed on, on connections that stay open. Heal lets all go on.
@@ -164,7 +164,7 @@ func (p *Proxy) Heal() {
 	})
 }
 
-// Cut breaks the connections of the watches of a resource and returns how many there were.
+// Cut breaks the connections of a resource's watches and returns their number.
 func (p *Proxy) Cut(resource string) int {
 	return p.cut(func(q Request) bool { return q.Verb == "watch" && q.Resource == resource })
 }
@@ -185,7 +185,7 @@ func (p *Proxy) cut(which func(Request) bool) int {
 	return n
 }
 
-// turn changes what lasts and wakes whoever waits for it.
+// turn changes a lasting state and wakes its waiters.
 func (p *Proxy) turn(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Request is what a client asked for, and what became of it.
+// Request is a client's request and its outcome.
 type Request struct {
 	// Verb is the API's: get, list, watch, create, update, patch, delete. Verb and Resource are empty for URLs
 	// that are no resources.
@@ -20,8 +20,8 @@ type Request struct {
 	// Code is the status that the server answered, 0 where it was not asked or has not answered.
 	Code int
 
-	// version is what the client said about the age of a list, or where a watch begins. initial: the watch begins with
-	// all objects.
+	// version is the resourceVersion that the client allows for a list, or with which a watch begins. initial means that
+	// the watch begins with all objects.
 	version string
 	initial bool
 }
@@ -40,7 +40,7 @@ func (q Request) String() string {
 	return line
 }
 
-// parse reads what a request is about from its method and URL.
+// parse reads the request's verb and target from its method and URL.
 func parse(r *http.Request) Request {
 	q := Request{Received: time.Now()}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

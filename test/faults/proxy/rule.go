@@ -8,33 +8,31 @@ import (
 	"time"
 )
 
-// Effect is what a rule does to a request.
+// Effect is a rule's effect on a request.
 type Effect string
 
 const (
 	// Delay waits for Rule.Delay before the request proceeds to the server.
 	Delay Effect = "delay"
-	// LateAnswer lets the request through at once and waits for Rule.Delay before the answer. For a watch it is the time
-	// by which every event comes late.
+	// LateAnswer lets the request through at once and delays the answer by Rule.Delay. In a watch it delays every event.
 	LateAnswer Effect = "late-answer"
 	// Fail answers Rule.Code; the server sees nothing of it.
 	Fail Effect = "fail"
-	// FailAfter lets the server do what was asked, and answers Rule.Code.
+	// FailAfter lets the server carry out the request, and answers Rule.Code.
 	FailAfter Effect = "fail-after"
 	// Reset breaks the connection; the server sees nothing of the request.
 	Reset Effect = "reset"
-	// DropAnswer lets the server do what was asked, and breaks the connection instead of answering.
+	// DropAnswer lets the server carry out the request, and breaks the connection instead of answering.
 	DropAnswer Effect = "drop-answer"
 	// Crash ends the client (Options.Crash) at Rule.At.
 	Crash Effect = "crash"
-	// Cut ends a watch after Rule.After events. One that begins with a list is left alone: it would never get to its end.
+	// Cut ends a watch after Rule.After events. It ignores a watch that begins with a list, which would never complete.
 	Cut Effect = "cut"
-	// Expire answers 410 to a watch that continues from a resourceVersion, as a server does that has compacted it
-	// away. The client begins anew with a list, and misses what happened in between.
+	// Expire answers 410 to a watch that continues from a resourceVersion, as a server that has compacted the version. The
+	// client begins anew with a list, and misses what happened in between.
 	Expire Effect = "expire"
-	// Stale answers a list as it was at Rule.Version, if the client permits one that old, and refuses
-	// watches that begin with a list, as servers before 1.32 do. It is what a replica of the API server does that is
-	// behind.
+	// Stale answers a list from Rule.Version, if the client permits one that old, and refuses watches that begin with a
+	// list, as servers before 1.32 do. A lagging replica of the API server acts in this way.
 	Stale Effect = "stale"
 )
 
@@ -46,11 +44,11 @@ const (
 	Before Point = "before"
 	// Committed: the server has answered, the client has not heard of it.
 	Committed Point = "committed"
-	// Answered: the client has the answer. Whatever it sends next goes nowhere.
+	// Answered: the client has the answer, and its next requests are lost.
 	Answered Point = "answered"
 )
 
-// Rule says what happens to which requests. The first rule that applies to a request decides.
+// Rule selects requests and their effect. The first rule that applies to a request decides.
 type Rule struct {
 	// Name appears in the record. Default: the effect.
 	Name string `json:"name,omitempty"`
@@ -107,7 +105,7 @@ var (
 	errWatchOnly = errors.New("the effect is for lists and watches")
 )
 
-// Validate says what is wrong with the rule.
+// Validate returns an error for an invalid rule.
 func (r Rule) Validate() error {
 	if err := r.check(); err != nil {
 		return fmt.Errorf("rule %q: %w", r.label(), err)

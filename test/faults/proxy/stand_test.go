@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServer answers like one, about PVs, and remembers what it was asked.
+// apiServer answers requests for PVs like an API server, and records them.
 type apiServer struct {
 	events chan string
 
@@ -162,7 +162,7 @@ func (s *stand) newClient() kubernetes.Interface {
 	return client
 }
 
-// patience is far above what an answer takes on a busy machine.
+// patience is far above the time of an answer on a busy machine.
 const patience = time.Minute
 
 func (s *stand) patch() error {

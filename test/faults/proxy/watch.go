@@ -113,7 +113,7 @@ func (f *frames) wait(ctx context.Context) bool {
 	}
 }
 
-// mature waits until the first event is as late as it is to be.
+// mature waits until the first event has the lag.
 func (f *frames) mature(ctx context.Context, lag time.Duration) error {
 	f.mu.Lock()
 	left := lag - time.Since(f.queue[0].arrived)

@@ -1,6 +1,6 @@
-// Package scenario is the written form of what happens to volumes: what users, the sidecar, the driver and the line
-// between sidecar and API server do, one step after the other. Package faults plays it on a real control plane; the
-// model checker and the random plans write their stories in it.
+// Package scenario is the written form of a volume's story: the actions of users, the sidecar, the driver and the
+// connection between sidecar and API server, one step after the other. Package faults plays it on a real control plane;
+// the model checker and the random plans write scenarios.
 //
 // A file is YAML (or JSON):
 //
@@ -16,18 +16,18 @@
 //	- {do: wait, volume: a, for: released}
 //	- {do: release, resource: persistentvolumes}
 //
-// The sidecar (role owner, quick retries) and the driver run before the first step. When the last step is done, all
-// that lasts is ended: the line is healed, the driver behaves and runs, the sidecar runs. Then everything must come to
-// rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone, and the claim
-// that they were provisioned for), kept (the volume is there, and the driver was never asked to delete it) or bound (of
-// one that is provisioned: claim, PV and volume are there, and nothing is in flight). A volume is made under a name of
-// its own; steps and rules use the short one. PV and claim of a volume have the same name, but for one that is
-// provisioned, whose PV is named by the claim's UID.
+// The sidecar (role owner, quick retries) and the driver run before the first step. After the last step all lasting
+// faults end: the line is healed, the driver behaves and runs, and the sidecar runs. Then everything must come to rest,
+// and the oracle judges. want also says how volumes must end: deleted (PV and volume are gone, and the claim of a
+// provisioned volume, too), kept (the volume exists, and the driver was never asked to delete it) or bound (claim, PV
+// and volume of a provisioned volume exist, and nothing is in flight). A volume is created under its own name; steps
+// and rules use the short one. PV and claim of a volume have the same name, except for a provisioned volume, whose PV
+// is named by the claim's UID.
 //
 // # Steps
 //
-// What users do. Each waits for the API server's answer and for nothing else. One that comes too late, for something
-// that is gone or there already, does nothing.
+// Steps of users. Each waits only for the API server's answer. A step that comes too late, for an object that is gone
+// or exists already, does nothing.
 //
 //	make              volume; kind: dynamic (default), static or provisioned; policy: Delete (default) or Retain;
 //	                  of: the volume whose handle it shares; unclaimed: true for no claim; mayLeak: true if the
@@ -46,8 +46,7 @@
 //	delete-class, make-class
 //	                  volume: the StorageClass of one that is provisioned goes, and comes back as it was
 //
-// What happens to the programs. A sidecar that ends by itself, or by a rule, is started again at once, as a kubelet
-// does.
+// Steps of the programs. A sidecar that ends by itself, or by a rule, is started again at once, as by a kubelet.
 //
 //	kill, start       the sidecar: kill -9, and not started again until start
 //	stay-down         a sidecar that is ended by a rule or at a call is not started again until start
@@ -57,7 +56,7 @@
 //	                  that method: received, done (in the driver, no answer) or answered (nothing that it makes of
 //	                  the answer reaches the API server)
 //
-// What happens to the line and the driver.
+// Steps of the line and the driver.
 //
 //	api               rules: replaces the rules of test/faults/proxy; object patterns begin with the volume, which
 //	                  is the name of its claim where it is provisioned. none: no rules
@@ -69,7 +68,7 @@
 //	mark              remembers the present resourceVersion; the version "mark" in a rule with effect stale is the
 //	                  last one
 //
-// Waiting. The time allowed is far above what anything takes; what does not come is an error of the scenario.
+// Waiting. The allowed time is far above the usual one. A condition that does not come is an error of the scenario.
 //
 //	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk,
 //	                  called (the driver has received nth DeleteVolume, default 1), applied (rules of api were

@@ -15,9 +15,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 )
 
-// Scenario is what users, programs and faults do, step by step.
+// Scenario is a sequence of actions of users, programs and faults.
 type Scenario struct {
-	// Name is short, without spaces. Story says what it is about, and why it ends as it does.
+	// Name is short, without spaces. Story says what it plays, and the reason for its end.
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 	// Args are further flags of the sidecar.
@@ -60,7 +60,7 @@ type Step struct {
 	Time     proxy.Duration `json:"time,omitempty"`
 }
 
-// Action is what a step does.
+// Action is the action of a step.
 type Action string
 
 // The actions, see the package's comment.
@@ -160,7 +160,7 @@ func volumeConditions() []string {
 		"called"}
 }
 
-// claimConditions are those of volumes that are provisioned.
+// claimConditions are the conditions of provisioned volumes.
 func claimConditions() []string {
 	return []string{"in-flight", "settled", "asked", "on-disk"}
 }

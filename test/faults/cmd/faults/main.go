@@ -142,7 +142,7 @@ func (o options) playAll(ctx context.Context, show *table) error {
 	return nil
 }
 
-// source returns scenarios, one after the other; false when there are no more.
+// source returns scenarios, one after the other, and false at the end.
 type source func() (scenario.Scenario, bool)
 
 func each(all ...scenario.Scenario) source {

@@ -12,14 +12,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
-// table plays scenarios, reports what it finds at once, and counts.
+// table plays scenarios, reports findings at once, and counts.
 type table struct {
 	bench    *faults.Bench
 	parallel int
 	rows     []row
 	found    int
 
-	mu sync.Mutex // also for what is printed
+	mu sync.Mutex // also orders the output
 }
 
 // row counts one kind of scenario.
@@ -77,7 +77,7 @@ func (r *row) count(result faults.Result, err error) {
 	}
 }
 
-// tell prints what was found in a scenario, with the scenario itself.
+// tell prints the findings in a scenario, with the scenario itself.
 func (t *table) tell(result faults.Result, err error) {
 	if err == nil && len(result.Findings) == 0 {
 		fmt.Printf("  %-50s %6.1fs %3d faults %d crashes\n", result.Scenario.Name, result.Took.Seconds(), result.Faults,
