@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
-// Options say what to measure.
+// Options select the measurements.
 type Options struct {
 	// Quick takes fewer volumes and one run each: to see that it works, and the counts.
 	Quick bool
@@ -25,11 +25,11 @@ type Options struct {
 	Only []string
 	// Runs of each subject. Default: 3, Quick 1.
 	Runs int
-	// Seed orders what has no order of its own. Default: a random one.
+	// Seed determines arbitrary orders. Default: a random one.
 	Seed uint64
 	// Profiles is a folder for profiles of csi-reclaimer's memory, one for each size and run. Default: none are taken.
 	Profiles string
-	// Progress receives a line for what takes long. Default: none.
+	// Progress receives a line for each long step. Default: none.
 	Progress io.Writer
 	// Measured is called for each figure as soon as it is measured. Optional.
 	Measured func(*report.Figure)
@@ -47,7 +47,7 @@ type family struct {
 	run      func(context.Context, *session) error
 }
 
-// families are all there are, in the order of the report.
+// families returns all families, in the order of the report.
 func families() []family {
 	return slices.Concat(countFamilies(), releasedFamilies(), liveFamilies(), backfillFamilies(), latencyFamilies(),
 		scaleFamilies(), podFamilies(), singleNodeFamilies(), idleFamilies(), inFlightFamilies())
@@ -84,7 +84,7 @@ type session struct {
 	figures  map[string]*report.Figure
 }
 
-// Run measures and returns the figures. What was measured before an error is returned with it.
+// Run measures and returns the figures. With an error it returns the figures measured before.
 func Run(ctx context.Context, o Options, v report.Versions) (figures []*report.Figure, err error) {
 	s := &session{Options: o, version: v.Ours}
 	if s.Progress == nil {
@@ -221,7 +221,7 @@ func (s *session) say(format string, args ...any) {
 	fmt.Fprintf(s.Progress, "bench: "+format+"\n", args...)
 }
 
-// size is how many of something there are.
+// size returns the size of a load.
 func (s *session) size(full, quick int) int {
 	if s.Quick {
 		return quick
@@ -229,8 +229,8 @@ func (s *session) size(full, quick int) int {
 	return full
 }
 
-// alternate calls do for each run and calls what it returns in turn, each run from another one on: a slow minute of the
-// machine hits all of them, and none is always the first.
+// alternate calls do for each run, and calls the returned functions in turn. Each run begins with another function, so
+// that a slow minute of the machine hits all of them, and none is always the first.
 func (s *session) alternate(do func(run int) []func() error) error {
 	for run := range s.Runs {
 		all := do(run)
@@ -243,7 +243,7 @@ func (s *session) alternate(do func(run int) []func() error) error {
 	return nil
 }
 
-// each makes what alternate calls, of each subject with a load of n.
+// each returns the functions for alternate: one for each subject, with a load of n.
 func each(subjects []subject.Subject, n int, one func(subject.Subject, int) func() error) (all []func() error) {
 	for _, sub := range subjects {
 		all = append(all, one(sub, n))

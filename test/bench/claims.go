@@ -27,7 +27,7 @@ import (
 // claimsLabel marks the claims that are made together.
 const claimsLabel = "bench.csi-reclaimer.io/claims"
 
-// claims are those that users made at once, all of them Bound.
+// claims are the claims that users created at once, all of them Bound.
 type claims struct {
 	// volumes are their PVs by claim.
 	volumes map[string]string
@@ -41,7 +41,7 @@ func (c claims) names() []string { return slices.Sorted(maps.Keys(c.volumes)) }
 // pvs are the claims' PVs.
 func (c claims) pvs() []string { return slices.Collect(maps.Values(c.volumes)) }
 
-// afterClaim is what a user does once a claim is made.
+// afterClaim is a user's action after the creation of a claim.
 type afterClaim func(context.Context, kubernetes.Interface, *v1.PersistentVolumeClaim) error
 
 // bindClaims has users make n claims at once, each followed by then if that is not nil, and waits until all are Bound.
@@ -94,7 +94,7 @@ func makePV(protected bool) afterClaim {
 	}
 }
 
-// watchClaims begins to watch the claims with a token, of which there are none yet.
+// watchClaims begins to watch the claims with a token, before any exist.
 func (env *environment) watchClaims(ctx context.Context, token string) (*retry.RetryWatcher, error) {
 	claims := env.users[0].CoreV1().PersistentVolumeClaims(env.namespace)
 	selector := claimsLabel + "=" + token
@@ -151,8 +151,8 @@ func (env *environment) waitSettled(ctx context.Context) error {
 	}
 }
 
-// remove has users delete some of the claims, as many at once as there are connections: the PV first, then its claim,
-// or the claim alone.
+// remove has users delete some of the claims over all connections at once: the PV first and then its claim, or only the
+// claim.
 func (env *environment) remove(ctx context.Context, c claims, names []string, pvFirst bool) error {
 	err := env.each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, i int) error {
 		core := client.CoreV1()
@@ -202,7 +202,7 @@ func callsFor(calls []ledger.Call, handles map[string]string) (picked []ledger.C
 	return picked
 }
 
-// everyVolume is an error unless n volumes were deleted: what loses volumes is not fast.
+// everyVolume returns an error unless n volumes were deleted, because a program that loses volumes is not fast.
 func everyVolume(calls []ledger.Call, n int) error {
 	deleted := map[string]bool{}
 	for _, call := range calls {

@@ -41,7 +41,7 @@ func (env *environment) used(program subject.Running) (u used, err error) {
 	return u, err
 }
 
-// recordCosts records what was used for so many volumes since before.
+// recordCosts records the resources used for the volumes since before.
 func (s *session) recordCosts(column string, program subject.Running, before used, volumes int) error {
 	after, err := s.env.used(program)
 	if err != nil {

@@ -67,7 +67,8 @@ func measureCounts(ctx context.Context, s *session) error {
 	})
 }
 
-// count has a subject make and delete n volumes in each order and records who asked the API server for what.
+// count has a subject create and delete n volumes in each order, and records the API server's requests by user and
+// kind.
 func (s *session) count(ctx context.Context, sub subject.Subject, n int) error {
 	var both tally
 	for _, order := range orders() {
@@ -122,10 +123,10 @@ type tally struct {
 	allBound, allGone int
 	// claimWrites are the subject's until all claims were Bound.
 	claimWrites int
-	// reclaimCalls are the subject's for the PVs and claims from the first DELETE on, reclaimWrites those that write PVs,
-	// missed those of them that were answered 404.
+	// reclaimCalls counts the subject's requests for the PVs and claims from the first DELETE on, reclaimWrites its writes
+	// of PVs, and missed the requests that were answered 404.
 	reclaimCalls, reclaimWrites, missed int
-	// kinds counts all of them by who asked for what.
+	// kinds counts all requests by user and kind.
 	kinds map[string]int
 }
 
@@ -184,7 +185,7 @@ func counts(e controlplane.AuditEvent) bool {
 // adminUser is whom the audit log has for the users here.
 const adminUser = "admin"
 
-// sayKinds shows the requests of a round by who asked for what, if this family was asked for.
+// sayKinds prints the requests of a round by user and kind, if this family was selected.
 func (s *session) sayKinds(what string, kinds map[string]int, n int) {
 	if len(s.Only) == 0 {
 		return
@@ -196,11 +197,10 @@ func (s *session) sayKinds(what string, kinds map[string]int, n int) {
 	}
 }
 
-// quietFor is for how long nobody asks the API server for anything before a count is complete: Events are written
-// behind.
+// quietFor is the time without requests after which a count is complete: Events are written late.
 const quietFor = 500 * time.Millisecond
 
-// quiet waits, where there is an audit log, until it no longer grows.
+// quiet waits until the audit log, if one is kept, no longer grows.
 func (env *environment) quiet(ctx context.Context) error {
 	if !env.kind.audits() {
 		return nil
@@ -217,8 +217,8 @@ func (env *environment) quiet(ctx context.Context) error {
 	}
 }
 
-// auditComplete returns once the audit log has a request that is made now. The log is written before a request ends, so
-// what ended before is in it then.
+// auditComplete returns once the audit log has a request that it makes itself. The log is written before a request
+// ends, so it then has all requests that ended before.
 func (env *environment) auditComplete(ctx context.Context) error {
 	name := fmt.Sprintf("marker-%d", env.rounds.Add(1))
 	if _, err := env.users[0].CoreV1().ConfigMaps(env.namespace).Get(ctx, name,

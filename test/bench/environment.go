@@ -37,7 +37,7 @@ const (
 	working kind = iota
 	// audited is the same with an audit log.
 	audited
-	// bare has no controller manager: PVs may be filled in whose claims do not exist.
+	// bare has no controller manager, so that PVs without existing claims can be filled in.
 	bare
 	// scheduled is audited with a scheduler.
 	scheduled
@@ -172,14 +172,14 @@ func (env *environment) makeAccounts(ctx context.Context) error {
 	return nil
 }
 
-// start starts a subject and returns when it has been executed; whether it is at work shows in what it does.
+// start starts a subject and returns when it has been executed. Only its work shows that it is ready.
 func (env *environment) start(ctx context.Context, s subject.Subject) (subject.Running, error) {
 	return s.Start(ctx, subject.Options{Sidecar: env.programs.sidecar, Peer: env.programs.peer,
 		PeerV13: env.programs.peerV13, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.Column],
 		Namespace: env.namespace})
 }
 
-// close ends all that runs, and removes what was written.
+// close ends all processes and removes the written files.
 func (env *environment) close() error {
 	var errs []error
 	if env.driver != nil {
@@ -194,7 +194,7 @@ func (env *environment) close() error {
 	return errors.Join(errs...)
 }
 
-// each calls do for 0 to n-1, as many at once as there are connections, and returns the first error.
+// each calls do for 0 to n-1, over all connections at once, and returns the first error.
 func (env *environment) each(ctx context.Context, n int,
 	do func(ctx context.Context, client kubernetes.Interface, i int) error) error {
 	return inParallel(ctx, len(env.users), n,

@@ -93,7 +93,7 @@ func (s *session) recordCalls(sub subject.Subject, since time.Time) error {
 	return nil
 }
 
-// begunToWatch is an error unless each subject watches PVs: one that has not begun is idle, too.
+// begunToWatch returns an error unless each subject watches PVs, because a subject that has not begun is idle, too.
 func (env *environment) begunToWatch(ctx context.Context, all []subject.Subject) error {
 	for _, sub := range all {
 		for {

@@ -104,7 +104,8 @@ func measureInFlight(ctx context.Context, s *session) (err error) {
 	return nil
 }
 
-// inFlight has ours make and delete n volumes and records what it PUT. It returns the bytes for each volume.
+// inFlight has csi-reclaimer create and delete n volumes, and records its PUT requests. It returns the bytes for each
+// volume.
 func (s *session) inFlight(ctx context.Context, puts *puts, segments string, n int) (perVolume float64, err error) {
 	// At the default of 10 seconds a driver that is short of processor time would miss deadlines, and be asked again.
 	ours := subject.Ours("--timeout=" + patience.String())
@@ -130,7 +131,7 @@ func (s *session) inFlight(ctx context.Context, puts *puts, segments string, n i
 	return perVolume, nil
 }
 
-// nodeNames returns names like those of EC2, always the same.
+// nodeNames returns names like EC2's, always the same.
 func nodeNames(n int) (names []string) {
 	r, seen := rand.New(rand.NewPCG(1, 2)), map[string]bool{}
 	for len(names) < n {
@@ -167,7 +168,7 @@ func (env *environment) makeNodes(ctx context.Context, names []string) error {
 	return nil
 }
 
-// placeDriver replaces the driver by one whose volumes are on one node.
+// placeDriver replaces the driver by a driver with volumes on one node.
 func (env *environment) placeDriver(ctx context.Context, node string) error {
 	if err := env.driver.Stop(); err != nil {
 		return err

@@ -108,8 +108,8 @@ func (env *environment) delays(ctx context.Context, handles map[string]string) (
 	return delays, nil
 }
 
-// lastStatusWrites returns, by PV, when the last write of its status was received before the driver was called: the one
-// that made it Released. handles are the volumes by PV.
+// lastStatusWrites returns, by PV, the time of the last write of its status before the driver's call. That write made
+// it Released. handles are the volumes by PV.
 func (env *environment) lastStatusWrites(handles map[string]string,
 	called map[string]time.Time) (map[string]time.Time, error) {
 	last := map[string]time.Time{}

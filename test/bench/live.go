@@ -106,8 +106,8 @@ func (s *session) withSubject(ctx context.Context, sub subject.Subject,
 // round is a number of claims that users make and delete.
 type round struct {
 	claims
-	// deleted is when the first claim or PV was deleted, gone when the last PV was gone, ended when, with an audit log,
-	// nobody asked the API server for anything more.
+	// deleted is when the first claim or PV was deleted, gone when the last PV was gone, and ended, with an audit log,
+	// when the API server received no more requests.
 	deleted, gone, ended time.Time
 	// calls are the DeleteVolume calls for the volumes.
 	calls []ledger.Call

@@ -265,7 +265,7 @@ func (env *environment) follow(ctx context.Context, namespace string, n int, wan
 	return time.Since(began), <-doing
 }
 
-// recordPodCalls records what volume-guard asked for about pods and their nodes.
+// recordPodCalls records volume-guard's requests for pods and their nodes.
 func (s *session) recordPodCalls(ctx context.Context, column string, since time.Time, pods int) error {
 	c, err := s.env.guardCalls(ctx, since, "pods", "nodes")
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *session) recordPodCalls(ctx context.Context, column string, since time.
 	return nil
 }
 
-// guardCalls counts what volume-guard has asked for about some resources since a time. Watches are not counted.
+// guardCalls counts volume-guard's requests for some resources since a time, without watches.
 func (env *environment) guardCalls(ctx context.Context, since time.Time, resources ...string) (c guardCalls,
 	err error) {
 	if err := env.auditComplete(ctx); err != nil {

@@ -31,7 +31,7 @@ const (
 type released struct {
 	name, order string
 	n           int
-	// takes is what each DeleteVolume call takes, any number at once.
+	// takes is the duration of each DeleteVolume call; any number may run at once.
 	takes time.Duration
 }
 

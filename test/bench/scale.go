@@ -68,7 +68,7 @@ func scaleFigures(size, load string) []report.Figure {
 	}, costs("scale_"+size, load+"The same burst.")...)
 }
 
-// measureScale fills the cluster and takes what the subjects need in it, with claims or without.
+// measureScale fills the cluster and measures the subjects' resources in it, with or without claims.
 func measureScale(ctx context.Context, s *session, n int, withClaims bool, size string) error {
 	s.say("  fill the cluster up to %d PVs", n)
 	if err := s.env.fill.Bound(ctx, n, fill.Mixed); err != nil {
@@ -91,8 +91,8 @@ func measureScale(ctx context.Context, s *session, n int, withClaims bool, size 
 	})
 }
 
-// scale starts a subject and takes what it needs for figures of this size; burst is how many PVs it then reclaims at
-// once.
+// scale starts a subject and measures its resources for figures of this size. burst is the number of PVs that it then
+// reclaims at once.
 func (s *session) scale(ctx context.Context, sub subject.Subject, size string, burst int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -165,8 +165,7 @@ func (s *session) profile(ctx context.Context, program subject.Running, name, si
 	return nil
 }
 
-// burst has n volumes turn Released at once and records how many PVs a second go, and at what cost; of 0 it does
-// nothing.
+// burst turns n volumes Released at once, and records the PVs reclaimed a second and their cost. It does nothing for 0.
 func (s *session) burst(ctx context.Context, column string, program subject.Running, watch *tracker, n int,
 	size string) error {
 	if n == 0 {
@@ -208,7 +207,7 @@ func handlesOf(pvs []fill.PV) map[string]string {
 	return handles
 }
 
-// makeReleased makes volumes, and says what their PVs are to be: Released, their claims gone.
+// makeReleased creates volumes, and returns their PVs to be written: Released, with their claims gone.
 func (env *environment) makeReleased(ctx context.Context, n int) ([]fill.PV, error) {
 	pvs := make([]fill.PV, n)
 	round := env.rounds.Add(1)

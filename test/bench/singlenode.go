@@ -57,19 +57,19 @@ func singleNodeFamilies() []family {
 	return []family{{name: "single_node", plane: scheduled, uncosted: true, run: measureSingleNode, figures: figures}}
 }
 
-// The two kinds of pods whose figures are ours.
+// The prefixes of the figures with volume-guard, by kind of pod.
 const (
 	lockedPods     = "locked_"
 	unlabelledPods = "unlabelled_"
 )
 
-// lockingControllers are those of volume-guard that single-node needs.
+// lockingControllers returns the controllers of volume-guard that single-node needs.
 func lockingControllers() []string { return []string{"pod-safety", "single-node"} }
 
 // locking is where pods with claims are created: with volume-guard and without.
 type locking struct {
 	*session
-	// locked is a namespace whose claims are locked while volume-guard is there, and plain one without labels.
+	// locked is a namespace whose claims are locked while volume-guard runs, and plain a namespace without labels.
 	locked, plain string
 	kubeconfig    string
 	guard         *program.Program // nil while it is not there
@@ -267,7 +267,7 @@ func (l *locking) run(ctx context.Context, guarded bool, namespace, column strin
 	return l.recordCalls(ctx, prefixes[0], column, began, many+single)
 }
 
-// recordCalls records what volume-guard has asked for.
+// recordCalls records volume-guard's requests.
 func (l *locking) recordCalls(ctx context.Context, prefix, column string, since time.Time, pods int) error {
 	if column != report.Ours {
 		return nil

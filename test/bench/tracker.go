@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// tracker is a watch of all PVs, and records what happens to them and when.
+// tracker watches all PVs and records their events with times.
 type tracker struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -27,13 +27,13 @@ type tracker struct {
 	err     error         // why the watch ended
 
 	pvs map[string]pvTimes
-	// protected and gone count PVs of which this was seen.
+	// protected and gone count the PVs that were seen so.
 	protected, gone int
 	// onReleased, if set, is called for each PV that turns Released, from the goroutine that watches.
 	onReleased func(name string)
 }
 
-// pvTimes are the times at which the watch showed a PV; zero for what it did not show.
+// pvTimes are the times at which the watch showed a PV's states; zero for states that it did not show.
 type pvTimes struct {
 	protected, released, gone time.Time
 	// handle is the volume's.
@@ -94,7 +94,7 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 	}
 }
 
-// seen adds what an event shows.
+// seen adds an event.
 func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTimes {
 	first := func(at *time.Time) {
 		if at.IsZero() {

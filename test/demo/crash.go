@@ -86,8 +86,8 @@ func (sc crashScenario) verdict(seen outcome) verdict {
 	return verdict{title: sc.title, conclusion: sc.conclusion, harm: leakedIf(sc.stock), want: sc.want, seen: seen}
 }
 
-// stockProvisioner compiles external-provisioner, and says how to start it in the place of csi-reclaimer, whose
-// permissions suffice for it.
+// stockProvisioner compiles external-provisioner, and returns the options to start it in place of csi-reclaimer, whose
+// permissions suffice.
 func (env *environment) stockProvisioner(ctx context.Context) (none program.Options, err error) {
 	ctx, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
@@ -187,8 +187,8 @@ func (env *environment) killHalfway(ctx context.Context, t *timeline, name strin
 	return vol, env.disk(t)
 }
 
-// provisionOther has a provisioner make and delete another volume: it is back, and has had its chance with those of
-// before.
+// provisionOther has a provisioner create and delete another volume. The provisioner is then back, and has handled the
+// earlier volumes.
 func (env *environment) provisionOther(ctx context.Context, t *timeline, name string) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

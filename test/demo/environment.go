@@ -24,8 +24,7 @@ const (
 	// patience bounds every wait for something that should take well under a second, on a machine that may keep a program
 	// waiting for many.
 	patience = 2 * time.Minute
-	// buildPatience bounds all compiling: far above what it takes with one slow processor and
-	// a slow network.
+	// buildPatience bounds all compiling, far above its time on one slow processor with a slow network.
 	buildPatience = 2 * time.Hour
 )
 
@@ -56,8 +55,8 @@ type environment struct {
 // binaries are the compiled programs of the project.
 type binaries struct{ driver, sidecar string }
 
-// setUp builds and starts everything, on a control plane with these options. The environment holds what was started,
-// also beside an error.
+// setUp builds and starts everything, on a control plane with these options. With an error, the environment still holds
+// the started parts.
 func setUp(ctx context.Context, p *printer, plane controlplane.Options) (env *environment, err error) {
 	env = &environment{p: p}
 	p.head("Getting ready")
@@ -89,7 +88,7 @@ func setUp(ctx context.Context, p *printer, plane controlplane.Options) (env *en
 	return env, nil
 }
 
-// build compiles what is missing and reports its progress.
+// build compiles the missing programs and reports its progress.
 func build(ctx context.Context, p *printer, plane controlplane.Options) (b binaries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
@@ -179,7 +178,7 @@ func (env *environment) folder(name string) (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// tearDown ends everything and removes what it left on disk, save for logs that were asked for.
+// tearDown ends everything and removes its files, except for requested logs.
 func (env *environment) tearDown() error {
 	var errs []error
 	if env.program != nil {
@@ -200,7 +199,7 @@ func (env *environment) tearDown() error {
 	return nil
 }
 
-// explain prints what may tell why something went wrong.
+// explain prints logs that may show the reason of a failure.
 func (env *environment) explain() {
 	if env.program == nil {
 		return

@@ -19,8 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// guardScenario is one scenario of the third act and what is right at its end. Each has a volume of its
-// own, of an in-tree plugin and with policy Delete.
+// guardScenario is one scenario of the third act and its right end. Each has its own volume, of an in-tree plugin and
+// with policy Delete.
 type guardScenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
@@ -33,14 +33,14 @@ type guardScenario struct {
 	want guardOutcome
 }
 
-// What became of a claim that was deleted while a pod used it.
+// The fates of a claim that was deleted while a pod used it.
 const (
 	noPod   = "no pod"
 	keptFor = "kept for its pod"
 	lostTo  = "taken from its pod"
 )
 
-// guardOutcome is what the API server and the disk show.
+// guardOutcome is the end of a scenario in the API server and on the disk.
 type guardOutcome struct {
 	// pv is the PV's phase; claim is the claim's, or terminating; or gone.
 	pv, claim string
@@ -164,8 +164,8 @@ func isGuarded(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, intree.Fi
 // never is wanted of a PV that is to go.
 func never(*v1.PersistentVolume) bool { return false }
 
-// prepare starts volume-guard for the first scenario that has it, and has Kubernetes not do what a scenario
-// shows volume-guard to do.
+// prepare starts volume-guard for the first scenario that has it, and switches off Kubernetes' own controller for the
+// work that the scenario shows.
 func (env *environment) prepare(ctx context.Context, t *timeline, sc guardScenario) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -214,12 +214,12 @@ func (env *environment) deletePVFirst(ctx context.Context, t *timeline, vol *obj
 	return vol.DeleteClaim(ctx)
 }
 
-// deleteInUse deletes the claim and then the pod that uses it, and says what became of the claim in between.
+// deleteInUse deletes the claim and then the pod that uses it, and returns the claim's fate in between.
 func (env *environment) deleteInUse(ctx context.Context, t *timeline, vol *objects.Volume) (used string, err error) {
 	t.user("makes a pod that uses the claim")
 	pod, err := env.maker.MakePod(ctx, objects.PodSpec{
 		Name: "user", Claims: []string{vol.ClaimName}, Node: "node",
-		// There is no kubelet that would tell of the pod's end.
+		// No kubelet reports the pod's end.
 		Change: func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) },
 	})
 	if err != nil {
@@ -244,8 +244,8 @@ func (env *environment) deleteInUse(ctx context.Context, t *timeline, vol *objec
 	return used, pod.Delete(ctx)
 }
 
-// barrierGuard has volume-guard let another claim go, which no pod uses: what it was about to do to the
-// scenario's claim it has done then.
+// barrierGuard has volume-guard release another claim, which no pod uses. volume-guard has then done its pending work
+// on the scenario's claim.
 func (env *environment) barrierGuard(ctx context.Context, t *timeline) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -267,7 +267,7 @@ func (env *environment) barrierGuard(ctx context.Context, t *timeline) error {
 	return nil
 }
 
-// terminating is what guardOutcome.claim says of a claim that is being deleted.
+// terminating is the value of guardOutcome.claim for a claim that is being deleted.
 const terminating = "terminating"
 
 func claimState(claim *v1.PersistentVolumeClaim) string {

@@ -16,14 +16,14 @@ const (
 	guardName = "volume-guard"
 	// guardControllers has volume-guard look after in-tree volumes and claims in use.
 	guardControllers = "--controllers=*,pvc-protection"
-	// guardKubernetesVersion is the newest whose kube-controller-manager leaks in-tree volumes.
+	// guardKubernetesVersion is the newest version of the tests whose kube-controller-manager leaks in-tree volumes.
 	guardKubernetesVersion = controlplane.V1_30
 	// hostPath is the in-tree plugin whose volumes are directories.
 	hostPath = "kubernetes.io/host-path"
 )
 
-// setUpGuard starts what the third act begins with: all but volume-guard. The environment holds what was
-// started, also beside an error.
+// setUpGuard starts everything for the third act except volume-guard. With an error, the environment still holds the
+// started parts.
 func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 	env = &environment{p: p}
 	p.head("Getting ready for volume-guard")
@@ -38,7 +38,7 @@ func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 		return env, err
 	}
 	options := controlplane.Options{
-		// What is made while it restarts is bound with the next sync alone; the default is 15 seconds.
+		// Objects created during its restart are bound only with the next sync; the default is 15 seconds.
 		ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=2s"},
 	}
 	if err := env.startCluster(ctx, t, guardKubernetesVersion, options); err != nil {
@@ -62,7 +62,7 @@ func buildGuard(ctx context.Context, p *printer) (binary string, err error) {
 	return program.Build(ctx, guardName, p.out)
 }
 
-// prepareGuard grants volume-guard what deploy/ grants it, and starts nothing.
+// prepareGuard grants volume-guard its permissions from deploy/, and starts nothing.
 func (env *environment) prepareGuard(ctx context.Context, binary string) error {
 	dir, err := env.folder(guardName)
 	if err != nil {

@@ -13,10 +13,10 @@ var errWrong = errors.New("wrong verdict")
 // errUntidy is wrapped when something that the demo started or wrote may be left.
 var errUntidy = errors.New("clean up")
 
-// gone is what outcome.pv says of a PV that left the API server.
+// gone is the value of outcome.pv for a PV that left the API server.
 const gone = "gone"
 
-// outcome is what the API server, the driver's record and the driver's disk show.
+// outcome is the end of a scenario in the API server, in the driver's record and on the driver's disk.
 type outcome struct {
 	// pv is the PV's phase, or gone.
 	pv string
@@ -38,12 +38,12 @@ type ending interface {
 	cells() []string
 }
 
-// verdict is a scenario's end beside the one that is right.
+// verdict is a scenario's end beside the right one.
 type verdict struct {
 	title string
 	// conclusion is said when the scenario ended as it should.
 	conclusion string
-	// harm is the word for what is expected where nobody is there to prevent it, empty otherwise.
+	// harm is the word for the expected harm in a scenario without protection, empty otherwise.
 	harm       string
 	want, seen ending
 }

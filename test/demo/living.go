@@ -21,8 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// living is the cluster that is kept: in the environment of the first act, each common reason for which an object
-// waits.
+// living is the kept cluster: the environment of the first act, with an object that waits for each common reason.
 type living struct {
 	*setsAct
 	// rules are the faults of the driver.
@@ -249,7 +248,7 @@ func (l *living) makeUsed(ctx context.Context, name string) error {
 	return vol.DeleteClaim(ctx)
 }
 
-// makeUnprovisioned makes a claim for which the driver fails with this code. The class comes after the fault.
+// makeUnprovisioned creates a claim for which the driver fails with this code. The class is created after the fault.
 func (l *living) makeUnprovisioned(ctx context.Context, name, code string) error {
 	claim, err := l.maker.MakeClaim(ctx, objects.ClaimSpec{Name: name, Class: "demo-" + name})
 	if err != nil {

@@ -67,7 +67,7 @@ func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
 	t.Run("leaks", l.testLeaks)
 }
 
-// testLeaks gives the plugin the report of csi-reclaimer, once there is one that has a suspect.
+// testLeaks gives the plugin csi-reclaimer's report, once the report has a suspect.
 func (l *living) testLeaks(t *testing.T) {
 	var report string
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true,
@@ -99,7 +99,7 @@ func (l *living) eventually(t *testing.T, said any, so func() bool, args ...stri
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
-			// Fields that an answer leaves out would keep those of the answer before.
+			// Fields that an answer omits would keep the values of the former answer.
 			answer := reflect.New(reflect.TypeOf(said).Elem())
 			if err := askPlugin(ctx, l.plugin, l.admin, answer.Interface(), args...); err != nil {
 				return false, err

@@ -23,9 +23,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// lockScenario is one scenario of the fourth act in which two Deployments share a claim that nobody attaches.
+// lockScenario is one scenario of the fourth act, in which two Deployments share a claim whose volume is not attached.
 type lockScenario struct {
-	// name is that of the namespace, and of the claim.
+	// name is the name of the namespace and of the claim.
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
@@ -33,7 +33,7 @@ type lockScenario struct {
 	locked bool
 }
 
-// Whether the second pod ran while the first one did, and what the plugin had said of it.
+// Whether the second pod ran beside the first one, and the plugin's words about it.
 const (
 	bothRun   = "both run"
 	oneByOne  = "one by one"
@@ -41,11 +41,11 @@ const (
 	notHolder = "HOLDER NOT NAMED"
 )
 
-// lockOutcome is what the API server, the volume and the plugin show.
+// lockOutcome is the end of a scenario in the API server, in the volume and in the plugin.
 type lockOutcome struct {
 	// pods and plugin are each one of the constants.
 	pods, plugin string
-	// data is what the stamps in the volume say, as podNodes has it.
+	// data is podNodes' judgement of the stamps in the volume.
 	data string
 }
 
@@ -293,7 +293,7 @@ func (play *lockPlay) isScheduled(ctx context.Context) (bool, error) {
 	return err == nil && (!isGated(now) || now.Spec.NodeName != ""), err
 }
 
-// showLock shows what the plugin says: which pod has the lock of the claim, and which one waits for it.
+// showLock shows the plugin's output: the pod that has the lock of the claim, and the pod that waits for it.
 func (play *lockPlay) showLock(ctx context.Context) error {
 	namespace := "-n=" + play.scenario.name
 	play.t.user("kubectl reclaim locks")
@@ -318,7 +318,7 @@ func (play *lockPlay) showLock(ctx context.Context) error {
 	return err
 }
 
-// judgeLocks holds what the plugin lists against the pods: the first has the only lock, and only the second waits.
+// judgeLocks compares the plugin's list with the pods: the first has the only lock, and only the second waits.
 func judgeLocks(list locks.List, first, second *v1.Pod) string {
 	if len(list.Locks) == 1 && list.Locks[0].HolderUID == string(first.UID) &&
 		list.Locks[0].Node == first.Spec.NodeName && len(list.Locks[0].Waiting) == 1 &&

@@ -101,12 +101,12 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	return status
 }
 
-// conclude gives the exit status and the last line, if there is something to say.
+// conclude returns the exit status and the last line, which may be empty.
 func conclude(err error, interrupted bool) (status int, line string) {
 	const asShellsHaveIt = 128 + int(syscall.SIGINT)
 	switch {
 	case err == nil:
-		return 0, "" // also when Ctrl-C ended what was kept
+		return 0, "" // also when Ctrl-C ended the kept cluster
 	case errors.Is(err, errWrong) || !interrupted:
 		return 1, err.Error()
 	case errors.Is(err, errUntidy):

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// playedNodes exist in the API alone: what runs there is what they report.
+// playedNodes exist only in the API: their reports stand for running processes.
 type playedNodes struct {
 	cluster *controlplane.ControlPlane
 	silence map[string]func() error
@@ -88,7 +88,7 @@ func (n *playedNodes) boot(ctx context.Context, node string) error {
 	return n.start(ctx, node)
 }
 
-// volume makes a PV that nobody mounts.
+// volume creates a PV that no kubelet mounts.
 func (n *playedNodes) volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error) {
 	return maker.Make(ctx, objects.Spec{Name: name, Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
 }

@@ -28,14 +28,14 @@ func askPlugin(ctx context.Context, binary, kubeconfig string, answer any, args 
 	return nil
 }
 
-// pluginText writes down what the plugin says, in lines that fit.
+// pluginText records the plugin's output in lines that fit.
 func (t *timeline) pluginText(text string) {
 	for _, line := range wrap(text, 78) {
 		t.plugin(line)
 	}
 }
 
-// explainNode shows what the plugin says of the first node: what stands still because of it, and what the policy does.
+// explainNode shows the plugin's output for the first node: the objects that wait for it, and the policy's action.
 func (play *podPlay) explainNode(ctx context.Context) error {
 	play.t.user("kubectl reclaim explain node/" + podNode1)
 	var said explain.Explanation

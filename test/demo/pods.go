@@ -18,18 +18,18 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// podScenario is one scenario of the fourth act: the node of a StatefulSet's pod is cut off, and somebody deletes the
-// pod by force.
+// podScenario is one scenario of the fourth act: the node of a StatefulSet's pod is cut off, and a user force-deletes
+// the pod.
 type podScenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
-	// guarded: volume-guard runs, and the namespace enforces pod safety. fenced: it fences nodes, too, and nobody
-	// deletes the pod by force.
+	// guarded means that volume-guard runs and the namespace enforces pod safety. fenced means that it also fences nodes,
+	// and no user force-deletes the pod.
 	guarded, fenced bool
 }
 
-// How the pod was deleted, and what became of it.
+// How the pod was deleted, and its fate.
 const (
 	admitted      = "force admitted"
 	refused       = "force refused"
@@ -40,11 +40,11 @@ const (
 	replacedFenced = "replaced after proof"
 )
 
-// podOutcome is what the API server and the volume show.
+// podOutcome is the end of a scenario in the API server and in the volume.
 type podOutcome struct {
 	// deleted and replaced are each one of the constants.
 	deleted, replaced string
-	// data is what the stamps in the volume say, as podNodes has it.
+	// data is podNodes' judgement of the stamps in the volume.
 	data string
 }
 
@@ -53,7 +53,7 @@ func (o podOutcome) cells() []string { return []string{o.deleted, o.replaced, o.
 
 // podNodes are the two nodes of the fourth act.
 type podNodes interface {
-	// describe says in one line what they are.
+	// describe describes the nodes in one line.
 	describe() string
 	// volume makes a volume and a claim of that name that is bound to it.
 	volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error)
@@ -69,7 +69,7 @@ type podNodes interface {
 	boot(ctx context.Context, node string) error
 	// waitWritten waits until a pod writes to the volume.
 	waitWritten(ctx context.Context, vol *objects.Volume, pod types.UID) error
-	// writers says how many pods wrote to the volume at once. alone and together are what it can say.
+	// writers reports how many pods wrote to the volume at once: data is alone or together.
 	writers(vol *objects.Volume) (data, detail string, err error)
 	alone() string
 	together() string
@@ -203,7 +203,7 @@ func (play *podPlay) begin(ctx context.Context) (err error) {
 	return play.nodes.cutOff(podNode1)
 }
 
-// prepare makes the namespace, and starts what the scenario has of volume-guard.
+// prepare creates the namespace, and starts the scenario's controllers of volume-guard.
 func (play *podPlay) prepare(ctx context.Context) error {
 	name := play.scenario.name
 	if !play.scenario.guarded {

@@ -26,7 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// podsEnvironment is what the fourth act runs in.
+// podsEnvironment is the environment of the fourth act.
 type podsEnvironment struct {
 	*environment
 	nodes podNodes
@@ -35,8 +35,8 @@ type podsEnvironment struct {
 	fences         *client.Client
 }
 
-// setUpPods starts what the fourth act begins with: all but volume-guard. The environment holds what was started, also
-// beside an error.
+// setUpPods starts everything for the fourth act except volume-guard. With an error, the environment still holds the
+// started parts.
 func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error) {
 	env = &podsEnvironment{environment: &environment{p: p}}
 	p.head("Getting ready for pods")

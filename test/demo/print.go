@@ -57,7 +57,7 @@ type act struct {
 	scenarios [][2]string // the title, and how it ends
 }
 
-// intro says what is about to happen and what it takes.
+// intro prints the acts and their cost in advance.
 func (p *printer) intro(acts []act, costs string) {
 	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
 	number := 0
@@ -91,8 +91,8 @@ func (p *printer) moral(v verdict) {
 	p.say(fmt.Sprintf("expected %v\nseen     %v", v.want, v.seen))
 }
 
-// timeline collects what happens in one scenario. It is printed in the order of the times, at
-// the scenario's end: what the driver recorded is read only then.
+// timeline collects the events of one scenario. It is printed in the order of the times at the scenario's end, because
+// the driver's record is read only then.
 type timeline struct {
 	p     *printer
 	start time.Time
@@ -110,7 +110,7 @@ type entry struct {
 
 func (p *printer) timeline() *timeline { return &timeline{p: p, start: time.Now()} }
 
-// liveTimeline is for what takes seconds and has one witness.
+// liveTimeline returns a timeline that prints at once, for scenarios that take seconds and have one source.
 func (p *printer) liveTimeline() *timeline { return &timeline{p: p, start: time.Now(), live: true} }
 
 func (t *timeline) user(what string)   { t.add(time.Now(), "user", what) }
@@ -192,7 +192,7 @@ func (o outcome) cells() []string {
 	return []string{"PV " + o.pv, finalizer, calls, volume}
 }
 
-// table prints for each of the scenarios that were played last what was expected, what was seen, and the verdict.
+// table prints the expected end, the observed end and the verdict of each scenario that was played last.
 func (p *printer) table(verdicts []verdict) {
 	first := p.played - len(verdicts) + 1
 	var rows [][]string

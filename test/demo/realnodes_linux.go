@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// realNodes are kubelets with containers, and a CSI driver whose volumes these write to.
+// realNodes are kubelets with containers, and a CSI driver to whose volumes they write.
 type realNodes struct {
 	pool   *nodes.Pool
 	driver *nodes.Driver

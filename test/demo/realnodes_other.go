@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// startRealNodes says that there are none.
+// startRealNodes returns an error, since nodes need Linux.
 func startRealNodes(context.Context, *printer, *controlplane.ControlPlane, string) (podNodes, error) {
 	return nil, errors.New("they need Linux")
 }

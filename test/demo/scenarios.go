@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// scenario is one scenario and what is right at its end.
+// scenario is one scenario and its right end.
 type scenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
@@ -78,7 +78,7 @@ func (sc scenario) protects() bool {
 	return sc.policy == v1.PersistentVolumeReclaimDelete && !sc.sidecarOff
 }
 
-// observation is what a scenario leaves to look at.
+// observation is the watch's record of a scenario.
 type observation struct {
 	vol *objects.Volume
 	// protected as in outcome, and when the PV was seen to be gone, zero if it was not.
@@ -99,8 +99,8 @@ func (r result) verdict() verdict {
 		seen: r.seen}
 }
 
-// play plays one scenario. What csi-reclaimer fails to do in time is a matter of the verdict;
-// the error is for what the demo itself could not do.
+// play plays one scenario. The verdict covers failures of csi-reclaimer, and the error covers failures of the demo
+// itself.
 func (env *environment) play(ctx context.Context, sc scenario) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 8*patience)
 	defer cancel()
@@ -150,8 +150,8 @@ func (env *environment) play(ctx context.Context, sc scenario) (result, error) {
 	return r, err
 }
 
-// make makes the scenario's claim, for which csi-reclaimer makes the volume and its PV; without
-// csi-reclaimer it makes all three.
+// make creates the scenario's claim, for which csi-reclaimer creates the volume and its PV. Without csi-reclaimer it
+// creates all three.
 func (env *environment) make(ctx context.Context, t *timeline, sc scenario) (*objects.Volume, error) {
 	making, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -197,8 +197,8 @@ func (env *environment) deleteBoth(ctx context.Context, t *timeline, sc scenario
 	return claim.waitGone(waiting)
 }
 
-// fence has csi-reclaimer reclaim a volume of its own: whatever it was about to do to the
-// scenario's volume has had its chance then.
+// barrier has csi-reclaimer reclaim another volume. csi-reclaimer has then done its pending work on the scenario's
+// volume.
 func (env *environment) barrier(ctx context.Context, t *timeline) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -255,8 +255,8 @@ func (env *environment) look(ctx context.Context, r *result) error {
 	return nil
 }
 
-// tooLate says that a PV was gone before the driver had answered. Both times are of this
-// machine, and gone is never earlier than the truth, so that nobody is blamed wrongly.
+// tooLate reports whether a PV was gone before the driver had answered. Both times are from this machine, and gone is
+// never earlier than the truth, so that the verdict is never wrong.
 func tooLate(answered, goneAt time.Time) bool {
 	return !goneAt.IsZero() && (answered.IsZero() || answered.After(goneAt))
 }
@@ -272,7 +272,7 @@ func (env *environment) disk(t *timeline) error {
 	return nil
 }
 
-// calls notes what the driver was asked for a volume.
+// calls notes the driver's calls for a volume.
 func (env *environment) calls(t *timeline, vol *objects.Volume) error {
 	calls, err := env.driver.Calls("CreateVolume", "DeleteVolume")
 	if err != nil {

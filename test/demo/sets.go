@@ -20,20 +20,20 @@ type setScenario struct {
 	want setOutcome
 }
 
-// What became of the claim of the replica that was scaled away without a pod.
+// The fates of the claim of the replica that was scaled away without a pod.
 const (
 	claimKept    = "claim kept"
 	claimDeleted = "claim deleted"
 )
 
-// What the new volume of the replica has that was scaled away, and back before its pod had ended.
+// The contents of the new volume of the replica that was scaled away, and back before its pod had ended.
 const (
 	noVolume    = "no new disk"
 	emptyVolume = "empty disk"
 	oldData     = "OLD DATA"
 )
 
-// What the plugin had said of it.
+// The plugin's words about it.
 const (
 	notAsked  = "not asked"
 	foreseen  = "as foreseen"
@@ -43,7 +43,7 @@ const (
 	otherLost = "OTHERS LOST"
 )
 
-// setOutcome is what the API server and the disk show.
+// setOutcome is the end of a scenario in the API server and on the disk.
 type setOutcome struct {
 	// claim and fresh are each one of the constants.
 	claim, fresh string
@@ -53,7 +53,7 @@ type setOutcome struct {
 	pods int
 	// others: the data of all other replicas is there.
 	others bool
-	// plugin is what the plugin had said, as one of the constants.
+	// plugin is the plugin's answer, as one of the constants.
 	plugin string
 }
 

@@ -32,7 +32,8 @@ type setsAct struct {
 	handles map[string]string
 	// orphan is the UID of the claim that is scaled away without a pod.
 	orphan types.UID
-	// forecasts and retainedClaims are what the plugin has said: what a scale-down does to claims, and which are left.
+	// forecasts and retainedClaims are the plugin's answers: the effect of a scale-down on claims, and the claims left
+	// behind.
 	forecasts      map[string]forecast
 	retainedClaims []string
 }
@@ -44,7 +45,7 @@ const (
 	pluginName                      = "kubectl-reclaim"
 )
 
-// setUp starts what the act needs besides: csi-reclaimer is off since the first act.
+// setUp starts the additional programs of the act: csi-reclaimer is off since the first act.
 func (act *setsAct) setUp(ctx context.Context) (err error) {
 	t := act.p.liveTimeline()
 	t.demo("compiling what is missing")
@@ -66,7 +67,7 @@ func (act *setsAct) setUp(ctx context.Context) (err error) {
 	return act.startNode(ctx)
 }
 
-// startNode plays a node whose pods use volumes of the driver, and waits for csi-reclaimer.
+// startNode plays a node with pods that use volumes of the driver, and waits for csi-reclaimer.
 func (act *setsAct) startNode(ctx context.Context) error {
 	if _, err := act.maker.MakeDriver(ctx, nil); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (act *setsAct) startNode(ctx context.Context) error {
 	return act.program.WaitReady(ctx)
 }
 
-// stop ends what setUp and the scenarios have started.
+// stop ends the programs of setUp and of the scenarios.
 func (act *setsAct) stop() error {
 	var errs []error
 	if act.guard != nil {
@@ -275,7 +276,7 @@ func (act *setsAct) look(ctx context.Context) (seen setOutcome, err error) {
 	return seen, err
 }
 
-// newVolume returns what is in the volume of queue-1.
+// newVolume returns the contents of the volume of queue-1.
 func (act *setsAct) newVolume(ctx context.Context) (string, error) {
 	handle, err := act.handle(ctx, queueClaim)
 	if err != nil || handle == "" {
@@ -290,7 +291,7 @@ func (act *setsAct) newVolume(ctx context.Context) (string, error) {
 	return emptyVolume, nil
 }
 
-// explainGuard prints what may show why something went wrong.
+// explainGuard prints logs that may show the reason of a failure.
 func (act *setsAct) explainGuard(ctx context.Context) {
 	if act.guard != nil && ctx.Err() == nil {
 		act.p.head("The last lines of volume-guard.log")

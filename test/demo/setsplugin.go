@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// forecast is what the plugin says of one claim before a change.
+// forecast is the plugin's preview for one claim before a change.
 type forecast struct {
 	UID     types.UID
 	Deleted bool
@@ -28,7 +28,7 @@ func (act *setsAct) reclaim(ctx context.Context, args ...string) (claims []plugi
 // pluginClaim is a claim in an answer of the plugin. A preview names it in Claim, a list in Name.
 type pluginClaim struct{ Claim, Fate, Name, Size string }
 
-// preview asks the plugin what the scale-down of cache would do.
+// preview asks the plugin for the effect of the scale-down of cache.
 func (act *setsAct) preview(ctx context.Context) error {
 	act.t.user("kubectl reclaim preview sts/cache --replicas=1")
 	claims, err := act.reclaim(ctx, "preview", "sts/"+cacheSet, "--replicas=1", "-n="+act.maker.Namespace)
@@ -49,7 +49,7 @@ func (act *setsAct) preview(ctx context.Context) error {
 	return nil
 }
 
-// listRetained asks the plugin what StatefulSets have left behind.
+// listRetained asks the plugin for the claims that StatefulSets have left behind.
 func (act *setsAct) listRetained(ctx context.Context) error {
 	act.t.user("kubectl reclaim status --retained")
 	claims, err := act.reclaim(ctx, "status", "--retained", "-n="+act.maker.Namespace)
@@ -65,7 +65,7 @@ func (act *setsAct) listRetained(ctx context.Context) error {
 	return nil
 }
 
-// judgePlugin holds what the plugin has said against what the API server has.
+// judgePlugin compares the plugin's answers with the API server's objects.
 func (act *setsAct) judgePlugin(ctx context.Context) (string, error) {
 	if act.forecasts == nil {
 		return notAsked, nil

@@ -54,16 +54,16 @@ func (act *setsAct) scaleWithoutPod(ctx context.Context) error {
 	return act.waitReady(ctx, cacheSet, 1)
 }
 
-// setReady writes what the kubelet of pod cache-0 would write about its readiness.
+// setReady writes the readiness of pod cache-0 as its kubelet would.
 func (act *setsAct) setReady(ctx context.Context, ready v1.ConditionStatus) error {
 	_, err := act.pods().Patch(ctx, cacheSet+"-0", types.StrategicMergePatchType,
 		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
 	return err
 }
 
-// scaleDownAndUp scales queue from 2 to 1, and to 2 again while the pod is terminating. The node does not answer
-// meanwhile. A snapshot of the volume keeps the claim for a moment more, so that the StatefulSet controller has done
-// all that it does of itself when the claim goes.
+// scaleDownAndUp scales queue from 2 to 1, and to 2 again while the pod is terminating. The node does not answer in
+// that time. A snapshot of the volume keeps the claim for a moment more, so that the StatefulSet controller has
+// finished its own work when the claim goes.
 func (act *setsAct) scaleDownAndUp(ctx context.Context) error {
 	act.t.demo("takes a snapshot of the volume of queue-1: its claim is kept until that is done")
 	if err := act.finalize(ctx, queueClaim, "finalizers"); err != nil {
@@ -105,15 +105,15 @@ func (act *setsAct) scaleDownAndUp(ctx context.Context) error {
 	return act.finalize(ctx, queueClaim, "$deleteFromPrimitiveList/finalizers")
 }
 
-// finalize adds the finalizer of the snapshot to a claim, or removes it. Others come and go meanwhile.
+// finalize adds the finalizer of the snapshot to a claim, or removes it. Other finalizers may change at the same time.
 func (act *setsAct) finalize(ctx context.Context, claim, directive string) error {
 	_, err := act.claims().Patch(ctx, claim, types.StrategicMergePatchType,
 		fmt.Appendf(nil, `{"metadata":{%q:[%q]}}`, directive, snapshotFinalizer), metav1.PatchOptions{})
 	return err
 }
 
-// barrier has kube-controller-manager do for a set of its own what the scenario waits for: what it was about to do to
-// the others it has done then.
+// barrier has kube-controller-manager do the awaited work for a separate set. It has then done its pending work on the
+// other sets.
 func (act *setsAct) barrier(ctx context.Context) error {
 	const name = "other"
 	if err := act.waitGone(ctx, queueClaim); err != nil {

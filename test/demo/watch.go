@@ -39,7 +39,7 @@ func phase(pv *v1.PersistentVolume) string {
 // watcher notes every change of one PV that a person would care about, as it happens.
 type watcher struct {
 	t      *timeline
-	noun   string // what the timeline calls the PV
+	noun   string // the PV's name in the timeline
 	stream watch.Interface
 	ended  chan struct{}
 
@@ -50,8 +50,7 @@ type watcher struct {
 	changed   chan struct{} // closed and made anew with each change
 }
 
-// watch follows the PV of the claim with this name from before it is made; what the PV is called is
-// for whoever makes it to say.
+// watch follows the PV of the claim with this name from before its creation. The creator of the PV chooses its name.
 func (env *environment) watch(ctx context.Context, t *timeline, claim string) (*watcher, error) {
 	of := func(pv *v1.PersistentVolume) bool { return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.Name == claim }
 	pvs := env.client.CoreV1().PersistentVolumes()
@@ -94,7 +93,7 @@ func follow(t *timeline, noun string, stream watch.Interface) *watcher {
 	return w
 }
 
-// see writes a change down before it lets anybody act on it, so that lines come in order.
+// see records a change before it wakes the waiters, so that lines come in order.
 func (w *watcher) see(event watch.Event, now time.Time) {
 	pv, ok := event.Object.(*v1.PersistentVolume)
 	if !ok {
@@ -193,14 +192,14 @@ func (w *watcher) ifThere(ctx context.Context) error {
 	return w.until(ctx, gone, never)
 }
 
-// observation is what the watch has seen.
+// observe returns the watch's observations.
 func (w *watcher) observe(vol *objects.Volume) observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return observation{vol: vol, protected: w.protected, goneAt: w.goneAt}
 }
 
-// stop ends the watch; what it had seen is written down then. It may be called twice.
+// stop ends the watch, and returns once its changes are recorded. It may be called twice.
 func (w *watcher) stop() {
 	w.stream.Stop()
 	<-w.ended

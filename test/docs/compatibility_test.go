@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// since says which kinds of an API server a manifest needs, from which Kubernetes on they are served as v1.
+// since maps a kind that manifests need to the first Kubernetes version that serves it as v1.
 var since = map[string]string{"MutatingAdmissionPolicy": "1.36", "ValidatingAdmissionPolicy": "1.30"}
 
 // capability is how the code asks for a capability of a driver's controller.
@@ -48,8 +48,8 @@ func TestCompatibilityAgreesWithTheCode(t *testing.T) {
 	}
 }
 
-// testTestedVersions: a row has a patch version for each control plane of the tests, and when it is tested, and for no
-// other. The Makefile has those that are tested before a release.
+// testTestedVersions expects a row with a patch version and a time of testing for each control plane of the tests, and
+// for no other. The Makefile lists the versions that are tested before a release.
 func testTestedVersions(t *testing.T, root, page string) {
 	var want, between []string
 	for _, v := range controlplane.Versions() {
@@ -96,7 +96,7 @@ func testCharts(t *testing.T, root, page string) {
 	}
 }
 
-// testPolicies: each manifest with an admission policy has a row, with the version from which its kind is served on.
+// testPolicies expects a row for each manifest with an admission policy, with the first version that serves its kind.
 func testPolicies(t *testing.T, root, page string) {
 	said := map[string]string{}
 	for _, row := range rows(page, "feature") {

@@ -127,7 +127,7 @@ func TestFigureRowsAreChecked(t *testing.T) {
 	}
 }
 
-// missed are the figures whose goals the page lists as missed, by what it calls them.
+// missed returns the figures whose goals the page lists as missed, by their names on the page.
 func missed() map[string]string {
 	return map[string]string{
 		"PVs gone per second, released beforehand, PV first":    "released_pv_first_gone_per_second",

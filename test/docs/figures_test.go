@@ -72,7 +72,7 @@ func (q quote) expression() *regexp.Regexp {
 	text := regexp.QuoteMeta(q.text)
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "@", number)), `\s+`)
 	if strings.HasPrefix(q.text, "|") {
-		text += "\n" // there are longer rows of that name
+		text += "\n" // the page has longer rows of that name
 	}
 	return regexp.MustCompile(text)
 }

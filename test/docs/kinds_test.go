@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
 
-// elsewhere are fields whose own fields another page or part explains, by kind and field, and what is said of them.
+// elsewhere maps kind and field to a reference, for fields whose own fields another page or part explains.
 var elsewhere = map[string]string{
 	"NodeFence status.conditions":          "",
 	"FencePolicy spec.agents":              "As [of a NodeFence](#nodefence). Here they can be changed.",
@@ -114,7 +114,7 @@ func typeOf(field map[string]any) string {
 	return fmt.Sprint(field["type"])
 }
 
-// rules are what the API server refuses, as sentences.
+// rules returns the API server's validation rules, as sentences.
 func rules(field map[string]any) (all []string) {
 	validations, _ := field["x-kubernetes-validations"].([]any)
 	for _, one := range validations {

@@ -14,7 +14,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
-	// dropped is what GitHub leaves out of the anchor of a heading.
+	// dropped matches the characters that GitHub omits from the anchor of a heading.
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 

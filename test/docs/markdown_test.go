@@ -19,7 +19,7 @@ const (
 	heaviest = 7 << 10
 )
 
-// anyWidth are the folders and files of which no width is asked.
+// anyWidth are the folders and files with lines of any width.
 var anyWidth = []string{"test/bench/report.md"}
 
 // definition is a line that gives a link its target, as in "[name]: https://example.com".

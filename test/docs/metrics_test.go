@@ -27,8 +27,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// fromLibraries is what Kubernetes' libraries serve in each program. test/deploy holds it, as all of the page, against
-// a live scrape.
+// fromLibraries are the metrics of Kubernetes' libraries in each program. test/deploy compares them, as the whole page,
+// with a live scrape.
 const fromLibraries = `
 ## Both
 
@@ -50,15 +50,15 @@ The libraries of Kubernetes add their own. These are of use for dashboards and a
 | ` + "`workqueue_work_duration_seconds` | histogram | `name` | How long the work on an item took." + ` |
 `
 
-// ofDriverCalls is the row of what csi-lib-utils measures, which registers with no driver of a test, and what is to be
-// said of all rows.
+// ofDriverCalls is the row of csi-lib-utils' metric, which is not registered without a driver, and a remark on all
+// rows.
 const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, " +
 	"`method_name` | " +
 	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it " +
 	"has the label `migrated` too: `true` for a volume of that plugin. |\n" +
 	"\nNames without `csi_reclaimer_` are those of external-provisioner, for its dashboards.\n"
 
-// registered is what a program registers, as a prometheus.Registerer.
+// registered collects a program's registrations as a prometheus.Registerer.
 type registered struct{ collectors []prometheus.Collector }
 
 func (r *registered) Register(c prometheus.Collector) error {
@@ -83,7 +83,7 @@ func TestMetricReferenceIsCurrent(t *testing.T) {
 	CheckPage(t, "metrics.md", text.String())
 }
 
-// nobody is a cluster that is never asked: nothing is started here.
+// nobody returns a configuration that is never used, because no controller is started here.
 func nobody() *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }
 
 func sidecar(t *testing.T) []prometheus.Collector {
@@ -104,7 +104,7 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	return all.collectors
 }
 
-// unread is an in-flight log that nobody reads: nothing is started here.
+// unread is an in-flight log that is never read, because no controller is started here.
 type unread struct{ provision.Log }
 
 func (unread) Follow(func(volume string)) {}
@@ -144,7 +144,7 @@ func must(t *testing.T) func(error) {
 	}
 }
 
-// Only the text of a prometheus.Desc says what it is.
+// A prometheus.Desc shows its fields only as text.
 var described = regexp.MustCompile(`^Desc{fqName: "(.*?)", help: "(.*)", unit: ".*", constLabels: {(.*?)}, variableLabels: {(.*?)}}$`)
 
 func metrics(t *testing.T, to *strings.Builder, program string, collectors []prometheus.Collector) {
@@ -182,8 +182,8 @@ func metrics(t *testing.T, to *strings.Builder, program string, collectors []pro
 	}
 }
 
-// kind is the metric's type. What our own collectors count in has the ending that Prometheus wants of counters; all
-// else of theirs is a gauge.
+// kind returns the metric's type. Counters of our own collectors have Prometheus' ending for counters; their other
+// metrics are gauges.
 func kind(c prometheus.Collector, name string) string {
 	switch c.(type) {
 	case *prometheus.CounterVec:

@@ -1,5 +1,5 @@
-// Package docs keeps what is generated in docs/: a test says what a page has to hold, and writes it with
-// -update (make docs).
+// Package docs keeps the generated parts of docs/ current: a test compares a page with its wanted content, and writes
+// it with -update (make docs).
 package docs
 
 import (

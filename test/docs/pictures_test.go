@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// image is a picture of a page: what it says to who cannot see it, and its file.
+// image matches a picture of a page: its alternative text and its file.
 var image = regexp.MustCompile(`!\[([^]]*)\]\(([^)\s]+)\)`)
 
 // TestPicturesReadWellOnAnyForge expects each picture to be a plain SVG file with an alternative text, because not

@@ -20,7 +20,7 @@ const (
 // fullest is how many Go files a folder may have, tests apart.
 const fullest = 12
 
-// role matches the names of files that each controller has, whatever its subject.
+// role matches the names of files that every controller has.
 var role = regexp.MustCompile(
 	`^(controller|config|execute|metrics|release|permissions|record|observer|changes|watch|cluster)\.go$`)
 
@@ -62,7 +62,7 @@ func (t *tree) readCode(name string, text []byte, isShipped bool) error {
 	if !strings.HasPrefix(name, "internal/objects/") && !strings.HasPrefix(name, "pkg/apis/") {
 		t.mirrors.add(name, float64(mirrors(file)), 0)
 	}
-	// For other modules to import. Those of the mock driver are parts of a program.
+	// Only packages that other modules import. The mock driver's packages are parts of a program.
 	if strings.HasPrefix(name, "pkg/") && !strings.Contains(name, "/internal/") {
 		t.names.add(name, float64(publicNames(file)), 0)
 	}

@@ -43,7 +43,7 @@ func (f *figure) add(place string, part, whole float64) {
 	f.places[place] = tally{t.part + part, t.whole + whole}
 }
 
-// now returns the value, with two decimals, as it is printed. A ratio of nothing is 0.
+// now returns the value with the two decimals of the table. A ratio without a base is 0.
 func (f *figure) now() float64 {
 	var sum tally
 	for _, t := range f.places {
@@ -140,7 +140,7 @@ func printTable(out io.Writer, figures []*figure, limits map[string]float64) {
 	_ = w.Flush()
 }
 
-// report prints a line for each figure whose limit has to change, and reports whether one got worse or has none.
+// report prints a line for each figure whose limit must change, and reports whether a figure got worse or has no limit.
 func report(out io.Writer, figures []*figure, limits map[string]float64) (worse bool) {
 	for _, f := range figures {
 		limit, ok := limits[f.name]

@@ -61,7 +61,7 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// run measures the tree at root, and prints the figures and what became of them. It reports whether one got worse.
+// run measures the tree at root, and prints the figures and their changes. It reports whether one got worse.
 func run(root string, update bool, out io.Writer) (worse bool, err error) {
 	file := filepath.Join(root, filepath.FromSlash(limitsFile))
 	limits, err := readLimits(file)

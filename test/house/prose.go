@@ -71,7 +71,7 @@ func comments(text string) string {
 	return strings.Join(all, " ")
 }
 
-// readTests counts the tests whose names are riddles.
+// readTests counts the tests with a riddle for a name.
 func (t *tree) readTests(name, text string) {
 	for _, found := range test.FindAllStringSubmatch(text, -1) {
 		riddles := 0.0

@@ -10,7 +10,7 @@ import (
 
 // edit is a mutant that no operator makes. It is found by the printed nodes.
 type edit struct {
-	// pkg is the folder of the package, name what becomes of it.
+	// pkg is the folder of the package, and name the name of the mutant.
 	pkg, name string
 	at        []place
 	// in is the function or Type.method, a pattern of path.Match. It is needed only where several functions of the

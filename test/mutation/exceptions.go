@@ -2,8 +2,8 @@ package main
 
 // exception is a mutant that no test can notice.
 type exception struct {
-	// name is the mutant's, or with * in place of the function that of all that are called so in a package; because is
-	// why it changes nothing that anybody could see.
+	// name is the mutant's name. With * in place of the function it stands for all mutants of that name in a package.
+	// because is the reason why the mutant has no visible effect.
 	name, because string
 }
 

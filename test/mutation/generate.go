@@ -74,7 +74,7 @@ func (g *generator) function(f *ast.FuncDecl) {
 	})
 }
 
-// force has an expression return a value, whatever it says otherwise.
+// force replaces the value of an expression.
 func (g *generator) force(e ast.Expr, value bool, what string) {
 	if g.src.info.Types[e].Value != nil {
 		return // a constant
@@ -278,7 +278,7 @@ func (g *generator) zero(e ast.Expr, what string) {
 		return
 	}
 	argument := ""
-	if tv.Value != nil { // what it is to become cannot be inferred from a constant
+	if tv.Value != nil { // its type cannot be inferred from a constant
 		unnamed := false
 		argument = "[" + types.TypeString(tv.Type, func(p *types.Package) string {
 			unnamed = unnamed || p != g.src.types

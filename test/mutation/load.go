@@ -47,13 +47,13 @@ func (f *file) functions() (all []*ast.FuncDecl) {
 	return all
 }
 
-// listed is what the go command says of a package.
+// listed is the go command's description of a package.
 type listed struct {
 	Dir, ImportPath, Name, Export string
 	GoFiles                       []string
 }
 
-// load reads and checks the packages of these folders, in their order. It compiles what they import.
+// load reads and checks the packages of these folders, in their order. It compiles their imports.
 func load(ctx context.Context, root string, folders []string) ([]*source, error) {
 	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles"}
 	for _, folder := range folders {

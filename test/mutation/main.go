@@ -24,7 +24,7 @@ To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
 `
 
-// options are what the command line says.
+// options are the settings of the command line.
 type options struct {
 	only, shard, model string
 	parallel           int
@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// run tries the mutants and prints what became of them; alive is how many nobody noticed.
+// run tries the mutants and prints their fates. alive is the number of surviving mutants.
 func run(ctx context.Context, o options) (alive int, err error) {
 	if !slices.Contains([]string{modelAlive, modelAll, modelNever}, o.model) {
 		return 0, fmt.Errorf("--model %q is not %s, %s or %s", o.model, modelAlive, modelAll, modelNever)
@@ -148,7 +148,7 @@ type runner struct {
 	overlay, scratch string
 	options          options
 	model            *model
-	// suites are those that are compiled, by their folder and live tests.
+	// suites are the compiled suites, by their folder and live tests.
 	suites map[[2]string]*suite
 
 	mu           sync.Mutex
@@ -244,8 +244,8 @@ func (r *runner) tryOne(ctx context.Context, suites []*suite, m *mutant) error {
 	return nil
 }
 
-// asked says of which packages the tests were asked in vain, and which of them were not. reached: a test executes the
-// code at all.
+// asked describes the packages whose tests did not notice the mutant, and the omitted tests. reached means that a test
+// executes the code at all.
 func (r *runner) asked(suites []*suite, reached bool) string {
 	said := "no test fails in"
 	if !reached {

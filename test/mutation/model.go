@@ -64,7 +64,7 @@ func (r *runner) askModel(ctx context.Context, m *mutant) (string, error) {
 	return "", nil
 }
 
-// promise finds in the model's output what was broken first.
+// promise finds the first broken promise in the model's output.
 func promise(out string) string {
 	_, rest, found := strings.Cut(out, "\nworld ")
 	if !found {

@@ -12,14 +12,14 @@ import (
 type mutant struct {
 	// number selects it at run time. It is unique in the run.
 	number int
-	// pkg is the folder of the package, fn the function or Type.method, what the operator and the printed node.
+	// pkg is the folder of the package, fn the function or Type.method, and what the operator with the printed node.
 	pkg, fn, what string
 	scope         *scope
 	// at is the file and line.
 	at string
 }
 
-// name addresses a mutant without a line number: an edit elsewhere in the file leaves it as it is.
+// name addresses a mutant without a line number, so that an edit elsewhere in the file does not change it.
 func (m *mutant) name() string { return m.pkg + ":" + m.fn + "/" + m.what }
 
 // printed prints a node in one line.

@@ -118,7 +118,7 @@ func (b *build) check() (all error) {
 	return all
 }
 
-// overlay writes the edited files, and what the go command's -overlay takes, into a folder.
+// overlay writes the edited files, and the input of the go command's -overlay, into a folder.
 func (b *build) overlay(folder string) (path string, err error) {
 	replace := map[string]string{}
 	for real, text := range b.texts {

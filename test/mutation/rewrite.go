@@ -14,12 +14,12 @@ type rewriter struct {
 	edits []edition
 }
 
-// edition replaces length bytes at offset by text. Of those at one offset, those that close a node come first.
+// edition replaces length bytes at offset by text. At one offset, editions that close a node come first.
 type edition struct {
 	offset, length int
 	text           string
 	closes         bool
-	// width is that of the node which the text opens or closes.
+	// width is the width of the node that the text opens or closes.
 	width int
 }
 
@@ -36,7 +36,7 @@ func (r *rewriter) wrap(node ast.Node, before, after string) {
 // outermost is a width that no node has.
 const outermost = 1 << 30
 
-// replace replaces what lies between two positions.
+// replace replaces the text between two positions.
 func (r *rewriter) replace(from, to token.Pos, text string) {
 	start := r.offset(from)
 	r.edits = append(r.edits, edition{offset: start, length: r.offset(to) - start, text: text, width: outermost})

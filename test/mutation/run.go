@@ -72,8 +72,8 @@ func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, err
 	return s, nil
 }
 
-// exhaustive matches the names of the tests that are asked last: they go through many combinations, or draw what is
-// decided until nothing is left to do, which a mutant may make no end of.
+// exhaustive matches the names of the tests that run last. They go through many combinations, or draw decisions until
+// no work is left, which a mutant may prevent forever.
 const exhaustive = "Combination|NoCluster|Random|GivenUp|Picture"
 
 // selection chooses tests by patterns of their names, empty for all and for none.
@@ -96,7 +96,7 @@ func (r *runner) exec(
 	return r.command(ctx, s.folder, append(env, "TMPDIR="+r.scratch), s.binary, args...)
 }
 
-// command runs a program and returns what it printed. ok is false if its exit status is not 0.
+// command runs a program and returns its output. ok is false if its exit status is not 0.
 func (r *runner) command(
 	ctx context.Context, dir string, env []string, name string, args ...string,
 ) (out string, ok bool, err error) {

@@ -4,27 +4,27 @@ package main
 type scope struct {
 	// folder is the package's.
 	folder string
-	// files, except and funcs are patterns of path.Match, separated by spaces: the files, those of them that are left
-	// out, and their functions, of which a method is Type.name. No files are all, and so are no funcs.
+	// files, except and funcs are patterns of path.Match, separated by spaces: the files, the omitted files, and their
+	// functions, with methods as Type.name. Empty files or funcs stand for all.
 	files, except, funcs string
-	// statements are dropped, too: what is not noted, not sent, not woken. For code that acts.
+	// statements are dropped, too: a missing note, request or wake-up. For code that acts.
 	statements bool
 	// elements of lists and maps are dropped, too.
 	elements bool
-	// also are the folders of other packages whose tests are to notice, too: those that drive an engine.
+	// also are the folders of other packages whose tests may notice, too: packages that drive an engine.
 	also string
 	// live, if set, chooses the tests against a real API server that alone are to notice.
 	live string
 }
 
-// fields are those of struct literals that are taken out: what binds a write to what was read, what ends a wait.
+// fields are removed from struct literals: they bind a write to the read state, or end a wait.
 const fields = "UID ResourceVersion Preconditions Timed Over Gone DryRun FailurePolicy Logged"
 
 // words are the files of an engine that say things to people, and decide nothing.
 const words = "doc.go reason.go action.go explain.go"
 
-// scopes are all code that decides about, deletes, releases or takes over what belongs to a user. Of two that have
-// a function, the first counts. Of an engine it is all files, so that a new one is covered.
+// scopes are all code that decides about, deletes, releases or takes over a user's objects. If two scopes have a
+// function, the first counts. Engines have all files in scope, so that a new file is covered.
 var scopes = []scope{
 	{folder: "internal/engine/provision", except: words, statements: true, also: "pkg/provision"},
 	{folder: "pkg/provision", files: "observe.go", funcs: "run.* logOf inherited *.stored *.mayAct"},
@@ -124,8 +124,7 @@ var scopes = []scope{
 		"*.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }
 
-// worlds are those of the model that are tried, in this order, with a mutant that the tests of its package do not
-// notice.
+// worlds are the worlds of the model to try, in this order, with a mutant that the tests of its package do not notice.
 var worlds = map[string][]string{
 	"internal/engine/provision": {
 		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "refused",

@@ -18,7 +18,7 @@ import (
 // that each profile needs one of its own.
 const suiteVariable = "CSI_SANITY_SUITE"
 
-// suite is what one run of csi-sanity needs to know.
+// suite is the configuration of one run of csi-sanity.
 type suite struct {
 	// Address of the driver, Report the file for ginkgo's report, Dir an empty directory, Secrets a file with a secret for
 	// each call.

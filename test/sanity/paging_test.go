@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 )
 
-// list is what ListVolumes and ListSnapshots have in common.
+// list is the common part of ListVolumes and ListSnapshots.
 type list struct {
 	driver *mockdriver.Driver
 	// page returns the ids of one page and the token of the next.
@@ -101,7 +101,7 @@ func mount() *csi.VolumeCapability {
 	}
 }
 
-// all pages through a list. between is called after each page but the last, with what it held.
+// all pages through a list. between is called after each page except the last, with the page's entries.
 func (l list) all(t *testing.T, limit int32, between func(page int, ids []string)) []string {
 	t.Helper()
 	var seen []string

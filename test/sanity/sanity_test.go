@@ -22,11 +22,11 @@ import (
 // canary is the value of every secret. It must be found nowhere afterwards.
 const canary = "canary-9d1f0c"
 
-// run is one run of csi-sanity. Two profiles are missing, static and node-only: csi-sanity creates volumes whether the
-// driver can or not, and expects every driver to have a controller service. So is the capability
-// SNAPSHOT_ACCESSIBILITY_CONSTRAINTS: csi-sanity compares the topologies of a snapshot with reflect.DeepEqual, which
-// tells a message that was sent from one that was not (its size is cached), so that every driver fails that reports
-// them. TestSnapshotTopology does the same with proto.Equal.
+// run is one run of csi-sanity. The profiles static and node-only are missing: csi-sanity creates volumes even if the
+// driver cannot, and expects every driver to have a controller service. The capability
+// SNAPSHOT_ACCESSIBILITY_CONSTRAINTS is missing, too: csi-sanity compares the topologies of a snapshot with
+// reflect.DeepEqual, which distinguishes a sent message from an unsent one by its cached size. So every driver that
+// reports them fails. TestSnapshotTopology does the same with proto.Equal.
 type run struct {
 	name, profile, accessType string
 	args                      []string
@@ -59,7 +59,7 @@ func TestSanity(t *testing.T) {
 }
 
 func (r run) test(t *testing.T) {
-	// An attach limit, because csi-sanity tests it where there is one; all calls logged, to see that no secret is.
+	// csi-sanity tests an attach limit if the driver has one. All calls are logged, to check that no secret is.
 	args := append([]string{"--max-volumes-per-node=3", "--log-level=debug"}, r.args...)
 	d := mockdriver.ForTest(t, mockdriver.Options{Profile: r.profile, Args: args})
 	report := r.sanity(t, d)
@@ -196,7 +196,7 @@ func skips() map[string]server.Capability {
 	}
 }
 
-// mustLeaveNothing checks what the driver holds and has written once csi-sanity has cleaned up.
+// mustLeaveNothing checks the driver's state and files once csi-sanity has cleaned up.
 func (r run) mustLeaveNothing(t *testing.T, d *mockdriver.Driver) {
 	t.Helper()
 	volumes, err := d.Volumes()

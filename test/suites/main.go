@@ -1,10 +1,10 @@
-// Command suites runs suites of tests, each a make target, one after the other. It continues after one that fails, and
-// prints a table at its end: how each ended, its time, and its processor time.
+// Command suites runs suites of tests, each a make target, one after the other. It continues after a failure, and
+// prints a table at the end: the result of each suite, its time, and its processor time.
 //
 //	go run ./test/suites [--times N] [--burn N] MAKE TARGET...
 //
-// With --times it runs all suites as often, and counts the failed runs of each. With --burn as many loops keep
-// processors busy meanwhile: a test that bets on time loses.
+// With --times N it runs all suites N times, and counts the failed runs of each. With --burn N, N loops keep processors
+// busy at the same time, so that a test that depends on time fails.
 //
 // The exit status is 1 unless all ended well.
 package main

@@ -22,10 +22,10 @@ import (
 //go:embed testdata/contrast.js
 var contrast string
 
-// element is what a screen reader gets of one.
+// element is an element of the page for a screen reader.
 type element struct{ role, name string }
 
-// elements returns what a screen reader gets of a page, in its order.
+// elements returns the elements of a page for a screen reader, in order.
 func elements(p *browser.Page) (all []element) {
 	p.T.Helper()
 	var nodes []*accessibility.Node

@@ -3,5 +3,5 @@
 //
 //	go -C test/web test -race ./...
 //
-// It is a module of its own, for what drives the browser.
+// It is a separate module because of the packages that drive the browser.
 package web

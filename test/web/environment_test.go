@@ -71,8 +71,8 @@ func serveAs(env *fixture.Environment, kube string, args ...string) *server {
 	return s
 }
 
-// open opens a page at a hash, and waits until it is live. After the test, the page has asked nothing of others and
-// has no errors but those that contain one of the texts.
+// open opens a page at a hash, and waits until it is live. At the end of the test, the page must have sent no request
+// to other origins, and have no errors except errors that contain one of the texts.
 func (s *server) open(t *testing.T, hash string, except ...string) *browser.Page {
 	t.Helper()
 	b, err := startChromium()

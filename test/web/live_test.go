@@ -27,7 +27,7 @@ const slowest = browser.WaitTimeout
 // TestChangesArrive follows a volume from its PV's deletion to its end, in the table and on its page.
 func TestChangesArrive(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
-	// Without a sidecar, the finalizer is what keeps the PV once the claim is gone.
+	// Without a sidecar, the finalizer keeps the PV once the claim is gone.
 	vol := env.MakeVolume(objects.Spec{Dynamic: true, Change: func(pv *v1.PersistentVolume) {
 		pv.Finalizers = []string{volume.Finalizer}
 	}})

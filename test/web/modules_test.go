@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
 )
 
-// call returns what an expression makes of a module m of the page.
+// call returns the value of an expression that uses a module m of the page.
 func call[T any](p *browser.Page, module, expression string) T {
 	p.T.Helper()
 	return Eval[T](p, fmt.Sprintf(`import(new URL(%q, location.href).href).then((m) => %s)`, module, expression))

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
 )
 
-// names are those of the rows in the document, as they stand below each other.
+// names are the names of the rows in the document, in their order.
 const names = `[...document.querySelectorAll(".row .name")].map((e) => e.textContent)`
 
 // waitNames waits until the table shows exactly these rows.

@@ -90,16 +90,16 @@ func showViews(t *testing.T, s *server, size size, leaks bool) {
 	pictures(p, fmt.Sprintf("pv-%d", size.pvs))
 }
 
-// What a person may have to wait for at most. On an idle machine all of it takes a small part of that; the bounds are
-// for one that runs other tests.
+// The longest waits of a person. An idle machine needs a small part of these times; the bounds suit a machine that runs
+// other tests.
 const (
 	firstRows = 30 * time.Second
 	aKey      = 5 * time.Second
 	aScroll   = 5 * time.Second
 )
 
-// expectFast measures what a person waits for where the table has all volumes: until they are there, from a key in the
-// search box and from a turn of the wheel to what is then painted.
+// expectFast measures a person's waits with all volumes in the table: until they are shown, and from a key in the
+// search box and from a turn of the wheel to the next paint.
 func expectFast(p *browser.Page, s *server, size size) {
 	p.T.Helper()
 	began := time.Now()
@@ -143,7 +143,7 @@ func report(p *browser.Page, size size, what string, took, most time.Duration) {
 	}
 }
 
-// pictures keeps four pictures of what a page shows.
+// pictures keeps four pictures of a page.
 func pictures(p *browser.Page, name string) {
 	p.T.Helper()
 	for _, scheme := range []string{"light", "dark"} {
@@ -157,7 +157,7 @@ func pictures(p *browser.Page, name string) {
 	p.Resize(browser.Wide, 900)
 }
 
-// still is an environment in which nothing changes but what the test changes.
+// still is an environment that only the test changes.
 type still struct{ *fixture.Environment }
 
 func newStill(t *testing.T) *still {
@@ -175,7 +175,7 @@ func newStill(t *testing.T) *still {
 	return &still{fixture.NewOn(t, plane, driver)}
 }
 
-// suspects is what a sidecar reports, without a sidecar: a driver with ten thousand leaks takes long to make.
+// suspects serves a sidecar's report without a sidecar, because a driver with ten thousand leaks takes long to create.
 type suspects struct {
 	port  string
 	count atomic.Int64
@@ -234,8 +234,8 @@ func (s *suspects) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(r)
 }
 
-// podAddress returns an address of this machine that an API server takes for a pod's: not a loopback one. Nil if there
-// is none.
+// podAddress returns an address of this machine that an API server accepts as a pod's: not a loopback one. It returns
+// nil without such an address.
 func podAddress(t *testing.T) net.IP {
 	t.Helper()
 	all, err := net.InterfaceAddrs()

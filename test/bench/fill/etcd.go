@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// etcd writes to the control plane's etcd directly: two calls of its KV service, in its wire format, so that nothing of
-// etcd has to be compiled in. The API server sees the changes by its watch, as those of another API server.
+// etcd writes to the control plane's etcd directly: two calls of its KV service, in its wire format, so that none of
+// etcd's packages is compiled in. The API server sees the changes by its watch, as if another API server had made them.
 type etcd struct{ conn *grpc.ClientConn }
 
 func dialEtcd(address string) (etcd, error) {

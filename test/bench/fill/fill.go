@@ -26,30 +26,30 @@ const (
 	pvKey = "/registry/persistentvolumes/"
 	// claimKey is where it keeps the claims of the namespace that filled PVs name.
 	claimKey = "/registry/persistentvolumeclaims/" + claimNamespace + "/"
-	// claimNamespace has claims and no object of its own: nobody asks for one.
+	// claimNamespace has claims but no Namespace object, which no program reads.
 	claimNamespace = "team-1"
-	// otherDriver has PVs in the same cluster, and nobody who looks after them.
+	// otherDriver has PVs in the same cluster that no program serves.
 	otherDriver = "other.csi-reclaimer.io"
 	// writers is how many write into etcd at once.
 	writers = 16
 )
 
-// Cluster is what a cluster is filled with. Each PV is as large as a real one: a copy of one that went through the API,
-// so that it has the managed fields of provisioner and controller manager. Calls must not overlap.
+// Cluster fills a cluster. Each PV is as large as a real one: a copy of a PV that went through the API, so that it has
+// the managed fields of provisioner and controller manager. Calls must not overlap.
 type Cluster struct {
 	client            kubernetes.Interface
 	etcd              etcd
 	namespace, driver string
 
 	template *v1.PersistentVolume
-	// count is how many bound PVs there are, numbered from 0, all of a kind.
+	// count is the number of bound PVs, numbered from 0, all of a kind.
 	count int
 	kind  Kind
 	// claims reports whether the claims of the driver's PVs are there, too.
 	claims bool
 }
 
-// Kind is what PVs a cluster is filled with.
+// Kind is a kind of PVs that fill a cluster.
 type Kind int
 
 const (
@@ -59,7 +59,7 @@ const (
 	Mixed
 )
 
-// PV is one that is written.
+// PV is a PV to be written.
 type PV struct {
 	Name, Handle, Driver string
 	Phase                v1.PersistentVolumePhase
@@ -67,8 +67,8 @@ type PV struct {
 	Unprotected bool
 }
 
-// New fills a cluster by its etcd. What is copied goes through the client, claims in an existing namespace. Close ends
-// the connection and leaves the objects.
+// New returns a Cluster that writes by etcd. The templates go through the client, claims into an existing namespace.
+// Close ends the connection and leaves the objects.
 func New(client kubernetes.Interface, etcdAddress, namespace, driver string) (*Cluster, error) {
 	etcd, err := dialEtcd(etcdAddress)
 	if err != nil {
@@ -86,8 +86,7 @@ func Name(i int) string { return fmt.Sprintf("pvc-%08x-5b1c-4e1f-9d5e-7a3f00c0ff
 // UID is the UID that a PV's name ends with, its own and its claim's.
 func UID(pv string) types.UID { return types.UID(pv[len(pv)-36:]) }
 
-// Bound has there be n PVs of a kind that are bound to claims. Those of that kind that are there already stay as they
-// are.
+// Bound adds bound PVs of a kind up to the number n. Existing PVs of that kind stay unchanged.
 func (c *Cluster) Bound(ctx context.Context, n int, kind Kind) error {
 	if c.count > n || c.kind != kind || c.claims {
 		if err := c.Empty(ctx); err != nil {

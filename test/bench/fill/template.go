@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// prepare makes the PV of which the others are copies. It goes through the API and is removed again.
+// prepare creates the template of all PVs through the API, and removes it again.
 func (c *Cluster) prepare(ctx context.Context) error {
 	if c.template != nil {
 		return nil
@@ -40,7 +40,8 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return c.etcd.deleteRange(ctx, pvKey+"template", pvKey+"template\x00")
 }
 
-// claimTemplate returns a claim as one that was provisioned is stored. It goes through the API and is removed again.
+// claimTemplate returns a claim in the stored form of a provisioned claim. It goes through the API and is removed
+// again.
 func (c *Cluster) claimTemplate(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	claims, class := c.client.CoreV1().PersistentVolumeClaims(c.namespace), "fast"
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
@@ -67,7 +68,7 @@ func (c *Cluster) claimTemplate(ctx context.Context) (*v1.PersistentVolumeClaim,
 		return nil, err
 	}
 	claim.TypeMeta, claim.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ""
-	// Nobody protects claims here, so nobody removes that finalizer.
+	// No controller protects claims here, so none removes that finalizer.
 	key := "/registry/persistentvolumeclaims/" + c.namespace + "/template"
 	return claim, c.etcd.deleteRange(ctx, key, key+"\x00")
 }

@@ -1,11 +1,10 @@
 //go:build unix
 
-// Package peer runs a provisioner that is not ours beside csi-reclaimer: a program around the
-// ProvisionController of sig-storage-lib-external-provisioner, on which the stock external-provisioner
-// stands. There are two: one with v10, which csi-reclaimer embeds, and one with v13, which
-// external-provisioner 6.3 and 6.4 require in their go.mod.
+// Package peer runs another provisioner beside csi-reclaimer: a program around the ProvisionController of
+// sig-storage-lib-external-provisioner, the base of the stock external-provisioner. One program has v10, which
+// csi-reclaimer embeds, and another v13, which external-provisioner 6.3 and 6.4 require in their go.mod.
 //
-// What that library does with PVs, read from v10.0.1 and tested in test/e2e:
+// The library treats PVs as follows, read from v10.0.1 and tested in test/e2e:
 //   - It answers for PVs that it provisioned (annotation pv.kubernetes.io/provisioned-by), and
 //     for static ones of its driver.
 //   - With AddFinalizer it puts the finalizer of KEP-2644 on Bound PVs with policy Delete, and
@@ -46,7 +45,7 @@ type Options struct {
 	AddFinalizer bool
 	// Args are further flags.
 	Args []string
-	// Binary is the program. Default: what Build returns.
+	// Binary is the program. Default: the result of Build.
 	Binary string
 	// Progress receives the output of the go command. Default: none.
 	Progress io.Writer
@@ -111,8 +110,8 @@ func (p *Peer) PID() int { return p.process.PID() }
 // LogTail returns the last lines of its log.
 func (p *Peer) LogTail(lines int) string { return p.process.LogTail(lines) }
 
-// Grant gives the service account what the stock provisioner has, as far as this program needs
-// it. The cluster role and its binding have the name of namespace and account.
+// Grant grants the service account the permissions of the stock provisioner that this program needs. The cluster role
+// and its binding are named by namespace and account.
 func Grant(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
 	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}

@@ -20,7 +20,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// report is what is drawn of the report that package bench writes.
+// report is the drawn part of package bench's report.
 type report struct {
 	Figures []struct {
 		Name string               `json:"name"`

@@ -21,7 +21,7 @@ const (
 	// ReferenceV13 and UnthrottledV13 are the same with v13, the version that external-provisioner 6.4 requires.
 	ReferenceV13   = "reference_v13"
 	UnthrottledV13 = "reference_v13_unthrottled"
-	// Limit is what the same set-up does without a subject, or what the driver allows: see the figure's load.
+	// Limit is the figure of the same set-up without a subject, or the driver's limit: see the figure's load.
 	Limit = "limit"
 )
 
@@ -33,12 +33,12 @@ func columns() []string {
 type Figure struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// Load says under what it was measured, and what the limit is.
+	// Load describes the load of the measurement, and the limit.
 	Load  string `json:"load"`
 	Goals []Goal `json:"goals,omitempty"`
 	// Runs are the values of all runs by column, in the order in which they were measured.
 	Runs map[string][]float64 `json:"runs"`
-	// Date, Version and Seed are those of the runs, which may be other than those of figures beside.
+	// Date, Version and Seed belong to the runs, and may differ from other figures'.
 	Date    time.Time `json:"date"`
 	Version string    `json:"version"`
 	Seed    uint64    `json:"seed"`
@@ -119,7 +119,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// counts is how many runs there were of each column that has any.
+// counts returns the number of runs of each column with runs.
 func (f *Figure) counts() string {
 	var all []string
 	for _, column := range columns() {

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// Goal is what a figure of ours is to be.
+// Goal is the goal for a figure of csi-reclaimer.
 type Goal struct {
-	// Than says what ours is compared with: nothing (then Value counts), or the column of that name.
+	// Than is the column that ours is compared with. If it is empty, Value alone counts.
 	Than string `json:"than,omitempty"`
 	// Relation is "=", "<=" or ">=".
 	Relation string `json:"relation"`

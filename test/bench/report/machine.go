@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// Machine is where it was measured. What could not be learned is empty.
+// Machine describes the measuring machine. Unknown fields are empty.
 type Machine struct {
 	CPU       string `json:"cpu"`
 	Cores     int    `json:"cores"`
@@ -43,7 +43,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// procField returns the first value of a name in a file of lines "name: value", empty if there is none.
+// procField returns the first value of a name in a file of lines "name: value", or the empty string.
 func procField(path, name string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -59,13 +59,13 @@ func procField(path, name string) string {
 	return ""
 }
 
-// The library of external-provisioner: the version that csi-reclaimer embeds, and that of external-provisioner 6.4.
+// The library of external-provisioner: the versions of csi-reclaimer and of external-provisioner 6.4.
 const (
 	referenceModule    = "sigs.k8s.io/sig-storage-lib-external-provisioner/v10"
 	referenceV13Module = "sigs.k8s.io/sig-storage-lib-external-provisioner/v13"
 )
 
-// TheseVersions returns what would be measured now.
+// TheseVersions returns the versions that a measurement would have now.
 func TheseVersions(ctx context.Context) (Versions, error) {
 	v := Versions{Go: runtime.Version()}
 	root, err := process.ModuleRoot()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown writes the figures as a table, then the goals, then what each figure means.
+// Markdown writes the figures as a table, then the goals, then the meaning of each figure.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Speed and size, measured\n\n")
@@ -75,7 +75,7 @@ func (r *Report) goals(b *strings.Builder) {
 	b.WriteString("| figure | goal | ours | result |\n|---|---|---|---|\n" + rows.String())
 }
 
-// loads writes what each figure means, those of one measurement under its date.
+// loads writes the meaning of each figure, grouped by the date of the measurement.
 func (r *Report) loads(b *strings.Builder) {
 	b.WriteString("\n## What was measured\n")
 	last := ""

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Report is what was measured on one machine.
+// Report holds the figures of one machine.
 type Report struct {
 	Machine  Machine   `json:"machine"`
 	Versions Versions  `json:"versions"`
 	Figures  []*Figure `json:"figures"`
 
-	names []string // of all figures there are, in the order of the report
+	names []string // of all figures, in the order of the report
 }
 
-// Versions say what was measured.
+// Versions are the versions of the measured programs.
 type Versions struct {
 	Kubernetes string `json:"kubernetes"`
 	// Ours is git describe, with "-dirty" where files were changed.
@@ -30,7 +30,7 @@ type Versions struct {
 	Go           string `json:"go"`
 }
 
-// Add puts figures in, in the place of those of the same name.
+// Add adds figures, and replaces figures of the same name.
 func (r *Report) Add(figures ...*Figure) {
 	for _, f := range figures {
 		if at := slices.IndexFunc(r.Figures, func(old *Figure) bool { return old.Name == f.Name }); at >= 0 {

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package subject runs the programs that a measurement compares, and reads what processes use.
+// Package subject runs the programs that a measurement compares, and reads their use of resources.
 package subject
 
 import (
@@ -21,10 +21,10 @@ type Subject struct {
 	args []string
 }
 
-// All are those that are compared.
+// All returns all compared subjects.
 func All() []Subject { return slices.Concat(Fast(), Slow()) }
 
-// Fast are those whose client has no limit. They have the full load.
+// Fast returns the subjects whose client has no limit. They get the full load.
 func Fast() []Subject { return []Subject{Ours(), Unthrottled(), UnthrottledV13()} }
 
 // Slow are the subjects that the limit of their client holds up. Their load is small.
@@ -64,7 +64,7 @@ func (s Subject) With(args ...string) Subject {
 	return s
 }
 
-// WithoutProvisioning returns the subject as one that makes no volumes.
+// WithoutProvisioning returns the subject without its provisioning.
 func (s Subject) WithoutProvisioning() Subject { return s.With("--provision=false") }
 
 // Account is the name of its service account.
@@ -94,8 +94,8 @@ type Options struct {
 	Namespace string
 }
 
-// Start starts the subject and returns when it has been executed; whether it is at work shows in what it does. When ctx
-// has ended, Stop kills it.
+// Start starts the subject and returns when it has been executed. Only its work shows that it is ready. When ctx has
+// ended, Stop kills it.
 func (s Subject) Start(ctx context.Context, o Options) (Running, error) {
 	if s.Column != report.Ours {
 		binary := o.Peer
@@ -127,8 +127,8 @@ func (i impatient) Stop() error {
 	return i.Program.Stop()
 }
 
-// Profile returns a profile (net/http/pprof) of a subject that was started with --enable-pprof; nil for one that has
-// none.
+// Profile returns a profile (net/http/pprof) of a subject that was started with --enable-pprof, and nil for other
+// programs.
 func Profile(ctx context.Context, running Running, name string) ([]byte, error) {
 	car, ours := running.(impatient)
 	if !ours {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Usage is what a process has used up to now.
+// Usage is a process's use of resources up to now.
 type Usage struct {
 	// PeakMiB and ResidentMiB are the largest and the present resident set.
 	PeakMiB, ResidentMiB float64
@@ -22,7 +22,7 @@ type Usage struct {
 // ticksPerSecond is USER_HZ, which Linux fixes at 100 for all programs.
 const ticksPerSecond = 100
 
-// UsageOf reads what a process has used up to now from /proc, which only Linux has.
+// UsageOf reads a process's use of resources up to now from /proc, which only Linux has.
 func UsageOf(pid int) (Usage, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	status, err := os.ReadFile(dir + "/status")

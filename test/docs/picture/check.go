@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Check returns what is wrong with the picture as it is laid out: texts that meet something, boxes that overlap, arrows
-// that end at nothing, and what reaches over the edge.
+// Check returns the faults of the picture's layout: texts that touch other parts, boxes that overlap, arrows without an
+// end, and parts that reach over the edge.
 func (s *Sequence) Check() (problems []string) {
 	l := s.lay()
 	if s.Title == "" || s.Description == "" {
@@ -60,7 +60,7 @@ func (l *layout) checkFrame(i int) (problems []string) {
 	return problems
 }
 
-// lineMeets: a line other than that of a lane is within the place.
+// lineMeets reports whether a line other than a lane's is within the place.
 func (l *layout) lineMeets(place rect) bool {
 	return slices.ContainsFunc(l.lines, func(x line) bool { return x.class != "lane" && x.meets(place) })
 }
@@ -69,7 +69,7 @@ func contains(outer, inner rect) bool {
 	return outer.has(point{inner.x, inner.y}) && outer.has(point{inner.x + inner.w, inner.y + inner.h})
 }
 
-// meets: part of the line, all of whose parts are level or upright, is within the place.
+// meets reports whether part of the line is within the place. All parts of a line are horizontal or vertical.
 func (x line) meets(place rect) bool {
 	for i := 1; i < len(x.points); i++ {
 		a, b := x.points[i-1], x.points[i]
@@ -82,7 +82,7 @@ func (x line) meets(place rect) bool {
 	return false
 }
 
-// looseArrows are arrows that do not begin and end at a lane, or at the edge of its bar where there is one.
+// looseArrows returns the arrows that do not begin and end at a lane, or at the edge of its bar if it has one there.
 func (l *layout) looseArrows() (problems []string) {
 	for _, x := range l.lines {
 		if !x.head {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Sizes, in pixels of a picture that is shown as large as it is.
+// Sizes, in pixels of a picture in its original size.
 const (
 	margin      = 28.0
 	textSize    = 13.0
@@ -47,7 +47,7 @@ type label struct {
 	start bool
 }
 
-// place is where the text may reach, with whatever font it is drawn.
+// place is the area that the text may cover, with any font.
 func (l label) place() rect {
 	w := width(l.text, l.size, l.code)
 	x := l.at.x - w/2
@@ -232,7 +232,7 @@ func (b box) size() (w float64) {
 	return max(w, width(b.title(), codeSize, true)) + 2*paddingX
 }
 
-// title is the word of the program, after what it means for it.
+// title is the word of the program, after its meaning for the program.
 func (b box) title() string {
 	if b.code == "" || b.kind == Fact {
 		return b.code
@@ -263,7 +263,7 @@ func (l *layout) box(b box, y float64) {
 	}
 }
 
-// reach is how far what belongs to a lane reaches to one side of it.
+// reach is the extent of a lane's parts to one side of it.
 func (s *Sequence) reach(lane int, side int) float64 {
 	most := s.head(lane)
 	for _, r := range s.rows {
@@ -305,7 +305,7 @@ func (s *Sequence) centres() []float64 {
 	return x
 }
 
-// between is what boxes of two lanes need, side by side in one row.
+// between is the distance that boxes of two lanes need, side by side in one row.
 func (r row) between(left, right int) (need float64) {
 	there := 0
 	for _, b := range r.boxes {

@@ -62,7 +62,7 @@ func twice() *Sequence {
 	return s
 }
 
-// overBar has an arrow whose words are too long for the place before the bar.
+// overBar adds an arrow with words that are too long for the place before the bar.
 func overBar(s *Sequence) {
 	s.Box(1, Fact, "", "there")
 	s.Begin(1)

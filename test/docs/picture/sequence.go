@@ -4,7 +4,7 @@ import "strings"
 
 // Sequence is a picture in which something happens from the top to the bottom.
 type Sequence struct {
-	// Title and Description are for who cannot see the picture.
+	// Title and Description are the alternative text.
 	Title, Description string
 	// Lanes are the actors, from the left to the right.
 	Lanes []string
@@ -13,7 +13,7 @@ type Sequence struct {
 	shown string
 }
 
-// Kind is what a box or a bar is about. Each has its own border too.
+// Kind is the subject of a box or a bar. Each kind also has its own border.
 type Kind string
 
 // Kinds.
@@ -26,7 +26,7 @@ const (
 	Acts Kind = "acts"
 )
 
-// row is what stands side by side, at one height.
+// row holds the parts side by side, at one height.
 type row struct {
 	message *message
 	boxes   []box
@@ -60,28 +60,28 @@ func (s *Sequence) Section(name string) {
 	s.rows = append(s.rows, row{section: name})
 }
 
-// Does is what one actor does to another. With from and to the same it is what the actor does alone.
+// Does adds an action of one actor on another. With from equal to to, the actor acts alone.
 func (s *Sequence) Does(from, to int, text string) {
 	s.rows = append(s.rows, row{message: &message{from: from, to: to, text: wrap(text, longestMessage)}})
 }
 
-// Asks is what one actor reads from another.
+// Asks adds a read of one actor from another.
 func (s *Sequence) Asks(from, to int, text string) {
 	s.rows = append(s.rows, row{message: &message{from: from, to: to, text: wrap(text, longestMessage), asks: true}})
 }
 
-// Box says how things are with an actor: a word of the program, or none, and what that means.
+// Box adds the state of an actor: a word of the program, or none, and its meaning.
 func (s *Sequence) Box(lane int, kind Kind, code, text string) {
 	s.rows = append(s.rows, row{boxes: []box{{lane: lane, kind: kind, code: code, text: wrap(text, lineLetters)}}})
 }
 
-// Step is what a program has decided to do next.
+// Step is the next decision of a program.
 type Step struct {
-	// Reason is the word for why, and Sentence what it means. Only its first part is drawn.
+	// Reason is the decision's word, and Sentence its meaning, of which only the first part is drawn.
 	Reason, Sentence string
 	// Waits: it does nothing now. Settled: and nothing is left to do.
 	Waits, Settled bool
-	// Words are what it does, to the lane To. Reads: it only reads; what it reads is what Words name.
+	// Words are the action on the lane To. Reads means that it only reads the object that Words name.
 	Words string
 	To    int
 	Reads bool
@@ -89,8 +89,8 @@ type Step struct {
 	Ends bool
 }
 
-// Tell draws what a program does until it waits. Each call of next returns the next step, which is carried out then.
-// What is read in a row is one arrow, and stands before what is decided from it.
+// Tell draws a program's actions until it waits. Each call of next returns the next step, which is then carried out.
+// Reads in a row are one arrow, and stand before the decision from them.
 func (s *Sequence) Tell(program int, next func() Step) {
 	var reads []string
 	readAt := 0
@@ -100,7 +100,7 @@ func (s *Sequence) Tell(program int, next func() Step) {
 			reads, readAt = append(reads, step.Words), step.To
 			continue
 		}
-		if step.Waits && step.Reason == s.shown { // what was read changes nothing
+		if step.Waits && step.Reason == s.shown { // the reads change nothing
 			return
 		}
 		if len(reads) > 0 {
@@ -137,7 +137,7 @@ func firstPart(sentence string) string {
 	return strings.TrimSuffix(first, ".")
 }
 
-// Beside puts a box beside those of the row before.
+// Beside puts a box beside the boxes of the row before.
 func (s *Sequence) Beside(lane int, kind Kind, code, text string) {
 	last := &s.rows[len(s.rows)-1]
 	last.boxes = append(last.boxes, box{lane: lane, kind: kind, code: code, text: wrap(text, lineLetters)})

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// scheme is a set of colours, by what they are for.
+// scheme is a set of colours, by purpose.
 type scheme map[string]string
 
-// light is for who prefers nothing, and for programs that do not know preferences.
+// light is for readers without a preference, and for programs that do not know preferences.
 func light() scheme {
 	return scheme{"ground": "#ffffff", "edge": "#d1d9e0", "text": "#1f2328", "soft": "#59636e", "lane": "#9aa4af",
 		"head": "#eef1f4", "does": "#0b57a8", "bar": "#c6d9f1", "barEdge": "#0b57a8",
@@ -127,7 +127,7 @@ func (s *Sequence) SVG() string {
 	return b.String()
 }
 
-// write draws a line; its head is drawn as what it is, since not every program knows markers.
+// write draws a line. Its head is a shape, since not every program knows markers.
 func (x line) write(b *strings.Builder) {
 	points := slices.Clone(x.points)
 	end := points[len(points)-1]

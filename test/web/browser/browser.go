@@ -2,8 +2,8 @@
 
 // Package browser runs Chromium without a window, and pages in it that a test looks at, types into and listens to.
 //
-// Chromium is Debian's, or the one that $CHROMIUM names. It ends with the tests, also when they are killed, and its
-// profile is a folder that is removed. A [Page] has a browser context of its own: nothing is kept between two of them.
+// Chromium is Debian's, or the program that $CHROMIUM names. It ends with the tests, even when they are killed, and its
+// profile is a temporary folder. A [Page] has its own browser context, so that pages share no state.
 package browser
 
 import (
@@ -25,7 +25,7 @@ const startTimeout = 2 * time.Minute
 // variable names another Chromium.
 const variable = "CHROMIUM"
 
-// ErrMissing says that there is no Chromium.
+// ErrMissing is returned on a machine without Chromium.
 var ErrMissing = errors.New("chromium is missing: install Debian's package chromium, or name the program in $" +
 	variable)
 
@@ -62,7 +62,7 @@ func Start(ctx context.Context) (*Browser, error) {
 	b := &Browser{profile: profile}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(profile),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(startTimeout),
-		// Chromium asks nobody outside of the machine.
+		// Chromium sends no requests outside of the machine.
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-domain-reliability", true), chromedp.Flag("no-pings", true),
 		chromedp.Flag("no-proxy-server", true),
@@ -88,8 +88,8 @@ func (b *Browser) Close() error {
 	return errors.Join(err, os.RemoveAll(b.profile))
 }
 
-// newWindow opens an empty window in a browser context of its own. chromedp's own way opens a tab, for which a context
-// without a window has no place. dispose closes the context with all that is in it.
+// newWindow opens an empty window in its own browser context. chromedp itself opens a tab, which a context without a
+// window cannot hold. dispose closes the context with all its pages.
 func (b *Browser) newWindow() (id target.ID, own cdp.BrowserContextID, dispose func(), _ error) {
 	executor := cdp.WithExecutor(b.ctx, chromedp.FromContext(b.ctx).Browser)
 	own, err := target.CreateBrowserContext().Do(executor)

@@ -26,10 +26,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// WaitTimeout bounds every wait. It is far above what anything takes, on a machine that stalls, too.
+// WaitTimeout bounds every wait. It is far above the usual time, even on a machine that stalls.
 const WaitTimeout = 2 * time.Minute
 
-// Page is a tab of a test, with what it has asked for and complained of.
+// Page is a tab of a test, with its requests and its errors.
 type Page struct {
 	T   *testing.T
 	Ctx context.Context
@@ -68,7 +68,7 @@ func (b *Browser) Open(t *testing.T) *Page {
 	return p
 }
 
-// hear notes what the page asks for, and its errors: exceptions, failed requests, violations of its policy.
+// hear notes the page's requests, and its errors: exceptions, failed requests, violations of its policy.
 func (p *Page) hear(event any) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -99,7 +99,7 @@ func (p *Page) Requests() []string {
 	return slices.Clone(p.requests)
 }
 
-// Complaints returns the errors and warnings of the page, but those that contain one of the texts.
+// Complaints returns the errors and warnings of the page that contain none of the texts.
 func (p *Page) Complaints(except ...string) (left []string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -111,8 +111,8 @@ func (p *Page) Complaints(except ...string) (left []string) {
 	return left
 }
 
-// ExpectQuiet checks that the page has asked nothing of other origins than that of its address, and that it has no
-// errors but those that contain one of the texts.
+// ExpectQuiet checks that the page has sent requests only to the origin of its address, and that each of its errors
+// contains one of the texts.
 func (p *Page) ExpectQuiet(address string, except ...string) {
 	p.T.Helper()
 	own, err := url.Parse(address)

@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		figures.Add(f)
 	}
 	_, err = bench.Run(ctx, o, versions)
-	// What was measured before an error or an interrupt took long enough to be kept.
+	// Figures from before an error or an interrupt took long, so they are kept.
 	err = errors.Join(context.Cause(ctx), err, figures.Write(dir))
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	return figures.Markdown(os.Stdout)
 }
 
-// folder is where the report goes: what is measured with few volumes does not replace what is kept.
+// folder returns the folder of the report. Figures with few volumes do not replace the kept report.
 func folder(given string, quick bool) (string, error) {
 	if given != "" {
 		return given, nil

@@ -46,7 +46,7 @@ type Settings struct {
 	Resync time.Duration
 }
 
-// Controller is the library's ProvisionController. Its Run waits for ever, also when ctx has ended.
+// Controller is the library's ProvisionController. Its Run waits forever, even when ctx has ended.
 type Controller interface{ Run(ctx context.Context) }
 
 // Main is the main function of a peer: controller makes its controller.

@@ -32,7 +32,7 @@ func retries(s provisioner.Settings) []func(*controller.ProvisionController) err
 	}
 }
 
-// library makes and deletes by the driver, and refuses what is not tested here.
+// library creates and deletes volumes by the driver, and refuses untested calls.
 type library struct{ provisioner.Settings }
 
 func (l library) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool {
